@@ -56,7 +56,7 @@ impl<'a> Value<'a> {
         let (mut fields, mut id) = (Vec::new(), 0_i64);
         loop {
             let head = byte(bytes)?;
-            if head & 15 == 0 {
+            if head.trailing_zeros() >= 4 {
                 return Some(Self::Struct(fields));
             }
             id = if head >> 4 == 0 { number(bytes)? } else { id.checked_add(i64::from(head >> 4))? };

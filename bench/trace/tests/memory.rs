@@ -1,5 +1,7 @@
 //! A segment that claims more than it has takes no memory: this process has no more of it.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};
 use std::path::Path;
@@ -24,7 +26,7 @@ const ROOM: u64 = 128 << 20;
 /// Thrift's form of a number in the field after the one before.
 fn number(value: i64, out: &mut Vec<u8>) {
     out.push(0x15);
-    let mut value = (value << 1) as u64;
+    let mut value = (value << 1).cast_unsigned();
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -35,10 +37,14 @@ fn number(value: i64, out: &mut Vec<u8>) {
 /// A page of a dictionary (2) or of data (0) with such a size, and so many values.
 fn page(kind: i64, size: i64, values: i64, packed: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    [kind, size, packed.len() as i64].iter().for_each(|value| number(*value, &mut out));
+    for value in [kind, size, i64::try_from(packed.len()).unwrap()] {
+        number(value, &mut out);
+    }
     out.push(if kind == 2 { 0x4c } else { 0x2c });
     let fields: &[i64] = if kind == 2 { &[values, 0] } else { &[values, 0, 3, 3] };
-    fields.iter().for_each(|value| number(*value, &mut out));
+    for value in fields {
+        number(*value, &mut out);
+    }
     out.extend([0, 0]);
     [out, packed.to_vec()].concat()
 }
@@ -88,7 +94,7 @@ fn a_segment_that_claims_more_than_it_has_is_refused_without_memory() {
     let whole = SerializedFileReader::new(File::open(&segment_0).unwrap()).unwrap();
     let schema = whole.metadata().file_metadata().schema_descr().root_schema_ptr();
     let large: i64 = 300 << 20;
-    let zeros = zstd::bulk::compress(&vec![0; large as usize], 1).unwrap();
+    let zeros = zstd::bulk::compress(&vec![0; usize::try_from(large).unwrap()], 1).unwrap();
     let claim = zstd::bulk::compress(&[0; 8], 1).unwrap();
     let status = fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
@@ -106,8 +112,8 @@ fn a_segment_that_claims_more_than_it_has_is_refused_without_memory() {
         assert!(error.contains(why), "{error}");
     }
     // A list of as many elements as there can be, and one in another as deep as there can be.
-    for footer in [&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 7][..], &[0x19; 1 << 20]] {
-        let bytes = [b"PAR1", footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat();
+    for footer in [vec![0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 7], vec![0x19; 1 << 20]] {
+        let bytes = [b"PAR1", &footer[..], &u32::try_from(footer.len()).unwrap().to_le_bytes(), b"PAR1"].concat();
         fs::write(&segment_0, bytes).unwrap();
         let error = Trace::open(&folder).unwrap().batches().find_map(Result::err).unwrap().to_string();
         assert!(error.contains("its footer is damaged"), "{error}");

@@ -58,10 +58,11 @@ impl Target {
     /// Makes a file beside it, which goes again unless it is put in its place.
     fn passing(&self) -> io::Result<NamedTempFile> {
         let mode = Permissions::from_mode(self.mode);
-        let made = tempfile::Builder::new().prefix(".vpmu-").permissions(mode).tempfile_in(self.folder.by_descriptor());
+        let fresh =
+            tempfile::Builder::new().prefix(".vpmu-").permissions(mode).tempfile_in(self.folder.by_descriptor());
         // The library's error names the passing file.
         let os = |error: &io::Error| error.get_ref()?.source()?.downcast_ref::<io::Error>()?.raw_os_error();
-        made.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
+        fresh.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
     }
 
     /// Waits until the names of its folder are on the disk. Some file systems of other hosts have no way to do that.

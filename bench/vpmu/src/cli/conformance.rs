@@ -156,7 +156,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     let Chosen { backend, why, .. } = choose(&args.backend, &ThisHost)?;
     let notice = |text: &str| {
         if !args.quiet {
-            complain(text)
+            complain(text);
         }
     };
     notice(&format!("backend {backend}: {why}"));

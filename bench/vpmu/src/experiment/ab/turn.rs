@@ -130,7 +130,9 @@ impl Turn {
         let mut arms: Vec<TurnArm> = self.arms.iter().map(arm).collect();
         // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
         if self.inconclusive && arms.iter().all(|arm| arm.not_available.is_some() || arm.medians.is_ok()) {
-            arms.iter_mut().for_each(|arm| arm.medians = Err("its run is inconclusive".to_owned()));
+            for arm in &mut arms {
+                arm.medians = Err("its run is inconclusive".to_owned());
+            }
         }
         arms
     }
@@ -227,11 +229,11 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
 
 /// Returns the exit and the reason of a process that failed: in its own words if it has some.
 fn reason(status: ExitStatus, errors: &str) -> (Exit, String) {
-    let lines = || errors.lines().map(plain).filter(|line| !line.is_empty());
+    let lines: Vec<String> = errors.lines().map(plain).filter(|line| !line.is_empty()).collect();
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     let exit = code.map_or(Exit::Inconclusive, Exit::from_code);
-    let own = lines().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
-    let last = || lines().last().map_or_else(String::new, |line| format!(" ('{line}')"));
+    let own = lines.iter().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
+    let last = || lines.last().map_or_else(String::new, |line| format!(" ('{line}')"));
     (exit, own.unwrap_or_else(|| format!("it ended with {status}{}", last())))
 }
 
