@@ -20,11 +20,13 @@ mod level;
 mod looks;
 mod ratio;
 mod rounds;
+mod spread;
 
-pub use between::{Spread, over_runs};
+pub use between::over_runs;
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub(crate) use ratio::logarithms;
 pub use ratio::{LAYOUT, MIN_ROUNDS, Ratio, centre, log_ratio, of_turns, ratio};
 pub(crate) use rounds::of_counting;
 pub use rounds::{Pair, Statistic, are_few, counting, in_plan_order, pairs, short};
+pub use spread::Spread;

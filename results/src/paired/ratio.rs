@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::between::Spread;
 use super::groups::{groups, repeat};
 use super::rounds::{Pair, Statistic, counting, pairs};
+use super::spread::Spread;
 use crate::document::{Arm, Experiment};
 use crate::metric::HOST_WORK;
 use crate::stats::interval::{CONFIDENCE, Interval};
