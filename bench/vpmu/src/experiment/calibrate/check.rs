@@ -126,7 +126,7 @@ pub fn percent(comparisons: &[Comparison]) -> [u64; 2] {
     range.map(|percent| percent.clamp(1.0, 1e6) as u64)
 }
 
-/// Says how far choices by this model can be trusted, if not to [`ALLOWED`].
+/// Says how far choices by this model can be trusted, if it is more than a tenth off.
 pub fn doubt([low, high]: [u64; 2]) -> Option<String> {
     ((100 - low.min(100)).max(high.saturating_sub(100)) as f64 > 100.0 * ALLOWED).then(|| {
         format!(
