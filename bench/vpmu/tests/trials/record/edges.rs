@@ -46,7 +46,7 @@ pub(crate) fn full_disk() -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         // perf refuses a file without a single record, which a disk of this size may leave of one large write.
         let shown = if said_samples(&output)? == 0 { shown.map_or(0, |samples| samples.len()) } else { shown?.len() };
-        ensure!(output.status.code() == Some(3), "{options:?}: {}: {said}", output.status);
+        ensure!(output.status.code() == Some(4), "{options:?}: {}: {said}", output.status);
         ensure!(said.contains("ended early") && said.contains("No space left"), "{options:?}: {said}");
         ensure!(said_samples(&output)? == shown, "{options:?}: perf script shows {shown}: {said}");
         ensure!(said.contains(&format!("recorded {shown} of ")), "{options:?}: all are there? {said}");
