@@ -51,7 +51,7 @@ pub struct AbDocument {
     pub base: AbSide,
     /// Side that is judged.
     pub new: AbSide,
-    /// Both sides are one build with the same options.
+    /// Both sides are one file with the same options.
     pub same_build: bool,
     /// Rules of the verdicts.
     pub rules: Limits,
@@ -342,7 +342,7 @@ fn paired([base, new]: &Both<Vec<String>>) -> Result<Vec<Both<usize>>, Error> {
     Ok(pairs)
 }
 
-/// Returns whether two sides are the same build with the same options.
+/// Returns whether two sides are one file with the same options.
 fn same(base: &Side, new: &Side) -> bool {
     let file = |side: &Side| side.binary.metadata().map(|about| (about.dev(), about.ino())).ok();
     base.args == new.args && file(base) == file(new)
