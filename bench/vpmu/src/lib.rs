@@ -6,7 +6,8 @@
 //! | [`campaign`] | many experiments on many hosts |
 //! | [`inspect`] | what looks into a guest or at this host: images, recordings, the doctor |
 //! | [`experiment`] | a folder for each experiment, with its plain specification |
-//! | [`arms`] | what runs an arm, and arms in rounds |
+//! | [`arms`] | what runs a guest's arm, and guests in rounds |
+//! | [`engine`] | arms that take turns, of every experiment |
 //! | [`machine`] | the machine of an image or a Linux guest: its counters, its files, its report |
 //! | [`setting`] | what is measured, with what, and on which host |
 //! | [`terminal`] | what a person sees while a command runs |
@@ -14,6 +15,7 @@
 pub mod arms;
 pub mod campaign;
 pub mod cli;
+pub mod engine;
 pub mod experiment;
 pub mod inspect;
 pub mod machine;

@@ -1,7 +1,7 @@
 //! Comparing arms round by round: the plan, the order of arms, the runs, and a document after each round.
 
 mod estimate;
-pub mod experiment;
+mod guest_arm;
 #[cfg(test)]
 #[path = "tests/mock.rs"]
 pub(crate) mod mock;
@@ -9,4 +9,3 @@ pub mod options;
 pub mod plan;
 mod precision;
 pub mod run;
-pub mod schedule;

@@ -15,6 +15,7 @@ use crate::arms::arm::play::{self, Played};
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::replay::Parts;
 use crate::arms::arm::runner::Arm;
+use crate::engine::Rounds;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::check_version;
 use crate::setting::strategy::resolve_arms;
@@ -239,6 +240,18 @@ impl Plan {
             ..self.parameters.clone()
         };
         (self.guest.machine.cpu, self.guest.machine.pmu) = (cpu, pmu);
+    }
+
+    /// Returns its rounds.
+    pub(super) fn rounds(&self) -> Rounds {
+        Rounds {
+            rounds: self.parameters.rounds,
+            warmup: self.parameters.warmup_rounds,
+            session: self.keeps_guests().then(|| self.rounds_per_guest()),
+            duration: self.duration(),
+            seed: self.seed,
+            simulated: self.simulated,
+        }
     }
 
     /// Returns whether something else than the number of rounds ends it.

@@ -1,22 +1,26 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::experiment::{Experiment, Round};
+use super::guest_arm::{GuestArm, Guests};
 use super::plan::Plan;
 use super::precision;
-use super::schedule::Schedule;
 use crate::arms::arm::runner::ArmRunner;
+use crate::engine::{self, Arm as _, State, Watch};
+use crate::setting::process;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
+use host_pmu::stats::ns;
 use results::answers;
-use results::document::{Document, Parameters, Warning, warnings};
+use results::document::{Document, GuestExtra, Parameters, SCHEMA, Status, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
+use results::write::now_unix;
 
 /// Rounds of each form of a model.
 const FEW: u64 = 4;
@@ -49,16 +53,6 @@ impl std::fmt::Debug for Context<'_> {
     }
 }
 
-impl Context<'_> {
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn document(&mut self, experiment: &Experiment<'_>, last: bool) -> Document {
-        experiment.document(&self.command_line, &mut self.host, self.fs, last)
-    }
-}
-
 /// Outcome of an experiment.
 #[derive(Debug)]
 pub struct Finished {
@@ -72,42 +66,116 @@ pub struct Finished {
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) -> Result<Finished, Error> {
+pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
     let forms = runner.fitting_forms();
-    let mut experiment = Experiment::new(plan, runner, context.process_began)?;
-    let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
-    context.progress.expect(&expectation(plan, experiment.running()));
-    context.progress.begin(turns);
-    let mut rounds = Rounds {
-        experiment: &mut experiment,
-        plan,
-        kept_in_session: 0,
-        saved: Instant::now(),
-        looks: Looks::default(),
-        leaving: BTreeSet::new(),
+    let guests = Guests::new(plan, runner, context.stop, context.process_began);
+    // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
+    let began_unix = if plan.simulated { 0 } else { now_unix() };
+    let mut arms = guests.arms()?;
+    let running = arms.iter().filter(|arm| arm.runs()).count();
+    context.progress.expect(&expectation(plan, running));
+    context.progress.begin((running as u64).saturating_mul(plan.expected_rounds(running)));
+    let Context { stop, fs, mut host, command_line, progress, save, .. } = context;
+    let mut document = |arms: &[GuestArm<'_>], state: &State, last: bool| {
+        host.finish(fs);
+        document(plan, arms, (state, guests.first_instruction.get(), last), (&command_line, began_unix, &host))
     };
-    let ended = rounds.all(&mut context);
-    context.progress.end();
+    let (mut saved, mut looks, mut leaving) = (Instant::now(), Looks::default(), BTreeSet::new());
+    let mut after = |arms: &mut [GuestArm<'_>], state: &State| {
+        if state.between_sessions || saved.elapsed() >= SAVE {
+            save(&document(arms, state, false))?;
+            saved = Instant::now();
+        }
+        // Guests differ, so a look is taken between them.
+        let wants = plan.until_order || plan.parameters.until_ci.is_some();
+        Ok(state.between_sessions
+            && wants
+            && is_sure(plan, arms, (&mut looks, &mut leaving), &mut |arms| document(arms, state, false)))
+    };
+    let watch = Watch { stop, progress: &mut *progress, after: &mut after };
+    let (state, ended) = engine::run(&mut arms, &plan.rounds(), watch);
+    progress.end();
 
-    let nothing = experiment.folds().all(|fold| fold.rounds().is_empty());
+    let nothing = arms.iter().all(|arm| arm.fold.rounds().is_empty());
     let error = ended.err();
     if nothing && let Some(error) = error {
         return Err(error);
     }
     if let Some(error) = &error {
-        experiment.incomplete(&format!("the experiment ended early: {error}"));
+        arms.iter_mut().for_each(|arm| arm.incomplete(&format!("the experiment ended early: {error}")));
     }
-    let mut document = context.document(&experiment, true);
+    let mut document = document(&arms, &state, true);
     document.extra.answers = answers::of(&document);
     if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
-    let apart = unidentified(plan, &document, forms, &context)?;
+    let apart = unidentified(plan, &document, forms, (stop, fs))?;
     document.warnings.extend(apart);
     if !nothing {
-        (context.save)(&document)?;
+        save(&document)?;
     }
     Ok(Finished { document, error })
+}
+
+/// Returns the document so far; `last`: nothing follows.
+fn document(
+    plan: &Plan,
+    arms: &[GuestArm<'_>],
+    (state, first_instruction, last): (&State, Option<Duration>, bool),
+    (command_line, began_unix, host): (&[String], u64, &HostFacts),
+) -> Document {
+    let whole = arms.iter().all(|arm| arm.fold.is_complete());
+    let status = match (last, state.interrupted, whole) {
+        (false, _, _) => Status::Running,
+        (true, true, _) => Status::Interrupted,
+        (true, false, true) => Status::Complete,
+        (true, false, false) => Status::Incomplete,
+    };
+    // Without a wanted number of rounds, it is that of the rounds there are.
+    let kept = arms.iter().map(|arm| arm.fold.rounds().len() as u64).max().unwrap_or(0);
+    let rounds = if plan.is_open_ended() { kept } else { plan.parameters.rounds };
+    let mut document = Document {
+        path: PathBuf::new(),
+        schema: SCHEMA.to_owned(),
+        experiment: plan.experiment.to_owned(),
+        place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
+        tool: process::tool(),
+        command_line: command_line.to_vec(),
+        started_unix: began_unix,
+        wall_ns: ns(state.wall),
+        status,
+        seed: plan.seed,
+        parameters: Parameters { rounds, ..plan.parameters.clone() },
+        host: host.clone(),
+        arms: arms.iter().map(|arm| arm.fold.result()).collect(),
+        warnings: Vec::new(),
+        extra: GuestExtra { first_guest_instruction_ns: first_instruction.map(ns), answers: Vec::new() },
+    };
+    document.warnings = warnings::collect(&document);
+    document
+}
+
+/// Returns whether the intervals are as narrow as wanted, or the order is known. Arms that need no more rounds leave.
+fn is_sure(
+    plan: &Plan,
+    arms: &mut [GuestArm<'_>],
+    (looks, leaving): (&mut Looks, &mut BTreeSet<String>),
+    look: &mut dyn FnMut(&[GuestArm<'_>]) -> Document,
+) -> bool {
+    if !plan.until_order {
+        return looks
+            .are_enough(|| plan.parameters.until_ci.is_some_and(|wanted| precision::is_over(&look(arms), wanted)));
+    }
+    let mut looked_at = None;
+    let ends = looks.are_enough(|| precision::order_is_known(looked_at.insert(look(arms))));
+    if let Some(document) = looked_at.filter(|_| !ends) {
+        let now = precision::need_no_more(&document);
+        // Two looks in a row, as for the end of the run.
+        let leaves = |name: &str| now.contains(name) && leaving.contains(name);
+        arms.iter_mut().filter(|arm| leaves(arm.name())).for_each(|arm| arm.left = true);
+        *leaving = now;
+    }
+    ends
 }
 
 /// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
@@ -116,7 +184,7 @@ fn unidentified(
     plan: &Plan,
     document: &Document,
     forms: Vec<Box<dyn ArmRunner>>,
-    context: &Context<'_>,
+    (stop, fs): (&AtomicBool, &HostFs),
 ) -> Result<Vec<Warning>, Error> {
     let mut few = plan.clone();
     few.until_order = false;
@@ -128,18 +196,20 @@ fn unidentified(
     let mut found = Vec::new();
     for mut runner in forms {
         let alone = Context {
-            host: context.host.clone(),
+            process_began: Instant::now(),
+            stop,
+            fs,
+            host: document.host.clone(),
             command_line: Vec::new(),
             progress: &mut Silent,
             save: &mut |_| Ok(()),
-            ..*context
         };
-        if context.stopped() {
+        if stop.load(Ordering::Relaxed) {
             return Ok(Vec::new());
         }
         found.push(ratios(&run(&few, runner.as_mut(), alone)?.document));
     }
-    if found.is_empty() || context.stopped() {
+    if found.is_empty() || stop.load(Ordering::Relaxed) {
         return Ok(Vec::new());
     }
     let warning = |(arm, ratio): (String, f64)| {
@@ -189,141 +259,6 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     let unknown = plan.parameters.until_ci.is_some() || matches!(plan.backend, BackendKey::Tracepoint { .. });
     let most = if unknown { "at most" } else { "about" };
     format!("this takes {most} {seconds} s: {what}, {pinned}")
-}
-
-/// The rounds of a plan, one after the other.
-struct Rounds<'a, 'b> {
-    experiment: &'a mut Experiment<'b>,
-    plan: &'a Plan,
-    /// Rounds that counted in the current session.
-    kept_in_session: u64,
-    saved: Instant,
-    looks: Looks,
-    /// Arms that needed no more rounds at the last look.
-    leaving: BTreeSet<String>,
-}
-
-impl Rounds<'_, '_> {
-    fn all(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let plan = self.plan;
-        let mut schedule = Schedule::new(plan.seed);
-        if !plan.keeps_guests() {
-            self.warm_up(context)?;
-        }
-        for index in 0..plan.parameters.rounds {
-            if plan.keeps_guests() {
-                self.session(context)?;
-            }
-            let order = schedule.next_round(self.experiment.slots.len());
-            self.one(&order, context, Round { index, warmup: false })?;
-            if self.experiment.interrupted || self.experiment.running() == 0 {
-                break;
-            }
-            if plan.duration().is_some_and(|bound| self.experiment.elapsed() >= bound) {
-                break;
-            }
-            if index + 1 < plan.parameters.rounds {
-                self.save(context)?;
-            }
-            if self.is_sure(context) {
-                break;
-            }
-        }
-        self.experiment.end_session()
-    }
-
-    /// Warms the arms up, in the order of the plan.
-    fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let all: Vec<usize> = (0..self.experiment.slots.len()).collect();
-        for index in 0..self.plan.parameters.warmup_rounds {
-            self.one(&all, context, Round { index, warmup: true })?;
-        }
-        Ok(())
-    }
-
-    /// Runs every arm once.
-    fn one(&mut self, order: &[usize], context: &mut Context<'_>, round: Round) -> Result<(), Error> {
-        let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
-        let (mut position, mut failed) = (0, false);
-        for &arm in order {
-            if !self.experiment.slots[arm].runs() {
-                continue;
-            }
-            if self.experiment.interrupted || context.stopped() {
-                self.experiment.interrupted = true;
-                break;
-            }
-            context.progress.run(&format!("{name}, {}", self.experiment.slots[arm].arm.strategy));
-            failed |= !self.experiment.turn(arm, round, position, &|| context.stopped())?;
-            context.progress.step();
-            position += 1;
-        }
-        if self.experiment.interrupted {
-            self.experiment.drop_round();
-        } else {
-            self.experiment.keep_round();
-            self.kept_in_session += u64::from(!round.warmup);
-        }
-        if failed && !self.experiment.interrupted && self.plan.keeps_guests() {
-            // All arms change guests at the same rounds.
-            self.experiment.end_session()?;
-        }
-        Ok(())
-    }
-
-    /// Starts and warms up guests if there are none, or they are a session old.
-    fn session(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        if self.is_between_guests() {
-            self.experiment.end_session()?;
-        }
-        // A guest that fails in its warm-up ends the session, and at last its arm.
-        while self.experiment.slots.iter().all(|slot| slot.guest.is_none())
-            && !self.experiment.interrupted
-            && self.experiment.running() > 0
-        {
-            self.kept_in_session = 0;
-            self.experiment.begin_session(&|| context.stopped())?;
-            self.warm_up(context)?;
-        }
-        Ok(())
-    }
-
-    /// Returns whether the next round begins with fresh guests.
-    fn is_between_guests(&self) -> bool {
-        !self.plan.keeps_guests() || self.kept_in_session >= self.plan.rounds_per_guest()
-    }
-
-    /// Returns whether the intervals are as narrow as wanted, or the order is known; looked at between guests, because guests differ.
-    fn is_sure(&mut self, context: &mut Context<'_>) -> bool {
-        let wanted = self.plan.parameters.until_ci;
-        if !self.is_between_guests() || !self.plan.until_order && wanted.is_none() {
-            return false;
-        }
-        let mut looked_at = None;
-        let mut look = || context.document(self.experiment, false);
-        if self.plan.until_order {
-            let ends = self.looks.are_enough(|| precision::order_is_known(looked_at.insert(look())));
-            if let Some(document) = looked_at.filter(|_| !ends) {
-                let now = precision::need_no_more(&document);
-                // Two looks in a row, as for the end of the run.
-                let leaves = |arm: &String| now.contains(arm) && self.leaving.contains(arm);
-                let slots = self.experiment.slots.iter_mut();
-                slots.filter(|slot| leaves(&slot.arm.strategy)).for_each(|slot| slot.left = true);
-                self.leaving = now;
-            }
-            return ends;
-        }
-        self.looks.are_enough(|| wanted.is_some_and(|wanted| precision::is_over(&look(), wanted)))
-    }
-
-    fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        if self.is_between_guests() || self.saved.elapsed() >= SAVE {
-            let document = context.document(self.experiment, false);
-            (context.save)(&document)?;
-            self.saved = Instant::now();
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::judge::{self, AbArm, AbPair, Row};
 use super::turn::{self, Parameters, ROUNDS, Turn, TurnArm};
 use super::{AbSpec, Side};
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use crate::setting::process;
 use crate::terminal::progress::Progress;
 

@@ -14,7 +14,7 @@ use vmm::outcome::RunOutcome;
 use crate::arms::arm::runner::{Arm, ArmRunner, Turn, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Place};
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;

@@ -17,7 +17,7 @@ use super::measure::{SetUpArm, Setting, TimedRound, since};
 use super::peer::Rivals;
 use super::prepare;
 use super::spec::StatSetupSpec;
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use results::document::{Summary, Warning};
 use results::error::Error;
 

@@ -23,7 +23,7 @@ use super::prepare::{self, EventRequest};
 use super::ratios;
 use super::rounds::{self, Bare, Rounds};
 use super::spec::{NAME, Peer, StatSetupSpec};
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;

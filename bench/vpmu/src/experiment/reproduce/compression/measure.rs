@@ -11,7 +11,7 @@ use perf_data::record::Record;
 use results::error::{Error, Exit};
 
 use super::document::{Compression, FIGURE, Found, LEVELS, Mode, Quotient, Recorded, Recorder, Row, published};
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use crate::experiment::stat_setup::peer;
 use crate::machine;
 use crate::sys;

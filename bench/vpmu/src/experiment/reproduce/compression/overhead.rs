@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::document::{Quotient, Recorder};
 use super::measure::Guest;
-use crate::arms::rounds::schedule::Schedule;
+use crate::engine::Schedule;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
 

@@ -1,5 +1,4 @@
-//! The order of arms: each round runs every arm once, in an order drawn from the seed, so that drift of the
-//! host affects all arms equally.
+//! The order of arms within each round, drawn from the seed.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -1,0 +1,216 @@
+//! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::arms::fold::arm::{ArmFold, Place};
+use crate::engine;
+use results::document::{ArmKind, BELOW_KVM};
+use results::error::Error;
+
+/// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
+/// every round.
+const GIVE_UP: u32 = 2;
+
+/// What the arms of a plan share.
+pub(super) struct Guests<'a> {
+    plan: &'a Plan,
+    runner: RefCell<&'a mut dyn ArmRunner>,
+    /// Set when the user wants it to end.
+    stop: &'a AtomicBool,
+    process_began: Instant,
+    /// Time from the process's `main` to the first instruction of its first guest.
+    pub(super) first_instruction: Cell<Option<Duration>>,
+}
+
+/// An arm of a plan.
+pub(super) struct GuestArm<'a> {
+    of: &'a Guests<'a>,
+    arm: &'a Arm,
+    pub(super) fold: ArmFold,
+    available: bool,
+    /// It needs no more rounds.
+    pub(super) left: bool,
+    failures: u32,
+    guest: Option<Box<dyn LiveGuest>>,
+    /// Its turn of the current round.
+    pending: Option<(Place, TurnOutcome)>,
+    /// Sum of its guests' run times.
+    took: Duration,
+}
+
+impl<'a> Guests<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        runner: &'a mut dyn ArmRunner,
+        stop: &'a AtomicBool,
+        process_began: Instant,
+    ) -> Self {
+        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
+    }
+
+    /// Asks for each arm whether it can run.
+    ///
+    /// # Errors
+    /// Exit 4 if no arm can run on this host.
+    pub(super) fn arms(&'a self) -> Result<Vec<GuestArm<'a>>, Error> {
+        let mut reasons = Vec::new();
+        let arms: Vec<GuestArm<'a>> = self.plan.arms.iter().map(|arm| self.arm(arm, &mut reasons)).collect();
+        // Such an arm is there only where it was asked for by name.
+        let below_kvm = |arm: &&GuestArm<'_>| !arm.available && arm.arm.strategy.starts_with(BELOW_KVM);
+        if let Some(arm) = arms.iter().find(below_kvm) {
+            let why = arm.fold.result().not_available.unwrap_or_default();
+            return Err(Error::host(format!("arm {} cannot run on this host", arm.arm.strategy), why, ""));
+        }
+        if arms.iter().any(|arm| arm.available) {
+            return Ok(arms);
+        }
+        Err(Error::host("no arm can run on this host", reasons.join("; "), "`vpmu doctor` says what is missing"))
+    }
+
+    fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
+        let plan = self.plan;
+        // The period of an event that only counts is its counter's width, which rotations begin anew.
+        let fixed = plan.guest.boot.freq_hz == 0 && plan.parameters.samples_events();
+        let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
+        let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(fixed);
+        if plan.played.is_some() || plan.replayed.is_some() {
+            fold = fold.of_replay(plan.played.clone());
+        }
+        if plan.parameters.linux.is_some() || plan.replayed.is_some() {
+            fold = fold.without_deliveries();
+        }
+        let why = self.runner.borrow_mut().available(arm).err();
+        if let Some(why) = &why {
+            fold.not_available(why);
+            reasons.push(format!("{}: {why}", arm.strategy));
+        }
+        GuestArm {
+            of: self,
+            arm,
+            fold,
+            available: why.is_none(),
+            left: false,
+            failures: 0,
+            guest: None,
+            pending: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a guest's first instruction ran so long after the process's start.
+    fn started(&self, at: Duration) {
+        if !self.plan.simulated {
+            self.first_instruction.set(self.first_instruction.get().or(Some(at)));
+        }
+    }
+}
+
+impl GuestArm<'_> {
+    fn note_giving_up(&mut self) {
+        if self.failures == GIVE_UP {
+            self.fold.incomplete(&format!("given up after {GIVE_UP} turns in a row that did not end as they should"));
+        }
+    }
+
+    /// Notes of an arm that can run that it is not complete.
+    pub(super) fn incomplete(&mut self, why: &str) {
+        if self.available {
+            self.fold.incomplete(why);
+        }
+    }
+}
+
+impl engine::Arm for GuestArm<'_> {
+    fn name(&self) -> &str {
+        &self.arm.strategy
+    }
+
+    /// It can run here and was not given up.
+    fn runs(&self) -> bool {
+        self.available && !self.left && self.failures < GIVE_UP
+    }
+
+    fn open(&mut self, session: u64) -> Result<(), Error> {
+        let parameters = &self.of.plan.parameters;
+        let samples = parameters.samples.max(parameters.warmup_samples);
+        let began = self.of.process_began.elapsed();
+        let Opened { guest, opening } = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
+        self.guest = Some(guest);
+        if let Some(opening) = opening {
+            self.took += opening.wall;
+            self.fold.open(&opening);
+            self.of.started(began + opening.start);
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, turn: engine::Turn) -> Result<bool, Error> {
+        let engine::Turn { index, position, warmup, session, started } = turn;
+        let (plan, began) = (self.of.plan, self.of.process_began.elapsed());
+        let samples = if warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
+        let turn = Turn { index, position, warmup, samples };
+        let alive = plan.keeps_guests();
+        let place = Place { turn, started, guest: alive.then_some(session) };
+        let outcome = if alive {
+            let Some(guest) = &mut self.guest else { return Ok(false) };
+            guest.turn(samples)?
+        } else {
+            let mut runner = self.of.runner.borrow_mut();
+            let run = runner.run(self.arm, turn)?;
+            TurnOutcome { linux: runner.linux(), ..run.into() }
+        };
+        self.took += outcome.run.wall;
+        let (start, complete) = (outcome.run.start, outcome.run.end.is_complete());
+        if !complete {
+            self.guest = None;
+            if self.of.stopped() {
+                return Ok(false);
+            }
+        }
+        if !warmup {
+            self.pending = Some((place, outcome));
+        } else if !complete {
+            self.fold.warm_up_failed(&outcome.run);
+        }
+        // A guest that hangs in each round may well end its warm-up.
+        self.failures = if complete { self.failures * u32::from(warmup) } else { self.failures + 1 };
+        if warmup {
+            self.note_giving_up();
+        }
+        if !alive {
+            self.of.started(began + start);
+        }
+        Ok(complete)
+    }
+
+    fn keep(&mut self) {
+        if let Some((place, outcome)) = self.pending.take() {
+            self.fold.add(place, &outcome);
+            self.note_giving_up();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.pending = None;
+    }
+
+    fn close(&mut self, session: u64) -> Result<(), Error> {
+        let Some(guest) = self.guest.take() else { return Ok(()) };
+        let outcome = guest.close()?;
+        self.took += outcome.wall;
+        self.fold.close(session, &outcome);
+        Ok(())
+    }
+
+    fn took(&self) -> Duration {
+        self.took
+    }
+}
