@@ -6,13 +6,15 @@
 use serde::Serialize;
 
 /// Every metric. The first headline metric that an arm has represents it.
-pub const ALL: [&Metric; 10] = [
+pub const ALL: [&Metric; 12] = [
     &HOST_WORK,
     &NMI_HANDLER,
     &SET_UP,
     &ROTATION,
     &TOTAL,
     &TO_COUNTS,
+    &ELAPSED,
+    &PROCESSOR,
     &SIGNAL,
     &PMI_DELIVERY,
     &EXIT_PATH,
@@ -62,6 +64,30 @@ pub struct Metric {
     /// True if a comparison judges it unless asked otherwise. Otherwise it is only shown.
     pub judged: bool,
 }
+
+/// Time of a command.
+pub const ELAPSED: Metric = Metric {
+    key: "elapsed_ns",
+    unit: "ns",
+    name: "time of the command",
+    about: "a command, from its start to its end",
+    experiments: &["record-compression", "record-overhead"],
+    better: Better::Lower,
+    headline: true,
+    judged: true,
+};
+
+/// Processor time of a command.
+pub const PROCESSOR: Metric = Metric {
+    key: "processor_ns",
+    unit: "ns",
+    name: "processor time of the command",
+    about: "user and system time of a command and all that it started",
+    experiments: &["record-compression", "record-overhead"],
+    better: Better::Lower,
+    headline: false,
+    judged: true,
+};
 
 /// VMM time per MSR exit.
 pub const EXIT_PATH: Metric = Metric {

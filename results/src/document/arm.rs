@@ -67,6 +67,9 @@ pub struct Arm<E: Experiment = GuestRun> {
     /// one for 20 rounds; of more, or where they cannot be left out, the figures are not whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// What else is to be said of the arm, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Its metrics over all rounds.
     pub metrics: Metrics,
     /// The experiment's own part.

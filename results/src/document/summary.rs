@@ -130,6 +130,20 @@ impl Summary {
         }
     }
 
+    /// Summarizes many values with their histogram; all 0 without values.
+    pub fn of_all(values: &[u64]) -> Self {
+        let mut histogram = latency_histogram();
+        values.iter().for_each(|value| histogram.saturating_record(*value));
+        let whole = Self::of(&histogram).unwrap_or_default();
+        Self {
+            p90: whole.p90,
+            p99: whole.p99,
+            p99_9: whole.p99_9,
+            histogram: whole.histogram,
+            ..Self::of_values(values)
+        }
+    }
+
     /// Returns the median, for arithmetic.
     pub fn median(&self) -> f64 {
         self.p50 as f64

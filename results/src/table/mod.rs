@@ -4,11 +4,13 @@ pub mod column;
 pub mod fold;
 mod latency;
 pub mod layout;
+mod plain;
 pub mod ranking;
 mod report;
 mod summary;
 
 pub use fold::{Table, wrapped};
 pub use latency::{report, warnings};
+pub use plain::{plain, state};
 pub use report::{Part, Report};
 pub use summary::{Against, against};

@@ -197,6 +197,7 @@ fn arm(name: &str, kind: ArmKind, places: impl Iterator<Item = (u64, u64)>, of: 
         not_available: kvm.then(|| "the mock has no vPMU of its own".to_owned()),
         incomplete: Vec::new(),
         left_out: Vec::new(),
+        notes: Vec::new(),
         metrics: metrics([
             (&NMI_HANDLER, summary(handler_ns, nmis)),
             (&PMI_DELIVERY, summary(500, nmis)),

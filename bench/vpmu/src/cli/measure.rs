@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, Document, Status, warnings};
+use results::document::{ArmKind, Document, Experiment, Record, Status, warnings};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::table;
 use results::table::layout::columns;
+use results::table::{self, Report};
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
@@ -20,12 +20,13 @@ use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL, SimRunner};
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
+use crate::engine::plain::{self, Plain};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
 use crate::setting::process::{self, Claim, free_last};
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{Form, complain, internal, print};
 use crate::terminal::progress;
 
 /// Time and words with which the process was started.
@@ -161,6 +162,40 @@ pub(super) fn carry_out(
     Ok(finished)
 }
 
+/// Where the document of an experiment of plain arms goes, and how it is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'a> {
+    /// The folder of results.
+    pub(super) folder: Option<&'a Path>,
+    pub(super) form: Form,
+    pub(super) quiet: bool,
+}
+
+/// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows.
+pub(super) fn measure_plain(
+    (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
+    shown: Shown<'_>,
+    invocation: &Invocation,
+    report: &dyn Fn(&Record) -> Report,
+) -> Result<Record, Error> {
+    let mut kept = Kept::new(shown.folder.map(OutputFolder::open).transpose()?);
+    let fs = HostFs::default();
+    let host = HostFacts::begin(&fs);
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let (mut progress, command_line) = (progress::shown(!shown.quiet), &invocation.command_line);
+    let save = &mut |document: &Record| kept.save(document);
+    let (document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
+    match shown.form {
+        Form::Json => print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?,
+        Form::Markdown => print(&report(&document).markdown())?,
+        Form::Text => print(&(report(&document).text(columns()) + &kept.line()))?,
+    }
+    for line in table::warnings(&document.warnings) {
+        complain(&format!("warning: {line}"));
+    }
+    error.or(kept.failed).map_or(Ok(document), Err)
+}
+
 /// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
 /// depend on what the host lacks: no model is asked then.
 pub(super) fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
@@ -262,7 +297,7 @@ fn verdict(document: &Document) -> Exit {
 }
 
 /// Returns the name of an experiment's document, without extension.
-fn stem(document: &Document, opened_unix: u64) -> String {
+fn stem<E: Experiment>(document: &Document<E>, opened_unix: u64) -> String {
     // A simulated document has no date; the name of its file has one.
     let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
     format!("{}-{}", document.experiment, time_stamp(unix))
@@ -283,7 +318,7 @@ impl Kept {
     }
 
     /// Writes the document as it is now.
-    pub(super) fn save(&mut self, document: &Document) -> Result<(), Error> {
+    pub(super) fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
         let failed = folder.write(&stem(document, self.opened_unix), json.as_bytes()).err();

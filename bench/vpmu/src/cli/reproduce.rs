@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use results::document::Document;
+use results::document::{Document, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
@@ -14,16 +14,13 @@ use results::write::{OutputFolder, now_unix, time_stamp};
 use triage::practice;
 use triage::practice::document::Figure;
 
-use super::measure::Invocation;
+use super::measure::{Invocation, Shown, measure_plain};
 use super::triage::place;
 use super::workload::cpus;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
-use crate::experiment::reproduce::compression;
-use crate::experiment::reproduce::compression::document::LEVELS;
-use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
-use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
 use crate::experiment::reproduce::measured;
+use crate::experiment::reproduce::recording::{self, HERTZ, LEVELS, MOST_DEPTH, Recordings, What};
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
@@ -68,7 +65,7 @@ pub struct ReproduceArgs {
           value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// Folder for the documents that vpmu-reuse is made of
+    /// Folder for the documents of vpmu-reuse, record-compression and record-overhead
     #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
     pub output: Option<PathBuf>,
 
@@ -189,31 +186,38 @@ fn unused(args: &ReproduceArgs) -> [(&'static str, bool); 4] {
     ]
 }
 
+/// Records a guest in several ways.
+fn measured_recordings(
+    args: &ReproduceArgs,
+    what: &What,
+    (rounds, products): (u64, u64),
+    invocation: &Invocation,
+) -> Result<Exit, Error> {
+    let all = Recordings::prepare(what, args.products.unwrap_or(products))?;
+    let experiment = all.experiment(args.rounds.unwrap_or(rounds), args.seed.unwrap_or(SEED));
+    let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };
+    let document = measure_plain(experiment, shown, invocation, &|document| recording::report(document, what))?;
+    Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
+}
+
 /// Records a guest at each level of compression.
-fn measured_compression(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let found = measure::compression(&CompressionSpec {
-        rounds: args.rounds.unwrap_or(5),
-        products: args.products.unwrap_or(1000),
-        seed: args.seed.unwrap_or(SEED),
+fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    let what = What::Compression {
         depth: args.depth.unwrap_or(MOST_DEPTH),
         hertz: args.frequency.unwrap_or(HERTZ),
         levels: if args.levels.is_empty() { LEVELS.to_vec() } else { args.levels.clone() },
-    })?;
-    console::show(Form::of(args.json, args.markdown), &compression::document::report(&found), &found)?;
-    Ok(Exit::Done)
+    };
+    measured_recordings(args, &what, (5, 1000), invocation)
 }
 
 /// Runs a guest unrecorded and recorded.
-fn measured_overhead(args: &ReproduceArgs) -> Result<Exit, Error> {
+fn measured_overhead(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     refuse(&[
         ("--depth", args.depth.is_some()),
         ("--frequency", args.frequency.is_some()),
         ("--levels", !args.levels.is_empty()),
     ])?;
-    let (rounds, products) = (args.rounds.unwrap_or(10), args.products.unwrap_or(3000));
-    let found = overhead::overhead(&OverheadSpec { rounds, products, seed: args.seed.unwrap_or(SEED) })?;
-    console::show(Form::of(args.json, args.markdown), &overhead::report(&found), &found)?;
-    Ok(Exit::Done)
+    measured_recordings(args, &What::Overhead, (10, 3000), invocation)
 }
 
 /// Refuses options that were given and have nothing to do.
@@ -255,7 +259,11 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if args.run != Some(Measurable::VpmuReuse) {
         let linux = args.linux.guest == GuestKind::Linux || args.linux.kernel.is_some();
-        refuse(&[("--output", args.output.is_some()), ("--guest and --kernel", linux)])?;
+        refuse(&[("--guest and --kernel", linux)])?;
+    }
+    let keeps = [Measurable::VpmuReuse, Measurable::RecordCompression, Measurable::RecordOverhead];
+    if !args.run.is_some_and(|run| keeps.contains(&run)) {
+        refuse(&[("--output", args.output.is_some())])?;
     }
     if !matches!(args.run, Some(Measurable::VpmuReuse | Measurable::PerfStatSetup)) {
         refuse(&[("--duration", args.duration.is_some())])?;
@@ -263,8 +271,8 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
     match args.run {
         Some(Measurable::PerfStatSetup) => return measured_set_up(args, invocation),
         Some(Measurable::VpmuReuse) => return measured_series(args, invocation),
-        Some(Measurable::RecordCompression) => return measured_compression(args),
-        Some(Measurable::RecordOverhead) => return measured_overhead(args),
+        Some(Measurable::RecordCompression) => return measured_compression(args, invocation),
+        Some(Measurable::RecordOverhead) => return measured_overhead(args, invocation),
         Some(Measurable::Rand) => return measured_practice(args, Figure::Rand),
         Some(Measurable::SpinlockShare) => return measured_practice(args, Figure::SpinlockShare),
         Some(Measurable::ParallelProbing) => return measured_practice(args, Figure::ParallelProbing),

@@ -546,6 +546,7 @@ fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
         not_available: None,
         incomplete: Vec::new(),
         left_out: Vec::new(),
+        notes: Vec::new(),
         metrics: Metrics::new(),
         own: GuestArm { overflows_lost: counted, ..GuestArm::default() },
         rounds: Rounds::default(),

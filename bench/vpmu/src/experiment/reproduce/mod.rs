@@ -1,8 +1,8 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
-pub mod compression;
 pub mod measured;
 mod perf_stat;
+pub mod recording;
 pub mod run;
 pub mod series;
 pub mod set_up;

@@ -204,6 +204,7 @@ impl SetUpArm {
             not_available: None,
             incomplete: Vec::new(),
             left_out: Vec::new(),
+            notes: Vec::new(),
             metrics,
             own: HostSetUpArm {
                 method: self.method,

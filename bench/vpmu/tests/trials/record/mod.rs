@@ -163,17 +163,21 @@ fn table_of_compression() -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {said}", output.status);
     let found: Value = serde_json::from_slice(&output.stdout)?;
-    let rows = found["rows"].as_array().context("no rows")?;
-    let of: Vec<_> = rows.iter().map(|row| (row["level"].as_u64(), row["mode"].as_str())).collect();
-    let expected = [0, 1, 2, 3, 5, 8].map(|level| ["serial", "aio"].map(|mode| (Some(level), Some(mode)))).concat();
-    ensure!(of == expected, "{of:?}");
-    let perf = found["perf"].as_str().context("perf is neither there nor missing")?;
-    for row in rows {
-        let (vpmu, compressed) = (&row["vpmu"], row["level"] != 0);
-        ensure!(vpmu["samples"].is_u64() && vpmu["overhead"]["ratio"].is_f64() && vpmu["ratio"].is_f64(), "{row}");
-        ensure!((vpmu["compressed"].as_u64() > Some(0)) == compressed, "{row}");
-        ensure!(row["perf"].is_null() == perf.starts_with("not measured: "), "{perf}, and {row}");
-        ensure!(row["published"]["ratio"].is_f64(), "{row}");
+    let perf = found["parameters"]["perf"].as_str().context("perf is neither there nor missing")?;
+    let recorders = if perf.starts_with("not measured: ") { &["vpmu"][..] } else { &["vpmu", "perf"] };
+    let arms = found["arms"].as_array().context("no arms")?;
+    ensure!(arms.len() == 12 * recorders.len(), "{perf}, and {} arms", arms.len());
+    for (recorder, level, writes) in recorders.iter().flat_map(|recorder| {
+        [0, 1, 2, 3, 5, 8].into_iter().flat_map(move |level| ["serial", "aio"].map(|writes| (recorder, level, writes)))
+    }) {
+        let name = format!("{recorder} 3989 Hz -g, level {level}, {writes}");
+        let arm = arms.iter().find(|arm| arm["strategy"] == name.as_str()).with_context(|| name.clone())?;
+        let median = |key: &str| arm["metrics"][key]["p50"].as_u64();
+        ensure!(
+            median("elapsed_ns") > Some(0) && median("processor_ns") > Some(0) && median("samples") > Some(0),
+            "{arm}"
+        );
+        ensure!((median("compressed_bytes") > Some(0)) == (level > 0), "{arm}");
     }
     Ok(())
 }

@@ -1,0 +1,253 @@
+//! Arms that are no more than a measurement, and the experiment of such arms: from its turns to its document.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use host_pmu::stats::ns;
+use results::document::{
+    Any, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
+};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::metric::Metric;
+use results::write::now_unix;
+use serde_json::{Map, Value};
+
+use super::{Rounds, State, Turn, Watch, run};
+use crate::setting::process;
+use crate::sys;
+use crate::terminal::progress::Progress;
+
+/// Longest time without a save while rounds are finished.
+const SAVE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// What a turn measured: values by the key of their metric, in its unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample(BTreeMap<String, Vec<u64>>);
+
+impl Sample {
+    /// Adds values of a metric.
+    #[must_use]
+    pub fn with(mut self, metric: &Metric, values: impl IntoIterator<Item = u64>) -> Self {
+        self.add(metric.key, values);
+        self
+    }
+
+    /// Adds values of the metric with this key, whose end names its unit.
+    pub fn add(&mut self, key: &str, values: impl IntoIterator<Item = u64>) {
+        self.0.entry(key.to_owned()).or_default().extend(values);
+    }
+}
+
+/// An arm that is a measurement.
+pub struct Plain<'a> {
+    arm: Arm<Any>,
+    values: BTreeMap<String, Vec<u64>>,
+    take: Box<dyn FnMut(Turn) -> Result<Sample, Error> + 'a>,
+    pending: Option<(Turn, Sample)>,
+}
+
+impl std::fmt::Debug for Plain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Plain").field("name", &self.arm.name).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Plain<'a> {
+    /// Makes an arm whose turns `take` takes.
+    pub fn new(name: impl Into<String>, backend: &str, take: impl FnMut(Turn) -> Result<Sample, Error> + 'a) -> Self {
+        let arm = Arm {
+            name: name.into(),
+            kind: ArmKind::Strategy,
+            backend: backend.to_owned(),
+            stand_in: false,
+            not_available: None,
+            incomplete: Vec::new(),
+            left_out: Vec::new(),
+            notes: Vec::new(),
+            metrics: Metrics::new(),
+            own: GuestArm::default(),
+            rounds: Columns::default(),
+        };
+        Self { arm, values: BTreeMap::new(), take: Box::new(take), pending: None }
+    }
+
+    /// Says in a sentence what the arm is or how it fared, for readers of the document.
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.arm.notes.push(text.into());
+    }
+
+    /// Returns the arm as a document has it.
+    fn result(&self) -> Arm<Any> {
+        let metrics = self.values.iter().map(|(key, values)| (key.clone(), Summary::of_all(values)));
+        Arm { metrics: metrics.collect(), ..self.arm.clone() }
+    }
+}
+
+impl super::Arm for Plain<'_> {
+    fn name(&self) -> &str {
+        &self.arm.name
+    }
+
+    fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
+        let sample = (self.take)(turn)?;
+        self.pending = Some((turn, sample));
+        Ok(true)
+    }
+
+    fn keep(&mut self) {
+        let Some((turn, Sample(values))) = self.pending.take() else { return };
+        let rounds = &mut self.arm.rounds;
+        rounds.index.push(turn.index);
+        rounds.position.push(turn.position);
+        rounds.complete.push(true);
+        rounds.started_us.push(ns(turn.started) / 1000);
+        rounds.push_metrics(&values.iter().map(|(key, all)| (key.clone(), Summary::of_values(all))).collect());
+        for (key, all) in values {
+            self.values.entry(key).or_default().extend(all);
+        }
+    }
+
+    fn forget(&mut self) {
+        self.pending = None;
+    }
+}
+
+/// An experiment of such arms.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Its name in documents.
+    pub name: &'static str,
+    /// Every parameter, by name.
+    pub parameters: Map<String, Value>,
+    /// Its rounds.
+    pub rounds: Rounds,
+}
+
+/// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
+pub type Measured = (Record, Option<Error>);
+
+impl Experiment {
+    /// Runs the arms here, whose facts are those before the run. `save` is called with the document as it grows.
+    ///
+    /// # Errors
+    /// If nothing was measured before an error, and exit 3 if that was an interrupt.
+    pub fn measure(
+        &self,
+        arms: &mut [Plain<'_>],
+        (mut host, fs): (HostFacts, &HostFs),
+        command_line: &[String],
+        progress: &mut dyn Progress,
+        save: &mut dyn FnMut(&Record) -> Result<(), Error>,
+    ) -> Result<Measured, Error> {
+        let mut names = BTreeSet::new();
+        if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
+            return Err(Error::usage(format!("two arms are called {}", arm.arm.name), "", "leave one out"));
+        }
+        let (began, mut saved) = (now_unix(), Instant::now());
+        let mut document = |arms: &[Plain<'_>], state: &State, status: Status| {
+            host.finish(fs);
+            let tool = process::tool();
+            let mut warnings = warnings::of_run(&tool, &host);
+            warnings.extend(warnings::of_settings(&host, &[]));
+            Record {
+                path: PathBuf::new(),
+                schema: SCHEMA.to_owned(),
+                experiment: self.name.to_owned(),
+                place: Some("host".to_owned()),
+                tool,
+                command_line: command_line.to_vec(),
+                started_unix: began,
+                wall_ns: ns(state.wall),
+                status,
+                seed: self.rounds.seed,
+                parameters: self.parameters.clone(),
+                host: host.clone(),
+                arms: arms.iter().map(Plain::result).collect(),
+                warnings,
+                extra: (),
+            }
+        };
+        let mut after = |arms: &mut [Plain<'_>], state: &State| {
+            if saved.elapsed() >= SAVE {
+                save(&document(arms, state, Status::Running))?;
+                saved = Instant::now();
+            }
+            Ok(false)
+        };
+        progress.begin((arms.len() as u64).saturating_mul(self.rounds.rounds + self.rounds.warmup));
+        let watch = Watch { stop: sys::interrupted(), progress: &mut *progress, after: &mut after };
+        let (state, ended) = run(arms, &self.rounds, watch);
+        progress.end();
+        let error = ended.err();
+        if arms.iter().all(|arm| arm.arm.rounds.is_empty()) {
+            let interrupted =
+                || Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved");
+            return Err(error.unwrap_or_else(interrupted));
+        }
+        let status = match (&error, state.interrupted) {
+            (_, true) => Status::Interrupted,
+            (Some(_), false) => Status::Incomplete,
+            (None, false) => Status::Complete,
+        };
+        let mut document = document(arms, &state, status);
+        if let Some(error) = &error {
+            let why = format!("the experiment ended early: {error}");
+            document.arms.iter_mut().for_each(|arm| arm.incomplete.push(why.clone()));
+        }
+        save(&document)?;
+        Ok((document, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::progress::Silent;
+    use results::metric::ELAPSED;
+
+    fn measured(names: [&str; 2], rounds: u64, fails: Option<u64>) -> (Result<Measured, Error>, usize) {
+        let take = |name: &str, turn: Turn| match fails {
+            Some(at) if name == "b" && turn.index == at => Err(Error::host("no more files", "EMFILE", "")),
+            _ => Ok(Sample::default().with(&ELAPSED, [1000 * (1 + turn.index), 7000])),
+        };
+        let mut arms = names.map(|name| Plain::new(name, "none", move |turn| take(name, turn)));
+        let rounds = Rounds { rounds, warmup: 1, session: None, duration: None, seed: 1, simulated: false };
+        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds };
+        let (fs, mut saves) = (HostFs::at("/nonexistent"), 0);
+        let mut save = |_: &Record| {
+            saves += 1;
+            Ok(())
+        };
+        let facts = (HostFacts::default(), &fs);
+        (experiment.measure(&mut arms, facts, &[], &mut Silent, &mut save), saves)
+    }
+
+    #[test]
+    fn an_arm_is_its_values_by_round_and_together() {
+        let (document, error) = measured(["a", "b"], 3, None).0.unwrap();
+        assert!(error.is_none() && document.status == Status::Complete);
+        let arm = document.arm("b").unwrap();
+        assert_eq!(arm.rounds.index, [0, 1, 2], "the warm-up is in no figure");
+        let column = &arm.rounds.metrics[ELAPSED.key];
+        assert_eq!((column.count.as_slice(), column.p50.as_slice()), (&[2; 3][..], &[1000, 2000, 3000][..]));
+        let all = &arm.metrics[ELAPSED.key];
+        assert_eq!((all.count, all.max, all.decode().unwrap().unwrap().len()), (6, Some(7000), 6));
+    }
+
+    #[test]
+    fn an_arm_that_fails_at_its_nth_turn_leaves_whole_rounds_and_the_reason() {
+        let (found, saves) = measured(["a", "b"], 5, Some(2));
+        let (document, error) = found.unwrap();
+        assert_eq!((error.unwrap().exit, document.status, saves), (Exit::Host, Status::Incomplete, 1));
+        assert!(document.arms.iter().all(|arm| arm.rounds.len() == 2 && arm.incomplete[0].contains("EMFILE")));
+        let (found, saves) = measured(["a", "b"], 5, Some(0));
+        assert_eq!((found.unwrap_err().exit, saves), (Exit::Host, 0), "nothing is kept of no round");
+    }
+
+    #[test]
+    fn two_arms_of_one_name_are_refused() {
+        assert_eq!(measured(["a", "a"], 2, None).0.unwrap_err().exit, Exit::Usage);
+    }
+}
