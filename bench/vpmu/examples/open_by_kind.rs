@@ -37,6 +37,7 @@ fn main() -> Result<(), Error> {
         name: "open-by-kind",
         parameters: Map::from_iter([("events".to_owned(), json!(EVENTS))]),
         rounds: Rounds { rounds: 10, warmup: 1, session: None, duration: None, seed: 1, simulated: false },
+        expected: None,
     };
     let path = std::env::args_os().nth(1).unwrap_or_else(|| "vpmu-results".into());
     let mut folder = OutputFolder::open(Path::new(&path))?;
@@ -47,18 +48,19 @@ fn main() -> Result<(), Error> {
         folder.write(&format!("open-by-kind-{}", time_stamp(document.started_unix)), json.as_bytes()).map(drop)
     };
     let host = (HostFacts::begin(&fs), &fs);
-    let (document, error) = experiment.measure(&mut arms, host, &command_line, progress.as_mut(), &mut save)?;
+    let (document, error) =
+        experiment.measure(&mut arms, host, &command_line, progress.as_mut(), (&mut |_| false, &mut save))?;
     print!("{}", results::table::plain(&document).text(columns()));
     error.map_or(Ok(()), Err)
 }
 
 /// Opens and closes events of a kind, one after the other.
-fn take(kind: &BackendKey) -> Result<Sample, Error> {
+fn take(kind: &BackendKey) -> Result<Option<Sample>, Error> {
     let one = |_| {
         let began = Instant::now();
         probe(kind).map_err(|error| Error::host(format!("cannot open {kind}"), error.to_string(), ""))?;
         Ok(ns(began.elapsed()))
     };
     let times: Vec<u64> = (0..EVENTS).map(one).collect::<Result<_, Error>>()?;
-    Ok(Sample::default().with(&ELAPSED, times))
+    Ok(Some(Sample::default().with(&ELAPSED, times)))
 }

@@ -238,12 +238,20 @@ impl EventCount {
     }
 }
 
+/// Beside the arms of any experiment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AnyExtra {
+    /// The answers, as the experiment has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<Value>,
+}
+
 /// Any experiment. Made for reading: parameters are kept as JSON, and arms have the counts of a guest, 0 where there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Any;
 
 impl Experiment for Any {
     type Parameters = Map<String, Value>;
-    type Extra = ();
+    type Extra = AnyExtra;
     type Arm = GuestArm;
 }

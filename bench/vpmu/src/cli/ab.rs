@@ -11,8 +11,7 @@ use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
-use crate::experiment::ab::run;
-use crate::experiment::ab::{AbSpec, Side, show};
+use crate::experiment::ab::{self, AbSpec, Side, show};
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{self, Form, compact, complain, internal, print};
@@ -221,33 +220,33 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     })
 }
 
-pub(super) fn run(args: &AbArgs, invocation: Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let spec = spec(args)?;
     let output = args.output.as_deref().map(results::write::check_file).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet);
-    let host = (HostFacts::read(&fs), &fs);
+    let host = (HostFacts::begin(&fs), &fs);
     let junit = |report: &Report| write_junit(args.junit.as_deref(), &report.junit());
-    let ran = run::run(&spec, host, invocation.command_line, sys::interrupted(), progress.as_mut());
-    let (document, error) = ran.inspect_err(|error| {
+    let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), progress.as_mut());
+    let outcome = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let json = compact(&document)?;
+    let json = compact(&outcome.document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
-    let report = show::report(&document);
-    let exit = document.verdict.exit();
+    let report = show::report(&outcome, &spec.rules);
+    let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     let reported = junit(&report);
     if args.json {
         print(&json)?;
     } else {
-        console::show(Form::of(false, args.markdown), &report, &document)?;
+        console::show(Form::of(false, args.markdown), &report, &outcome.document)?;
         if let (Some(Ok(file)), false) = (&saved, args.markdown) {
             print(&format!("saved: {}\n", file.display()))?;
         }
     }
-    match error {
+    match outcome.error {
         // It hides no regression.
         Some(error) if exit == Exit::Regression => complain(&format!("warning: {error}")),
         Some(error) => return Err(error),

@@ -184,7 +184,8 @@ pub(super) fn measure_plain(
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let (mut progress, command_line) = (progress::shown(!shown.quiet), &invocation.command_line);
     let save = &mut |document: &Record| kept.save(document);
-    let (document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
+    let (document, error) =
+        experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), (&mut |_| false, save))?;
     match shown.form {
         Form::Json => print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?,
         Form::Markdown => print(&report(&document).markdown())?,

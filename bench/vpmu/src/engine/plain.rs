@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use host_pmu::stats::ns;
 use results::document::{
-    Any, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
+    Any, AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
 };
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -44,7 +44,7 @@ impl Sample {
 pub struct Plain<'a> {
     arm: Arm<Any>,
     values: BTreeMap<String, Vec<u64>>,
-    take: Box<dyn FnMut(Turn) -> Result<Sample, Error> + 'a>,
+    take: Box<dyn FnMut(Turn) -> Result<Option<Sample>, Error> + 'a>,
     pending: Option<(Turn, Sample)>,
 }
 
@@ -55,8 +55,12 @@ impl std::fmt::Debug for Plain<'_> {
 }
 
 impl<'a> Plain<'a> {
-    /// Makes an arm whose turns `take` takes.
-    pub fn new(name: impl Into<String>, backend: &str, take: impl FnMut(Turn) -> Result<Sample, Error> + 'a) -> Self {
+    /// Makes an arm whose turns `take` takes; `None`: the user ended one.
+    pub fn new(
+        name: impl Into<String>,
+        backend: &str,
+        take: impl FnMut(Turn) -> Result<Option<Sample>, Error> + 'a,
+    ) -> Self {
         let arm = Arm {
             name: name.into(),
             kind: ArmKind::Strategy,
@@ -91,9 +95,8 @@ impl super::Arm for Plain<'_> {
     }
 
     fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
-        let sample = (self.take)(turn)?;
-        self.pending = Some((turn, sample));
-        Ok(true)
+        self.pending = (self.take)(turn)?.map(|sample| (turn, sample));
+        Ok(self.pending.is_some())
     }
 
     fn keep(&mut self) {
@@ -123,7 +126,12 @@ pub struct Experiment {
     pub parameters: Map<String, Value>,
     /// Its rounds.
     pub rounds: Rounds,
+    /// Rounds that are expected, where something else than their number ends them.
+    pub expected: Option<u64>,
 }
+
+/// Decides whether there are enough rounds, by the document so far, which it asks for where it looks.
+pub type Enough<'a> = &'a mut dyn FnMut(&mut dyn FnMut() -> Record) -> bool;
 
 /// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
 pub type Measured = (Record, Option<Error>);
@@ -139,7 +147,7 @@ impl Experiment {
         (mut host, fs): (HostFacts, &HostFs),
         command_line: &[String],
         progress: &mut dyn Progress,
-        save: &mut dyn FnMut(&Record) -> Result<(), Error>,
+        (enough, save): (Enough<'_>, &mut dyn FnMut(&Record) -> Result<(), Error>),
     ) -> Result<Measured, Error> {
         let mut names = BTreeSet::new();
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
@@ -166,7 +174,7 @@ impl Experiment {
                 host: host.clone(),
                 arms: arms.iter().map(Plain::result).collect(),
                 warnings,
-                extra: (),
+                extra: AnyExtra::default(),
             }
         };
         let mut after = |arms: &mut [Plain<'_>], state: &State| {
@@ -174,9 +182,10 @@ impl Experiment {
                 save(&document(arms, state, Status::Running))?;
                 saved = Instant::now();
             }
-            Ok(false)
+            Ok(enough(&mut || document(arms, state, Status::Running)))
         };
-        progress.begin((arms.len() as u64).saturating_mul(self.rounds.rounds + self.rounds.warmup));
+        let rounds = self.expected.unwrap_or(self.rounds.rounds) + self.rounds.warmup;
+        progress.begin((arms.len() as u64).saturating_mul(rounds));
         let watch = Watch { stop: sys::interrupted(), progress: &mut *progress, after: &mut after };
         let (state, ended) = run(arms, &self.rounds, watch);
         progress.end();
@@ -210,18 +219,18 @@ mod tests {
     fn measured(names: [&str; 2], rounds: u64, fails: Option<u64>) -> (Result<Measured, Error>, usize) {
         let take = |name: &str, turn: Turn| match fails {
             Some(at) if name == "b" && turn.index == at => Err(Error::host("no more files", "EMFILE", "")),
-            _ => Ok(Sample::default().with(&ELAPSED, [1000 * (1 + turn.index), 7000])),
+            _ => Ok(Some(Sample::default().with(&ELAPSED, [1000 * (1 + turn.index), 7000]))),
         };
         let mut arms = names.map(|name| Plain::new(name, "none", move |turn| take(name, turn)));
         let rounds = Rounds { rounds, warmup: 1, session: None, duration: None, seed: 1, simulated: false };
-        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds };
+        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds, expected: None };
         let (fs, mut saves) = (HostFs::at("/nonexistent"), 0);
         let mut save = |_: &Record| {
             saves += 1;
             Ok(())
         };
         let facts = (HostFacts::default(), &fs);
-        (experiment.measure(&mut arms, facts, &[], &mut Silent, &mut save), saves)
+        (experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut save)), saves)
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("the_same_build_twice_is_no_change", the_same_build_twice),
         ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
         ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
-        ("the_document_has_every_pair_and_is_no_input_of_compare", the_document),
+        ("the_document_has_every_pair_and_is_read_by_every_command", the_document),
         ("a_side_that_dies_leaves_its_pairs_and_exit_3", a_side_that_dies),
         ("ctrl_c_ends_it_with_whole_pairs_and_no_child", ctrl_c),
         ("turns_that_are_not_whole_are_left_out_and_hide_no_slow_down", not_whole),
@@ -79,31 +79,35 @@ fn the_document() {
     let line = [&[VPMU, VPMU, "--pairs", "5", "--strategy", "reuse", "-o", "ab.json", "--json"], &SIM[..]].concat();
     let output = ab(dir.path(), &line);
     let document = json(&output);
-    assert_eq!((&document["schema"], &document["status"]), (&"vpmu-ab/2".into(), &"complete".into()));
-    assert_eq!(document["same_build"], true);
+    assert_eq!((&document["experiment"], &document["status"]), (&"ab".into(), &"complete".into()));
+    assert_eq!(document["parameters"]["same_build"], true);
     let arms = document["arms"].as_array().expect("arms");
-    assert_eq!(arms.iter().map(|arm| arm["name"].as_str().expect("a name")).collect::<Vec<_>>(), ["reuse", "floor"]);
+    assert_eq!(arms.iter().map(|arm| arm["strategy"].as_str().expect("a name")).collect::<Vec<_>>(), ["BASE", "NEW"]);
     for arm in arms {
-        let pairs = arm["pairs"].as_array().expect("pairs");
-        assert_eq!(pairs.len(), 5);
-        for side in ["base", "new"] {
-            assert!(pairs.iter().all(|pair| pair[side]["nmi_handler_ns"].as_f64() > Some(0.0)));
+        for name in ["reuse", "floor"] {
+            let values = arm["metrics"][format!("{name}/nmi_handler_ns")]["count"].as_u64();
+            assert_eq!(values, Some(5), "{name}");
         }
     }
+    let rows = document["answers"].as_array().expect("answers");
+    assert!(rows.iter().all(|row| row["ratio"].is_f64() && row["verdict"] == "no-change"), "{rows:?}");
     let saved = std::fs::read(dir.path().join("ab.json")).expect("the file");
     assert_eq!(saved, output.stdout);
-    for command in ["report", "compare ab.json"] {
-        let words: Vec<&str> = command.split(' ').chain(["ab.json"]).collect();
-        let refused = run(dir.path(), &words);
-        assert_eq!(refused.status.code(), Some(2));
-        assert!(text(&refused.stderr).contains("its schema is vpmu-ab/2"), "{}", text(&refused.stderr));
+    for (words, exit) in [
+        (&["report", "ab.json", "-o", "ab.html"][..], 0),
+        (&["export", "ab.json", "--format", "csv"], 0),
+        (&["history", "ab.json"], 3),
+        (&["compare", "ab.json", "ab.json"], 3),
+    ] {
+        let found = run(dir.path(), words);
+        assert_eq!(found.status.code(), Some(exit), "{words:?}: {}", text(&found.stderr));
     }
 }
 
-/// NEW takes three turns, then it dies.
+/// NEW is tried, takes three turns, then it dies.
 fn a_side_that_dies() {
     let dir = tempfile::tempdir().expect("a folder");
-    let body = format!("echo >> turns; [ $(wc -l < turns) -gt 3 ] && kill -9 $$; exec {VPMU} \"$@\"");
+    let body = format!("echo >> turns; [ $(wc -l < turns) -gt 4 ] && kill -9 $$; exec {VPMU} \"$@\"");
     script(dir.path(), "dying", &body);
     let report = dir.path().join("x.xml");
     std::fs::write(&report, "the last good run").expect("a file");
@@ -161,8 +165,8 @@ fn ctrl_c() {
     if !output.stdout.is_empty() {
         let document = json(&output);
         assert_eq!(document["status"], "interrupted");
-        let pairs = |at: usize| document["arms"][at]["pairs"].as_array().map_or(0, Vec::len);
-        assert!(pairs(0) > 0 && (1..4).all(|at| pairs(at) == pairs(0)));
+        let pairs = |at: usize| document["arms"][at]["rounds"]["round"].as_array().map_or(0, Vec::len);
+        assert!(pairs(0) > 0 && pairs(1) == pairs(0));
     }
 }
 
@@ -175,12 +179,10 @@ fn real_guests() {
     assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{error}");
     let document = json(&output);
     assert_eq!(
-        (&document["status"], &document["base"]["backend"]),
+        (&document["status"], &document["parameters"]["backend"]),
         (&"complete".into(), &"cpu-clock".into()),
         "{error}"
     );
-    for arm in document["arms"].as_array().expect("arms") {
-        let pairs = arm["pairs"].as_array().expect("pairs").len() as u64;
-        assert_eq!(pairs + arm["left_out"].as_u64().expect("a count"), 6, "{error}");
-    }
+    let rounds = &document["arms"][1]["rounds"]["round"];
+    assert_eq!(rounds.as_array().map(Vec::len), Some(6), "{error}");
 }

@@ -1,37 +1,16 @@
 //! Judges pairs of turns: a ratio with its interval for each arm, and one for all of them.
 
-use std::collections::BTreeMap;
-
-use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{MIN_ROUNDS, Pair, Ratio, of_turns};
+use results::document::Record;
+use results::metric::{NMI_HANDLER, ROTATION};
+use results::paired::{MIN_ROUNDS, Pair, Ratio, Statistic, of_turns, pairs};
 use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
+use super::SIDES;
+
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
-
-/// An arm, in the order of BASE.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AbArm {
-    /// Its name; BASE → NEW where the two differ.
-    pub name: String,
-    /// Its pairs of whole turns, in order of time.
-    pub pairs: Vec<AbPair>,
-    /// Turns without whole figures, whose pairs are left out.
-    pub left_out: usize,
-}
-
-/// A pair of turns of an arm: the median over each turn's rounds of their p50s, by metric, ns.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AbPair {
-    /// Number of the pair.
-    pub pair: u64,
-    /// BASE's turn.
-    pub base: BTreeMap<String, f64>,
-    /// NEW's turn.
-    pub new: BTreeMap<String, f64>,
-}
 
 /// NEW against BASE, for one arm and metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,47 +18,36 @@ pub struct Row {
     /// The arm, or [`ALL`].
     pub arm: String,
     /// The metric's key.
-    pub metric: &'static str,
-    /// True if it counts for the verdict of the whole.
-    pub judged: bool,
+    pub metric: String,
     /// The ratio, NEW over BASE.
     #[serde(flatten)]
     pub ratio: Ratio,
-    /// p value of "no difference", adjusted over the judged rows; absent for the others, and with too few pairs.
+    /// p value of "no difference", adjusted over the rows; absent with too few pairs.
     pub p: Option<f64>,
-    /// Absent if not judged.
-    pub verdict: Option<Verdict>,
+    /// The verdict.
+    pub verdict: Verdict,
     /// Further pairs that would decide; of fewer than have an interval those up to one.
     pub more_pairs: Option<u64>,
 }
 
-/// Returns a row for each arm and metric, and one for all arms together.
-pub fn rows(arms: &[AbArm], rules: &Limits) -> Vec<Row> {
-    let sampled = arms.iter().flat_map(|arm| &arm.pairs).any(|pair| pair.base.contains_key(NMI_HANDLER.key));
-    let headline = if sampled { &NMI_HANDLER } else { &ROTATION };
-    let found: Vec<Vec<Pair>> = arms.iter().map(|arm| pairs(arm, headline)).collect();
+/// Returns a row for each arm of these names, and one for all together.
+pub fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
+    let [Some(base), Some(new)] = SIDES.map(|side| document.arm(side)) else { return Vec::new() };
+    let key = |name: &str, metric: &str| format!("{name}/{metric}");
+    let sampled = names.iter().any(|name| base.metrics.contains_key(&key(name, NMI_HANDLER.key)));
+    let headline = if sampled { NMI_HANDLER.key } else { ROTATION.key };
+    let of = |name: &&str| pairs(new, base, &key(name, headline), Statistic::P50);
+    let found: Vec<Vec<Pair>> = names.iter().map(of).collect();
     let measured: Vec<&Vec<Pair>> = found.iter().filter(|pairs| !pairs.is_empty()).collect();
     let mut rows = Vec::new();
     if measured.len() > 1 {
-        rows.extend(row(ALL, headline, true, &common(&measured)));
+        rows.extend(row(ALL, headline, &common(&measured)));
     }
-    for (arm, pairs) in arms.iter().zip(&found) {
-        rows.extend(row(&arm.name, headline, true, pairs));
-    }
-    for metric in [&PMI_DELIVERY, &EXIT_PATH] {
-        for arm in arms {
-            rows.extend(row(&arm.name, metric, false, &pairs(arm, metric)));
-        }
+    for (name, pairs) in names.iter().zip(&found) {
+        rows.extend(row(name, headline, pairs));
     }
     judge(&mut rows, rules);
     rows
-}
-
-/// Returns the pairs of an arm in which both sides have the metric. Each pair has two fresh processes.
-fn pairs(arm: &AbArm, metric: &Metric) -> Vec<Pair> {
-    let log = |pair: &AbPair| Some((pair.new.get(metric.key)? / pair.base.get(metric.key)?).ln());
-    let pair = |pair: &AbPair| Some(Pair { round: pair.pair, guest: pair.pair, log: log(pair)? });
-    arm.pairs.iter().filter_map(pair).collect()
 }
 
 /// Returns the mean of the arms' logarithms, over the pairs that all of them have.
@@ -95,69 +63,76 @@ fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
     first.iter().filter_map(all).collect()
 }
 
-fn row(arm: &str, metric: &Metric, judged: bool, pairs: &[Pair]) -> Option<Row> {
-    let ratio = of_turns(pairs)?;
-    let arm = arm.to_owned();
-    Some(Row { arm, metric: metric.key, judged, ratio, p: None, verdict: None, more_pairs: None })
+fn row(arm: &str, metric: &str, pairs: &[Pair]) -> Option<Row> {
+    let (arm, metric) = (arm.to_owned(), metric.to_owned());
+    Some(Row { arm, metric, ratio: of_turns(pairs)?, p: None, verdict: Verdict::Inconclusive, more_pairs: None })
 }
 
 fn judge(rows: &mut [Row], rules: &Limits) {
-    let judged: Vec<&mut Row> = rows.iter_mut().filter(|row| row.judged).collect();
     // Without an interval there is no p value; it cannot be smaller than 1.
-    let p: Vec<f64> = judged.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
-    let count = judged.len();
-    for (row, p) in judged.into_iter().zip(holm(&p)) {
-        let verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p, 0.0));
+    let p: Vec<f64> = rows.iter().map(|row| row.ratio.log.map_or(1.0, |log| log.p())).collect();
+    let count = rows.len();
+    for (row, p) in rows.iter_mut().zip(holm(&p)) {
+        row.verdict = row.ratio.log.map_or(Verdict::Inconclusive, |log| rules.verdict(&log, p, 0.0));
         row.p = row.ratio.log.map(|_| p);
-        row.verdict = Some(verdict);
         // Without an interval nothing is known but how many pairs have one.
         let interval = || Some(MIN_ROUNDS.saturating_sub(row.ratio.rounds) as u64);
         let more = || {
             let times = |log| rules.would_do(&log, &row.ratio.between, count);
             row.ratio.log.map_or_else(interval, |log| times(log).map(|times| row.ratio.further(times)))
         };
-        row.more_pairs = (verdict == Verdict::Inconclusive).then(more).flatten();
+        row.more_pairs = (row.verdict == Verdict::Inconclusive).then(more).flatten();
     }
 }
 
 /// Returns the verdict of the whole: the worst one. Nothing judged is inconclusive, and so is a `doubt`, unless something
 /// is slower all the same.
 pub fn overall(rows: &[Row], doubt: bool) -> Verdict {
-    let worst = rows.iter().filter_map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive);
+    let worst = rows.iter().map(|row| row.verdict).max().unwrap_or(Verdict::Inconclusive);
     if doubt { worst.max(Verdict::Inconclusive) } else { worst }
 }
 
-/// Returns whether every judged ratio is known to `share`.
+/// Returns whether every ratio is known to `share`.
 pub fn known_to(rows: &[Row], share: f64) -> bool {
-    let mut judged = rows.iter().filter(|row| row.judged).peekable();
-    judged.peek().is_some() && judged.all(|row| row.ratio.half_width().is_some_and(|width| width <= share))
+    !rows.is_empty() && rows.iter().all(|row| row.ratio.half_width().is_some_and(|width| width <= share))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Rounds;
+    use crate::engine::plain::{Experiment, Plain, Sample};
+    use crate::terminal::progress::Silent;
+    use results::host::{HostFacts, HostFs};
 
-    /// Returns arms whose NEW takes these times as long, with some per cent of spread from pair to pair.
-    fn arms(ratios: &[f64]) -> Vec<AbArm> {
+    const NAMES: [&str; 4] = ["arm0", "arm1", "arm2", "arm3"];
+
+    /// Returns a document of arms whose NEW takes these times as long, with some per cent of spread from pair to pair; of the second arm
+    /// the first pairs are left out.
+    fn document(ratios: &[f64], rounds: u64, lacks: u64) -> Record {
         let noise = |pair: u64, arm: usize| 1.0 + 0.02 * ((((pair * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
-        let turn = |ns: f64| [(NMI_HANDLER.key.to_owned(), ns)].into();
-        let arm = |(at, &ratio): (usize, &f64)| AbArm {
-            name: format!("arm{at}"),
-            left_out: 0,
-            pairs: (0..60)
-                .map(|pair| AbPair {
-                    pair,
-                    base: turn(100_000.0 * noise(pair, at)),
-                    new: turn(100_000.0 * ratio * noise(pair + 5, at + 3)),
-                })
-                .collect(),
+        let take = |side: usize, pair: u64| {
+            let mut sample = Sample::default();
+            for (at, ratio) in ratios.iter().enumerate().filter(|(at, _)| *at != 1 || pair >= lacks) {
+                let ns = if side == 0 { noise(pair, at) } else { ratio * noise(pair + 5, at + 3) };
+                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [(100_000.0 * ns) as u64]);
+            }
+            sample
         };
-        ratios.iter().enumerate().map(arm).collect()
+        let side = |side: usize| Plain::new(SIDES[side], "none", move |turn| Ok(Some(take(side, turn.index))));
+        let (mut arms, fs) = ([side(0), side(1)], HostFs::at("/nonexistent"));
+        let rounds = Rounds { rounds, warmup: 0, session: None, duration: None, seed: 1, simulated: false };
+        let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds, expected: None };
+        let facts = (HostFacts::default(), &fs);
+        experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap().0
+    }
+
+    fn of(ratios: &[f64], rounds: u64) -> Vec<Row> {
+        rows(&document(ratios, rounds, 0), &NAMES[..ratios.len()], &Limits::default())
     }
 
     fn judged(ratios: &[f64]) -> Vec<(String, Verdict)> {
-        let rows = rows(&arms(ratios), &Limits::default());
-        rows.into_iter().map(|row| (row.arm, row.verdict.unwrap())).collect()
+        of(ratios, 60).into_iter().map(|row| (row.arm, row.verdict)).collect()
     }
 
     #[test]
@@ -180,17 +155,15 @@ mod tests {
 
     #[test]
     fn few_pairs_are_inconclusive_and_say_how_many_more() {
-        let mut few = arms(&[1.0]);
-        few[0].pairs.truncate(3);
-        let found = rows(&few, &Limits::default());
-        assert_eq!((found[0].verdict, found[0].p, found[0].more_pairs), (Some(Verdict::Inconclusive), None, Some(2)));
-        assert!(!known_to(&found, 0.5) && known_to(&rows(&arms(&[1.0]), &Limits::default()), 0.05));
+        let found = of(&[1.0], 3);
+        assert_eq!((found[0].verdict, found[0].p, found[0].more_pairs), (Verdict::Inconclusive, None, Some(2)));
+        assert!(!known_to(&found, 0.5) && known_to(&of(&[1.0], 60), 0.05));
         assert!(!known_to(&[], 1.0));
     }
 
     #[test]
     fn a_doubt_keeps_a_pass_from_being_said_and_hides_no_slow_down() {
-        let of = |ratio, doubt| overall(&rows(&arms(&[ratio]), &Limits::default()), doubt);
+        let of = |ratio, doubt| overall(&of(&[ratio], 60), doubt);
         assert_eq!((of(1.0, false), of(1.0, true)), (Verdict::NoChange, Verdict::Inconclusive));
         assert_eq!((of(1.06, false), of(1.06, true)), (Verdict::Slower, Verdict::Slower));
         assert_eq!(overall(&[], false), Verdict::Inconclusive);
@@ -198,9 +171,7 @@ mod tests {
 
     #[test]
     fn pairs_that_one_arm_lacks_are_not_common() {
-        let mut two = arms(&[1.1, 1.1]);
-        two[1].pairs.retain(|pair| pair.pair >= 20);
-        let all = rows(&two, &Limits::default());
+        let all = rows(&document(&[1.1, 1.1], 60, 20), &NAMES[..2], &Limits::default());
         assert_eq!((all[0].arm.as_str(), all[0].ratio.rounds, all[1].ratio.rounds), (ALL, 40, 60));
     }
 }

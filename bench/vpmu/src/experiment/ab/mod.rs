@@ -1,19 +1,50 @@
 //! `ab`: two builds, or two sets of options, take turns.
 //!
-//! Two runs minutes apart meet different hosts, and what differs between them is mostly that. Here a [`turn`] of BASE is
-//! followed, or preceded, by one of NEW. A turn is a whole process, `vpmu nmi-latency` with six rounds, so that the layout
+//! Two runs minutes apart meet different hosts, and what differs between them is mostly that. Here each round has a [`turn`] of
+//! BASE and one of NEW, in random order. A turn is a whole process, `vpmu nmi-latency` with six rounds, so that the layout
 //! of one process is not taken for a difference of builds, and any build with that command can be a side. The two turns of
-//! a pair are a ratio for each arm; [`judge`] knows only those.
+//! a round are a ratio for each arm of theirs; [`judge`] knows only those.
 
 pub mod judge;
-pub mod run;
 pub mod show;
-pub mod turn;
+mod turn;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use results::document::{KVM_ARMS, Record, Status};
+use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use results::paired::{Looks, are_few};
 use results::verdict::Limits;
+use serde_json::{Value, json};
+
+use self::turn::{ROUNDS, Turn, TurnArm};
+use crate::engine::Rounds;
+use crate::engine::plain::{Experiment, Plain, Sample};
+use crate::terminal::console::internal;
+use crate::terminal::progress::Progress;
+
+/// The experiment's name in documents.
+pub const NAME: &str = "ab";
+/// Names of the sides, which are the arms.
+pub const SIDES: [&str; 2] = ["BASE", "NEW"];
+/// Pairs of a run that its time bounds.
+const OPEN_ENDED: u64 = 1_000_000;
+/// Arms that are on both sides whatever was asked for.
+const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
+/// Parameters that every turn has of its own.
+const OF_A_TURN: [&str; 3] = ["strategies", "backend_requested", "backend_why"];
+/// Key of the rounds of a turn that are not whole, of an arm whose figures they keep from being whole.
+const BAD: &str = "bad_rounds";
+
+/// The two sides, BASE first.
+type Both<T> = [T; 2];
 
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +61,7 @@ pub struct Side {
 #[derive(Clone, Debug, PartialEq)]
 pub struct AbSpec {
     /// The reference, and the side that is judged.
-    pub sides: [Side; 2],
+    pub sides: Both<Side>,
     /// Options that both sides get, each in one word, unless the side has its own.
     pub common: Vec<String>,
     /// Bound on the whole run: it ends with the pair in which this time passes.
@@ -43,4 +74,277 @@ pub struct AbSpec {
     pub seed: u64,
     /// Rules of the verdicts.
     pub rules: Limits,
+}
+
+/// What was measured, and what is said of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The document: the sides are its arms, and their figures `ARM/METRIC` its metrics.
+    pub document: Record,
+    /// The ratios with their verdicts.
+    pub rows: Vec<judge::Row>,
+    /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side, or is not known as well as wanted.
+    pub doubts: Vec<String>,
+    /// Pairs that are left out of an arm, where they are few.
+    pub left_out: Vec<String>,
+    /// The error that ended it early.
+    pub error: Option<Error>,
+}
+
+/// An arm that both sides have: its place on each, and its name, BASE → NEW where the two differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shared {
+    places: Both<usize>,
+    name: String,
+}
+
+/// Runs both sides on this host, whose facts are those before the run; `stop` is set when the user wants it to end. Each side is
+/// tried once before the first pair: what they are is known then, and what they read is cached.
+///
+/// # Errors
+/// Sides that cannot be compared; a side that fails before there is a pair. A later failure ends the run; the pairs before it count.
+pub fn run(
+    spec: &AbSpec,
+    (host, fs): (HostFacts, &HostFs),
+    command_line: &[String],
+    stop: &AtomicBool,
+    progress: &mut dyn Progress,
+) -> Result<Outcome, Error> {
+    let stopped = || stop.load(Ordering::Relaxed);
+    let take = |side: usize, seed| turn::take(&spec.sides[side], &spec.common, seed, spec.duration, &stopped);
+    let began = Instant::now();
+    let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
+    let first = [take(0, spec.seed)?.ok_or_else(none)?, take(1, spec.seed)?.ok_or_else(none)?];
+    let took = began.elapsed().max(Duration::from_millis(1));
+    check(&first, spec)?;
+    let arms = first.each_ref().map(Turn::arms);
+    let shared = shared(&arms)?;
+    let why = RefCell::new(BTreeMap::new());
+    let arm = |side: usize| {
+        let (shared, why) = (&shared, &why);
+        Plain::new(SIDES[side], &first[side].parameter("backend"), move |at| {
+            let taken = take(side, spec.seed.wrapping_add(at.index))?;
+            Ok(taken.map(|turn| sample(&turn, (side, shared), &mut why.borrow_mut())))
+        })
+    };
+    let mut sides = [arm(0), arm(1)];
+    let expected = (spec.duration.as_secs_f64() / took.as_secs_f64()).ceil().max(1.0);
+    #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
+    let expected = spec.pairs.unwrap_or(OPEN_ENDED).min(expected as u64);
+    let experiment = Experiment {
+        name: NAME,
+        parameters: parameters(spec, &first).as_object().cloned().unwrap_or_default(),
+        rounds: Rounds {
+            rounds: spec.pairs.unwrap_or(OPEN_ENDED),
+            warmup: 0,
+            session: None,
+            duration: Some(spec.duration),
+            seed: spec.seed,
+            simulated: false,
+        },
+        expected: Some(expected),
+    };
+    // Nothing of this machine enters the result of a simulation.
+    let simulated = first[1].is_simulated().then(|| HostFacts { class: first[1].host(), ..HostFacts::default() });
+    let nowhere = HostFs::at("/nonexistent");
+    let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
+    let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
+    let rows = |document: &Record| judge::rows(document, &names, &spec.rules);
+    let mut looks = Looks::default();
+    let mut enough = |look: &mut dyn FnMut() -> Record| {
+        spec.until_ci.is_some_and(|share| looks.are_enough(|| judge::known_to(&rows(&look()), share)))
+    };
+    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut enough, &mut |_| Ok(())));
+    let (mut document, error) = measured?;
+    let rows = rows(&document);
+    let (few, many) = left_out(&document, &names, &why.borrow());
+    let mut doubts = many;
+    doubts.extend(alone(&arms, &shared));
+    if spec.until_ci.is_some_and(|share| !judge::known_to(&rows, share)) {
+        doubts.push("--until-ci was not reached: a longer --duration has more pairs".to_owned());
+    }
+    let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
+    document.extra.answers = answer.as_array().cloned().unwrap_or_default();
+    for (arm, turn) in document.arms.iter_mut().zip(&first) {
+        arm.stand_in = turn.stands_in();
+    }
+    let all = [("doubt", &doubts), ("left out", &few)];
+    document.arms[1].notes =
+        all.iter().flat_map(|(word, why)| why.iter().map(move |why| format!("{word}: {why}"))).collect();
+    Ok(Outcome { document, rows, doubts, left_out: few, error })
+}
+
+impl Outcome {
+    /// Returns whether something keeps the whole from a verdict other than SLOWER.
+    pub fn is_doubtful(&self) -> bool {
+        self.document.status != Status::Complete || !self.doubts.is_empty()
+    }
+}
+
+fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
+    let side = |at: usize| {
+        let (side, turn) = (&spec.sides[at], &first[at]);
+        json!({"binary": side.binary.display().to_string(), "args": side.args, "tool": turn.tool, "parameters": turn.parameters})
+    };
+    json!({
+        "workload": first[1].parameter("workload"),
+        "backend": first[1].parameter("backend"),
+        "base": side(0),
+        "new": side(1),
+        "unlike": unlike(first),
+        "same_build": same(&spec.sides),
+        "rules": spec.rules,
+        "duration_ns": host_pmu::stats::ns(spec.duration),
+        "until_ci": spec.until_ci,
+    })
+}
+
+/// Lists the parameters that the sides do not share, a line each.
+fn unlike([base, new]: &Both<Turn>) -> Vec<String> {
+    let names: std::collections::BTreeSet<&String> = base.parameters.keys().chain(new.parameters.keys()).collect();
+    let names = names.into_iter().filter(|name| !OF_A_TURN.contains(&name.as_str()));
+    let differ = names.filter(|name| base.parameter(name) != new.parameter(name));
+    differ.map(|name| format!("{name}: {} / {}", base.parameter(name), new.parameter(name))).collect()
+}
+
+/// Returns the figures of the shared arms in a turn of a side; `why` gets the reason where they are not whole.
+fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<String, String>) -> Sample {
+    let (mut sample, arms) = (Sample::default(), turn.arms());
+    for Shared { places, name } in shared {
+        let gone = || (Err("it was gone".to_owned()), ROUNDS);
+        let (medians, bad) = arms.get(places[side]).map_or_else(gone, |arm| (arm.medians.clone(), arm.bad));
+        match medians {
+            Ok(medians) => {
+                for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
+                    #[expect(clippy::cast_sign_loss, reason = "medians are above 0")]
+                    let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
+                    ns.into_iter().for_each(|ns| sample.add(&format!("{name}/{}", metric.key), [ns]));
+                }
+            }
+            Err(reason) => {
+                sample.add(&format!("{name}/{BAD}"), [bad as u64]);
+                why.entry(name.clone()).or_insert_with(|| format!("{}: {name}: {reason}", SIDES[side]));
+            }
+        }
+    }
+    sample
+}
+
+/// Lists the arms with pairs that are left out: those with few, and those with so many that their figures are not whole.
+fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -> (Vec<String>, Vec<String>) {
+    let pairs = document.arms.first().map_or(0, |arm| arm.rounds.len());
+    let (mut few, mut many) = (Vec::new(), Vec::new());
+    for (name, why) in names.iter().filter_map(|name| Some((name, why.get(*name)?))) {
+        let columns = || document.arms.iter().filter_map(|arm| arm.rounds.metrics.get(&format!("{name}/{BAD}")));
+        let out = (0..pairs).filter(|at| columns().any(|column| column.count.get(*at).is_some_and(|count| *count > 0)));
+        let out = out.count();
+        let bad: f64 = columns().flat_map(|column| column.medians()).sum();
+        if out > 0 {
+            let list = if are_few(bad as usize, 2 * ROUNDS * pairs) { &mut few } else { &mut many };
+            list.push(format!("{out} of {pairs} pairs are left out: {why}"));
+        }
+    }
+    (few, many)
+}
+
+/// Lists the arms that run on one side alone.
+fn alone(arms: &Both<Vec<TurnArm>>, shared: &[Shared]) -> Vec<String> {
+    let of_side = |side: usize| {
+        let here = arms[side].iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
+        let alone = here.filter(move |(at, _)| !shared.iter().any(|shared| shared.places[side] == *at));
+        alone.map(move |(_, arm)| format!("{} runs on {} alone", arm.name, SIDES[side]))
+    };
+    of_side(0).chain(of_side(1)).collect()
+}
+
+/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
+/// simulation is judged only where it was asked for.
+fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
+    let wanted = |side: &Side| spec.common.iter().chain(&side.args).any(|word| word.contains("sim:"));
+    if turns.iter().zip(&spec.sides).any(|(turn, side)| turn.is_simulated() && !wanted(side)) {
+        return Err(Error::host(
+            "nothing can be measured here",
+            "with --backend auto a side fell back to a simulation, in which builds do not differ",
+            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
+        ));
+    }
+    if turns[0].is_simulated() == turns[1].is_simulated() {
+        return Ok(());
+    }
+    let [base, new] = turns.each_ref().map(|turn| turn.parameter("backend"));
+    Err(Error::usage(
+        "a simulation and real guests cannot be compared",
+        format!("BASE has backend {base}, NEW has {new}"),
+        "give both the same --backend",
+    ))
+}
+
+/// Returns the arms that run on both sides.
+fn shared(arms: &Both<Vec<TurnArm>>) -> Result<Vec<Shared>, Error> {
+    let names = arms.each_ref().map(|arms| arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>());
+    let runs =
+        |[base, new]: &Both<usize>| [&arms[0][*base], &arms[1][*new]].iter().all(|arm| arm.not_available.is_none());
+    let found: Vec<Shared> = paired(&names)?
+        .into_iter()
+        .filter(runs)
+        .map(|places| {
+            let [base, new] = [&names[0][places[0]], &names[1][places[1]]];
+            Shared { places, name: if base == new { base.clone() } else { format!("{base} → {new}") } }
+        })
+        .collect();
+    if found.is_empty() {
+        let why: Vec<&str> = arms.iter().flatten().filter_map(|arm| arm.not_available.as_deref()).collect();
+        return Err(Error::host("no arm runs on both sides", why.join("; "), "`vpmu doctor` says what is missing"));
+    }
+    Ok(found)
+}
+
+/// Pairs arms of both sides, by their places: by name, or by place where each side has as many with its own names.
+fn paired([base, new]: &Both<Vec<String>>) -> Result<Vec<Both<usize>>, Error> {
+    let by_name = |name: &String| new.iter().position(|other| other == name);
+    let many = base.len() == new.len();
+    let places = base.iter().enumerate().filter_map(|(at, name)| Some([at, by_name(name).or(many.then_some(at))?]));
+    let pairs: Vec<Both<usize>> = places.collect();
+    let is_strategy = |name: &String| !NO_STRATEGY.contains(&name.as_str());
+    let strategies = |names: &[String]| names.iter().any(is_strategy);
+    let lacks = strategies(base) && strategies(new) && !pairs.iter().any(|&[at, _]| is_strategy(&base[at]));
+    let mut seen: Vec<usize> = pairs.iter().map(|[_, new]| *new).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    if lacks || seen.len() < pairs.len() {
+        return Err(Error::usage(
+            "the arms of BASE and NEW cannot be paired",
+            format!("{} against {}", base.join(", "), new.join(", ")),
+            "give both the same strategies, or as many in the same order",
+        ));
+    }
+    Ok(pairs)
+}
+
+/// Returns whether two sides are one file with the same options.
+fn same([base, new]: &Both<Side>) -> bool {
+    let file = |side: &Side| side.binary.metadata().map(|about| (about.dev(), about.ino())).ok();
+    base.args == new.args && file(base) == file(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_are_paired_by_name_or_by_place() {
+        let pairs = |base: &[&str], new: &[&str]| {
+            paired(&[base, new].map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
+        };
+        assert_eq!(pairs(&["a", "floor"], &["a", "floor"]), Ok(vec![[0, 0], [1, 1]]));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]), Ok(vec![[0, 1], [1, 0], [2, 2]]));
+        assert_eq!(pairs(&["a", "floor"], &["mine", "floor"]), Ok(vec![[0, 0], [1, 1]]));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "floor"]), Ok(vec![[1, 0], [2, 1]]));
+        assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
+        let floor_alone = pairs(&["a", "b", "floor", "kvm"], &["c", "floor", "kvm"]).unwrap_err();
+        assert_eq!(
+            (floor_alone.exit, floor_alone.why.as_str()),
+            (Exit::Usage, "a, b, floor, kvm against c, floor, kvm")
+        );
+    }
 }

@@ -1,63 +1,62 @@
 //! The verdicts as a report.
 
-use results::document::Status;
+use results::document::{Record, Status};
 use results::junit::Case;
 use results::metric;
 use results::stats::interval::Interval;
 use results::table::layout::{dash, p, percent, plural, time};
 use results::table::{Report, Table};
-use results::verdict::Verdict;
+use results::verdict::{Limits, Verdict};
 
-use super::judge::{ALL, Row};
-use super::run::{AbDocument, AbSide};
-use super::turn::Parameters;
+use super::Outcome;
+use super::judge::{ALL, Row, overall};
 
 /// Returns the verdicts, the rules, and what was run, as they are shown.
-pub fn report(document: &AbDocument) -> Report {
+pub fn report(outcome: &Outcome, rules: &Limits) -> Report {
+    let Outcome { document, rows, doubts, left_out, .. } = outcome;
     let mut report = Report::new("vpmu ab");
-    let judged: Vec<&Row> = document.rows.iter().filter(|row| row.judged).collect();
-    let name =
-        judged.first().map_or("no figures", |row| metric::find(row.metric).map_or(row.metric, |found| found.name));
-    report.line(format!("NEW against BASE: {name}, {}", document.new.parameters.workload));
-    if !judged.is_empty() {
+    let name = rows.first().map_or_else(|| "no figures".to_owned(), |row| metric::name(&row.metric));
+    let parameter = |name| document.parameter(name).unwrap_or_default();
+    let workload = parameter("workload");
+    report.line(format!("NEW against BASE: {name}, {workload}"));
+    if !rows.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
-        for row in &judged {
-            table.add_row(cells(row));
-        }
+        rows.iter().for_each(|row| table.add_row(cells(row)));
         report.table(table);
-        report.suite(document.new.parameters.workload.clone(), judged.iter().map(|row| case(row)).collect());
+        report.suite(workload, rows.iter().map(case).collect());
     }
-    report.notes(document.doubts.iter().map(|why| format!("doubt: {why}")));
-    report.notes(document.left_out.iter().map(|why| format!("left out: {why}")));
-    report.notes(legend(document, &judged));
-    for (side, of) in [("BASE", &document.base), ("NEW", &document.new)] {
-        report.note(format!("{side}: {}", describe(of)));
+    report.notes(doubts.iter().map(|why| format!("doubt: {why}")));
+    report.notes(left_out.iter().map(|why| format!("left out: {why}")));
+    report.notes(legend(rules, rows));
+    for (side, key) in [("BASE", "base"), ("NEW", "new")] {
+        report.note(format!("{side}: {}", describe(document, key)));
     }
-    report.notes(differences(&document.base, &document.new));
-    if document.same_build {
+    let unlike = document.parameters["unlike"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
+    report.notes(unlike.map(|line| format!("unlike: {line}")));
+    if document.parameters["same_build"] == true {
         report.line("A/A: both sides are the same build with the same options");
     }
-    let stand_in = if document.base.stand_in || document.new.stand_in { ", a stand-in" } else { "" };
-    report.line(format!("backend: {}{stand_in}", document.new.parameters.backend));
+    let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
+    report.line(format!("backend: {}{stand_in}", parameter("backend")));
     report.line(format!("host: {}", document.host.class));
-    let pairs = plural(usize::try_from(document.pairs).unwrap_or(usize::MAX), "pair");
+    let pairs = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "pair");
     report.line(format!("{pairs} of turns, {}, seed {}", time(document.wall_ns as f64), document.seed));
     match document.status {
         Status::Interrupted => report.line("interrupted: whole pairs only"),
         Status::Incomplete => report.line("incomplete: a side failed"),
         Status::Running | Status::Complete => {}
     }
-    report.verdict = Some((document.verdict.exit(), conclusion(document)));
+    let verdict = overall(rows, outcome.is_doubtful());
+    report.verdict = Some((verdict.exit(), conclusion(verdict, outcome)));
     report
 }
 
 fn case(row: &Row) -> Case {
-    let verdict = row.verdict.unwrap_or(Verdict::NotJudged);
     Case {
         name: format!("{} {}", row.arm, row.metric),
         class: format!("vpmu.ab.{}", row.arm),
-        verdict,
-        message: format!("{} {:.3} {}", verdict.word(), row.ratio.ratio, interval(row)),
+        verdict: row.verdict,
+        message: format!("{} {:.3} {}", row.verdict.word(), row.ratio.ratio, interval(row)),
     }
 }
 
@@ -66,7 +65,7 @@ fn cells(row: &Row) -> Vec<String> {
         row.arm.clone(),
         format!("{:.3}", row.ratio.ratio),
         interval(row),
-        row.verdict.map_or_else(dash, |verdict| verdict.word().to_owned()),
+        row.verdict.word().to_owned(),
         row.p.map_or_else(dash, p),
     ]
 }
@@ -75,14 +74,13 @@ fn interval(row: &Row) -> String {
     row.ratio.interval.map_or_else(dash, |Interval { low, high }| format!("[{low:.3}, {high:.3}]"))
 }
 
-fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
-    let rules = &document.rules;
+fn legend(rules: &Limits, rows: &[Row]) -> Vec<String> {
     let mut lines = vec![
         "ratio: NEW over BASE, centre of the pairs' ratios; a pair is a turn of both, one right after the other, and a \
          turn a process of six rounds, whose median counts. Interval: over pairs."
             .to_owned(),
     ];
-    if judged.iter().any(|row| row.arm == ALL) {
+    if rows.iter().any(|row| row.arm == ALL) {
         lines.push(format!("{ALL}: mean of the arms in each pair; what all have in common, such as the exit path."));
     }
     lines.push(format!(
@@ -95,39 +93,28 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
     lines
 }
 
-/// Lists the differences of the two sides beside their builds, a line each.
-fn differences(base: &AbSide, new: &AbSide) -> Vec<String> {
-    let (base, new) = (&base.parameters, &new.parameters);
-    let pin = |of: &Parameters| of.pin.clone().unwrap_or_else(|| "none".to_owned());
-    let all = [
-        ("workload", base.workload.clone(), new.workload.clone()),
-        ("backend", base.backend.clone(), new.backend.clone()),
-        ("samples", base.samples.to_string(), new.samples.to_string()),
-        ("pin", pin(base), pin(new)),
-    ];
-    let unlike = all.into_iter().filter(|(_, base, new)| base != new);
-    unlike.map(|(what, base, new)| format!("unlike: {what}: {base} / {new}")).collect()
-}
-
-fn describe(side: &AbSide) -> String {
-    let tool = &side.tool;
-    let args = if side.args.is_empty() { String::new() } else { format!(" {}", side.args.join(" ")) };
-    format!("{}{args} ({}, {}, {})", side.binary, tool.version, tool.git_revision, tool.profile)
+fn describe(document: &Record, side: &str) -> String {
+    let side = &document.parameters[side];
+    let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
+    let args: String = side["args"].as_array().into_iter().flatten().map(|word| format!(" {}", text(word))).collect();
+    let tool = ["version", "git_revision", "profile"].map(|key| text(&side["tool"][key])).join(", ");
+    format!("{}{args} ({tool})", text(&side["binary"]))
 }
 
 /// Returns the answer, in a line.
-fn conclusion(document: &AbDocument) -> String {
+fn conclusion(verdict: Verdict, outcome: &Outcome) -> String {
+    let rows = &outcome.rows;
     let names = |verdict: Verdict| {
-        let rows = document.rows.iter().filter(|row| row.verdict == Some(verdict));
+        let rows = rows.iter().filter(|row| row.verdict == verdict);
         rows.map(|row| format!("{} {:.3} {}", row.arm, row.ratio.ratio, interval(row))).collect::<Vec<_>>().join(", ")
     };
-    let doubt = document.doubts.first().map_or_else(String::new, |doubt| format!("; {doubt}"));
-    match document.verdict {
+    let doubt = outcome.doubts.first().map_or_else(String::new, |doubt| format!("; {doubt}"));
+    match verdict {
         Verdict::Slower => format!("NEW is slower: {}{doubt}", names(Verdict::Slower)),
         Verdict::Faster => format!("NEW is faster: {}", names(Verdict::Faster)),
         Verdict::NoChange => "no change".to_owned(),
         Verdict::Inconclusive | Verdict::NotJudged => {
-            let open = || document.rows.iter().filter(|row| row.verdict == Some(Verdict::Inconclusive));
+            let open = || rows.iter().filter(|row| row.verdict == Verdict::Inconclusive);
             let more = open().filter_map(|row| row.more_pairs).max().filter(|more| *more > 0);
             let more = more.map_or_else(String::new, |more| {
                 let pairs = plural(usize::try_from(more).unwrap_or(usize::MAX), "more pair");

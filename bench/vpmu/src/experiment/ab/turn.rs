@@ -9,7 +9,8 @@ use results::child::{Gathered, Keep, POLL, Supervised};
 use results::document::Tool;
 use results::error::{Error, Exit, one_line};
 use results::stats::median_of;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::Side;
 
@@ -28,30 +29,17 @@ const MAX_TEXT: usize = 2000;
 
 /// The document of a turn: what any build writes, as far as it is read here.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Turn {
+pub(super) struct Turn {
     /// The build.
-    pub tool: Tool,
+    pub(super) tool: Tool,
     /// What it ran.
-    pub parameters: Parameters,
+    pub(super) parameters: Map<String, Value>,
     host: Host,
     arms: Vec<Written>,
     #[serde(default)]
     answers: Vec<Answer>,
     #[serde(skip)]
     inconclusive: bool,
-}
-
-/// Parameters that sides may not share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parameters {
-    /// Events and work of the guests.
-    pub workload: String,
-    /// Backend behind their counters.
-    pub backend: String,
-    /// CPUs that vCPUs are bound to.
-    pub pin: Option<String>,
-    /// Samples of a round and vCPU.
-    pub samples: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -94,25 +82,46 @@ struct Answer {
 
 /// An arm of a turn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TurnArm {
+pub(super) struct TurnArm {
     /// Its name.
-    pub name: String,
+    pub(super) name: String,
     /// Reason why it cannot run here.
-    pub not_available: Option<String>,
+    pub(super) not_available: Option<String>,
     /// Median over the rounds of their p50s, by metric, ns; the reason if the figures are not whole.
-    pub medians: Result<BTreeMap<String, f64>, String>,
+    pub(super) medians: Result<BTreeMap<String, f64>, String>,
     /// Rounds that are not whole, as far as the document tells them from others: of medians none are.
-    pub bad: usize,
+    pub(super) bad: usize,
 }
 
 impl Turn {
-    /// Returns the class of the host, and whether the backend stands in for hardware events.
-    pub fn host(&self) -> (String, bool) {
-        (plain(&self.host.class), self.arms.iter().any(|arm| arm.stand_in))
+    /// Returns the class of the host.
+    pub(super) fn host(&self) -> String {
+        plain(&self.host.class)
+    }
+
+    /// Returns whether the backend stands in for hardware events.
+    pub(super) fn stands_in(&self) -> bool {
+        self.arms.iter().any(|arm| arm.stand_in)
+    }
+
+    /// Returns a parameter as text.
+    pub(super) fn parameter(&self, name: &str) -> String {
+        let text = self.parameters.get(name).filter(|value| !value.is_null());
+        plain(
+            &text.map_or_else(
+                || "none".to_owned(),
+                |text| text.as_str().map_or_else(|| text.to_string(), str::to_owned),
+            ),
+        )
+    }
+
+    /// Returns whether its guests were simulated.
+    pub(super) fn is_simulated(&self) -> bool {
+        self.parameter("backend").starts_with("sim:")
     }
 
     /// Returns the arms in order.
-    pub fn arms(&self) -> Vec<TurnArm> {
+    pub(super) fn arms(&self) -> Vec<TurnArm> {
         let whole = |name: &str| self.answers.iter().all(|answer| answer.arm != name || answer.whole);
         let arm = |arm: &Written| {
             let bad = arm.rounds.complete.iter().filter(|complete| !**complete).count();
@@ -156,7 +165,7 @@ fn plain(text: &str) -> String {
 ///
 /// # Errors
 /// It does not start, fails, takes longer than `limit`, or writes no document.
-pub fn take(
+pub(super) fn take(
     side: &Side,
     common: &[String],
     seed: u64,
@@ -221,9 +230,8 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
         let begin = plain(&text.chars().take(80).collect::<String>());
         format!("'{begin}' ({error})")
     })?;
-    let (Tool { name, version, git_revision, profile }, set) = (&mut turn.tool, &mut turn.parameters);
-    let texts = [name, version, git_revision, profile, &mut set.workload, &mut set.backend];
-    texts.into_iter().chain(&mut set.pin).for_each(|text| *text = plain(text));
+    let Tool { name, version, git_revision, profile } = &mut turn.tool;
+    [name, version, git_revision, profile].into_iter().for_each(|text| *text = plain(text));
     if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
 }
 
@@ -271,7 +279,7 @@ mod tests {
             assert_eq!(arms[0].medians, Ok([("x_ns".to_owned(), 6.0)].into()));
             assert_eq!(arms[1].medians, Err("a guest failed".to_owned()));
             assert_eq!(arms[2].medians, Err("figures that are not whole".to_owned()));
-            assert_eq!((arms[3].not_available.as_deref(), turn.host().0.as_str()), (Some("not here"), "h"));
+            assert_eq!((arms[3].not_available.as_deref(), turn.host().as_str()), (Some("not here"), "h"));
             assert_eq!((arms[0].bad, arms[1].bad), (ROUNDS, 1));
         }
         // Each arm has its figures, and the run has no answer.

@@ -6,6 +6,7 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use host_pmu::stats::ns;
@@ -44,7 +45,8 @@ struct Way {
     by: By,
     hertz: u64,
     chains: bool,
-    level: u32,
+    /// Level of compression where levels are compared.
+    level: Option<u32>,
     aio: bool,
 }
 
@@ -70,7 +72,7 @@ impl By {
 }
 
 impl Way {
-    const UNRECORDED: Self = Self { by: By::Nobody, hertz: 0, chains: false, level: 0, aio: false };
+    const UNRECORDED: Self = Self { by: By::Nobody, hertz: 0, chains: false, level: None, aio: false };
 
     /// Returns the name of its arm.
     fn name(&self) -> String {
@@ -79,7 +81,8 @@ impl Way {
             return by.name().to_owned();
         }
         let writes = if aio { "aio" } else { "serial" };
-        format!("{} {hertz} Hz{}, level {level}, {writes}", by.name(), if chains { " -g" } else { "" })
+        let level = level.map_or_else(String::new, |level| format!(", level {level}, {writes}"));
+        format!("{} {hertz} Hz{}{level}", by.name(), if chains { " -g" } else { "" })
     }
 }
 
@@ -122,7 +125,7 @@ impl What {
         let ways: Vec<_> = ways.collect();
         let all =
             [By::Vpmu, By::Perf].into_iter().flat_map(|by| ways.iter().map(move |(level, aio)| (by, *level, *aio)));
-        all.map(|(by, level, aio)| Way { by, hertz: *hertz, chains: *depth > 0, level, aio }).collect()
+        all.map(|(by, level, aio)| Way { by, hertz: *hertz, chains: *depth > 0, level: Some(level), aio }).collect()
     }
 }
 
@@ -168,7 +171,7 @@ impl Recordings {
     pub fn experiment(&self, rounds: u64, seed: u64) -> (Experiment, Vec<Plain<'_>>) {
         let rounds = Rounds { rounds, warmup: 0, session: None, duration: None, seed, simulated: false };
         let arms = self.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| self.take(*way)));
-        (Experiment { name: self.name, parameters: self.parameters.clone(), rounds }, arms.collect())
+        (Experiment { name: self.name, parameters: self.parameters.clone(), rounds, expected: None }, arms.collect())
     }
 
     fn command(&self, way: Way) -> Command {
@@ -176,7 +179,9 @@ impl Recordings {
         let mut command = if by == By::Perf { Command::new("perf") } else { Command::new(&self.tool) };
         if by != By::Nobody {
             command.args(["record", "--quiet", "-e", "cpu-clock", "-o", FILE, "-F", &hertz.to_string()]);
-            command.args(chains.then_some("-g")).args((level > 0).then(|| format!("--compression-level={level}")));
+            command
+                .args(chains.then_some("-g"))
+                .args(level.filter(|level| *level > 0).map(|level| format!("--compression-level={level}")));
             command.args(aio.then_some("--aio=1")).arg("--");
         }
         if by == By::Perf {
@@ -188,12 +193,16 @@ impl Recordings {
     }
 
     /// Runs the guest in one way.
-    fn take(&self, way: Way) -> Result<Sample, Error> {
+    fn take(&self, way: Way) -> Result<Option<Sample>, Error> {
         let what = || format!("cannot run the guest ({})", way.name());
         let (began, before) = (Instant::now(), sys::children_s());
         let output = self.command(way).output().map_err(|error| Error::host(what(), error.to_string(), ""))?;
         let (elapsed, busy) = (ns(began.elapsed()), sys::children_s() - before);
         if !output.status.success() {
+            // Ctrl-C reaches the command, too.
+            if sys::interrupted().load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             let said = String::from_utf8_lossy(&output.stderr);
             let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why").to_owned();
             let exit = if output.status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
@@ -207,7 +216,7 @@ impl Recordings {
             sample.add(TRANSFERRED, [transferred]);
             sample.add(COMPRESSED, [compressed]);
         }
-        Ok(sample)
+        Ok(Some(sample))
     }
 
     /// Returns the samples of the last recording, its bytes before they were compressed, and after.

@@ -162,7 +162,7 @@ mod tests {
         let what = What::Compression { levels: vec![1], depth: 0, hertz: 99 };
         // A round takes 1, 2 … s without compression, half as long again with vpmu's, a fourth more with perf's.
         let take = |way: Way, round: u64| {
-            let slower = if way.level == 0 {
+            let slower = if way.level == Some(0) {
                 0
             } else if way.by == By::Vpmu {
                 2
@@ -173,8 +173,8 @@ mod tests {
             let mut sample = Sample::default().with(&ELAPSED, [ns]).with(&PROCESSOR, [2 * ns]);
             sample.add(SAMPLES, [10]);
             sample.add(TRANSFERRED, [1 << 20]);
-            sample.add(COMPRESSED, [if way.level == 0 { 0 } else { 1 << 17 }]);
-            Ok(sample)
+            sample.add(COMPRESSED, [if way.level == Some(0) { 0 } else { 1 << 17 }]);
+            Ok(Some(sample))
         };
         let mut arms: Vec<_> = what
             .ways()
@@ -182,10 +182,11 @@ mod tests {
             .map(|way| Plain::new(way.name(), "cpu-clock", move |turn| take(way, turn.index)))
             .collect();
         let rounds = Rounds { rounds: 6, warmup: 0, session: None, duration: None, seed: 1, simulated: false };
-        let experiment = Experiment { name: what.name(), parameters: serde_json::Map::new(), rounds };
+        let experiment = Experiment { name: what.name(), parameters: serde_json::Map::new(), rounds, expected: None };
         let fs = HostFs::at("/nonexistent");
         let facts = (HostFacts::default(), &fs);
-        let (document, _) = experiment.measure(&mut arms, facts, &[], &mut Silent, &mut |_| Ok(())).unwrap();
+        let (document, _) =
+            experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap();
         let text = report(&document, &what).text(200);
         let row = text.lines().find(|line| line.starts_with("1") && line.contains("serial")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().filter(|cell| !cell.contains(['[', ']'])).collect();
