@@ -24,6 +24,13 @@ const COMMANDS: &[Row] = &[
 /// Options, and values behind their option; those of every command have no command.
 const OPTIONS: &[Row] = &[
     ("ab", "--rounds", "--pairs N: a pair has a process of six rounds on each side"),
+    ("ab", "--backend", "after --: vpmu ab BASE NEW -- --backend …"),
+    ("ab", "--period", "after --: vpmu ab BASE NEW -- --period …"),
+    ("ab", "--pin", "after --: vpmu ab BASE NEW -- --pin …"),
+    ("ab", "--samples", "after --: vpmu ab BASE NEW -- --samples …"),
+    ("ab", "--strategy", "after --: vpmu ab BASE NEW -- --strategy …"),
+    ("ab", "--vcpus", "after --: vpmu ab BASE NEW -- --vcpus …"),
+    ("ab", "--workload", "after --: vpmu ab BASE NEW -- --workload …"),
     ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
     ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
     ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),

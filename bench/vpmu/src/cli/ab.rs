@@ -23,6 +23,9 @@ Examples:
   vpmu ab before/vpmu target/release/vpmu
   # the same as a gate, with a result for later
   vpmu ab before/vpmu after/vpmu -o ab.json --duration 2m
+  # ten events, one strategy, on one CPU
+  vpmu ab before/vpmu after/vpmu -- \\
+    --workload sampling10 --strategy gate --pin 1
   # two sets of options of this build
   vpmu ab --base-args '--strategy reuse' \\
     --new-args '--strategy mine.toml'
@@ -46,20 +49,20 @@ pub struct AbArgs {
     #[arg(value_name = "NEW")]
     pub new: Option<PathBuf>,
 
-    /// Extra nmi-latency options for BASE only, as one quoted string
+    /// Options of nmi-latency for both sides: of the arms, the guest and the host
     ///
-    /// Those of the arms, the guest and the host: --strategy, --workload, --period, --samples, --time-limit, --vcpus, --backend, --pin and
-    /// others. Rounds, duration, warm-up and seed are the comparison's.
+    /// --strategy, --workload, --period, --samples, --time-limit, --vcpus, --backend, --pin and others. Rounds, duration, warm-up and seed
+    /// are the comparison's. One that a side has of its own is that side's.
+    #[arg(last = true, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub both: Vec<String>,
+
+    /// Extra nmi-latency options for BASE only, as one quoted string
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub base_args: Option<Words>,
 
     /// Extra nmi-latency options for NEW only, as --base-args
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub new_args: Option<Words>,
-
-    /// Strategies of both [default: recreate,reuse,reuse-lazy]
-    #[arg(long, value_name = "LIST", help_heading = "Comparison")]
-    pub strategy: Option<String>,
 
     /// Significance level of the adjusted p values
     #[arg(long, value_name = "P", default_value = "0.01", value_parser = share, help_heading = "Comparison")]
@@ -68,22 +71,6 @@ pub struct AbArgs {
     /// Smallest change that is called one
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = share, help_heading = "Comparison")]
     pub threshold: f64,
-
-    /// Workload of the guests: EVENTS[/WORK] or WORK [default: single]
-    #[arg(long, value_name = "EVENTS[/WORK]", help_heading = "Guest")]
-    pub workload: Option<String>,
-
-    /// Events between two overflows
-    #[arg(long, value_name = "N", help_heading = "Guest")]
-    pub period: Option<String>,
-
-    /// Virtual CPUs of a guest
-    #[arg(long, value_name = "N", help_heading = "Guest")]
-    pub vcpus: Option<String>,
-
-    /// Samples of a round and vCPU
-    #[arg(long, value_name = "N", default_value = "25", help_heading = "Rounds")]
-    pub samples: String,
 
     /// The run ends after the pair in which this time passes
     #[arg(long, value_name = "TIME", default_value = "1m", help_heading = "Rounds",
@@ -101,14 +88,6 @@ pub struct AbArgs {
     /// Seed of all orders
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
     pub seed: u64,
-
-    /// Backend of the guests' counters, as of `vpmu nmi-latency`
-    #[arg(long, value_name = "KEY", help_heading = "Host")]
-    pub backend: Option<String>,
-
-    /// Pin vCPU i of every guest to the i-th CPU of this list; auto or none
-    #[arg(long, value_name = "CPULIST", help_heading = "Host")]
-    pub pin: Option<String>,
 
     /// Also write the document to this file
     #[arg(short, long, value_name = "FILE", help_heading = "Result")]
@@ -166,6 +145,7 @@ fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let own = |words: &Option<Words>| words.clone().unwrap_or_default().0;
+    check_own("--", &args.both)?;
     check_own("--base-args", &own(&args.base_args))?;
     check_own("--new-args", &own(&args.new_args))?;
     let base = match &args.base {
@@ -189,22 +169,12 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             "give NEW, or --base-args and --new-args; the same build twice is an A/A run",
         ));
     }
-    let options = [
-        ("--strategy", &args.strategy),
-        ("--workload", &args.workload),
-        ("--period", &args.period),
-        ("--vcpus", &args.vcpus),
-        ("--backend", &args.backend),
-        ("--pin", &args.pin),
-        ("--samples", &Some(args.samples.clone())),
-    ];
-    let given = options.into_iter().filter_map(|(option, value)| Some(format!("{option}={}", value.as_ref()?)));
     Ok(AbSpec {
         sides: [
             Side { name: "BASE", binary: base, args: own(&args.base_args) },
             Side { name: "NEW", binary: new, args: own(&args.new_args) },
         ],
-        common: given.collect(),
+        common: args.both.clone(),
         duration: args.duration,
         pairs: args.pairs,
         until_ci: args.until_ci,
@@ -269,9 +239,9 @@ mod tests {
     #[test]
     fn options_of_both_and_of_one_side_are_kept_apart() {
         let spec =
-            found(&["a", "b", "--pin", "1", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%"]).unwrap();
+            found(&["a", "b", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%", "--", "--pin=1"]).unwrap();
         assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("a"), Some("b")]);
-        assert_eq!(spec.common, ["--pin=1", "--samples=25"]);
+        assert_eq!(spec.common, ["--pin=1"]);
         assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
         assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
@@ -290,6 +260,7 @@ mod tests {
             (&["a", "b", "--base-args", "--rounds 3"], "--base-args cannot have --rounds"),
             (&["a", "b", "--new-args", "--samples 9 --quick"], "--new-args cannot have --quick"),
             (&["a", "b", "--new-args", "--duration=9s"], "give it to `vpmu ab` itself"),
+            (&["a", "b", "--", "--seed", "2"], "-- cannot have --seed"),
         ] {
             let error = found(line).unwrap_err();
             assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error}");

@@ -10,7 +10,8 @@ use crate::binary::{VPMU, json, run, text, vpmu};
 use crate::prerequisites::guests;
 
 /// Short simulated rounds.
-const SIM: [&str; 6] = ["--backend", "sim:development-host", "--samples", "5", "--duration", "1m"];
+/// Guests of both sides in every case but that of KVM.
+const SIM: [&str; 5] = ["--", "--backend", "sim:development-host", "--samples", "5"];
 
 pub(crate) fn cases() -> Vec<Case> {
     let always: [(&str, fn()); 7] = [
@@ -50,11 +51,12 @@ fn the_same_build_twice() {
 /// Every second turn of NEW has another strategy, which is 1.6 % faster.
 fn not_known_enough() {
     let dir = tempfile::tempdir().expect("a folder");
-    let other = format!("exec {VPMU} $(echo \"$@\" | sed s/=reuse/=deferred/)");
+    let other = format!("exec {VPMU} $(echo \"$@\" | sed 's/strategy reuse/strategy deferred/')");
     let body = format!("echo >> turns; [ $(($(wc -l < turns) % 2)) = 0 ] && exec {VPMU} \"$@\"; {other}");
     script(dir.path(), "unsteady", &body);
-    let line = [VPMU, "unsteady", "--strategy", "reuse", "--pairs", "6", "--until-ci", "0.01%", "--markdown"];
-    let output = ab(dir.path(), &[&line[..], &["--junit", "x.xml"], &SIM].concat());
+    let line = [VPMU, "unsteady", "--pairs", "6", "--until-ci", "0.01%", "--markdown"];
+    let words = [&line[..], &["--junit", "x.xml"], &SIM, &["--strategy", "reuse"]].concat();
+    let output = ab(dir.path(), &words);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
     let report = std::fs::read_to_string(dir.path().join("x.xml")).expect("the report");
@@ -76,7 +78,7 @@ fn slower_by_options() {
 
 fn the_document() {
     let dir = tempfile::tempdir().expect("a folder");
-    let line = [&[VPMU, VPMU, "--pairs", "5", "--strategy", "reuse", "-o", "ab.json", "--json"], &SIM[..]].concat();
+    let line = [&[VPMU, VPMU, "--pairs", "5", "-o", "ab.json", "--json"], &SIM[..], &["--strategy", "reuse"]].concat();
     let output = ab(dir.path(), &line);
     let document = json(&output);
     assert_eq!((&document["experiment"], &document["status"]), (&"ab".into(), &"complete".into()));
@@ -112,8 +114,8 @@ fn a_side_that_dies() {
     let report = dir.path().join("x.xml");
     std::fs::write(&report, "the last good run").expect("a file");
     // A bare name is a file of this folder.
-    let line = [VPMU, "dying", "--strategy", "reuse", "--pairs", "9", "--junit", "x.xml"];
-    let output = ab(dir.path(), &[&line, &SIM[..]].concat());
+    let line = [VPMU, "dying", "--pairs", "9", "--junit", "x.xml"];
+    let output = ab(dir.path(), &[&line, &SIM[..], &["--strategy", "reuse"]].concat());
     let written = std::fs::read_to_string(&report).expect("the report");
     assert!(written.contains("<testsuite name=\"verdict\""), "{written}");
     let (table, error) = (text(&output.stdout), text(&output.stderr));
@@ -137,8 +139,8 @@ fn not_whole() {
     assert_eq!(output.status.code(), Some(1), "{table}{error}");
     let doubt = "doubt: 4 of 8 pairs are left out: NEW: reuse: a guest failed";
     assert!(table.contains("SLOWER") && table.contains(doubt), "{table}{error}");
-    let same = ["--strategy", "gate,reuse", "--pairs", "8"];
-    let output = ab(dir.path(), &[&[VPMU, doubtful], &same[..], &SIM].concat());
+    let same = ["--strategy", "gate,reuse"];
+    let output = ab(dir.path(), &[&[VPMU, doubtful, "--pairs", "8"], &SIM[..], &same].concat());
     assert_eq!(output.status.code(), Some(3), "no change, and not whole: {}", text(&output.stdout));
 }
 
@@ -172,7 +174,7 @@ fn ctrl_c() {
 
 fn real_guests() {
     let dir = tempfile::tempdir().expect("a folder");
-    let line = ["--strategy", "reuse", "--samples", "10", "--pairs", "6", "--json", "--duration", "2m"];
+    let line = ["--pairs", "6", "--json", "--duration", "2m", "--", "--strategy", "reuse", "--samples", "10"];
     let output = ab(dir.path(), &[&[VPMU, VPMU], &line[..]].concat());
     let error = text(&output.stderr);
     // No verdict on six pairs of this noisy host is asserted.

@@ -62,7 +62,7 @@ pub struct Side {
 pub struct AbSpec {
     /// The reference, and the side that is judged.
     pub sides: Both<Side>,
-    /// Options that both sides get, each in one word, unless the side has its own.
+    /// Options that both sides get before their own.
     pub common: Vec<String>,
     /// Bound on the whole run: it ends with the pair in which this time passes.
     pub duration: Duration,

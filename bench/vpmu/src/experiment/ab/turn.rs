@@ -185,7 +185,8 @@ pub(super) fn take(
         .args([format!("--rounds={ROUNDS}"), format!("--seed={seed}")]);
     command
         .args(["--json", "--quiet", "--no-save"])
-        .args(common.iter().filter(|word| !is_given(word, args)))
+        // A later word of an option takes the place of an earlier one.
+        .args(common)
         .args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Supervised::start(&mut command).map_err(|error| {
@@ -214,12 +215,6 @@ pub(super) fn take(
     }
     let (exit, why) = reason(status, &errors.text(DRAIN_TIME).0);
     Err(failed(exit, why))
-}
-
-/// Returns whether one of a side's own words gives the option of this one.
-fn is_given(word: &str, own: &[String]) -> bool {
-    let option = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
-    own.iter().any(|other| option(other) == option(word))
 }
 
 fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
@@ -312,12 +307,17 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_its_own_replaces_the_common_one_and_ctrl_c_ends_the_wait() {
+    fn an_option_of_its_own_comes_after_the_common_ones_and_ctrl_c_ends_the_wait() {
         let (_dir, mut side) = script("echo \"vpmu: error: $*\" >&2; exit 2");
         side.args = vec!["--pin".to_owned(), "1".to_owned(), "--strategy=gate".to_owned()];
         let common = ["--pin=0", "--samples=9", "--strategy=reuse"].map(str::to_owned);
         let words = take(&side, &common, 7, LEAST_LIMIT, &|| false).unwrap_err().to_string();
-        assert!(words.contains("--seed=7 --json --quiet --no-save --samples=9 --pin 1 --strategy=gate"), "{words}");
+        assert!(
+            words.contains(
+                "--seed=7 --json --quiet --no-save --pin=0 --samples=9 --strategy=reuse --pin 1 --strategy=gate"
+            ),
+            "{words}"
+        );
         let (_dir, side) = script("exec sleep 100");
         assert!(take(&side, &[], 1, LEAST_LIMIT, &|| true).unwrap().is_none());
     }
