@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::binary::{json as parsed, run as vpmu, text, vpmu as command};
+use crate::binary::{VPMU, json as parsed, run as vpmu, text, vpmu as command};
 
 /// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
 fn simulate(dir: &Path, file: &str, more: &[&str]) {
@@ -73,6 +73,47 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     let row = rows.iter().find(|row| row["arm"] == "all arms" && row["metric"] == "nmi_handler_ns").unwrap();
     assert_eq!(row["verdict"], "slower");
     assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
+}
+
+/// What each experiment leaves is read by each command.
+#[test]
+fn every_experiments_result_goes_through_every_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let sim = ["--backend", "sim:development-host"];
+    let ab = [&["ab", VPMU, VPMU, "--pairs", "5", "-q", "--json", "--", "--samples", "5"][..], &sim].concat();
+    let guest_stat =
+        [&["guest-stat", "--rounds", "5", "--samples", "3", "--no-save", "-q", "--json"][..], &sim].concat();
+    let stat_setup =
+        ["stat-setup", "--events", "3", "--rounds", "5", "--strategy", "event-major,auto", "--no-save", "-q", "--json"];
+    let nmi_latency = ["sim", "--rounds", "5", "--samples", "30", "--no-save", "-q", "--json"];
+    let all: [(&str, &[&str]); 4] =
+        [("nmi-latency", &nmi_latency), ("guest-stat", &guest_stat), ("ab", &ab), ("stat-setup", &stat_setup)];
+    for (experiment, line) in all {
+        let [base, new] = ["base", "new"].map(|side| {
+            let output = vpmu(at, line);
+            assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{experiment}: {}", text(&output.stderr));
+            assert_eq!(parsed(&output)["experiment"], experiment);
+            let folder = format!("{experiment}-{side}");
+            std::fs::create_dir(at.join(&folder)).unwrap();
+            std::fs::write(at.join(&folder).join("x.json"), output.stdout).unwrap();
+            folder
+        });
+        let compared = vpmu(at, &["compare", &base, &new, "--json"]);
+        // Of two runs of a host that is not quiet any verdict may come.
+        assert!(matches!(compared.status.code(), Some(0 | 1 | 3)), "{experiment}: {}", text(&compared.stderr));
+        let rows = parsed(&compared)["groups"][0]["rows"].as_array().map_or(0, Vec::len);
+        assert!(rows > 0, "{experiment} is compared by nothing");
+        assert_eq!(vpmu(at, &["report", &base, "-o", "x.html"]).status.code(), Some(0), "{experiment}");
+        let page = std::fs::read_to_string(at.join("x.html")).unwrap();
+        assert!(page.contains("<table") && page.contains(experiment), "{experiment} is on no page");
+        for format in ["csv", "benchstat"] {
+            let exported = vpmu(at, &["export", &base, "-f", format]);
+            assert!(exported.status.code() == Some(0) && exported.stdout.len() > 100, "{experiment} as {format}");
+        }
+        let history = vpmu(at, &["history", &base]);
+        assert!(history.status.code() == Some(3) && text(&history.stdout).contains("too few runs"), "{experiment}");
+    }
 }
 
 #[test]
