@@ -59,7 +59,7 @@ pub struct Experiment<'a> {
     plan: &'a Plan,
     runner: &'a mut dyn ArmRunner,
     process_began: Instant,
-    /// In the order of the plan; some may not run.
+    /// Arms in the order of the plan; some may not run.
     pub(super) slots: Vec<Slot<'a>>,
     began: Instant,
     began_unix: u64,

@@ -78,7 +78,7 @@ pub struct AbSide {
     pub tool: Tool,
     /// Options of its own.
     pub args: Vec<String>,
-    /// What it ran.
+    /// The parameters of its runs.
     #[serde(flatten)]
     pub parameters: Parameters,
     /// True if its backend stands in for hardware events.
@@ -174,12 +174,12 @@ struct Run<'a> {
     began: Instant,
     /// The turns of the first pair.
     first: Option<Both<Turn>>,
-    /// Where each arm stands on both sides.
+    /// The place of each arm on both sides.
     places: Vec<Both<usize>>,
     arms: Vec<AbArm>,
     pairs: u64,
     wall: Duration,
-    /// Of each arm, the rounds that are not whole, and why the first is not.
+    /// The number of rounds of each arm that are not whole, and why the first is not.
     bad: Vec<(usize, Option<String>)>,
     /// The arms that run on one side alone.
     alone: Vec<String>,

@@ -31,7 +31,7 @@ const MAX_TEXT: usize = 2000;
 pub struct Turn {
     /// The build.
     pub tool: Tool,
-    /// What it ran.
+    /// The parameters of its run.
     pub parameters: Parameters,
     host: Host,
     arms: Vec<Written>,
