@@ -171,7 +171,7 @@ pub fn is_reading() -> bool {
     READING.get()
 }
 
-/// Reads something of a segment. The library panics at some files that are damaged.
+/// Reads something of a segment. The library panics at some damage, such as indices of a dictionary that is not there.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     READING.set(true);
     let read = catch_unwind(AssertUnwindSafe(read));
