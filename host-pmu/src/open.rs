@@ -181,28 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_takes_longer_with_events_that_count() {
-        match switch_ns(&BackendKey::CpuClock, 9) {
-            Ok(found) => {
-                let [first, _, counting] = found.map(|mut values| {
-                    values.sort_by(f64::total_cmp);
-                    assert_eq!(values.len(), 9);
-                    values[4]
-                });
-                assert!(first + counting > 0.0, "{first} {counting}");
-            }
-            Err(error) => println!("SKIP: this host refuses a cpu-clock event: {error}"),
+    fn switches_and_expiries_are_measured_in_every_round() {
+        if let Err(error) = probe(&BackendKey::CpuClock) {
+            return println!("SKIP: this host refuses a cpu-clock event: {error}");
         }
-    }
-
-    #[test]
-    fn an_expiry_takes_time_from_its_thread() {
-        match clock_expiry_ns(5) {
-            Ok(mut found) => {
-                found.sort_by(f64::total_cmp);
-                assert!(found.len() == 5 && found[2] > 0.0, "{found:?}");
-            }
-            Err(error) => println!("SKIP: this host refuses a cpu-clock event: {error}"),
+        let (switches, expiries) = (switch_ns(&BackendKey::CpuClock, 3).unwrap(), clock_expiry_ns(3).unwrap());
+        for of in switches.iter().chain([&expiries]) {
+            assert!(of.len() == 3 && of.iter().all(|ns| ns.is_finite()), "{of:?}");
         }
     }
 }

@@ -181,7 +181,7 @@ fn no_figures(record: &Record, arm: &Arm<Any>, metric: &Metric, others: &[Run<'_
 /// Returns the figures of a result beside `others`, by its own strategies, and what is left out of it.
 ///
 /// # Errors
-/// Why the result is left out.
+/// Says why the result is left out.
 fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<String>), String> {
     let out = |why: String| format!("{} is left out: {why}", place(record));
     let metric = record.metric().and_then(metric::find).ok_or_else(|| out("it has no figures".to_owned()))?;

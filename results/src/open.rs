@@ -31,7 +31,7 @@ pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
     }
     let file = stream(path)?;
     let stat = fstat(&file)?;
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let is_file = kind(&stat) == FileType::RegularFile;
     let size = if is_file { check(&stat, most)? } else { most.saturating_add(1) };
     Ok(file.take(size))
 }
@@ -41,7 +41,7 @@ pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
 /// # Errors
 /// Returns the errors of [`named`] and [`text`].
 pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
-    text(named(path, most)?, most)
+    text(named(path, most)?)
 }
 
 /// Opens what the user names as the input of another program: a file, a device, or a pipe as of [`named`].
@@ -58,7 +58,7 @@ pub fn stream(path: &Path) -> io::Result<File> {
 
 /// Refuses a FIFO that the user names, which would be waited for.
 fn no_fifo(path: &Path) -> io::Result<()> {
-    let kind = FileType::from_raw_mode(statat(CWD, path, AtFlags::empty())?.st_mode);
+    let kind = kind(&statat(CWD, path, AtFlags::empty())?);
     if kind != FileType::Fifo || descriptor(path).is_some() {
         return Ok(());
     }
@@ -78,7 +78,7 @@ pub fn found(path: &Path, most: u64) -> io::Result<Bounded> {
 /// # Errors
 /// Returns the errors of [`found`] and [`bytes`].
 pub fn found_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    bytes(found(path, most)?, most)
+    bytes(found(path, most)?)
 }
 
 /// Opens the file at `file` below the folder `dir`, as [`Folder::file`] does.
@@ -89,22 +89,24 @@ pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<Bounded> {
     Folder::open(dir)?.file(file, most)
 }
 
-/// Reads a file that is open, if it has no more than `most` bytes.
+/// Reads a file that is open.
 ///
 /// # Errors
-/// Returns the errors of the file system, and that of a larger file.
-pub fn bytes(mut file: Bounded, most: u64) -> io::Result<Vec<u8>> {
+/// Returns the errors of the file system, and that of a pipe that has more than its reader's bound.
+pub fn bytes(mut file: Bounded) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { Err(too_large(most)) } else { Ok(bytes) }
+    // Of a file all is taken, whose size was checked, of a pipe one byte more than there may be.
+    let is_more = file.limit() == 0 && kind(&fstat(file.get_ref())?) != FileType::RegularFile;
+    if is_more { Err(too_large(bytes.len() as u64 - 1)) } else { Ok(bytes) }
 }
 
 /// Reads a file as text.
 ///
 /// # Errors
 /// Returns the errors of [`bytes`], and that of a file that is not UTF-8.
-pub fn text(file: Bounded, most: u64) -> io::Result<String> {
-    String::from_utf8(bytes(file, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+pub fn text(file: Bounded) -> io::Result<String> {
+    String::from_utf8(bytes(file)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// A folder that stays the same one, whatever takes its name meanwhile.
@@ -163,7 +165,7 @@ impl Folder {
                 }
                 Err(error) => {
                     let stat = statat(&at, &step, AtFlags::SYMLINK_NOFOLLOW)?;
-                    if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+                    if kind(&stat) != FileType::Symlink {
                         return Err(error.into());
                     }
                     links += 1;
@@ -258,17 +260,22 @@ fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64) -> io::Result<
     Ok(File::from(file).take(size))
 }
 
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
 /// Returns the size of a regular file.
 fn check(stat: &Stat, most: u64) -> io::Result<u64> {
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-    match FileType::from_raw_mode(stat.st_mode) {
+    match kind(stat) {
         FileType::RegularFile if size <= most => Ok(size),
         FileType::RegularFile => Err(too_large(most)),
         kind => Err(refused(kind)),
     }
 }
 
-fn refused(kind: FileType) -> io::Error {
+/// Refuses what is there in place of a regular file.
+pub(crate) fn refused(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "folder",
         FileType::Fifo => "FIFO",
@@ -321,7 +328,7 @@ mod tests {
         assert!(stream(&dir.path().join("to-fifo")).is_err());
         assert!(named(Path::new("/dev/zero"), 9).unwrap_err().to_string().contains("a device"));
         // A file of the kernel's has the size 0, and may never end.
-        assert_eq!(text(named(Path::new("/proc/version"), 9).unwrap(), 9).unwrap(), "");
+        assert_eq!(text(named(Path::new("/proc/version"), 9).unwrap()).unwrap(), "");
     }
 
     #[test]
@@ -333,7 +340,7 @@ mod tests {
             drop(writer);
             let file = named(&PathBuf::from(format!("{folder}/{}", reader.as_raw_fd())), most).unwrap();
             assert!(!fcntl_getfl(file.get_ref()).unwrap().contains(OFlags::NONBLOCK), "data are waited for");
-            assert_eq!(text(file, most).is_ok(), is_read);
+            assert_eq!(text(file).is_ok(), is_read);
         }
     }
 
@@ -341,10 +348,10 @@ mod tests {
     fn a_file_is_read_up_to_its_bound_and_links_only_where_folders_of_results_have_them() {
         let dir = folder();
         let link = dir.path().join("link");
-        assert_eq!(text(found(&link, 4).unwrap(), 4).unwrap(), "text");
+        assert_eq!(text(found(&link, 4).unwrap()).unwrap(), "text");
         assert_eq!(found(&link, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         let folder = Folder::open(dir.path()).unwrap();
-        let below = |file: &str| folder.file(Path::new(file), 9).and_then(|file| text(file, 9));
+        let below = |file: &str| folder.file(Path::new(file), 9).and_then(text);
         assert_eq!(below("a/file").unwrap(), "text");
         for file in ["link", "b/file", "../a/file", "a/../a/file", "/etc/hostname", "fifo", "a", ""] {
             assert!(below(file).is_err(), "{file}");

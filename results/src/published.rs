@@ -71,7 +71,7 @@ pub struct Row {
     pub figure: String,
     /// Description of the figure.
     pub what: String,
-    /// Which of its numbers.
+    /// The number of it that is published.
     pub number: Number,
     /// Its unit.
     pub unit: String,

@@ -25,7 +25,7 @@ pub const MAX_DOCUMENTS: usize = 20_000;
 /// Longest name of a baseline.
 const MAX_NAME: usize = 64;
 /// Remedy for a file that is no result.
-const NOT_OURS: &str = "give a .json that this version of vpmu wrote";
+const NOT_OURS: &str = "give the result of a run by this version of vpmu";
 
 /// Reads and checks one document of any experiment.
 ///
@@ -56,7 +56,7 @@ pub fn found<E: Experiment>(path: &Path) -> Result<Document<E>, Error> {
 /// # Errors
 /// Returns the errors of [`document`].
 pub fn of_file<E: Experiment>(path: &Path, file: io::Result<Bounded>) -> Result<Document<E>, Error> {
-    let text = file.and_then(|file| open::text(file, MAX_DOCUMENT)).map_err(|error| {
+    let text = file.and_then(open::text).map_err(|error| {
         let absent = error.kind() == io::ErrorKind::NotFound;
         refuse(path, error.to_string(), if absent { "measure first, or give the path of a result" } else { NOT_OURS })
     })?;
@@ -100,13 +100,6 @@ fn why_not<E: Experiment>(text: &str) -> String {
         "." => error.inner().to_string(),
         key => format!("{key}: {}", error.inner()),
     })
-}
-
-/// Returns whether a file of a folder is of another command of this tool, such as `ab`, `compare` or `triage`.
-fn is_other(path: &Path) -> bool {
-    let text = open::found_bytes(path, MAX_DOCUMENT);
-    let kind = text.ok().and_then(|text| serde_json::from_slice::<Kind>(&text).ok());
-    kind.is_some_and(|kind| kind.schema.starts_with("vpmu-") && !kind.schema.starts_with("vpmu-result/"))
 }
 
 /// # Errors
@@ -207,26 +200,11 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Exit 2: no document, too many, a bad one, or one that is there twice.
 pub fn folder(dir: &Path) -> Result<Vec<Record>, Error> {
     let (records, left_out) = folder_beside(dir)?;
-    left_out.into_iter().find(|left| left.damaged).map_or(Ok(records), |left| Err(left.why))
+    left_out.into_iter().next().map_or(Ok(records), |(_, why)| Err(why))
 }
 
-/// A document of a folder that is left out.
-#[derive(Debug)]
-pub struct LeftOut {
-    /// Its file.
-    pub path: PathBuf,
-    /// Why.
-    pub why: Error,
-    /// It is not what another command of this tool wrote.
-    pub damaged: bool,
-}
-
-impl LeftOut {
-    /// Leaves out a document that could not be read.
-    pub fn new(path: &Path, why: Error) -> Self {
-        Self { path: path.to_owned(), why, damaged: !is_other(path) }
-    }
-}
+/// A document of a folder that is left out, and why.
+pub type LeftOut = (PathBuf, Error);
 
 /// Reads the documents of a folder as [`folder`] does, and says which are left out beside at least one that is sound.
 ///
@@ -239,17 +217,16 @@ pub fn folder_beside(dir: &Path) -> Result<(Vec<Record>, Vec<LeftOut>), Error> {
         return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
     }
     let read = paths.par_iter().map(|path| found(path)).collect::<Vec<_>>();
-    // What other commands of this tool wrote there is no result, and no reason to refuse the results beside it.
     let (mut records, mut left_out) = (Vec::new(), Vec::new());
     for (path, record) in paths.iter().zip(read) {
         match record {
             Ok(record) => records.push(record),
-            Err(why) => left_out.push(LeftOut::new(path, why)),
+            Err(why) => left_out.push((path.clone(), why)),
         }
     }
     // The first bad one in order of names, whichever thread met its own first.
     if records.is_empty() && !left_out.is_empty() {
-        return Err(left_out.swap_remove(0).why);
+        return Err(left_out.swap_remove(0).1);
     }
     records.sort_by(|a: &Record, b: &Record| (a.started_unix, &a.path).cmp(&(b.started_unix, &b.path)));
     // Runs of one simulation are equal to the byte: one of them is all of them.
@@ -341,10 +318,7 @@ mod tests {
         std::fs::write(&copy, changed(|d| d["started_unix"] = json!(5))).unwrap();
         let both = folder(dir.path()).unwrap();
         assert_eq!((both.len(), both[0].started_unix), (2, 5));
-        // What another command wrote is no result, and no bad one.
-        std::fs::write(&copy, "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
-        assert_eq!(folder(dir.path()).unwrap().len(), 1);
-        for bad in ["{\"schema\": \"vpmu-result/2\"}", "{\"name\": \"x\"}", "{"] {
+        for bad in ["{\"schema\": \"vpmu-ab/2\"}", "{\"schema\": \"vpmu-result/2\"}", "{\"name\": \"x\"}", "{"] {
             std::fs::write(&copy, bad).unwrap();
             assert!(folder(dir.path()).unwrap_err().to_string().contains("y.json"), "{bad}");
         }

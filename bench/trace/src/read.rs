@@ -43,7 +43,7 @@ impl Trace {
         };
         let path = folder.to_owned();
         let folder = Folder::open(folder).map_err(|error| refuse(error.to_string()))?;
-        let text = folder.file(Path::new(NAME), MOST_JSON).and_then(|file| open::text(file, MOST_JSON));
+        let text = folder.file(Path::new(NAME), MOST_JSON).and_then(open::text);
         let meta = Meta::parse(&text.map_err(|error| refuse(format!("{NAME}: {error}")))?, &place.to_string())?;
         let names = folder.names().map_err(|error| refuse(error.to_string()))?;
         let mut there = 0;
@@ -93,7 +93,7 @@ impl Trace {
     fn open_segment(&self, number: u64) -> Result<Segment, Error> {
         let open = || {
             let file = self.folder.file(segment(number).as_ref(), MOST_BYTES)?;
-            let file = Segment::of(open::bytes(file, MOST_BYTES)?, schema()?)?;
+            let file = Segment::of(open::bytes(file)?, schema()?)?;
             let own = file.number.as_deref();
             if own != Some(number.to_string().as_str()) {
                 return Err(ParquetError::General(format!("it is segment {} by its own word", own.unwrap_or("none"))));
@@ -171,7 +171,7 @@ pub fn is_reading() -> bool {
     READING.get()
 }
 
-/// Reads something of a segment. The library panics at some files that are damaged.
+/// Reads something of a segment. The library panics at some damage, such as indices of a dictionary that is not there.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     READING.set(true);
     let read = catch_unwind(AssertUnwindSafe(read));

@@ -43,12 +43,12 @@ fn head(text: &mut String, account: &Account) -> std::fmt::Result {
 
 fn events(text: &mut String, account: &Account) -> std::fmt::Result {
     let subject = &account.subject;
-    writeln!(text, "\n{:<30}{:>10}{:>26}{:>11}", "events per second", "idle", subject.workload, "apart")?;
+    writeln!(text, "\n{:<30}{:>10}{:>23}{:>11}", "events per second", "idle", subject.workload, "apart")?;
     for row in account.events.iter().filter(|row| row.not_counted.is_none()) {
         let name = if row.user_mode_only { format!("{}:u", row.event) } else { row.event.clone() };
         let (idle, busy, apart) = (middle(row, row.idle), with_interval(row, row.workload), middle(row, row.apart));
         let mark = if row.rose { "  rose" } else { "" };
-        writeln!(text, "  {name:<28}{idle:>10}{busy:>26}{apart:>11}{mark}")?;
+        writeln!(text, "  {name:<28}{idle:>10}{busy:>23}{apart:>11}{mark}")?;
     }
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &account.events {

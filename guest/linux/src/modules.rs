@@ -39,7 +39,7 @@ pub fn needed(folder: &Path, release: &str, names: &[&str]) -> Result<Vec<Module
     let mut files = BTreeMap::new();
     index(folder, &mut files)?;
     let builtin = open::found(&folder.join("modules.builtin"), MOST_BYTES);
-    let builtin = builtin.and_then(|list| open::text(list, MOST_BYTES)).ok();
+    let builtin = builtin.and_then(open::text).ok();
     let builtin = builtin.map(|list| list.lines().filter_map(|line| name_of(Path::new(line))).collect());
     let mut folder = Folder { path: folder, release, files, builtin, found: Vec::new(), seen: BTreeSet::new() };
     for name in names {

@@ -261,7 +261,7 @@ pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<Change> {
 }
 
 fn of_document(runs: &[Run], document: usize) -> Option<&Run> {
-    // In order of their documents.
+    // They are in order of their documents.
     runs.binary_search_by_key(&document, |run| run.document).ok().map(|found| &runs[found])
 }
 

@@ -130,7 +130,7 @@ impl Rules {
 pub struct CompareSpec {
     /// Thresholds.
     pub rules: Rules,
-    /// Which quantile of a round.
+    /// The quantile of a round that is compared.
     pub statistic: Statistic,
     /// Only these arms; empty: all.
     pub arms: Vec<String>,

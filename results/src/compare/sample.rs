@@ -1,4 +1,4 @@
-//! Which documents go with which, and the values they give.
+//! Says which documents go with which, and takes the values that they give.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,7 @@ impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
 pub trait Experiment: Clone + Debug + PartialEq {
     /// Its parameters.
     type Parameters: Part;
-    /// Beside the arms.
+    /// Part of a document beside the arms.
     type Extra: Part;
     /// Part of an arm beside its metrics.
     type Arm: Part;

@@ -45,7 +45,7 @@ pub struct Answer {
     pub times_floor_interval: Option<[f64; 2]>,
 }
 
-/// Beside the arms.
+/// The part of a document beside the arms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GuestExtra {
     /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.

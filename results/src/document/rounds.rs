@@ -72,7 +72,7 @@ pub struct Rounds {
     /// Number of each round, from 0.
     #[serde(rename = "round", serialize_with = "column")]
     pub index: Vec<u64>,
-    /// Which run of its round each was, from 0.
+    /// The place of each run in its round, from 0.
     #[serde(serialize_with = "column")]
     pub position: Vec<u64>,
     /// The round was measured whole.
@@ -139,7 +139,7 @@ pub struct Column {
 pub struct Round {
     /// Its place in the columns.
     pub at: usize,
-    /// Which round, from 0.
+    /// The number of the round, from 0.
     pub index: u64,
     /// The guest in which it ran: its own number where each round had one of its own.
     pub guest: u64,

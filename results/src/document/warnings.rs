@@ -447,7 +447,7 @@ mod tests {
             arm.rounds.complete[0] = false;
             document.arms[1].own.lost = Some(2);
         });
-        // Of each a code of its own.
+        // Each has a code of its own.
         assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 27, "{found:?}");
     }
 }

@@ -76,7 +76,7 @@ pub struct HostFacts {
     /// Hashes of a simulated host's constants: of its costs, a dash, and of all others. One name may stand for other constants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Of a model that was calibrated: least and greatest percent of what was measured that it takes.
+    /// The least and the greatest percent of measured times that a model takes which was calibrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_percent: Option<[u64; 2]>,
     /// Load average over one minute, before the measurement.

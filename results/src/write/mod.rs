@@ -2,30 +2,31 @@
 //! renamed once it is whole. A run that is killed meanwhile leaves that name, `.vpmu-*`, which no reader takes for a result. Its folder
 //! is opened once: what takes the folder's name meanwhile gets nothing.
 
-use std::fs::{File, FileType, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, FileType, OFlags, statat, unlinkat};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::error::Error;
-use crate::open::{Folder, descriptor, parent};
+use crate::open::{Folder, descriptor, parent, refused};
 
 /// A file to be written.
 ///
-/// A link that has the name is replaced and never followed. A pipe or a character device that has it is written to, and so is
-/// a descriptor of this process by its name (`/dev/stdout`, `/dev/fd/N`); block devices, sockets and folders are refused.
+/// A link that has the name is replaced and never followed. A character device that has it is written to, and so is a
+/// descriptor of this process by its name (`/dev/stdout`, `/dev/fd/N`); block devices, FIFOs, sockets and folders are refused.
 #[derive(Clone, Debug)]
 pub struct Target {
     folder: Folder,
     /// As it was given, for messages.
     path: PathBuf,
     mode: u32,
-    /// A pipe or a device of that name is written to.
+    /// A device of that name is written to.
     through: bool,
 }
 
@@ -65,6 +66,14 @@ impl Target {
         fresh.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
     }
 
+    /// Makes such a file of `bytes`, which are on the disk.
+    fn passing_of(&self, bytes: &[u8]) -> io::Result<NamedTempFile> {
+        let mut file = self.passing()?;
+        file.as_file_mut().write_all(bytes)?;
+        file.as_file().sync_all()?;
+        Ok(file)
+    }
+
     /// Waits until the names of its folder are on the disk. Some file systems of other hosts have no way to do that.
     fn sync(&self) {
         let _ = self.folder.handle().and_then(|folder| folder.sync_all());
@@ -80,7 +89,7 @@ impl Target {
         Self { mode: 0o755, ..self }
     }
 
-    /// Makes the target a file, whatever has the name: a pipe is replaced, too.
+    /// Makes the target a file, whatever has the name: a device or a FIFO is replaced, too.
     pub fn always_file(self) -> Self {
         Self { through: false, ..self }
     }
@@ -93,7 +102,7 @@ impl Target {
     /// Checks that it can be written.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Says why it cannot.
     pub fn check(&self) -> io::Result<()> {
         if self.is_through()? {
             // A pipe that is opened and closed would be at its end for its reader.
@@ -116,17 +125,21 @@ impl Target {
         if self.is_stream() {
             return Ok(true);
         }
-        let kind = match self.place().symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            found => found?.file_type(),
+        let kind = match statat(&self.folder, self.path.file_name().unwrap_or_default(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            found => FileType::from_raw_mode(found?.st_mode),
         };
-        if kind.is_symlink() && ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) {
-            return Err(io::Error::other("it is a link of the system's"));
+        match kind {
+            FileType::Symlink if ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) => {
+                Err(io::Error::other("it is a link of the system's"))
+            }
+            FileType::RegularFile | FileType::Symlink => Ok(false),
+            _ if !self.through => Ok(false),
+            FileType::CharacterDevice => Ok(true),
+            // Its reader would be waited for.
+            FileType::Fifo => Err(io::Error::other(format!("{}: >(cat > FIFO) writes to it", refused(kind)))),
+            _ => Err(refused(kind)),
         }
-        if !self.through || kind.is_file() || kind.is_symlink() {
-            return Ok(false);
-        }
-        refuse_other(kind).map(|()| true)
     }
 
     /// Begins the file; until it is finished, what has the name stays.
@@ -146,7 +159,7 @@ impl Target {
             Some(_) => OpenOptions::new().append(true).open(&self.path)?,
         };
         if file.metadata()?.file_type().is_block_device() {
-            return Err(io::Error::other("it is a block device"));
+            return Err(refused(FileType::BlockDevice));
         }
         Ok(Pending(Writing::Through(file)))
     }
@@ -211,25 +224,14 @@ impl Write for Pending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
             Writing::Through(file) => file.write(bytes),
-            Writing::File(file, _) => file.write(bytes),
+            // The library's own errors name the passing file.
+            Writing::File(file, _) => file.as_file_mut().write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// Refuses what is neither a file nor a link, a pipe or a character device.
-fn refuse_other(kind: FileType) -> io::Result<()> {
-    let what = match kind {
-        _ if kind.is_fifo() || kind.is_char_device() => return Ok(()),
-        _ if kind.is_dir() => "it is a folder",
-        _ if kind.is_block_device() => "it is a block device",
-        _ if kind.is_socket() => "it is a socket",
-        _ => "it is no regular file",
-    };
-    Err(io::Error::other(what))
 }
 
 /// Replaces `path` by `text`, as [`Target::replace`] does.
@@ -246,10 +248,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Returns the errors of the file system.
 pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
     let target = Target::of(path)?;
-    let mut file = target.passing()?;
-    file.write_all(text)?;
-    file.as_file().sync_all()?;
-    Ok(placed(file, &target)?.is_none())
+    Ok(placed(target.passing_of(text)?, &target)?.is_none())
 }
 
 /// Puts a file that is whole in its place; returns it if something is there.
@@ -313,12 +312,11 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
 pub struct OutputFolder {
     dir: PathBuf,
     folder: Folder,
-    made: Made,
+    _made: Made,
     document: Option<PathBuf>,
 }
 
-/// The folders this run made, innermost first. Unless something was written, empty ones go again: `remove_dir` refuses
-/// one that is not empty.
+/// The folders this run made, innermost first. Those that are empty at its end go again: `remove_dir` refuses others.
 #[derive(Debug)]
 struct Made(Vec<PathBuf>);
 
@@ -341,7 +339,7 @@ impl OutputFolder {
         let folder = Folder::make(dir).map_err(|error| cannot(dir, &error))?;
         let tried = Target::at(&folder, Path::new("document")).and_then(|target| target.passing());
         tried.map_err(|error| cannot(dir, &error))?;
-        Ok(Self { dir: dir.to_owned(), folder, made, document: None })
+        Ok(Self { dir: dir.to_owned(), folder, _made: made, document: None })
     }
 
     /// Returns the path of the document, once it was written.
@@ -353,31 +351,36 @@ impl OutputFolder {
     /// earlier experiment has it.
     ///
     /// # Errors
-    /// As of [`Error::output`]; what was there before is untouched.
+    /// As of [`Error::output`]; of what was there before only this experiment's own document goes.
     pub fn write(&mut self, stem: &str, text: &[u8]) -> Result<&Path, Error> {
         let document = match &self.document {
-            Some(document) => {
-                Target::at(&self.folder, document).and_then(|target| target.replace(text)).map(|()| document.clone())
-            }
-            None => self.first(stem, text),
+            Some(document) => self.replace(document, text).or_else(|_| {
+                // On a full disk its earlier state leaves the room; a run that ends is not to be one that goes on.
+                let _ = unlinkat(&self.folder, document.file_name().unwrap_or_default(), AtFlags::empty());
+                self.replace(document, text)
+            }),
+            None => self.first(stem, text).map_err(|error| cannot(&self.dir, &error)),
         };
-        let document = document.map_err(|error| cannot(&self.dir, &error))?;
-        Ok(self.document.insert(document))
+        Ok(self.document.insert(document?))
+    }
+
+    /// Replaces the file of that name in the folder.
+    ///
+    /// # Errors
+    /// As of [`Error::output`]; what has the name has it still.
+    pub fn replace(&self, file: &Path, text: &[u8]) -> Result<PathBuf, Error> {
+        let written = Target::at(&self.folder, file).and_then(|target| target.replace(text));
+        written.map(|()| file.to_owned()).map_err(|error| cannot(&self.dir, &error))
     }
 
     fn first(&mut self, stem: &str, text: &[u8]) -> io::Result<PathBuf> {
-        let mut file = Target::at(&self.folder, Path::new(stem))?.passing()?;
-        file.write_all(text)?;
-        file.as_file().sync_all()?;
+        let mut file = Target::at(&self.folder, Path::new(stem))?.passing_of(text)?;
         for n in 1..=1000_u32 {
             let name = if n == 1 { format!("{stem}.json") } else { format!("{stem}-{n}.json") };
             let path = self.dir.join(name);
             match placed(file, &Target::at(&self.folder, &path)?)? {
                 Some(again) => file = again,
-                None => {
-                    self.made.0.clear();
-                    return Ok(path);
-                }
+                None => return Ok(path),
             }
         }
         Err(io::Error::other("1000 results of the same second are there already"))
@@ -516,17 +519,12 @@ mod tests {
     #[test]
     fn pipes_and_what_the_shell_opened_are_written_through() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        // The check does not open it.
-        let target = check_file(&path).unwrap();
-        let reader = std::thread::spawn({
-            let path = path.clone();
-            move || std::fs::read_to_string(path).unwrap()
-        });
-        target.replace(b"through").unwrap();
-        assert_eq!(reader.join().unwrap(), "through");
-        assert!(append(&path).is_err(), "no pipe is added to, or waited for");
+        let path = dir.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
+        let target = Target::of(&path).unwrap();
+        for refused in [target.check(), target.replace(b"x"), append(&path).map(drop)] {
+            assert!(refused.is_err(), "no FIFO is waited for");
+        }
         target.always_file().replace(b"file").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"file");
         check_file(Path::new("/dev/null")).unwrap().replace(b"x").unwrap();

@@ -368,7 +368,7 @@ impl Folder {
     /// Reads the text of a file in the folder, which has no links.
     fn text(&self, path: &Path) -> io::Result<String> {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
-        open::text(below(&self.path, relative, MAX_FILE)?, MAX_FILE)
+        open::text(below(&self.path, relative, MAX_FILE)?)
     }
 }
 

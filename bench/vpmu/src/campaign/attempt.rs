@@ -63,7 +63,7 @@ impl Ended {
 pub enum Place<'a> {
     /// Here, in no job of the campaign's, even if this process runs in somebody's job.
     Here,
-    /// In a job of the campaign's; with a folder of this host that has copies of the campaign's binaries.
+    /// A job of the campaign's, with the folder of this host that has copies of the campaign's binaries, if there is one.
     Job(Option<&'a Path>),
 }
 

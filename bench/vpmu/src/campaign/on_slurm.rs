@@ -48,7 +48,7 @@ pub fn submissions(folder: &Folder) -> Result<Vec<Submitted>, Error> {
     };
     let text = match below(&folder.path, Path::new(SUBMISSIONS), MAX_FILE) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        file => file.and_then(|file| open::text(file, MAX_FILE)).map_err(|error| refuse(error.to_string()))?,
+        file => file.and_then(open::text).map_err(|error| refuse(error.to_string()))?,
     };
     // A full disk or a kill may have left part of a line.
     let whole = text.rfind('\n').map_or(0, |end| end + 1);

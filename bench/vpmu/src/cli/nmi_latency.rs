@@ -276,7 +276,7 @@ mod tests {
         let played = play::played(&Trace::open(Path::new(corpus)).unwrap()).unwrap().2;
         let pmis = played.pmis.to_string();
         let line = ["--strategy", "reuse", "--rounds", "1", "--warmup", "0", "--samples", &pmis, "--time-limit", "1h"];
-        // Of two arms, the floor among them.
+        // It is one of two arms, as the floor is among them.
         let of = |options: &[&str]| estimate(&nmi(&[&line, options].concat()).unwrap()).unwrap().as_secs_f64() / 2.0;
         let (turn, least, other) = (of(&["--trace", corpus]), played.time.as_secs_f64(), of(&[]));
         assert!(turn > least && turn < 2.0 * least && turn > 2.0 * other, "{turn} {least} {other}");

@@ -6,9 +6,8 @@ use clap::Args;
 use results::compare::Statistic;
 use results::document::{Document, Experiment, Status};
 use results::error::{Error, Exit};
-use results::open::Folder;
 use results::read;
-use results::write::{OutputFolder, Target};
+use results::write::OutputFolder;
 
 use crate::setting::parse::{folder, one_of};
 use crate::terminal::console::{complain, internal};
@@ -113,10 +112,7 @@ impl Baseline {
         }
         let path = self.document(&document.experiment);
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        let made = Folder::make(dir).and_then(|folder| Target::at(&folder, &path)?.replace(json.as_bytes()));
-        made.map_err(|error| {
-            Error::output(format!("cannot write {}", path.display()), &error, "choose another folder with -o DIR")
-        })?;
+        OutputFolder::open(dir)?.replace(&path, json.as_bytes())?;
         complain(&format!("baseline: {}", path.display()));
         Ok(())
     }

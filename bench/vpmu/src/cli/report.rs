@@ -111,10 +111,10 @@ fn is_sweep(path: &Path) -> bool {
 /// Reads the results and sweeps of files and folders, beside the published figures, and says what is left out.
 fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
     let (records, sweeps, left_out) = read(given)?;
-    for LeftOut { path, why, .. } in &left_out {
+    for (path, why) in &left_out {
         complain(&format!("left out: {} ({})", path.display(), why.why));
     }
-    let done = if left_out.iter().any(|left| left.damaged) { Exit::Inconclusive } else { Exit::Done };
+    let done = if left_out.is_empty() { Exit::Done } else { Exit::Inconclusive };
     let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
     Ok((Sources { records, sweeps, published, tool: process::tool() }, done))
 }
@@ -146,7 +146,7 @@ fn read(given: &[PathBuf]) -> Result<Read, Error> {
             for result in results {
                 match found(&result) {
                     Ok(record) => all.push(record),
-                    Err(why) => left_out.push(LeftOut::new(&result, why)),
+                    Err(why) => left_out.push((result, why)),
                 }
             }
             sweeps.extend(here);

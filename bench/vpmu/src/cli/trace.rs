@@ -23,8 +23,8 @@ Examples:
              group by all order by all\"
 
 Exit codes: 0 done; record: that of the guest, 2 bad usage or
-input, 3 the trace ended early or lacks rows, 4 the host cannot
-do it, 70 a bug of vpmu.";
+input, 3 interrupted or rows are missing, 4 the host cannot do
+it or its disk is full, 70 a bug of vpmu.";
 
 /// Options of `vpmu trace`.
 #[derive(Clone, Debug, Args)]

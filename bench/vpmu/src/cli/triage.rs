@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::table::layout::columns;
+use results::table::wrapped;
 use results::write::check_file;
 use triage::child::{MOST_THREADS, this_program};
 use triage::counting::{ALL, Event};
@@ -122,7 +124,8 @@ pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
     let account = account?;
     let json = indented(&account)?;
     let saved = output.map_or(Ok(()), |target| write_to(&target, json.as_bytes()));
-    print(if args.json { json } else { text(&account) }.as_str())?;
+    let lines = || text(&account).lines().map(|line| wrapped(line, columns(), "    ") + "\n").collect();
+    print(&if args.json { json } else { lines() })?;
     saved?;
     Ok(account.exit())
 }

@@ -22,23 +22,28 @@ fn is_usage_error(output: &Output, needle: &str) {
 #[test]
 fn a_full_disk_still_prints_the_table() {
     let dir = tempfile::tempdir().unwrap();
-    let script = "ulimit -f 0; exec \"$0\" \"$@\"";
-    let full = |args: &[&str]| {
+    let full = |blocks: u32, rounds: &str, args: &[&str]| {
+        let script = format!("ulimit -f {blocks}; exec \"$0\" \"$@\"");
         Command::new("sh")
-            .args(["-c", script, env!("CARGO_BIN_EXE_vpmu")])
-            .args(["sim", "--rounds", "2", "--samples", "20", "-q", "-o", "out"])
+            .args(["-c", &script, env!("CARGO_BIN_EXE_vpmu")])
+            .args(["sim", "--rounds", rounds, "--samples", "20", "-q", "-o", "out"])
             .args(args)
             .current_dir(dir.path())
             .output()
             .expect("a shell")
     };
-    let output = full(&[]);
+    let output = full(0, "2", &[]);
     let (table, errors) = (String::from_utf8_lossy(&output.stdout), stderr(&output));
     assert_eq!(output.status.code(), Some(4), "{errors}");
     assert!(table.contains("recreate") && table.contains("2 of 2 rounds") && !table.contains("saved:"), "{table}");
     assert_eq!(errors.matches("cannot write results to out").count(), 2, "a warning, and the error: {errors}");
-    assert_eq!(json(&full(&["--json"]))["status"], "complete");
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "an empty folder goes away again");
+    assert!(errors.contains("cannot write results to out: File too large"), "the user's path alone: {errors}");
+    assert_eq!(json(&full(0, "2", &["--json"]))["status"], "complete");
+    // There is room for the first rounds, and none for all of them; or for a result, and not for its baseline.
+    for (blocks, rounds, args) in [(48, "100", &[][..]), (0, "2", &["--no-save", "--save-baseline", "b"])] {
+        assert_eq!(full(blocks, rounds, args).status.code(), Some(4));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "neither half a run nor an empty folder stays");
+    }
 }
 
 /// A reader that stops reading, then Ctrl-C: the document is larger than a pipe.
@@ -138,10 +143,10 @@ fn reports_and_exports_are_whole_or_absent() {
     let output = vpmu(dir.path(), &["report", "results", "-o", "/dev/full"]);
     assert!(output.status.code() == Some(4) && stderr(&output).contains("No space left"), "{}", stderr(&output));
     is_usage_error(&vpmu(dir.path(), &["report", "results", "-o", "no/such/folder.html"]), "-o");
-    // What another command wrote is named, and is no bad result.
+    // What another command wrote is no result either.
     std::fs::write(dir.path().join("results/ab.json"), "{\"schema\": \"vpmu-ab/2\"}").unwrap();
     let output = vpmu(dir.path(), &["report", "results", "-o", "rest.html"]);
-    assert!(output.status.code() == Some(0) && stderr(&output).contains("vpmu-ab/2"), "{}", stderr(&output));
+    assert!(output.status.code() == Some(3) && stderr(&output).contains("vpmu-ab/2"), "{}", stderr(&output));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! none of this needs KVM.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -121,11 +121,19 @@ fn bad_input_is_one_line_and_exit_2() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     simulate(at, "good.json", &[]);
+    std::fs::write(at.join("ab.json"), "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
+    assert!(Command::new("mkfifo").arg(at.join("fifo")).status().unwrap().success());
     let good = std::fs::read_to_string(at.join("good.json")).unwrap();
     std::fs::write(at.join("cut.json"), &good[..good.len() / 3]).unwrap();
     std::fs::write(at.join("limits.toml"), "treshold = 0.1").unwrap();
     for (line, needle) in [
         ("compare cut.json good.json", "not JSON"),
+        ("compare good.json ab.json", "its schema is vpmu-ab/2, and not vpmu-result/2; give the result of a run"),
+        ("history ab.json", "vpmu-ab/2"),
+        ("report ab.json", "vpmu-ab/2"),
+        ("export ab.json -f csv", "vpmu-ab/2"),
+        ("export . -f csv", "vpmu-ab/2"),
+        ("export good.json -f csv -o fifo", "it is a FIFO"),
         ("compare good.json good.json --rules limits.toml", "treshold"),
         ("compare good.json good.json --junit no/such/x.xml", "--junit"),
         ("sim --save-baseline ../x", "baseline's name"),

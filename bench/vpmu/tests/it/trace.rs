@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use host_pmu::trace::{Kind, Row};
 use serde_json::Value;
 use tempfile::TempDir;
+use trace::meta::Meta;
 use trace::read::Trace;
+use trace::write::Writer;
 
 use crate::binary::{json, run, text};
 
@@ -47,6 +50,25 @@ fn a_trace_of_a_simulated_guest_is_replayed() {
     refused(at, "sim --trace t --workload single", "--workload");
     refused(at, "sim --trace nowhere", "cannot read the trace nowhere");
     refused(at, "trace record -o t -- payload --backend sim:clx-ap-watchdog-on", "exists");
+}
+
+#[test]
+fn a_trace_of_more_registers_than_a_pmu_has_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let meta = || Meta { vcpus: 1, cpu: "clx".to_owned(), pmu_version: 2, ..Meta::default() };
+    for (name, registers) in [("few", 4096), ("many", 4097)] {
+        let mut writer = Writer::begin(&dir.path().join(name), meta()).unwrap();
+        let reads = (0..registers).map(|register| (Kind::Read, register, 0));
+        let pmis = std::iter::repeat_n((Kind::Pmi, 0, 0x400), 9);
+        for (n, (kind, register, value)) in reads.chain(pmis).enumerate() {
+            let row = Row { at: 1000 * n as u64, kind, register, value, ..Row::default() };
+            writer.add(row).and_then(|()| writer.add(Row { kind: Kind::Entry, ..row })).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    let advise = "advise -q --on development-host --strategy reuse,recreate --trace";
+    assert_ne!(vpmu(dir.path(), &format!("{advise} few")).status.code(), Some(2));
+    refused(dir.path(), &format!("{advise} many"), "more than 4096 registers");
 }
 
 /// The counts of a clock are the trace's, so that a guest on KVM does the same again.

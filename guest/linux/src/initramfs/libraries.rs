@@ -92,7 +92,7 @@ impl Search {
             if read > MOST_INCLUDED {
                 break;
             }
-            let Ok(text) = open::found(&file, MOST_BYTES).and_then(|list| open::text(list, MOST_BYTES)) else {
+            let Ok(text) = open::found(&file, MOST_BYTES).and_then(open::text) else {
                 continue;
             };
             for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {

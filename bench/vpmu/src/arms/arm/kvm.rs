@@ -21,7 +21,7 @@ use results::host::HostFs;
 /// Checks that KVM's own vPMU can stand behind the counters of a guest with `cpu`.
 ///
 /// # Errors
-/// Why not.
+/// Says why not.
 pub fn available(host: &Host, cpu: Cpu) -> Result<(), String> {
     host.kvm_pmu()?;
     fits(host.vendor(), host.shows_perfmon_v2(), cpu)
@@ -47,7 +47,7 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
 /// Checks that the kernel module, if it is to keep the arm's host events, takes its words.
 ///
 /// # Errors
-/// Why not, with the remedy.
+/// Says why not, with the remedy.
 pub fn takes(arm: &Arm) -> Result<(), String> {
     let Some(words) = below_kvm(arm)? else { return Ok(()) };
     if kvm_arm(&HostFs::default()) == KVM_ARMS[1] {

@@ -47,7 +47,7 @@ pub trait Boots {
     /// Checks that this host has a vPMU of KVM's own.
     ///
     /// # Errors
-    /// Why not.
+    /// Says why not.
     fn kvm_pmu(&mut self) -> Result<(), String>;
 }
 

@@ -45,7 +45,7 @@ struct Variants<'a> {
     base: &'a str,
     new: &'a str,
     comparison: Option<FleetComparison>,
-    /// Why there is none.
+    /// The reason why there is none.
     error: Option<String>,
 }
 

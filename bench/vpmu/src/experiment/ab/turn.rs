@@ -32,7 +32,7 @@ const MAX_TEXT: usize = 2000;
 pub(super) struct Turn {
     /// The build.
     pub(super) tool: Tool,
-    /// What it ran.
+    /// The parameters of its run.
     pub(super) parameters: Map<String, Value>,
     host: Host,
     arms: Vec<Written>,

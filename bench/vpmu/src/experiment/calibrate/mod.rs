@@ -32,7 +32,7 @@ mod tests {
     /// Seed, rounds and samples.
     const USUAL: (u64, u64, u64) = (0, 40, 50);
 
-    /// What is measured outside of guests, known here.
+    /// Returns costs that are measured outside of guests, as they are known of this model.
     fn beside(costs: &Costs) -> Vec<Beside> {
         let known = [
             ("switch", &costs.switch),

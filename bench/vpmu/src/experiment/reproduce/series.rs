@@ -376,7 +376,7 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
     match number {
         Number::Before | Number::After => vec![value / high, value / low],
         Number::Ratio => vec![value * low / high, value * high / low],
-        // Of counts, not of times.
+        // It is one of counts and not of times.
         Number::Change => vec![value],
     }
 }

@@ -109,7 +109,7 @@ fn cells(row: &Row, (here, compared, with_measured): (bool, bool, bool)) -> Vec<
             }
         };
         cells.extend([measured.map_or_else(dash, with_interval), verdict(&row.against_published, row.published)]);
-        // Of a range the nearest counts.
+        // The nearest value of a range counts.
         let ends = || row.predicted.iter().copied();
         let low = ends().reduce(f64::min).map(|low| measured.map_or(low, |one| one.value.max(low)));
         let nearest = low.zip(ends().reduce(f64::max)).map(|(low, high)| low.min(high));

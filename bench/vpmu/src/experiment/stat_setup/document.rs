@@ -162,7 +162,7 @@ pub struct Parameters {
     /// Bound on all rounds, after which they ended with the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
-    /// Between enable and read.
+    /// Time between enable and read.
     pub count_ns: u64,
     /// Numbers of sysfs and tracefs files read, and asked for; the cache saves the difference.
     pub look_ups: (u64, u64),

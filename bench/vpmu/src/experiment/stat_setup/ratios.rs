@@ -63,7 +63,7 @@ mod tests {
         let other = [60, 3, 50, 2, 4, 50, 2, 2, 60, 60];
         let found = compare("x".into(), true, (&one, None), (&other, None)).unwrap();
         let [low, high] = found.interval.unwrap();
-        // From 37 of 60 to 68 of 2.
+        // The interval is from 37 of 60 to 68 of 2.
         assert!(0.6166 < low && low < found.ratio && found.ratio < high && high < 34.001, "{found:?}");
     }
 

@@ -47,7 +47,7 @@ impl Found {
         };
         let mut bytes = match open::found(&path, MAX_FILE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            file => file.and_then(|file| open::bytes(file, MAX_FILE)).map_err(|error| refuse(error.to_string()))?,
+            file => file.and_then(open::bytes).map_err(|error| refuse(error.to_string()))?,
         };
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let torn = bytes.len() - whole;

@@ -31,7 +31,7 @@ pub struct ImportOptions {
 /// Imports a recording.
 ///
 /// # Errors
-/// Exit 2: it cannot be read, or has no trace in it; 3: the trace cannot be written to its end.
+/// Exit 2: it cannot be read, or has no trace in it; as of [`Error::output`]: the trace cannot be written to its end.
 pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
     let (bytes, parts) = files(recording)?;

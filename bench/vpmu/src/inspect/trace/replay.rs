@@ -131,6 +131,8 @@ pub fn shown(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOu
         ]);
     }
     report.table(table);
+    report.note("ops, exits: host operations and accesses; held: host events of a vCPU, mean over time");
+    report.note("diverged: values and PMIs that are not the trace's, of all of it");
     report.note("host: time of the operations, by the model; restart: median from a PMI's entry to the guest's counters on again, at the guest's own pace");
     report.notes(left_out.iter().map(|(name, why)| format!("{name} is left out: {why}")));
     for (strategy, found) in found {

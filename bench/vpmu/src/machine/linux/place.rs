@@ -20,7 +20,7 @@ pub struct Placed {
 pub struct Found {
     /// On the host.
     pub host: PathBuf,
-    /// In the guest.
+    /// Its path in the guest.
     pub guest: String,
 }
 
