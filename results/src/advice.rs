@@ -185,11 +185,11 @@ fn no_figures(record: &Record, arm: &Arm<Any>, metric: &Metric, others: &[Run<'_
 fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<String>), String> {
     let out = |why: String| format!("{} is left out: {why}", place(record));
     let metric = record.metric().and_then(metric::find).ok_or_else(|| out("it has no figures".to_owned()))?;
-    let (mut names, mut lacks) = (Vec::new(), Vec::new());
+    let (mut names, mut lacks) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
     for arm in record.arms.iter().filter(|arm| is_whole_strategy(arm)) {
         match no_figures(record, arm, metric, others) {
             None => names.push(&arm.name),
-            Some(why) => lacks.push((&arm.name, why)),
+            Some(why) => lacks.entry(why).or_default().push(arm.name.clone()),
         }
     }
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
@@ -214,16 +214,22 @@ fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<Strin
                 regret: Ratio { ratio: regret.ratio.max(1.0), ..regret },
                 over_floor: floor.and_then(|floor| ratio_of(record, metric, name, &floor.name)),
             }),
-            None => lacks.push((name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"))),
+            None => {
+                let few = format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's");
+                lacks.entry(few).or_default().push(name.clone());
+            }
         }
     }
     if entries.len() < 2 {
-        let lacks: Vec<String> = lacks.iter().map(|(name, why)| format!(", {name}: {why}")).collect();
+        let lacks: Vec<String> = lacks.iter().map(|(why, names)| format!(", {}: {why}", listed(names))).collect();
         return Err(out(format!("fewer than two strategies have figures{}", lacks.concat())));
     }
     entries.sort_by(|a, b| a.regret.ratio.total_cmp(&b.regret.ratio));
-    let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();
-    Ok((Run { record, metric, entries, share: 1.0 }, lacks))
+    let left_out = |(why, names): (&String, &Vec<String>)| {
+        let are = if names.len() == 1 { "is" } else { "are" };
+        format!("{} {are} left out of {}: {why}", listed(names), place(record))
+    };
+    Ok((Run { record, metric, entries, share: 1.0 }, lacks.iter().map(left_out).collect()))
 }
 
 /// Returns whether an arm is a strategy, and not one without a key.
@@ -392,10 +398,15 @@ fn answer(
         _ if hosts.len() == 1 => format!("on each of {} {what}", places.len()),
         _ => format!("on each of {} {what} and hosts", places.len()),
     };
-    let rank = if chosen.worst_regret <= 1.0 {
+    let alike = |one: &&Standing| one.results == chosen.results && !one.worst_interval.excludes(1.0);
+    let others = strategies.iter().filter(|one| one.strategy != chosen.strategy).filter(alike);
+    let others: Vec<String> = others.map(|one| one.strategy.clone()).collect();
+    let rank = if chosen.worst_regret > 1.0 {
+        format!("it takes at most {} × the fastest {among}", ratio(chosen.worst_interval.high))
+    } else if others.is_empty() {
         format!("it is the fastest {among}")
     } else {
-        format!("it takes at most {} × the fastest {among}", ratio(chosen.worst_interval.high))
+        format!("it is among the fastest {among}, not distinguishable from {}", listed(&others))
     };
     let floor = match (&runs[..], chosen.times_floor) {
         ([(_, entry)], _) if let Some(over) = &entry.over_floor => format!(", {}", times(over, "the floor")),
@@ -599,7 +610,7 @@ impl Advice {
     /// Returns the strategies as a table.
     pub fn table(&self) -> Table {
         let columns = column::columns(Place::Advice);
-        let head = ["strategy", "worst", "mean", "× floor", "front"].into_iter();
+        let head = ["strategy", "worst [95 %]", "mean", "× floor", "front"].into_iter();
         let most = self.strategies.iter().map(|one| one.results).max();
         let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading))).left(4);
         for one in &self.strategies {
@@ -612,7 +623,9 @@ impl Advice {
                 None if Some(one.results) < most => format!("in {}", plural(one.results, "result")),
                 None => "●".to_owned(),
             };
-            let cells = [one.strategy.clone(), ratio(one.worst_regret), ratio(one.mean_regret), floor, front];
+            let spread = Some(one.worst_interval).filter(|Interval { low, high }| low < high);
+            let worst = ratio_in(one.worst_regret, spread);
+            let cells = [one.strategy.clone(), worst, ratio(one.mean_regret), floor, front];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -672,7 +685,7 @@ impl Advice {
 
 /// Sentences under the table of strategies.
 pub const LEGEND: [&str; 2] = [
-    "worst, mean: time over that of each result's fastest strategy",
+    "worst, mean: time over that of each result's fastest strategy; \"at most\" is the end of worst's interval",
     "front: ● no other is as fast in the mean, holds as few events, and is better in one of these",
 ];
 
@@ -768,13 +781,17 @@ mod tests {
     #[test]
     fn four_rounds_are_no_choice_and_a_bound_is_the_end_of_an_interval() {
         let why = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err();
-        assert!(why[0].contains("recreate: an interval takes 5 rounds"), "{why:?}");
+        assert!(why[0].ends_with("figures, recreate and reuse-lazy: an interval takes 5 rounds beside the fastest's"), "{why:?}");
         let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150)]);
         other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
         let (found, text) = answer(&[&timed(40, &TIMES), &other]);
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!(gate.worst_interval.high > gate.worst_regret + 0.01, "{gate:?}");
         assert!(text.contains(&format!("at most {} × the fastest", ratio(gate.worst_interval.high))), "{text}");
+        let bound = ratio_in(gate.worst_regret, Some(gate.worst_interval));
+        assert!(found.report().text(200).contains(&bound), "the table has it, too: {bound}");
+        let text = answer(&[&timed(40, &[("gate", 1000), ("reuse", 1000), ("recreate", 2600)])]).1;
+        assert!(text.contains("among the fastest on single/ftest, not distinguishable from"), "{text}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::document::{Any, Arm, Record, Status};
+use crate::document::warnings::MISSED_PERIODS;
+use crate::document::{Any, Arm, Record, Status, Warning};
 
 /// Says why an arm's figures are not whole on one of the sides; `None` if they are.
 pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
@@ -28,7 +29,10 @@ pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     if let Some(why) = arm.incomplete.first() {
         return Some(format!("incomplete: {why}"));
     }
-    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"))
+    // Periods that are late or missed make no time of a handler wrong; where nine of ten are it is that of something else.
+    let missed = |one: &&Warning| one.code == MISSED_PERIODS && one.arm.as_ref() == Some(&arm.name);
+    let missed = record.warnings.iter().find(missed).map(|one| one.message.clone());
+    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}")).or(missed)
 }
 
 /// The runs of one side, in which those of the other are looked for.
@@ -191,6 +195,9 @@ mod tests {
         );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
+        let missed = |code| json!([{"code": code, "arm": "recreate", "message": "9 of 10 periods"}]);
+        assert_eq!(of(&|d| d["warnings"] = missed("late-periods")), None);
+        assert_eq!(of(&|d| d["warnings"] = missed("missed-periods")).as_deref(), Some("9 of 10 periods"));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));
         assert!(of(&|d| d["arms"][0]["incomplete"] = json!(["round 2"])).is_some_and(|why| why.contains("round 2")));
     }

@@ -14,6 +14,7 @@ use results::document::warnings::READ_OTHERWISE;
 use results::document::{Document, Record, Warning};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
@@ -302,6 +303,10 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     }
     if let BackendChoice::Sim(name) = &args.host.backend {
         return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
+    }
+    if let Some(few) = args.arms.rounds.filter(|rounds| *rounds < MIN_ROUNDS as u64) {
+        let why = format!("an interval takes {MIN_ROUNDS} rounds");
+        return Err(Error::usage(format!("--rounds {few} gives no advice"), why, format!("take --rounds {MIN_ROUNDS}")));
     }
     let mut seen = BTreeSet::new();
     let model = |name: &String| {
