@@ -185,11 +185,11 @@ fn no_figures(record: &Record, arm: &Arm<Any>, metric: &Metric, others: &[Run<'_
 fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<String>), String> {
     let out = |why: String| format!("{} is left out: {why}", place(record));
     let metric = record.metric().and_then(metric::find).ok_or_else(|| out("it has no figures".to_owned()))?;
-    let (mut names, mut lacks) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
+    let (mut names, mut lacks) = (Vec::new(), Vec::new());
     for arm in record.arms.iter().filter(|arm| is_whole_strategy(arm)) {
         match no_figures(record, arm, metric, others) {
             None => names.push(&arm.name),
-            Some(why) => lacks.entry(why).or_default().push(arm.name.clone()),
+            Some(why) => lacks.push((&arm.name, why)),
         }
     }
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
@@ -214,22 +214,16 @@ fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<Strin
                 regret: Ratio { ratio: regret.ratio.max(1.0), ..regret },
                 over_floor: floor.and_then(|floor| ratio_of(record, metric, name, &floor.name)),
             }),
-            None => {
-                let few = format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's");
-                lacks.entry(few).or_default().push(name.clone());
-            }
+            None => lacks.push((name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"))),
         }
     }
     if entries.len() < 2 {
-        let lacks: Vec<String> = lacks.iter().map(|(why, names)| format!(", {}: {why}", listed(names))).collect();
-        return Err(out(format!("fewer than two strategies have figures{}", lacks.concat())));
+        let lacks: BTreeSet<String> = lacks.into_iter().map(|(_, why)| format!(": {why}")).collect();
+        return Err(out(format!("fewer than two strategies have figures{}", lacks.into_iter().collect::<String>())));
     }
     entries.sort_by(|a, b| a.regret.ratio.total_cmp(&b.regret.ratio));
-    let left_out = |(why, names): (&String, &Vec<String>)| {
-        let are = if names.len() == 1 { "is" } else { "are" };
-        format!("{} {are} left out of {}: {why}", listed(names), place(record))
-    };
-    Ok((Run { record, metric, entries, share: 1.0 }, lacks.iter().map(left_out).collect()))
+    let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();
+    Ok((Run { record, metric, entries, share: 1.0 }, lacks))
 }
 
 /// Returns whether an arm is a strategy, and not one without a key.
@@ -781,7 +775,7 @@ mod tests {
     #[test]
     fn four_rounds_are_no_choice_and_a_bound_is_the_end_of_an_interval() {
         let why = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err();
-        assert!(why[0].ends_with("figures, recreate and reuse-lazy: an interval takes 5 rounds beside the fastest's"), "{why:?}");
+        assert!(why[0].ends_with("figures: an interval takes 5 rounds beside the fastest's"), "{why:?}");
         let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150)]);
         other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
         let (found, text) = answer(&[&timed(40, &TIMES), &other]);

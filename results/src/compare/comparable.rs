@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::document::warnings::MISSED_PERIODS;
-use crate::document::{Any, Arm, Record, Status, Warning};
+use crate::document::{Any, Arm, Record, Status};
 
 /// Says why an arm's figures are not whole on one of the sides; `None` if they are.
 pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
@@ -29,10 +28,7 @@ pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
     if let Some(why) = arm.incomplete.first() {
         return Some(format!("incomplete: {why}"));
     }
-    // Periods that are late or missed make no time of a handler wrong; where nine of ten are it is that of something else.
-    let missed = |one: &&Warning| one.code == MISSED_PERIODS && one.arm.as_ref() == Some(&arm.name);
-    let missed = record.warnings.iter().find(missed).map(|one| one.message.clone());
-    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}")).or(missed)
+    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"))
 }
 
 /// The runs of one side, in which those of the other are looked for.
@@ -195,9 +191,11 @@ mod tests {
         );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
-        let missed = |code| json!([{"code": code, "arm": "recreate", "message": "9 of 10 periods"}]);
-        assert_eq!(of(&|d| d["warnings"] = missed("late-periods")), None);
-        assert_eq!(of(&|d| d["warnings"] = missed("missed-periods")).as_deref(), Some("9 of 10 periods"));
+        let missed = |share| {
+            of(&|d| (d["arms"][0]["periods_missed"], d["arms"][0]["guest_overflows"]) = (json!(share), json!(100)))
+        };
+        assert_eq!(missed(800), None);
+        assert!(missed(900).is_some_and(|why| why.starts_with("900 periods without an overflow")));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));
         assert!(of(&|d| d["arms"][0]["incomplete"] = json!(["round 2"])).is_some_and(|why| why.contains("round 2")));
     }

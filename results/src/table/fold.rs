@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn a_text_that_is_too_long_is_wrapped_beside_its_name() {
-        let text = table(["constant", "from"], ["exit", "handler of the floor, less the instructions"]).left(1).text(40);
+        let text =
+            table(["constant", "from"], ["exit", "handler of the floor, less the instructions"]).left(1).text(40);
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         assert!(text.contains("exit      handler of the floor, less the\n            instructions"), "{text}");
     }

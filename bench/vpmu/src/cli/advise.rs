@@ -306,7 +306,11 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     }
     if let Some(few) = args.arms.rounds.filter(|rounds| *rounds < MIN_ROUNDS as u64) {
         let why = format!("an interval takes {MIN_ROUNDS} rounds");
-        return Err(Error::usage(format!("--rounds {few} gives no advice"), why, format!("take --rounds {MIN_ROUNDS}")));
+        return Err(Error::usage(
+            format!("--rounds {few} gives no advice"),
+            why,
+            format!("take --rounds {MIN_ROUNDS}"),
+        ));
     }
     let mut seen = BTreeSet::new();
     let model = |name: &String| {

@@ -2,6 +2,7 @@
 //!
 //! [`super::run`] takes the steps one after the other, and decides when there are enough.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use host_pmu::stats::ns;
 use results::document::{ArmKind, BELOW_KVM, Document, GuestExtra, Parameters, SCHEMA, Status, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
+use results::paired::Looks;
 use results::write::now_unix;
 
 /// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
@@ -56,7 +58,7 @@ impl Slot<'_> {
 
 /// The arms of a plan, their guests and their figures.
 pub struct Experiment<'a> {
-    plan: &'a Plan,
+    pub(super) plan: &'a Plan,
     runner: &'a mut dyn ArmRunner,
     process_began: Instant,
     /// In the order of the plan; some may not run.
@@ -73,6 +75,12 @@ pub struct Experiment<'a> {
     first_instruction: Option<Duration>,
     /// Set by the driver when the user wants it to end.
     pub interrupted: bool,
+    /// Rounds that counted in the current session.
+    pub(super) kept_in_session: u64,
+    pub(super) saved: Instant,
+    pub(super) looks: Looks,
+    /// Arms that needed no more rounds at the last look.
+    pub(super) leaving: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for Experiment<'_> {
@@ -143,6 +151,10 @@ impl<'a> Experiment<'a> {
             sessions: 0,
             first_instruction: None,
             interrupted: false,
+            kept_in_session: 0,
+            saved: Instant::now(),
+            looks: Looks::default(),
+            leaving: BTreeSet::new(),
         })
     }
 

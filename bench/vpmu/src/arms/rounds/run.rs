@@ -1,6 +1,5 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,6 @@ use results::answers;
 use results::document::{Document, Parameters, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
-use results::paired::Looks;
 use results::table::layout::{percent, plural};
 
 /// Rounds of each form of a model.
@@ -78,15 +76,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, mut context: Context<'_>) ->
     let turns = (experiment.running() as u64).saturating_mul(plan.expected_rounds(experiment.running()));
     context.progress.expect(&expectation(plan, experiment.running()));
     context.progress.begin(turns);
-    let mut rounds = Rounds {
-        experiment: &mut experiment,
-        plan,
-        kept_in_session: 0,
-        saved: Instant::now(),
-        looks: Looks::default(),
-        leaving: BTreeSet::new(),
-    };
-    let ended = rounds.all(&mut context);
+    let ended = experiment.all(&mut context);
     context.progress.end();
 
     let nothing = experiment.folds().all(|fold| fold.rounds().is_empty());
@@ -191,19 +181,8 @@ fn expectation(plan: &Plan, arms: usize) -> String {
     format!("this takes {most} {seconds} s: {what}, {pinned}")
 }
 
-/// The rounds of a plan, one after the other.
-struct Rounds<'a, 'b> {
-    experiment: &'a mut Experiment<'b>,
-    plan: &'a Plan,
-    /// Rounds that counted in the current session.
-    kept_in_session: u64,
-    saved: Instant,
-    looks: Looks,
-    /// Arms that needed no more rounds at the last look.
-    leaving: BTreeSet<String>,
-}
-
-impl Rounds<'_, '_> {
+/// The rounds of its plan, one after the other.
+impl Experiment<'_> {
     fn all(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         let plan = self.plan;
         let mut schedule = Schedule::new(plan.seed);
@@ -214,12 +193,12 @@ impl Rounds<'_, '_> {
             if plan.keeps_guests() {
                 self.session(context)?;
             }
-            let order = schedule.next_round(self.experiment.slots.len());
+            let order = schedule.next_round(self.slots.len());
             self.one(&order, context, Round { index, warmup: false })?;
-            if self.experiment.interrupted || self.experiment.running() == 0 {
+            if self.interrupted || self.running() == 0 {
                 break;
             }
-            if plan.duration().is_some_and(|bound| self.experiment.elapsed() >= bound) {
+            if plan.duration().is_some_and(|bound| self.elapsed() >= bound) {
                 break;
             }
             if index + 1 < plan.parameters.rounds {
@@ -229,12 +208,12 @@ impl Rounds<'_, '_> {
                 break;
             }
         }
-        self.experiment.end_session()
+        self.end_session()
     }
 
     /// Warms the arms up, in the order of the plan.
     fn warm_up(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
-        let all: Vec<usize> = (0..self.experiment.slots.len()).collect();
+        let all: Vec<usize> = (0..self.slots.len()).collect();
         for index in 0..self.plan.parameters.warmup_rounds {
             self.one(&all, context, Round { index, warmup: true })?;
         }
@@ -246,27 +225,27 @@ impl Rounds<'_, '_> {
         let name = if round.warmup { "warm-up".to_owned() } else { format!("round {}", round.index + 1) };
         let (mut position, mut failed) = (0, false);
         for &arm in order {
-            if !self.experiment.slots[arm].runs() {
+            if !self.slots[arm].runs() {
                 continue;
             }
-            if self.experiment.interrupted || context.stopped() {
-                self.experiment.interrupted = true;
+            if self.interrupted || context.stopped() {
+                self.interrupted = true;
                 break;
             }
-            context.progress.run(&format!("{name}, {}", self.experiment.slots[arm].arm.strategy));
-            failed |= !self.experiment.turn(arm, round, position, &|| context.stopped())?;
+            context.progress.run(&format!("{name}, {}", self.slots[arm].arm.strategy));
+            failed |= !self.turn(arm, round, position, &|| context.stopped())?;
             context.progress.step();
             position += 1;
         }
-        if self.experiment.interrupted {
-            self.experiment.drop_round();
+        if self.interrupted {
+            self.drop_round();
         } else {
-            self.experiment.keep_round();
+            self.keep_round();
             self.kept_in_session += u64::from(!round.warmup);
         }
-        if failed && !self.experiment.interrupted && self.plan.keeps_guests() {
+        if failed && !self.interrupted && self.plan.keeps_guests() {
             // All arms change guests at the same rounds.
-            self.experiment.end_session()?;
+            self.end_session()?;
         }
         Ok(())
     }
@@ -274,15 +253,12 @@ impl Rounds<'_, '_> {
     /// Starts and warms up guests if there are none, or they are a session old.
     fn session(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         if self.is_between_guests() {
-            self.experiment.end_session()?;
+            self.end_session()?;
         }
         // A guest that fails in its warm-up ends the session, and at last its arm.
-        while self.experiment.slots.iter().all(|slot| slot.guest.is_none())
-            && !self.experiment.interrupted
-            && self.experiment.running() > 0
-        {
+        while self.slots.iter().all(|slot| slot.guest.is_none()) && !self.interrupted && self.running() > 0 {
             self.kept_in_session = 0;
-            self.experiment.begin_session(&|| context.stopped())?;
+            self.begin_session(&|| context.stopped())?;
             self.warm_up(context)?;
         }
         Ok(())
@@ -299,26 +275,25 @@ impl Rounds<'_, '_> {
         if !self.is_between_guests() || !self.plan.until_order && wanted.is_none() {
             return false;
         }
-        let mut looked_at = None;
-        let mut look = || context.document(self.experiment, false);
-        if self.plan.until_order {
-            let ends = self.looks.are_enough(|| precision::order_is_known(looked_at.insert(look())));
-            if let Some(document) = looked_at.filter(|_| !ends) {
-                let now = precision::need_no_more(&document);
-                // Two looks in a row, as for the end of the run.
-                let leaves = |arm: &String| now.contains(arm) && self.leaving.contains(arm);
-                let slots = self.experiment.slots.iter_mut();
-                slots.filter(|slot| leaves(&slot.arm.strategy)).for_each(|slot| slot.left = true);
-                self.leaving = now;
-            }
-            return ends;
+        let (mut looks, mut looked_at) = (std::mem::take(&mut self.looks), None);
+        let ends = looks.are_enough(|| {
+            let document = looked_at.insert(context.document(self, false));
+            wanted.map_or_else(|| precision::order_is_known(document), |share| precision::is_reached(document, share))
+        });
+        self.looks = looks;
+        if let Some(document) = looked_at.filter(|_| self.plan.until_order && !ends) {
+            let now = precision::need_no_more(&document);
+            // Two looks in a row, as for the end of the run.
+            let leaves = |arm: &String| now.contains(arm) && self.leaving.contains(arm);
+            self.slots.iter_mut().filter(|slot| leaves(&slot.arm.strategy)).for_each(|slot| slot.left = true);
+            self.leaving = now;
         }
-        self.looks.are_enough(|| wanted.is_some_and(|wanted| precision::is_over(&look(), wanted)))
+        ends
     }
 
     fn save(&mut self, context: &mut Context<'_>) -> Result<(), Error> {
         if self.is_between_guests() || self.saved.elapsed() >= SAVE {
-            let document = context.document(self.experiment, false);
+            let document = context.document(self, false);
             (context.save)(&document)?;
             self.saved = Instant::now();
         }
@@ -330,6 +305,7 @@ impl Rounds<'_, '_> {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use guest::abi::LOG_ROTATION;
     use vmm::outcome::End;
 
     use super::*;
@@ -414,6 +390,23 @@ mod tests {
         );
         let text = results::table::report(&document).text(200);
         assert!(text.contains("reuse: left out: round 5, vCPU 0: the time limit passed"), "{text}");
+    }
+
+    #[test]
+    fn a_counting_run_is_judged_by_its_rotation_and_misses_no_period() {
+        let plan = plan(&["--rounds", "6", "--workload", "counting1"]).unwrap();
+        let mut runner = MockRunner::new(|_, _| {
+            let mut vcpu = vcpu(1, 1000);
+            let report = vcpu.left.report.as_mut().unwrap();
+            // Its period is the counter's width, and a restart begins it anew.
+            (report.counts[0], report.periods[0]) = (1000, 100);
+            vcpu.left.log[0].kind = LOG_ROTATION;
+            Ok(outcome(vec![vcpu]))
+        });
+        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        assert!(document.arms.iter().all(|arm| arm.own.counts.periods_missed == 0));
+        let answers: Vec<_> = document.extra.answers.iter().map(|one| (one.metric.as_str(), one.p50_ns)).collect();
+        assert_eq!(answers, [("rotation_ns", 1000.0); 4]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use results::verdict::Verdict;
 
 use super::judge::{ALL, Row};
 use super::run::{AbDocument, AbSide};
-use super::turn::Parameters;
+use super::turn::shown;
 
 /// Returns the verdicts, the rules, and what was run, as they are shown.
 pub fn report(document: &AbDocument) -> Report {
@@ -98,14 +98,14 @@ fn legend(document: &AbDocument, judged: &[&Row]) -> Vec<String> {
 /// Lists the differences of the two sides beside their builds, a line each.
 fn differences(base: &AbSide, new: &AbSide) -> Vec<String> {
     let (base, new) = (&base.parameters, &new.parameters);
-    let pin = |of: &Parameters| of.pin.clone().unwrap_or_else(|| "none".to_owned());
     let all = [
         ("workload", base.workload.clone(), new.workload.clone()),
         ("backend", base.backend.clone(), new.backend.clone()),
-        ("samples", base.samples.to_string(), new.samples.to_string()),
-        ("pin", pin(base), pin(new)),
     ];
-    let unlike = all.into_iter().filter(|(_, base, new)| base != new);
+    // Another build may not have them all.
+    let of_both =
+        base.others.iter().filter_map(|(key, base)| Some((key.as_str(), shown(base), shown(new.others.get(key)?))));
+    let unlike = all.into_iter().chain(of_both).filter(|(_, base, new)| base != new);
     unlike.map(|(what, base, new)| format!("unlike: {what}: {base} / {new}")).collect()
 }
 

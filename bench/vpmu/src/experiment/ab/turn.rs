@@ -10,6 +10,7 @@ use results::document::Tool;
 use results::error::{Error, Exit, one_line};
 use results::stats::median_of;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Side;
 
@@ -41,17 +42,19 @@ pub struct Turn {
     inconclusive: bool,
 }
 
+/// The other parameters that are looked at.
+const OTHERS: &str = "samples pin vcpus cpus cpu pmu_version period freq_hz mux_interval_ns time_limit_ns";
+
 /// Parameters that sides may not share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
     /// Events and work of the guests.
     pub workload: String,
     /// Backend behind their counters.
     pub backend: String,
-    /// CPUs that vCPUs are bound to.
-    pub pin: Option<String>,
-    /// Samples of a round and vCPU.
-    pub samples: u64,
+    /// The others, as this build has them.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -147,6 +150,15 @@ fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
     rounds.metrics.iter().filter_map(|(key, column)| Some((key.clone(), median(column)?))).collect()
 }
 
+/// Returns a parameter without quotes.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 /// Returns text of another build as one bounded line.
 fn plain(text: &str) -> String {
     one_line(&text.chars().take(MAX_TEXT).collect::<String>())
@@ -223,7 +235,12 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
     })?;
     let (Tool { name, version, git_revision, profile }, set) = (&mut turn.tool, &mut turn.parameters);
     let texts = [name, version, git_revision, profile, &mut set.workload, &mut set.backend];
-    texts.into_iter().chain(&mut set.pin).for_each(|text| *text = plain(text));
+    texts.into_iter().for_each(|text| *text = plain(text));
+    set.others.retain(|key, _| OTHERS.split(' ').any(|other| other == key));
+    set.others
+        .values_mut()
+        .filter(|value| !value.is_number() && !value.is_null())
+        .for_each(|text| *text = plain(&shown(text)).into());
     if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
 }
 

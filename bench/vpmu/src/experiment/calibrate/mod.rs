@@ -20,20 +20,24 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use host_pmu::backend::scheduling::Processor;
+    use host_pmu::stats::OpKind;
+    use results::metric::NMI_HANDLER;
     use sim::model::{Costs, Model};
     use vmm::machine::Cpu;
+    use vmm::outcome::End;
 
     use super::fit::fit;
     use super::measure::{Job, Measured, run};
-    use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
+    use super::spec::{CalibrateSpec, Outside, Pmu, plan, spec, workloads};
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
+    use crate::arms::rounds::mock::{MockRunner, outcome, vcpu};
     use crate::terminal::progress::Silent;
 
     /// Seed, rounds and samples.
     const USUAL: (u64, u64, u64) = (0, 40, 50);
 
     /// What is measured outside of guests, known here.
-    fn beside(costs: &Costs) -> Vec<Beside> {
+    fn beside(costs: &Costs) -> Vec<Outside> {
         let known = [
             ("switch", &costs.switch),
             ("switch-held", &costs.switch_held),
@@ -177,6 +181,30 @@ mod tests {
         let draft = fit(&calibration, "a simulated host", &measured).unwrap();
         assert_eq!(draft.interval_of("tick-exit"), None, "{}", draft.fitted(80));
         assert!(draft.interval_of("exit").is_some() && draft.toml().contains("not identified"), "{}", draft.toml());
+    }
+
+    #[test]
+    fn a_turn_that_is_not_whole_is_left_out_and_counted() {
+        let model = Model::from_toml("known", &model_text("development-host").unwrap().0).unwrap();
+        let calibration = CalibrateSpec { rounds: Some(30), samples: Some(50), ..CalibrateSpec::default() };
+        let spec = spec(&calibration, "single", &["reuse".to_owned()]).unwrap();
+        let plan = plan(&spec, Cpu::default(), &simulated::chosen(&model, "test"), None).unwrap();
+        let runner = MockRunner::new(|arm, turn| {
+            let is_bad = arm.strategy == "reuse" && !turn.warmup && [3, 7].contains(&turn.index);
+            let mut vcpu = vcpu(turn.samples, if is_bad { 90_000 } else { 1000 });
+            match turn.index {
+                3 if is_bad => vcpu.account.counts.nmis_injected += 1,
+                7 if is_bad => vcpu.end = End::TimedOut,
+                _ => {}
+            }
+            Ok(outcome(vec![vcpu]))
+        });
+        let mut jobs = [Job { workload: "single", spec, plan, runner: Box::new(runner) }];
+        let measured = run(&mut jobs, (30, None), &AtomicBool::new(false), &mut Silent).unwrap();
+        let reuse = measured[0].arm("reuse").unwrap();
+        let medians: Vec<f64> = reuse.medians(&NMI_HANDLER).into_iter().flatten().collect();
+        assert_eq!((medians, reuse.op_means(OpKind::Open).iter().flatten().count()), (vec![1000.0; 28], 28));
+        assert_eq!(reuse.result.left_out.len(), 2, "{:?}", reuse.result.left_out);
     }
 
     #[test]
