@@ -304,13 +304,8 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     if let BackendChoice::Sim(name) = &args.host.backend {
         return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
     }
-    if let Some(few) = args.arms.rounds.filter(|rounds| *rounds < MIN_ROUNDS as u64) {
-        let why = format!("an interval takes {MIN_ROUNDS} rounds");
-        return Err(Error::usage(
-            format!("--rounds {few} gives no advice"),
-            why,
-            format!("take --rounds {MIN_ROUNDS}"),
-        ));
+    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
+        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
     }
     let mut seen = BTreeSet::new();
     let model = |name: &String| {

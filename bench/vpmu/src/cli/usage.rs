@@ -125,7 +125,7 @@ mod tests {
         ("advise --on this-host,this-host", "host this-host is there twice"),
         ("advise --on this-host,icx-2021", "this-host and a model are not one answer"),
         ("advise --backend sim:icx-2021", "take --on icx-2021"),
-        ("advise --rounds 4", "an interval takes 5 rounds; take --rounds 5"),
+        ("advise --rounds 4", "no interval; take --rounds 5"),
         ("advise --backend step", "backend step measures no latencies"),
         ("advise --strategy gate,mediated", "no guest of vpmu's own VMM can have it"),
         ("advise --strategy gate,mediated --on spr-2026,development-host", "cannot have strategy mediated"),

@@ -152,11 +152,8 @@ fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
 
 /// Returns a parameter without quotes.
 pub(super) fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "none".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
+    let text = || value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    if value.is_null() { "none".to_owned() } else { text() }
 }
 
 /// Returns text of another build as one bounded line.
@@ -237,10 +234,9 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
     let texts = [name, version, git_revision, profile, &mut set.workload, &mut set.backend];
     texts.into_iter().for_each(|text| *text = plain(text));
     set.others.retain(|key, _| OTHERS.split(' ').any(|other| other == key));
-    set.others
-        .values_mut()
-        .filter(|value| !value.is_number() && !value.is_null())
-        .for_each(|text| *text = plain(&shown(text)).into());
+    for text in set.others.values_mut().filter(|value| !value.is_number() && !value.is_null()) {
+        *text = plain(&shown(text)).into();
+    }
     if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
 }
 

@@ -30,7 +30,7 @@ mod tests {
     use super::measure::{Job, Measured, run};
     use super::spec::{CalibrateSpec, Outside, Pmu, plan, spec, workloads};
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
-    use crate::arms::rounds::mock::{MockRunner, outcome, vcpu};
+    use crate::arms::rounds::mock::{self, MockRunner, outcome, vcpu};
     use crate::terminal::progress::Silent;
 
     /// Seed, rounds and samples.
@@ -185,26 +185,20 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_not_whole_is_left_out_and_counted() {
-        let model = Model::from_toml("known", &model_text("development-host").unwrap().0).unwrap();
-        let calibration = CalibrateSpec { rounds: Some(30), samples: Some(50), ..CalibrateSpec::default() };
-        let spec = spec(&calibration, "single", &["reuse".to_owned()]).unwrap();
-        let plan = plan(&spec, Cpu::default(), &simulated::chosen(&model, "test"), None).unwrap();
+        let (spec, plan) = (spec(&CalibrateSpec::default(), "single", &[]).unwrap(), mock::plan(&[]).unwrap());
         let runner = MockRunner::new(|arm, turn| {
-            let is_bad = arm.strategy == "reuse" && !turn.warmup && [3, 7].contains(&turn.index);
-            let mut vcpu = vcpu(turn.samples, if is_bad { 90_000 } else { 1000 });
-            match turn.index {
-                3 if is_bad => vcpu.account.counts.nmis_injected += 1,
-                7 if is_bad => vcpu.end = End::TimedOut,
-                _ => {}
-            }
+            let bad = if arm.strategy == "reuse" && !turn.warmup { turn.index } else { 0 };
+            let mut vcpu = vcpu(turn.samples, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
+            vcpu.account.counts.nmis_injected += u64::from(bad == 3);
+            vcpu.end = if bad == 7 { End::TimedOut } else { End::Done };
             Ok(outcome(vec![vcpu]))
         });
         let mut jobs = [Job { workload: "single", spec, plan, runner: Box::new(runner) }];
         let measured = run(&mut jobs, (30, None), &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let medians: Vec<f64> = reuse.medians(&NMI_HANDLER).into_iter().flatten().collect();
-        assert_eq!((medians, reuse.op_means(OpKind::Open).iter().flatten().count()), (vec![1000.0; 28], 28));
-        assert_eq!(reuse.result.left_out.len(), 2, "{:?}", reuse.result.left_out);
+        let opens = reuse.op_means(OpKind::Open).iter().flatten().count();
+        assert_eq!((medians, opens, reuse.result.left_out.len()), (vec![1000.0; 28], 28, 2));
     }
 
     #[test]
