@@ -218,10 +218,10 @@ fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<Strin
         }
     }
     if entries.len() < 2 {
-        let mut whys = BTreeMap::<String, Vec<String>>::new();
-        lacks.into_iter().for_each(|(name, why)| whys.entry(why).or_default().push(name.clone()));
-        let whys: String = whys.iter().map(|(why, names)| format!(", {}: {why}", listed(names))).collect();
-        return Err(out(format!("fewer than two strategies have figures{whys}")));
+        let of = |why: &String| lacks.iter().filter(|one| one.1 == *why).map(|one| one.0.clone()).collect::<Vec<_>>();
+        let whys: BTreeSet<&String> = lacks.iter().map(|(_, why)| why).collect();
+        let whys: Vec<String> = whys.into_iter().map(|why| format!(", {}: {why}", listed(&of(why)))).collect();
+        return Err(out(format!("fewer than two strategies have figures{}", whys.concat())));
     }
     entries.sort_by(|a, b| a.regret.ratio.total_cmp(&b.regret.ratio));
     let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();

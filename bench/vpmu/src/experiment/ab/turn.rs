@@ -231,8 +231,9 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
         format!("'{begin}' ({error})")
     })?;
     let (Tool { name, version, git_revision, profile }, set) = (&mut turn.tool, &mut turn.parameters);
-    let texts = [name, version, git_revision, profile, &mut set.workload, &mut set.backend];
-    texts.into_iter().for_each(|text| *text = plain(text));
+    for text in [name, version, git_revision, profile, &mut set.workload, &mut set.backend] {
+        *text = plain(text);
+    }
     set.others.retain(|key, _| OTHERS.split(' ').any(|other| other == key));
     for text in set.others.values_mut().filter(|value| !value.is_number() && !value.is_null()) {
         *text = plain(&shown(text)).into();

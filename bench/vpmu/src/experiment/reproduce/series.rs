@@ -238,6 +238,9 @@ fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, E
     Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
 }
 
+/// A regime and the model that predicts it.
+type Modelled = (Regime, Model);
+
 /// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Its model predicts the other regime, too, where
 /// the costs of both are met in it.
 fn calibrated(
@@ -245,13 +248,12 @@ fn calibrated(
     spec: &SeriesSpec,
     regimes: usize,
     progress: &mut dyn Progress,
-) -> Result<Vec<(Regime, Model)>, Error> {
+) -> Result<Vec<Modelled>, Error> {
     let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
     let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.max(1) as u32);
     let calibration =
         CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
-    let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
-    let (draft, _) = calibrate(calibration, &chosen, progress)?;
+    let draft = calibrate(calibration, &Chosen::here(regime.backend.clone(), "calibration".to_owned()), progress)?.0;
     let mut models = vec![(regime.clone(), draft.model()?)];
     if !regime.on && !regime.stands_in() {
         models.push((Regime { on: true, ..regime.clone() }, with_another_event(&draft.toml())?));
@@ -265,7 +267,7 @@ fn predictions(
     spec: &SeriesSpec,
     host: &HostFacts,
     predicted: &mut Vec<Run>,
-    models: &mut dyn FnMut(&Regime) -> Result<Vec<(Regime, Model)>, Error>,
+    models: &mut dyn FnMut(&Regime) -> Result<Vec<Modelled>, Error>,
 ) -> Vec<String> {
     let mut missing = Vec::new();
     for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
@@ -279,8 +281,7 @@ fn predictions(
             }
             Ok(())
         };
-        let lacks = add().err().map(|error: Error| format!("predictions of {}, because {error}", regime.name()));
-        missing.extend(lacks);
+        missing.extend(add().err().map(|error: Error| format!("predictions of {}, because {error}", regime.name())));
     }
     missing
 }
