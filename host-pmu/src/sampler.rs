@@ -258,5 +258,8 @@ mod tests {
         assert_eq!((attr.freq(), attr.exclude_host(), sys::sample_period(&attr)), (1, 1, 7));
         let attr = attribute(&event("cpu-clock"), Rate::Hertz(1000)).unwrap();
         assert_eq!((attr.freq(), attr.exclude_host(), attr.disabled()), (0, 0, 1));
+        // Of a tracepoint each occurrence would be a sample if a fixed period were recorded.
+        let records = |rate| attribute(&event("cycles"), rate).unwrap().sample_type & u64::from(PERF_SAMPLE_PERIOD);
+        assert!(records(Rate::Period(77)) == 0 && records(Rate::Hertz(7)) != 0);
     }
 }

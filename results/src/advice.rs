@@ -218,8 +218,10 @@ fn run<'a>(record: &'a Record, others: &[Run<'_>]) -> Result<(Run<'a>, Vec<Strin
         }
     }
     if entries.len() < 2 {
-        let lacks: Vec<String> = lacks.iter().map(|(name, why)| format!(", {name}: {why}")).collect();
-        return Err(out(format!("fewer than two strategies have figures{}", lacks.concat())));
+        let of = |why: &String| lacks.iter().filter(|one| one.1 == *why).map(|one| one.0.clone()).collect::<Vec<_>>();
+        let whys: BTreeSet<&String> = lacks.iter().map(|(_, why)| why).collect();
+        let whys: Vec<String> = whys.into_iter().map(|why| format!(", {}: {why}", listed(&of(why)))).collect();
+        return Err(out(format!("fewer than two strategies have figures{}", whys.concat())));
     }
     entries.sort_by(|a, b| a.regret.ratio.total_cmp(&b.regret.ratio));
     let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();
@@ -392,10 +394,14 @@ fn answer(
         _ if hosts.len() == 1 => format!("on each of {} {what}", places.len()),
         _ => format!("on each of {} {what} and hosts", places.len()),
     };
-    let rank = if chosen.worst_regret <= 1.0 {
+    let is_alike = |one: &&Standing| one.strategy != chosen.strategy && !one.worst_interval.excludes(1.0);
+    let others: Vec<String> = strategies.iter().filter(is_alike).map(|one| one.strategy.clone()).collect();
+    let rank = if chosen.worst_regret > 1.0 {
+        format!("it takes at most {} × the fastest {among}", ratio(chosen.worst_interval.high))
+    } else if others.is_empty() {
         format!("it is the fastest {among}")
     } else {
-        format!("it takes at most {} × the fastest {among}", ratio(chosen.worst_interval.high))
+        format!("it is among the fastest {among}, not distinguishable from {}", listed(&others))
     };
     let floor = match (&runs[..], chosen.times_floor) {
         ([(_, entry)], _) if let Some(over) = &entry.over_floor => format!(", {}", times(over, "the floor")),
@@ -599,7 +605,7 @@ impl Advice {
     /// Returns the strategies as a table.
     pub fn table(&self) -> Table {
         let columns = column::columns(Place::Advice);
-        let head = ["strategy", "worst", "mean", "× floor", "front"].into_iter();
+        let head = ["strategy", "worst [95 %]", "mean", "× floor", "front"].into_iter();
         let most = self.strategies.iter().map(|one| one.results).max();
         let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading))).left(4);
         for one in &self.strategies {
@@ -612,7 +618,9 @@ impl Advice {
                 None if Some(one.results) < most => format!("in {}", plural(one.results, "result")),
                 None => "●".to_owned(),
             };
-            let cells = [one.strategy.clone(), ratio(one.worst_regret), ratio(one.mean_regret), floor, front];
+            let spread = Some(one.worst_interval).filter(|Interval { low, high }| low < high);
+            let worst = ratio_in(one.worst_regret, spread);
+            let cells = [one.strategy.clone(), worst, ratio(one.mean_regret), floor, front];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -672,7 +680,7 @@ impl Advice {
 
 /// Sentences under the table of strategies.
 pub const LEGEND: [&str; 2] = [
-    "worst, mean: time over that of each result's fastest strategy",
+    "worst, mean: time over that of each result's fastest strategy; \"at most\" is the end of worst's interval",
     "front: ● no other is as fast in the mean, holds as few events, and is better in one of these",
 ];
 
@@ -768,13 +776,16 @@ mod tests {
     #[test]
     fn four_rounds_are_no_choice_and_a_bound_is_the_end_of_an_interval() {
         let why = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err();
-        assert!(why[0].contains("recreate: an interval takes 5 rounds"), "{why:?}");
+        assert!(why[0].contains("figures, recreate and reuse-lazy: an interval takes 5 rounds"), "{why:?}");
         let mut other = timed(40, &[("recreate", 1200), ("gate", 1500), ("reuse-lazy", 1150)]);
         other.parameters.insert("workload".to_owned(), "counting1/ftest".into());
         let (found, text) = answer(&[&timed(40, &TIMES), &other]);
         let gate = found.strategies.iter().find(|one| one.strategy == "gate").unwrap();
         assert!(gate.worst_interval.high > gate.worst_regret + 0.01, "{gate:?}");
         assert!(text.contains(&format!("at most {} × the fastest", ratio(gate.worst_interval.high))), "{text}");
+        assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
+        let text = answer(&[&timed(40, &[("gate", 1000), ("reuse", 1000), ("recreate", 2600)])]).1;
+        assert!(text.contains("among the fastest on single/ftest, not distinguishable from"), "{text}");
     }
 
     #[test]

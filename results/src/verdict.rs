@@ -118,13 +118,16 @@ pub struct Judged {
 impl Judged {
     /// Difference up to which two numbers agree.
     pub const WITHIN: f64 = 0.1;
+    /// Factor between the ends of a range from which on they say little.
+    pub const WIDE: f64 = 2.0;
 
     /// Returns that the two are of different things.
     pub fn not_comparable(why: &str) -> Self {
         Self { verdict: Verdict::NotJudged, by: None, why: Some(why.to_owned()) }
     }
 
-    /// Compares a measured number with `others`: one number, or the ends of a range, of which the nearest counts.
+    /// Compares a measured number with `others`: one number, or the ends of a range, of which the nearest counts; to lie in one that is
+    /// wider than [`WIDE`](Self::WIDE) is no agreement.
     /// `interval` is that of the measured one, at 95 %; of the least of all it has no width.
     pub fn of(measured: f64, interval: Option<Interval>, others: &[f64]) -> Self {
         let (low, high) = others.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(*n), b.max(*n)));
@@ -149,7 +152,12 @@ impl Judged {
         let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
         let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
         let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
-        Self { verdict: limits.verdict(&log, log.p(), 0.0), by, why: None }
+        let verdict = limits.verdict(&log, log.p(), 0.0);
+        if verdict == Verdict::NoChange && high > low * Self::WIDE {
+            let why = format!("the range of the other is wider than a factor of {}", Self::WIDE);
+            return Self { verdict: Verdict::Inconclusive, by: None, why: Some(why) };
+        }
+        Self { verdict, by, why: None }
     }
 
     /// Says it, with this text of the difference.
@@ -267,6 +275,7 @@ mod tests {
         assert_eq!(of(115.0, 0.4, &[100.0]), "open, +15.0 %");
         assert_eq!(of(100.1, 0.0, &[100.0]), "agrees", "the least of all has no interval");
         assert_eq!(of(1.40, 0.01, &[1.34, 1.48]), "agrees", "within a range");
+        assert_eq!(of(1.40, 0.01, &[0.9, 2.1]), "open", "nearly anything is within such a range");
         assert_eq!(of(1.80, 0.01, &[1.48, 1.34]), "differs, +21.6 %", "from its nearest end");
         assert_eq!(Judged::of(1.0, None, &[1.0]).verdict, Verdict::Inconclusive);
         let left = |change| crate::published::Number::Change.judged(change);

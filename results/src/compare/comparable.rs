@@ -191,6 +191,7 @@ mod tests {
         );
         assert_eq!(of(&|d| d["arms"][1]["lost"] = json!(2)), None);
         assert!(of(&|d| d["arms"][0]["throttled"] = json!(7)).is_some_and(|why| why.contains("throttled")));
+        assert!(of(&|d| d["arms"][0]["periods_missed"] = json!(900_000)).is_some_and(|why| why.contains("900000 p")));
         assert!(of(&|d| d["status"] = json!("interrupted")).is_some_and(|why| why.contains("interrupted")));
         assert!(of(&|d| d["arms"][0]["incomplete"] = json!(["round 2"])).is_some_and(|why| why.contains("round 2")));
     }

@@ -102,38 +102,31 @@ pub struct WorkloadCost {
     pub slowdown: f64,
 }
 
-/// A count of an arm that makes its figures doubtful if it is not 0.
-#[derive(Clone, Copy, Debug)]
-pub struct Doubt {
-    /// Its key in documents.
-    pub key: &'static str,
-    /// Explanation that follows the number.
-    pub about: &'static str,
-    of: fn(&GuestArm) -> u64,
-}
+/// A count of an arm that makes its figures doubtful if it is not 0, and the explanation that follows the number.
+type Doubt = (fn(&GuestArm) -> u64, &'static str);
 
 /// All of them: a run with one of them is inconclusive, and no comparison judges its arm.
-pub const DOUBTS: [Doubt; 6] = [
-    Doubt { key: "lost", about: "NMIs delivered and not taken, or the reverse", of: |arm| arm.lost.unwrap_or(0) },
-    Doubt { key: "overflows_lost", about: "overflows lost", of: |arm| arm.overflows_lost.unwrap_or(0) },
-    Doubt { key: "failed_opens", about: "host events that did not open", of: |arm| arm.counts.failed_opens },
-    Doubt {
-        key: "pinned_errors",
-        about: "times that a pinned event had no counter",
-        of: |arm| arm.counts.pinned_errors,
-    },
-    Doubt {
-        key: "ungated",
-        about: "runs of a vCPU whose gate fell apart to single events",
-        of: |arm| arm.counts.ungated,
-    },
-    Doubt { key: "throttled", about: "times that the host throttled sampling", of: |arm| arm.counts.throttled },
+const DOUBTS: [Doubt; 7] = [
+    (|arm| arm.lost.unwrap_or(0), "NMIs delivered and not taken, or the reverse"),
+    (|arm| arm.overflows_lost.unwrap_or(0), "overflows lost"),
+    (|arm| arm.counts.failed_opens, "host events that did not open"),
+    (|arm| arm.counts.pinned_errors, "times that a pinned event had no counter"),
+    (|arm| arm.counts.ungated, "runs of a vCPU whose gate fell apart to single events"),
+    (|arm| arm.counts.throttled, "times that the host throttled sampling"),
+    (GuestArm::mostly_missed, "periods without an overflow of their own, nine of ten or more"),
 ];
 
 impl GuestArm {
+    /// Returns the periods that passed without an overflow of their own, if they are nine of ten: the arm then measured something else
+    /// than was asked for. The times of overflows beside fewer are whole.
+    pub(super) fn mostly_missed(&self) -> u64 {
+        let missed = self.counts.periods_missed;
+        if missed / 9 >= self.counts.guest_overflows { missed } else { 0 }
+    }
+
     /// Lists the counts that make its figures doubtful.
     pub fn doubts(&self) -> impl Iterator<Item = (u64, &'static str)> {
-        DOUBTS.into_iter().map(|doubt| ((doubt.of)(self), doubt.about)).filter(|(count, _)| *count > 0)
+        DOUBTS.into_iter().map(|(of, about)| (of(self), about)).filter(|(count, _)| *count > 0)
     }
 }
 

@@ -23,8 +23,8 @@ pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning};
 pub use experiment::{Experiment, Part};
 pub use guest::{
-    Answer, Any, AnyExtra, DOUBTS, Doubt, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount,
-    PhaseResult, SET_UP, WorkloadCost,
+    Answer, Any, AnyExtra, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, PhaseResult,
+    SET_UP, WorkloadCost,
 };
 pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};

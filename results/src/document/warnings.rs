@@ -15,10 +15,8 @@ use cpu_list::CpuList;
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
-/// Code of the warning that some periods had no overflow of their own, and [`MISSED_PERIODS`] that nine of ten had none.
+/// Code of the warning that some periods had no overflow of their own, but not nine of ten.
 pub const LATE_PERIODS: &str = "late-periods";
-/// Code of the warning that an arm measured something else than was asked for: most of its periods had no overflow.
-pub const MISSED_PERIODS: &str = "missed-periods";
 /// Code of the warning that a simulated figure is known to a range only.
 pub const UNIDENTIFIED: &str = "unidentified";
 /// Share of stolen CPU time above which it is worth a warning.
@@ -38,8 +36,8 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let vcpus = parameters.vcpus;
         add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
     }
-    if let Some([low, high]) = document.host.model_percent.filter(|[low, high]| *low < 90 || *high > 110) {
-        add("model-off", format!("the model takes {low} to {high} % of what the runs took that it was made from"));
+    if let Some(message) = document.host.model_percent.and_then(model_off) {
+        add("model-off", message);
     }
     if parameters.quick {
         add("quick", "a quick run: its figures are indicative only".to_owned());
@@ -89,6 +87,16 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         found.extend(of_arm(arm, parameters));
     }
     found
+}
+
+/// Says how far choices by a model can be trusted, if it is more than a tenth off what it was made from.
+pub fn model_off([low, high]: [u64; 2]) -> Option<String> {
+    let off = low < 90 || high > 110;
+    off.then(|| {
+        format!(
+            "the model takes {low} to {high} % of what its runs took: it does not tell strategies apart that are closer"
+        )
+    })
 }
 
 /// Returns whether the first event of this backend costs a host more than another one.
@@ -187,12 +195,6 @@ fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
     ]
 }
 
-/// Returns whether nine periods of ten passed without an overflow of their own.
-fn mostly_missed(arm: &Arm) -> bool {
-    let missed = arm.own.counts.periods_missed;
-    missed > 0 && missed / 9 >= arm.own.counts.guest_overflows
-}
-
 /// Formats a count of something, with its verb.
 fn counted(count: u64, one: &str, more: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
@@ -255,7 +257,7 @@ fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
         (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
         (
             missed,
-            if mostly_missed(arm) { MISSED_PERIODS } else { LATE_PERIODS },
+            if arm.own.mostly_missed() > 0 { "missed-periods" } else { LATE_PERIODS },
             format!(
                 "{missed} of {} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
                  the handling of one",
@@ -401,7 +403,7 @@ mod tests {
     #[test]
     fn missed_periods_are_of_all_that_were_counted() {
         let mut document = fixture::document(2);
-        for (overflows, code, shown) in [(985, MISSED_PERIODS, true), (2_100, LATE_PERIODS, false)] {
+        for (overflows, code, shown) in [(985, "missed-periods", true), (2_100, LATE_PERIODS, false)] {
             let arm = &mut document.arms[0];
             (arm.own.counts.periods_missed, arm.own.counts.guest_overflows) = (18_663, overflows);
             let all = collect(&document);

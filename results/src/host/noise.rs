@@ -24,10 +24,12 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the load of other work, if it is enough to share CPUs with what is measured.
-pub fn load(host: &HostFacts) -> Option<String> {
+/// Returns the load of other work before or after a measurement, if it is enough to share CPUs with it.
+pub fn load(before: &HostFacts, mut after: HostFacts) -> Option<String> {
+    // The measurement itself, a guest at a time, is a load of one.
+    after.loadavg_1m = after.loadavg_1m.map(|load| (load - 1.0).max(0.0));
     let busy = |finding: &Finding| finding.check == "load" && finding.status != Status::Ok;
-    sharing(host, &[]).into_iter().find(busy).map(|finding| finding.found)
+    [before, &after].into_iter().find_map(|host| sharing(host, &[]).into_iter().find(busy)).map(|finding| finding.found)
 }
 
 /// Finds hosts whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and the guest's

@@ -19,6 +19,11 @@ pub fn over_runs<E: Experiment>(
     Some(if document.is_simulated() { found } else { found.widened(Spread::between_runs(to_floor)) })
 }
 
+/// Returns half of the interval of a ratio to the floor that one run can have at best: other runs differ by that.
+pub fn narrowest_to_floor() -> f64 {
+    Spread::between_runs(true).error(1.0).interval().high.exp_m1()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

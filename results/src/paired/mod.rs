@@ -22,7 +22,7 @@ mod ratio;
 mod rounds;
 mod spread;
 
-pub use between::over_runs;
+pub use between::{narrowest_to_floor, over_runs};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub(crate) use ratio::logarithms;

@@ -126,10 +126,10 @@ impl Table {
     }
 
     /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the
-    /// first ones follow below, under them again. A block is wider only where a single column is.
+    /// first ones follow below, under them again. A text that is too long beside them is wrapped.
     pub fn text(&self, width: usize) -> String {
         let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");
-        let blocks = self.blocks(width).iter().map(|block| self.block(block)).collect::<Vec<_>>().join("\n\n");
+        let blocks = self.blocks(width).iter().map(|block| self.block(block, width)).collect::<Vec<_>>().join("\n\n");
         let more = self.left_out(TEXT_ROWS).map(|more| format!("\n{more}"));
         caption.unwrap_or_default() + &blocks + &more.unwrap_or_default()
     }
@@ -180,21 +180,25 @@ impl Table {
         all
     }
 
-    fn block(&self, block: &[usize]) -> String {
+    fn block(&self, block: &[usize], width: usize) -> String {
+        let widths = self.widths();
+        let last = block.len() - 1;
+        let room = width.saturating_sub(block[..last].iter().map(|&column| widths[column] + GAP).sum());
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
         let cells = |row: &[String]| -> Vec<Cell> {
             let side = |column| if self.is_text(column) { CellAlignment::Left } else { CellAlignment::Right };
-            block
-                .iter()
-                .map(|&column| Cell::new(row.get(column).map_or("", String::as_str)).set_alignment(side(column)))
-                .collect()
+            let text = |column: usize| {
+                let text = row.get(column).map_or("", String::as_str);
+                let is_long = column == block[last] && self.is_text(column) && widths[column] > room;
+                if is_long { wrapped(text, room, "  ") } else { text.to_owned() }
+            };
+            block.iter().map(|&column| Cell::new(text(column)).set_alignment(side(column))).collect()
         };
         table.set_header(cells(&self.header));
         for row in self.shown(TEXT_ROWS) {
             table.add_row(cells(row));
         }
-        let last = block.len() - 1;
         for (place, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, u16::from(place < last)));
         }
@@ -243,5 +247,13 @@ mod tests {
         let shown = [table([hostile, "p50"], [hostile, "1"]).text(60), wrapped(hostile, 60, "")];
         assert_eq!((shown[0].lines().count(), shown[1].lines().count()), (4, 1), "{shown:?}");
         assert!(!shown.concat().chars().any(|c| shown::steers(c) && c != '\n'), "{shown:?}");
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_wrapped_beside_its_name() {
+        let text =
+            table(["constant", "from"], ["exit", "handler of the floor, less the instructions"]).left(1).text(40);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(text.contains("exit      handler of the floor, less the\n            instructions"), "{text}");
     }
 }

@@ -7,7 +7,7 @@ use super::report::Report;
 use super::summary;
 use crate::answers;
 use crate::document::agreement::Agreement;
-use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED, UNSURE};
+use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
 use crate::document::{ArmKind, Counts, Document, Status, Warning};
 use crate::metric::{self, Metric, NMI_HANDLER};
 
@@ -111,9 +111,7 @@ fn surroundings(document: &Document, report: &mut Report) {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
         let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
-        let reached = document.warnings.iter().all(|warning| warning.code != UNSURE);
         let why = match (sure, given) {
-            (true, _) if !reached => "; ended, as more rounds would not make every interval narrow enough".to_owned(),
             (true, _) => "; ended as every interval was narrow enough".to_owned(),
             (false, true) => format!("; ended by --duration of{bound}"),
             (false, false) => format!("; ended after its{bound}"),

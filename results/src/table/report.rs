@@ -86,9 +86,9 @@ impl Report {
         };
         for part in &self.parts {
             match part {
-                Part::Heading(text) | Part::Line(text) => line(&shown::line(text)),
+                Part::Line(text) => line(&shown::line(text)),
                 Part::Table(table) => line(&table.text(width)),
-                Part::Note(text) => line(&wrapped(text, width, "  ")),
+                Part::Heading(text) | Part::Note(text) => line(&wrapped(text, width, "  ")),
                 Part::Sources(_) => {}
                 Part::Gap => line(""),
             }

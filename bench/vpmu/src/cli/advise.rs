@@ -14,6 +14,7 @@ use results::document::warnings::READ_OTHERWISE;
 use results::document::{Document, Record, Warning};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
@@ -302,6 +303,9 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     }
     if let BackendChoice::Sim(name) = &args.host.backend {
         return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
+    }
+    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
+        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
     }
     let mut seen = BTreeSet::new();
     let model = |name: &String| {

@@ -106,17 +106,9 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
 fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let clock = BackendChoice::Key(BackendKey::CpuClock);
     let asked = if *asked == BackendChoice::Auto { &clock } else { asked };
-    if let BackendChoice::Key(key) = asked {
-        refuse_what_has_no_model(key)?;
-    }
-    choose(asked, probe)
-}
-
-/// Refuses a backend that no model has: its events follow a guest's time, the thread's, or exits.
-fn refuse_what_has_no_model(backend: &BackendKey) -> Result<(), Error> {
-    match backend {
-        BackendKey::Hardware | BackendKey::CpuClock => Ok(()),
-        BackendKey::Tracepoint { group, name } if group == "kvm" && name == "kvm_userspace_exit" => Ok(()),
+    match asked {
+        BackendChoice::Key(BackendKey::Hardware | BackendKey::CpuClock) => choose(asked, probe),
+        BackendChoice::Key(BackendKey::Tracepoint { name, .. }) if name == "kvm_userspace_exit" => choose(asked, probe),
         other => Err(Error::usage(
             format!("{other} cannot be calibrated"),
             "a model's events follow the guest's time, the thread's or its exits to userspace",

@@ -142,6 +142,12 @@ fn not_whole() {
     let same = ["--strategy", "gate,reuse"];
     let output = ab(dir.path(), &[&[VPMU, doubtful, "--pairs", "8"], &SIM[..], &same].concat());
     assert_eq!(output.status.code(), Some(3), "no change, and not whole: {}", text(&output.stdout));
+    // Nor is it a pass if an arm has nothing beside it.
+    let sides = ["--base-args", "--strategy gate,reuse", "--new-args", "--strategy reuse --vcpus 2", "--pairs", "6"];
+    let output = ab(dir.path(), &[&[VPMU, VPMU], &sides[..], &SIM].concat());
+    let table = text(&output.stdout);
+    assert!(table.contains("doubt: gate runs on BASE alone") && table.contains("unlike: vcpus: 1 / 2"), "{table}");
+    assert_ne!(output.status.code(), Some(0), "{table}");
 }
 
 fn ctrl_c() {

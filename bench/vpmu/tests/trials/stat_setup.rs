@@ -100,7 +100,7 @@ fn its_document_is_read_by_all() {
 /// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
 fn events_that_cannot_be_counted_are_named() {
     let list = "cs,{page-faults,dummy}:W,nothing-of-the-kind,nmu/x/,cpu-clock:u";
-    let output = setup(&["--events", list, "--rounds", "2"]);
+    let output = setup(&["--events", list, "--strategy", "auto", "--rounds", "2"]);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
     for needle in ["<not supported>  nothing-of-the-kind", "<not supported>  nmu/x/: this host has no PMU nmu"] {
@@ -286,7 +286,7 @@ fn lists_are_perf_s() {
 
 /// Tracepoints: the counts are out before the last close of each begins.
 fn tracepoints_close_after_the_counts() {
-    let found = document(&["--events", "tracepoints:6", "--strategy", "auto"]);
+    let found = document(&["--events", "tracepoints:6", "--strategy", "auto", "--rounds", "2"]);
     assert_eq!(found["agree"], true, "{}", found["disagreements"]);
     let phases = found["arms"][0]["costs"].as_array().unwrap();
     assert_eq!(phases.last().unwrap()["phase"], "last-close");

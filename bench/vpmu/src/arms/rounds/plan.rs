@@ -24,6 +24,8 @@ use cpu_list::CpuList;
 use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
+use results::paired::narrowest_to_floor;
+use results::table::layout::percent;
 use trace::read::Trace;
 
 /// Guest time without counters before the measured phase.
@@ -101,6 +103,12 @@ impl Plan {
         let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.pin.cpus(arms.vcpus, usable)?;
         check(arms, host.cpu)?;
+        let least = narrowest_to_floor();
+        if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
+            let what = format!("--until-ci {}% cannot be met by one run", percent(share));
+            let why = format!("runs differ: a ratio to the floor is known to ± {:.2} % at best", 100.0 * least);
+            return Err(Error::usage(what, why, "take 1%, or compare several runs (vpmu compare)"));
+        }
         let backend = chosen.backend.clone();
         let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
         let rounds_per_guest = length.guest_rounds.unwrap_or(alone);

@@ -11,19 +11,9 @@ use results::table::ranking::{WITHOUT, contenders};
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
-fn is_reached(document: &Document, wanted: f64) -> bool {
+pub(super) fn is_reached(document: &Document, wanted: f64) -> bool {
     let mut all = ratios(document).peekable();
     all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))
-}
-
-/// Returns whether a run for such intervals may end: they are reached, or one of them cannot be by more rounds.
-pub(super) fn is_over(document: &Document, wanted: f64) -> bool {
-    is_reached(document, wanted) || ratios(document).any(|(_, found)| found.is_some_and(|found| least(&found) > wanted))
-}
-
-/// Returns the half-width that is left of an interval however many rounds there are: runs differ.
-fn least(ratio: &Ratio) -> f64 {
-    ratio.between.interval().high.exp_m1()
 }
 
 /// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.
@@ -32,27 +22,18 @@ pub(super) fn missing(document: &Document, wanted: f64) -> Option<String> {
         return None;
     }
     let half = |found: &Option<Ratio>| found.and_then(|found| found.half_width()).unwrap_or(f64::INFINITY);
-    let (asked, worst) = (wanted, ratios(document));
-    let worst = worst.max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
-    let wanted = percent(wanted);
-    Some(match worst {
-        None => format!("no ratio is known to ± {wanted} % as --until-ci asks: no two arms have figures"),
+    let worst = ratios(document).max_by(|(_, a), (_, b)| half(a).total_cmp(&half(b)));
+    let why = match worst {
+        None => "no two arms have figures".to_owned(),
         Some((pair, found)) => match found.filter(|found| half(&Some(*found)).is_finite()) {
-            Some(found) if found.guests < MIN_LOOKED_AT => {
-                format!(
-                    "--until-ci {wanted}% was not reached: {} guests an arm are too few, it takes {MIN_LOOKED_AT}",
-                    found.guests
-                )
+            Some(Ratio { guests, .. }) if guests < MIN_LOOKED_AT => {
+                format!("{guests} guests an arm are too few, it takes {MIN_LOOKED_AT}")
             }
-            Some(found) => {
-                let half = half(&Some(found)) * 100.0;
-                let runs = "; runs differ by more than that, which more of them may narrow and rounds do not";
-                let runs = if least(&found) > asked { runs } else { "" };
-                format!("--until-ci {wanted}% was not reached: {pair} is known to ± {half:.2} %{runs}")
-            }
-            None => format!("--until-ci {wanted}% was not reached: {pair} has too few rounds for an interval"),
+            Some(found) => format!("{pair} is known to ± {:.2} %", 100.0 * half(&Some(found))),
+            None => format!("{pair} has too few rounds for an interval"),
         },
-    })
+    };
+    Some(format!("--until-ci {}% was not reached: {why}", percent(wanted)))
 }
 
 /// Returns the ratios of the plan as tables show them; `None` where the two arms have no round in common.
@@ -148,6 +129,7 @@ fn is_sure(ratio: &Ratio, wanted: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use results::metric::NMI_HANDLER;
+    use results::paired::narrowest_to_floor;
 
     use super::*;
     use crate::arms::rounds::mock;
@@ -176,9 +158,9 @@ mod tests {
         // All rounds are the same, and runs of a host differ by a default: by 3.18 × 0.3 % of a ratio to the floor.
         let document = mock::finished(&["--rounds", "12"]).document;
         let shown = document.extra.answers[0].times_floor_interval.unwrap();
-        assert!((shown[1] / shown[0]).sqrt() - 1.0 > 0.007, "{shown:?}");
-        assert!(!is_reached(&document, 0.007) && is_over(&document, 0.007) && is_reached(&document, 0.012));
-        let why = missing(&document, 0.007).unwrap();
-        assert!(why.contains("known to ± 0.96 %; runs differ by more than that, which"), "{why}");
+        assert!((shown[1] / shown[0]).sqrt() - 1.0 >= narrowest_to_floor(), "{shown:?}");
+        assert!(!is_reached(&document, 0.009) && is_reached(&document, 0.012));
+        let error = mock::plan(&["--until-ci", "0.95%"]).unwrap_err().to_string();
+        assert!(error.contains("known to ± 0.96 % at best"), "{error}");
     }
 }

@@ -126,15 +126,6 @@ pub fn percent(comparisons: &[Comparison]) -> [u64; 2] {
     range.map(|percent| percent.clamp(1.0, 1e6) as u64)
 }
 
-/// Says how far choices by this model can be trusted, if it is more than a tenth off.
-pub fn doubt([low, high]: [u64; 2]) -> Option<String> {
-    ((100 - low.min(100)).max(high.saturating_sub(100)) as f64 > 100.0 * ALLOWED).then(|| {
-        format!(
-            "the model takes {low} to {high} % of what its runs took: it does not tell strategies apart that are closer"
-        )
-    })
-}
-
 /// Returns the comparisons as they are shown.
 pub fn report(comparisons: &[Comparison]) -> Report {
     let header = ["workload", "strategy", "measured p50 [95 %]", "simulated", "off", "opens", "pauses", "resumes"];
@@ -172,6 +163,8 @@ pub fn report(comparisons: &[Comparison]) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use results::document::warnings::model_off;
+
     use super::super::draft::Draft;
     use super::*;
 
@@ -187,10 +180,10 @@ mod tests {
             ops: Vec::new(),
         };
         let near = percent(&[of(1050, false), of(2000, true)]);
-        assert_eq!((near, doubt(near)), ([100, 105], None), "no prediction is fitted");
+        assert_eq!((near, model_off(near)), ([100, 105], None), "no prediction is fitted");
         let far = percent(&[of(640, false), of(1730, false)]);
         assert_eq!(far, [64, 173]);
-        let why = doubt(far).unwrap();
+        let why = model_off(far).unwrap();
         assert!(why.starts_with("the model takes 64 to 173 %"), "{why}");
         let mut draft = Draft::new("x", "y", 2_000_000);
         draft.checked(far, &why);

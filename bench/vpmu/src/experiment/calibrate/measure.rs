@@ -16,9 +16,8 @@ use crate::arms::fold::arm::{ArmFold, Place};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::Schedule;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
-use results::document::{self, ArmKind};
+use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
 use results::metric::Metric;
 use results::paired::are_few;
@@ -44,7 +43,7 @@ impl std::fmt::Debug for Job {
 
 /// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
-struct Beside {
+struct Guest {
     /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
     instruction_ps: Option<f64>,
     /// Unit of work without counters, ns.
@@ -59,7 +58,7 @@ struct Beside {
 pub struct ArmGuests {
     /// The arm as in a document.
     pub result: document::Arm,
-    beside: Vec<Beside>,
+    guests: Vec<Guest>,
 }
 
 /// Measurement of one workload.
@@ -85,16 +84,20 @@ impl Measured {
 }
 
 impl ArmGuests {
-    /// Returns a metric's median in each guest, ns; `None` for a guest without values.
-    pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
+    /// Returns a metric in each guest; `None` for a guest without values, or that lost something.
+    fn summaries(&self, metric: &Metric) -> impl Iterator<Item = Option<Summary>> {
         let rounds = &self.result.rounds;
-        (0..rounds.len()).map(|at| rounds.metric(metric, at).map(|summary| summary.p50 as f64)).collect()
+        (0..rounds.len()).map(|at| rounds.metric(metric, at).filter(|_| rounds.complete[at]))
     }
 
-    /// Returns a metric's mean in each guest, ns; `None` for a guest without values.
+    /// Returns a metric's median in each guest, ns.
+    pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
+        self.summaries(metric).map(|found| Some(found?.p50 as f64)).collect()
+    }
+
+    /// Returns a metric's mean in each guest, ns.
     pub fn means(&self, metric: &Metric) -> Vec<Option<f64>> {
-        let rounds = &self.result.rounds;
-        (0..rounds.len()).map(|at| rounds.metric(metric, at).and_then(|summary| summary.mean)).collect()
+        self.summaries(metric).map(|found| found?.mean).collect()
     }
 
     /// Returns the median cost of a host operation in each guest, ns: of an even number the mean of both in the middle.
@@ -104,29 +107,29 @@ impl ArmGuests {
             let ranked = |rank: u64| costs.value_at_quantile((rank as f64 - 0.5) / n as f64) as f64;
             (n > 0).then(|| f64::midpoint(ranked(n.div_ceil(2)), ranked(n / 2 + 1)))
         };
-        self.beside.iter().map(|guest| median(&guest.ops)).collect()
+        self.guests.iter().map(|guest| median(&guest.ops)).collect()
     }
 
     /// Returns the mean cost of a host operation in each guest, ns.
     pub fn op_means(&self, kind: OpKind) -> Vec<Option<f64>> {
         let mean = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).mean());
-        self.beside.iter().map(|guest| mean(&guest.ops)).collect()
+        self.guests.iter().map(|guest| mean(&guest.ops)).collect()
     }
 
     /// Returns the time of an instruction of the timed loop in each guest, ps.
     pub fn instructions_ps(&self) -> Vec<Option<f64>> {
-        self.beside.iter().map(|guest| guest.instruction_ps).collect()
+        self.guests.iter().map(|guest| guest.instruction_ps).collect()
     }
 
     /// Returns the time of a unit of work without counters in each guest, ns.
     pub fn units_ns(&self) -> Vec<Option<f64>> {
-        self.beside.iter().map(|guest| guest.unit_ns).collect()
+        self.guests.iter().map(|guest| guest.unit_ns).collect()
     }
 
     /// Returns the counts a microsecond on a counter of each event, in each guest.
     pub fn rates(&self) -> BTreeMap<u16, Vec<Option<f64>>> {
         let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
-        for &(code, counts, us) in self.beside.iter().flat_map(|guest| &guest.counts) {
+        for &(code, counts, us) in self.guests.iter().flat_map(|guest| &guest.counts) {
             rates.entry(code).or_default().push(Some(counts as f64 / us));
         }
         rates
@@ -134,7 +137,7 @@ impl ArmGuests {
 
     /// Returns the costs of a host operation in each guest, ns.
     pub fn costs(&self, kind: OpKind) -> Vec<Histogram<u64>> {
-        self.beside.iter().map(|guest| guest.ops.histogram(kind)).collect()
+        self.guests.iter().map(|guest| guest.ops.histogram(kind)).collect()
     }
 }
 
@@ -143,7 +146,9 @@ struct Slot<'a> {
     job: usize,
     arm: &'a Arm,
     fold: ArmFold,
-    beside: Vec<Beside>,
+    guests: Vec<Guest>,
+    /// Turns that did not end as they should.
+    left_out: Vec<String>,
 }
 
 /// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
@@ -168,7 +173,7 @@ pub fn run(
         jobs[*job].runner.available(arm).map_err(|why| incomplete(jobs[*job].workload, &why))?;
         let stand_in = arm.kind == ArmKind::Strategy && jobs[*job].plan.backend.is_stand_in();
         let fold = ArmFold::new(arm, stand_in).with_fixed_periods(true);
-        slots.push(Slot { job: *job, arm, fold, beside: Vec::new() });
+        slots.push(Slot { job: *job, arm, fold, guests: Vec::new(), left_out: Vec::new() });
     }
     progress.begin(slots.len() as u64 * (rounds + 1));
     let khz = take_rounds(jobs, &mut slots, (rounds, bound), stop, progress);
@@ -184,8 +189,13 @@ pub fn run(
             tsc_khz,
         })
         .collect();
-    for Slot { job, fold, beside, .. } in slots {
-        measured[job].arms.push(ArmGuests { result: fold.result(), beside });
+    for Slot { job, fold, mut guests, left_out, .. } in slots {
+        let mut result = fold.result();
+        result.left_out.extend(left_out);
+        for (guest, _) in guests.iter_mut().zip(&result.rounds.complete).filter(|(_, complete)| !**complete) {
+            *guest = Guest::default();
+        }
+        measured[job].arms.push(ArmGuests { result, guests });
     }
     Ok(measured)
 }
@@ -223,40 +233,40 @@ fn take_rounds(
                 if failed > 2 && !are_few(failed, turns) {
                     return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
                 }
-                complain(&format!("warning: left out: {}, {}: {}", job.workload, slot.arm.strategy, outcome.end));
+                slot.left_out.push(format!("round {round}: {}", outcome.end));
             } else if !warmup {
                 khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
                 let outcome = TurnOutcome::from(outcome);
                 slot.fold.add(Place { turn, started, guest: None }, &outcome);
                 let boot = &job.plan.guest.boot;
-                slot.beside.push(beside(&outcome.run, &boot.events[..boot.event_count as usize]));
+                slot.guests.push(figures(&outcome.run, &boot.events[..boot.event_count as usize]));
             }
         }
     }
     Ok(khz)
 }
 
-fn beside(outcome: &RunOutcome, events: &[EventSpec]) -> Beside {
-    let mut beside = Beside::default();
+fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
+    let mut guest = Guest::default();
     for vcpu in &outcome.vcpus {
-        beside.ops.merge(&vcpu.account.host.ops);
+        guest.ops.merge(&vcpu.account.host.ops);
         let Some(report) = vcpu.left.report.as_deref().filter(|_| vcpu.left.tsc.khz > 0) else { continue };
         let ns = |ticks: u64| ticks as f64 * 1e6 / vcpu.left.tsc.khz as f64;
         if report.loops > 0 {
             let instructions = report.loops as f64 * LOOP_INSTRUCTIONS as f64;
-            beside.instruction_ps = Some(1000.0 * ns(report.loop_ticks) / instructions);
+            guest.instruction_ps = Some(1000.0 * ns(report.loop_ticks) / instructions);
         }
         let span = report.baseline_end.saturating_sub(report.baseline_begin);
         if report.baseline_units > 0 && span > 0 {
-            beside.unit_ns = Some(ns(span) / report.baseline_units as f64);
+            guest.unit_ns = Some(ns(span) / report.baseline_units as f64);
         }
         for ((event, &counts), &running) in events.iter().zip(&report.counts).zip(&report.running) {
             if running > 0 {
-                beside.counts.push(((event.selector & 0xffff) as u16, counts, ns(running) / 1000.0));
+                guest.counts.push(((event.selector & 0xffff) as u16, counts, ns(running) / 1000.0));
             }
         }
     }
-    beside
+    guest
 }
 
 fn incomplete(workload: &str, why: &str) -> Error {

@@ -20,20 +20,24 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use host_pmu::backend::scheduling::Processor;
+    use host_pmu::stats::OpKind;
+    use results::metric::NMI_HANDLER;
     use sim::model::{Costs, Model};
     use vmm::machine::Cpu;
+    use vmm::outcome::End;
 
     use super::fit::fit;
     use super::measure::{Job, Measured, run};
-    use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
+    use super::spec::{CalibrateSpec, Outside, Pmu, plan, spec, workloads};
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
+    use crate::arms::rounds::mock::{self, MockRunner, outcome, vcpu};
     use crate::terminal::progress::Silent;
 
     /// Seed, rounds and samples.
     const USUAL: (u64, u64, u64) = (0, 40, 50);
 
     /// Returns costs that are measured outside of guests, as they are known of this model.
-    fn beside(costs: &Costs) -> Vec<Beside> {
+    fn beside(costs: &Costs) -> Vec<Outside> {
         let known = [
             ("switch", &costs.switch),
             ("switch-held", &costs.switch_held),
@@ -177,6 +181,24 @@ mod tests {
         let draft = fit(&calibration, "a simulated host", &measured).unwrap();
         assert_eq!(draft.interval_of("tick-exit"), None, "{}", draft.fitted(80));
         assert!(draft.interval_of("exit").is_some() && draft.toml().contains("not identified"), "{}", draft.toml());
+    }
+
+    #[test]
+    fn a_turn_that_is_not_whole_is_left_out_and_counted() {
+        let (spec, plan) = (spec(&CalibrateSpec::default(), "single", &[]).unwrap(), mock::plan(&[]).unwrap());
+        let runner = MockRunner::new(|arm, turn| {
+            let bad = if arm.strategy == "reuse" && !turn.warmup { turn.index } else { 0 };
+            let mut vcpu = vcpu(turn.samples, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
+            vcpu.account.counts.nmis_injected += u64::from(bad == 3);
+            vcpu.end = if bad == 7 { End::TimedOut } else { End::Done };
+            Ok(outcome(vec![vcpu]))
+        });
+        let mut jobs = [Job { workload: "single", spec, plan, runner: Box::new(runner) }];
+        let measured = run(&mut jobs, (30, None), &AtomicBool::new(false), &mut Silent).unwrap();
+        let reuse = measured[0].arm("reuse").unwrap();
+        let medians: Vec<f64> = reuse.medians(&NMI_HANDLER).into_iter().flatten().collect();
+        let opens = reuse.op_means(OpKind::Open).iter().flatten().count();
+        assert_eq!((medians, opens, reuse.result.left_out.len()), (vec![1000.0; 28], 28, 2));
     }
 
     #[test]

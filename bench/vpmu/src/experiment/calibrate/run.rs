@@ -7,16 +7,18 @@ use arch_pmu::spec::Vendor;
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
 use host_pmu::open::{clock_expiry_ns, counts_outside_guests, switch_ns};
+use results::document::warnings::model_off;
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
+use results::table::layout::plural;
 use vmm::kvm::Host;
 
 use super::check::{self, Comparison};
 use super::draft::Draft;
 use super::fit::fit;
-use super::measure::{Job, run as measure};
-use super::spec::{Beside, CalibrateSpec, Pmu, plan, spec, workloads};
+use super::measure::{ArmGuests, Job, run as measure};
+use super::spec::{CalibrateSpec, Outside, Pmu, plan, spec, workloads};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
@@ -55,22 +57,21 @@ pub fn run(
         jobs.push(Job { workload, spec, plan, runner });
     }
     let measured = measure(&mut jobs, (rounds, calibration.duration), sys::interrupted(), progress)?;
-    let owns = || measured.iter().flat_map(|workload| &workload.arms).map(|arm| &arm.result.own);
-    let (failed, pinned) = owns()
-        .fold((0, 0), |(failed, pinned), own| (failed + own.counts.failed_opens, pinned + own.counts.pinned_errors));
-    if failed + pinned > 0 {
-        let why = owns().find_map(|own| own.last_error.clone()).unwrap_or_default();
-        complain(&format!(
-            "warning: {failed} host events did not open and {pinned} had no counter ({why}): the times of these calls are among the model's"
-        ));
-    }
+    let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, calibration.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
     let lines = check::compare(&draft.model()?, &measured)?;
     let percent = check::percent(&lines);
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
-    let busy = load(&host).map(|load| format!("this host was busy: load {load}"));
-    for doubt in busy.into_iter().chain(check::doubt(percent)) {
+    let busy = load(&host, after).map(|load| format!("this host was busy: load {load}"));
+    let not_whole =
+        measured.iter().flat_map(|workload| &workload.arms).flat_map(|ArmGuests { result: arm, .. }| {
+            let left_out =
+                arm.left_out.first().map(|why| format!("{} left out: {why}", plural(arm.left_out.len(), "turn")));
+            let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
+            doubts.chain(left_out).map(|what| format!("{}: {what}", arm.name)).collect::<Vec<_>>()
+        });
+    for doubt in busy.into_iter().chain(not_whole).chain(model_off(percent)) {
         complain(&format!("warning: {doubt}"));
         source = format!("{source}; {doubt}");
     }
@@ -79,7 +80,7 @@ pub fn run(
 }
 
 /// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.
-fn beside(backend: &BackendKey) -> Result<Vec<Beside>, Error> {
+fn beside(backend: &BackendKey) -> Result<Vec<Outside>, Error> {
     let cannot = |error: String| {
         let what = "cannot measure what events cost outside of guests";
         Error::new(Exit::Host, what, error, "`vpmu doctor` says what this host allows")

@@ -38,11 +38,11 @@ pub struct CalibrateSpec {
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
     /// Costs measured outside of guests.
-    pub beside: Vec<Beside>,
+    pub beside: Vec<Outside>,
 }
 
 /// A cost measured outside of guests: key, source, values in ns.
-pub type Beside = (&'static str, &'static str, Vec<f64>);
+pub type Outside = (&'static str, &'static str, Vec<f64>);
 
 /// The host's PMU.
 #[derive(Clone, Copy, Debug, PartialEq)]

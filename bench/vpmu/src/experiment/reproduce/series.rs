@@ -238,36 +238,52 @@ fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, E
     Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
 }
 
-/// Calibrates the first regime, and predicts it and the other one: from the same costs where both are met there, and a stand-in from
-/// a calibration of its own.
+/// A regime and the model that predicts it.
+type Modelled = (Regime, Model);
+
+/// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Its model predicts the other regime, too, where
+/// the costs of both are met in it.
+fn calibrated(
+    regime: &Regime,
+    spec: &SeriesSpec,
+    regimes: usize,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Modelled>, Error> {
+    let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
+    let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.max(1) as u32);
+    let calibration =
+        CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
+    let draft = calibrate(calibration, &Chosen::here(regime.backend.clone(), "calibration".to_owned()), progress)?.0;
+    let mut models = vec![(regime.clone(), draft.model()?)];
+    if !regime.on && !regime.stands_in() {
+        models.push((Regime { on: true, ..regime.clone() }, with_another_event(&draft.toml())?));
+    }
+    Ok(models)
+}
+
+/// Adds the predictions of the first regime and the other one, a stand-in's by models of its own; returns what is missing and why.
 fn predictions(
     regimes: &[Regime],
     spec: &SeriesSpec,
     host: &HostFacts,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Run>, Error> {
-    let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
-    let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.len().max(1) as u32);
-    let mut models = Vec::new();
+    predicted: &mut Vec<Run>,
+    models: &mut dyn FnMut(&Regime) -> Result<Vec<Modelled>, Error>,
+) -> Vec<String> {
+    let mut missing = Vec::new();
     for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
-        let calibration =
-            CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
-        let chosen = Chosen::here(regime.backend.clone(), "calibration".to_owned());
-        let (draft, _) = calibrate(calibration, &chosen, progress)?;
-        models.push((regime.clone(), draft.model()?));
-        if !regime.on && !regime.stands_in() {
-            models.push((Regime { on: true, ..regime.clone() }, with_another_event(&draft.toml())?));
-        }
+        let mut add = || {
+            for (regime, model) in models(regime)? {
+                for events in ["sampling10/", "counting1/"] {
+                    let one = regime.spec(events, spec, spec.duration)?;
+                    let document = predict(&model, &one, guest_cpu(&regime.backend, host))?;
+                    predicted.push(Run { on: regime.on, events, document });
+                }
+            }
+            Ok(())
+        };
+        missing.extend(add().err().map(|error: Error| format!("predictions of {}, because {error}", regime.name())));
     }
-    let mut runs = Vec::new();
-    for (regime, model) in &models {
-        for events in ["sampling10/", "counting1/"] {
-            let document =
-                predict(model, &regime.spec(events, spec, spec.duration)?, guest_cpu(&regime.backend, host))?;
-            runs.push(Run { on: regime.on, events, document });
-        }
-    }
-    Ok(runs)
+    missing
 }
 
 fn context<'a>(
@@ -325,34 +341,6 @@ fn measure(
     }
     let finished = rounds(&plan, runner.as_mut(), context(&fs, host, command_line, progress, &mut |_| Ok(())))?;
     finished.error.map_or(Ok(finished.document), Err)
-}
-
-/// Adds the predictions; returns a note on them, or what is missing and why.
-fn predicted_here(
-    regimes: &[Regime],
-    spec: &SeriesSpec,
-    host: &HostFacts,
-    progress: &mut dyn Progress,
-    predicted: &mut Vec<Run>,
-) -> Result<Result<String, String>, Error> {
-    let Some(regime) = regimes.first() else { return Ok(Err("predictions, because no regime can be had".to_owned())) };
-    progress.expect(&format!("{}: calibration", regime.name()));
-    match predictions(regimes, spec, host, progress) {
-        Ok(runs) => *predicted = runs,
-        Err(_) if sys::interrupted().load(std::sync::atomic::Ordering::Relaxed) => {
-            let what = "interrupted during calibration";
-            return Err(Error::new(Exit::Inconclusive, what, "nothing was measured", "nothing is saved"));
-        }
-        Err(error) => return Ok(Err(format!("predictions, because {error}"))),
-    }
-    let other = names(!regime.on, regime.stands_in());
-    Ok(Ok(if regimes.len() > 1 && regime.stands_in() {
-        "Each regime is predicted from a calibration of its own.".to_owned()
-    } else if regime.on || regime.stands_in() {
-        format!("{other} is not predicted: a first event's cost is not met while another is there.")
-    } else {
-        format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name())
-    }))
 }
 
 /// Switches the watchdog as the regime has it; otherwise the regime is left out, which is noted.
@@ -423,10 +411,19 @@ pub fn series(
             continue;
         }
         if at == 0 {
-            match predicted_here(&regimes, spec, &host, progress, &mut predicted)? {
-                Ok(note) => notes.push(note),
-                Err(lacks) => missing.push(lacks),
-            }
+            progress.expect(&format!("{}: calibration", regime.name()));
+            let mut models = |one: &Regime| calibrated(one, spec, regimes.len(), progress);
+            let lacks = predictions(&regimes, spec, &host, &mut predicted, &mut models);
+            let other = names(!regime.on, regime.stands_in());
+            let note = match (regime.stands_in(), regime.on) {
+                (true, _) => "Each regime is predicted from a calibration of its own.".to_owned(),
+                (_, true) => {
+                    format!("{other} is not predicted: a first event's cost is not met while another is there.")
+                }
+                _ => format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name()),
+            };
+            notes.extend(lacks.is_empty().then_some(note));
+            missing.extend(lacks);
         }
         for &events in &parts {
             left = left.saturating_sub(1);
@@ -481,7 +478,7 @@ pub fn series(
     found.seed = spec.seed;
     found.fitted.clear();
     found.rows = rows(found.rows, &predicted, &measured);
-    if let Some(load) = load(&host) {
+    if let Some(load) = load(&host, HostFacts::read(&HostFs::default())) {
         undecided(&mut found.rows, &load);
     }
     notes.extend(facts(&host, &measured));
@@ -858,6 +855,19 @@ mod tests {
         assert_eq!(said(&all), "differs, +200.0 %");
         undecided(&mut all, "4.00 on 2 CPUs");
         assert_eq!(said(&all), "open, +200.0 %");
+    }
+
+    #[test]
+    fn a_stand_in_that_cannot_be_calibrated_does_not_keep_the_other_from_it() {
+        let (regimes, _) = regimes(&Opens(&["cpu-clock", TRACEPOINT]), None, &Err("none".to_owned())).unwrap();
+        let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
+        let (mut asked, failed) = (0, Error::new(Exit::Inconclusive, "a guest hung", "", ""));
+        let mut models = |regime: &Regime| {
+            asked += 1;
+            if regime.on { Ok(Vec::new()) } else { Err(failed.clone()) }
+        };
+        let missing = predictions(&regimes, &spec, &HostFacts::default(), &mut Vec::new(), &mut models);
+        assert_eq!((missing.join(""), asked), ("predictions of expensive-create, because a guest hung".to_owned(), 2));
     }
 
     #[test]
