@@ -10,14 +10,15 @@ use crate::arms::fold::arm::{ArmFold, Place};
 use crate::engine;
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
+use vmm::outcome::RunOutcome;
 
 /// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
 const GIVE_UP: u32 = 2;
 
 /// What the arms of a plan share.
-pub(super) struct Guests<'a> {
-    plan: &'a Plan,
+pub(crate) struct Guests<'a> {
+    pub(crate) plan: &'a Plan,
     runner: RefCell<&'a mut dyn ArmRunner>,
     /// Set when the user wants it to end.
     stop: &'a AtomicBool,
@@ -27,10 +28,10 @@ pub(super) struct Guests<'a> {
 }
 
 /// An arm of a plan.
-pub(super) struct GuestArm<'a> {
+pub(crate) struct GuestArm<'a> {
     of: &'a Guests<'a>,
     arm: &'a Arm,
-    pub(super) fold: ArmFold,
+    pub(crate) fold: ArmFold,
     available: bool,
     /// It needs no more rounds.
     pub(super) left: bool,
@@ -43,7 +44,7 @@ pub(super) struct GuestArm<'a> {
 }
 
 impl<'a> Guests<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         plan: &'a Plan,
         runner: &'a mut dyn ArmRunner,
         stop: &'a AtomicBool,
@@ -56,7 +57,7 @@ impl<'a> Guests<'a> {
     ///
     /// # Errors
     /// Exit 4 if no arm can run on this host.
-    pub(super) fn arms(&'a self) -> Result<Vec<GuestArm<'a>>, Error> {
+    pub(crate) fn arms(&'a self) -> Result<Vec<GuestArm<'a>>, Error> {
         let mut reasons = Vec::new();
         let arms: Vec<GuestArm<'a>> = self.plan.arms.iter().map(|arm| self.arm(arm, &mut reasons)).collect();
         // Such an arm is there only where it was asked for by name.
@@ -118,6 +119,11 @@ impl GuestArm<'_> {
         if self.failures == GIVE_UP {
             self.fold.incomplete(&format!("given up after {GIVE_UP} turns in a row that did not end as they should"));
         }
+    }
+
+    /// Returns what its turn of the current round left.
+    pub(crate) fn pending(&self) -> Option<&RunOutcome> {
+        self.pending.as_ref().map(|(_, outcome)| &outcome.run)
     }
 
     /// Notes of an arm that can run that it is not complete.

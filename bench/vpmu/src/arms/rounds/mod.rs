@@ -1,7 +1,7 @@
 //! Comparing arms round by round: the plan, the order of arms, the runs, and a document after each round.
 
 mod estimate;
-mod guest_arm;
+pub(crate) mod guest_arm;
 #[cfg(test)]
 #[path = "tests/mock.rs"]
 pub(crate) mod mock;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
@@ -11,16 +10,15 @@ use host_pmu::stats::{OpKind, OpStats};
 use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
-use crate::arms::arm::runner::{Arm, ArmRunner, Turn, TurnOutcome};
-use crate::arms::fold::arm::{ArmFold, Place};
+use crate::arms::arm::runner::ArmRunner;
+use crate::arms::rounds::guest_arm::{GuestArm, Guests};
 use crate::arms::rounds::plan::Plan;
-use crate::engine::Schedule;
+use crate::engine::{self, Arm, Rounds, State, Turn, Watch};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
 use results::metric::Metric;
-use results::paired::are_few;
 use results::stats::median;
 
 /// One workload of a calibration.
@@ -51,6 +49,7 @@ struct Guest {
     ops: OpStats,
     /// For each event that was on a counter: umask << 8 | event code, counts, µs.
     counts: Vec<(u16, u64, f64)>,
+    tsc_khz: u64,
 }
 
 /// The guests of one arm, a round each.
@@ -142,13 +141,38 @@ impl ArmGuests {
 }
 
 /// An arm of a job while it is measured.
-struct Slot<'a> {
+struct JobArm<'a> {
     job: usize,
-    arm: &'a Arm,
-    fold: ArmFold,
+    arm: GuestArm<'a>,
+    events: &'a [EventSpec],
     guests: Vec<Guest>,
-    /// Turns that did not end as they should.
-    left_out: Vec<String>,
+}
+
+impl Arm for JobArm<'_> {
+    fn name(&self) -> &str {
+        self.arm.name()
+    }
+
+    fn runs(&self) -> bool {
+        self.arm.runs()
+    }
+
+    fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
+        self.arm.turn(turn)
+    }
+
+    fn keep(&mut self) {
+        self.guests.extend(self.arm.pending().map(|outcome| figures(outcome, self.events)));
+        self.arm.keep();
+    }
+
+    fn forget(&mut self) {
+        self.arm.forget();
+    }
+
+    fn took(&self) -> Duration {
+        self.arm.took()
+    }
 }
 
 /// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
@@ -162,88 +186,46 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measured>, Error> {
-    let arms: Vec<(usize, Arm)> = jobs
-        .iter()
-        .enumerate()
-        .flat_map(|(job, Job { plan, .. })| plan.arms.iter().map(move |arm| (job, arm.clone())))
-        .filter(|(_, arm)| arm.kind != ArmKind::Kvm)
-        .collect();
-    let mut slots = Vec::new();
-    for (job, arm) in &arms {
-        jobs[*job].runner.available(arm).map_err(|why| incomplete(jobs[*job].workload, &why))?;
-        let stand_in = arm.kind == ArmKind::Strategy && jobs[*job].plan.backend.is_stand_in();
-        let fold = ArmFold::new(arm, stand_in).with_fixed_periods(true);
-        slots.push(Slot { job: *job, arm, fold, guests: Vec::new(), left_out: Vec::new() });
+    let began = Instant::now();
+    let (mut measured, mut guests) = (Vec::new(), Vec::new());
+    for Job { workload, spec, plan, runner } in jobs {
+        let (spec, cpu) = (spec.clone(), plan.guest.machine.cpu);
+        measured.push(Measured { workload, spec, cpu, arms: Vec::new(), tsc_khz: 0 });
+        guests.push(Guests::new(plan, runner.as_mut(), stop, began));
     }
-    progress.begin(slots.len() as u64 * (rounds + 1));
-    let khz = take_rounds(jobs, &mut slots, (rounds, bound), stop, progress);
+    let mut arms = Vec::new();
+    for (job, guests) in guests.iter().enumerate() {
+        let boot = &guests.plan.guest.boot;
+        let events = &boot.events[..boot.event_count as usize];
+        let of_job = guests.arms()?.into_iter().map(|arm| JobArm { job, arm, events, guests: Vec::new() });
+        arms.extend(of_job.filter(|arm| arm.arm.fold.result().kind != ArmKind::Kvm));
+    }
+    let bounds = Rounds { rounds, warmup: 1, session: None, duration: None, seed: 1, simulated: false };
+    progress.begin(arms.len() as u64 * (rounds + 1));
+    let mut after = |arms: &mut [JobArm<'_>], _: &State| {
+        let two = arms.iter().all(|arm| arm.guests.len() >= 2);
+        Ok(two && bound.is_some_and(|bound| began.elapsed() >= bound))
+    };
+    let watch = Watch { stop, progress: &mut *progress, after: &mut after };
+    let (state, ended) = engine::run(&mut arms, &bounds, watch);
     progress.end();
-    let mut measured: Vec<Measured> = jobs
-        .iter()
-        .zip(khz?)
-        .map(|(job, tsc_khz)| Measured {
-            workload: job.workload,
-            spec: job.spec.clone(),
-            cpu: job.plan.guest.machine.cpu,
-            arms: Vec::new(),
-            tsc_khz,
-        })
-        .collect();
-    for Slot { job, fold, mut guests, left_out, .. } in slots {
-        let mut result = fold.result();
-        result.left_out.extend(left_out);
+    ended?;
+    for JobArm { job, arm, mut guests, .. } in arms {
+        let (result, measured) = (arm.fold.result(), &mut measured[job]);
+        let why = match (result.not_available.as_ref().or(result.incomplete.first()), state.interrupted) {
+            (_, true) => Some("it was interrupted"),
+            (why, false) => why.map(String::as_str).filter(|_| !arm.fold.is_complete() || result.rounds.is_empty()),
+        };
+        if let Some(why) = why {
+            return Err(incomplete(measured.workload, &format!("{}: {why}", result.name)));
+        }
         for (guest, _) in guests.iter_mut().zip(&result.rounds.complete).filter(|(_, complete)| !**complete) {
             *guest = Guest::default();
         }
-        measured[job].arms.push(ArmGuests { result, guests });
+        measured.tsc_khz = guests.iter().map(|guest| guest.tsc_khz).find(|khz| *khz > 0).unwrap_or(measured.tsc_khz);
+        measured.arms.push(ArmGuests { result, guests });
     }
     Ok(measured)
-}
-
-/// Returns the frequency of each job's TSC.
-fn take_rounds(
-    jobs: &mut [Job],
-    slots: &mut [Slot<'_>],
-    (rounds, bound): (u64, Option<Duration>),
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Vec<u64>, Error> {
-    let mut khz = vec![0; jobs.len()];
-    let (began, mut schedule) = (Instant::now(), Schedule::new(1));
-    let (mut turns, mut failed) = (0, 0);
-    // The first round warms up.
-    for (round, warmup) in std::iter::once((0, true)).chain((0..rounds).map(|round| (round, false))) {
-        if round >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound) {
-            break;
-        }
-        for (at, position) in schedule.next_round(slots.len()).into_iter().zip(0..) {
-            let slot = &mut slots[at];
-            let job = &mut jobs[slot.job];
-            progress.run(&format!("round {}, {}, {}", round + 1, job.workload, slot.arm.strategy));
-            let turn = Turn { index: round, position, warmup, samples: job.plan.parameters.samples };
-            let started = began.elapsed();
-            let outcome = job.runner.run(slot.arm, turn)?;
-            progress.step();
-            if stop.load(Ordering::Relaxed) {
-                return Err(incomplete(job.workload, "it was interrupted"));
-            }
-            turns += 1;
-            if !outcome.end.is_complete() {
-                failed += 1;
-                if failed > 2 && !are_few(failed, turns) {
-                    return Err(incomplete(job.workload, &format!("{}: {}", slot.arm.strategy, outcome.end)));
-                }
-                slot.left_out.push(format!("round {round}: {}", outcome.end));
-            } else if !warmup {
-                khz[slot.job] = outcome.vcpus.first().map_or(0, |vcpu| vcpu.left.tsc.khz);
-                let outcome = TurnOutcome::from(outcome);
-                slot.fold.add(Place { turn, started, guest: None }, &outcome);
-                let boot = &job.plan.guest.boot;
-                slot.guests.push(figures(&outcome.run, &boot.events[..boot.event_count as usize]));
-            }
-        }
-    }
-    Ok(khz)
 }
 
 fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
@@ -251,6 +233,7 @@ fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
     for vcpu in &outcome.vcpus {
         guest.ops.merge(&vcpu.account.host.ops);
         let Some(report) = vcpu.left.report.as_deref().filter(|_| vcpu.left.tsc.khz > 0) else { continue };
+        guest.tsc_khz = vcpu.left.tsc.khz;
         let ns = |ticks: u64| ticks as f64 * 1e6 / vcpu.left.tsc.khz as f64;
         if report.loops > 0 {
             let instructions = report.loops as f64 * LOOP_INSTRUCTIONS as f64;

@@ -194,11 +194,11 @@ mod tests {
             Ok(outcome(vec![vcpu]))
         });
         let mut jobs = [Job { workload: "single", spec, plan, runner: Box::new(runner) }];
-        let measured = run(&mut jobs, (30, None), &AtomicBool::new(false), &mut Silent).unwrap();
+        let measured = run(&mut jobs, (42, None), &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let medians: Vec<f64> = reuse.medians(&NMI_HANDLER).into_iter().flatten().collect();
         let opens = reuse.op_means(OpKind::Open).iter().flatten().count();
-        assert_eq!((medians, opens, reuse.result.left_out.len()), (vec![1000.0; 28], 28, 2));
+        assert_eq!((medians, opens, reuse.result.left_out.len()), (vec![1000.0; 40], 40, 2));
     }
 
     #[test]
