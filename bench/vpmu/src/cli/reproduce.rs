@@ -196,7 +196,7 @@ fn measured_recordings(
     let all = Recordings::prepare(what, args.products.unwrap_or(products))?;
     let experiment = all.experiment(args.rounds.unwrap_or(rounds), args.seed.unwrap_or(SEED));
     let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };
-    let document = measure_plain(experiment, shown, invocation, &|document| recording::report(document, what))?;
+    let document = measure_plain(experiment, shown, invocation, &|document| recording::table::report(document, what))?;
     Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
 }
 

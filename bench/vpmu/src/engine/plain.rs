@@ -14,7 +14,8 @@ use results::metric::Metric;
 use results::write::now_unix;
 use serde_json::{Map, Value};
 
-use super::{Rounds, State, Turn, Watch, run};
+use super::arm::{self, Turn};
+use super::run::{Rounds, State, Watch, run};
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
@@ -89,7 +90,7 @@ impl<'a> Plain<'a> {
     }
 }
 
-impl super::Arm for Plain<'_> {
+impl arm::Arm for Plain<'_> {
     fn name(&self) -> &str {
         &self.arm.name
     }
@@ -116,6 +117,9 @@ impl super::Arm for Plain<'_> {
         self.pending = None;
     }
 }
+
+/// Keeps the document as it grows.
+pub type Save<'a> = &'a mut dyn FnMut(&Record) -> Result<(), Error>;
 
 /// An experiment of such arms.
 #[derive(Clone, Debug)]
@@ -147,7 +151,7 @@ impl Experiment {
         (mut host, fs): (HostFacts, &HostFs),
         command_line: &[String],
         progress: &mut dyn Progress,
-        (enough, save): (Enough<'_>, &mut dyn FnMut(&Record) -> Result<(), Error>),
+        (enough, save): (Enough<'_>, Save<'_>),
     ) -> Result<Measured, Error> {
         let mut names = BTreeSet::new();
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {

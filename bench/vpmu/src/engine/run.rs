@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use results::error::Error;
 
+use super::arm::{Arm, Turn};
 use super::schedule::Schedule;
-use super::{Arm, Turn};
 use crate::terminal::progress::Progress;
 
 /// How many rounds there are, and what ends them before.
@@ -37,14 +37,17 @@ pub struct State {
     pub between_sessions: bool,
 }
 
+/// Called after each whole round that another may follow; returns whether there are enough.
+pub(super) type After<'a, A> = &'a mut dyn FnMut(&mut [A], &State) -> Result<bool, Error>;
+
 /// The surroundings of an experiment.
 pub struct Watch<'a, A> {
     /// Set when the user wants it to end.
     pub stop: &'a AtomicBool,
     /// Told of each turn.
     pub progress: &'a mut dyn Progress,
-    /// Called after each whole round that another may follow; returns whether there are enough.
-    pub after: &'a mut dyn FnMut(&mut [A], &State) -> Result<bool, Error>,
+    /// Decides whether there are enough rounds.
+    pub after: After<'a, A>,
 }
 
 impl<A> std::fmt::Debug for Watch<'_, A> {

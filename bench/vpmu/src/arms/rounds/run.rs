@@ -102,7 +102,10 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Res
         return Err(error);
     }
     if let Some(error) = &error {
-        arms.iter_mut().for_each(|arm| arm.incomplete(&format!("the experiment ended early: {error}")));
+        let why = format!("the experiment ended early: {error}");
+        for arm in &mut arms {
+            arm.incomplete(&why);
+        }
     }
     let mut document = document(&arms, &state, true);
     document.extra.answers = answers::of(&document);

@@ -7,8 +7,8 @@ use results::stats::holm;
 use results::verdict::{Limits, Verdict};
 use serde::Serialize;
 
-use super::SIDES;
-
+/// Names of the sides, which are the arms of the document.
+pub const SIDES: [&str; 2] = ["BASE", "NEW"];
 /// Name of the row over all arms.
 pub const ALL: &str = "all arms";
 
@@ -115,6 +115,7 @@ mod tests {
             let mut sample = Sample::default();
             for (at, ratio) in ratios.iter().enumerate().filter(|(at, _)| *at != 1 || pair >= lacks) {
                 let ns = if side == 0 { noise(pair, at) } else { ratio * noise(pair + 5, at + 3) };
+                #[expect(clippy::cast_sign_loss, reason = "a time")]
                 sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [(100_000.0 * ns) as u64]);
             }
             sample

@@ -12,7 +12,6 @@ mod turn;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,8 @@ use results::paired::{Looks, are_few};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
+use self::judge::SIDES;
+pub use self::turn::Side;
 use self::turn::{ROUNDS, Turn, TurnArm};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
@@ -32,8 +33,6 @@ use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents.
 pub const NAME: &str = "ab";
-/// Names of the sides, which are the arms.
-pub const SIDES: [&str; 2] = ["BASE", "NEW"];
 /// Pairs of a run that its time bounds.
 const OPEN_ENDED: u64 = 1_000_000;
 /// Arms that are on both sides whatever was asked for.
@@ -45,17 +44,6 @@ const BAD: &str = "bad_rounds";
 
 /// The two sides, BASE first.
 type Both<T> = [T; 2];
-
-/// One of the two sides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// BASE or NEW.
-    pub name: &'static str,
-    /// The build.
-    pub binary: PathBuf,
-    /// Options of its own.
-    pub args: Vec<String>,
-}
 
 /// Parameters of `ab`.
 #[derive(Clone, Debug, PartialEq)]
@@ -218,7 +206,9 @@ fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<St
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
                     #[expect(clippy::cast_sign_loss, reason = "medians are above 0")]
                     let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
-                    ns.into_iter().for_each(|ns| sample.add(&format!("{name}/{}", metric.key), [ns]));
+                    if let Some(ns) = ns {
+                        sample.add(&format!("{name}/{}", metric.key), [ns]);
+                    }
                 }
             }
             Err(reason) => {
@@ -238,9 +228,14 @@ fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -
         let columns = || document.arms.iter().filter_map(|arm| arm.rounds.metrics.get(&format!("{name}/{BAD}")));
         let out = (0..pairs).filter(|at| columns().any(|column| column.count.get(*at).is_some_and(|count| *count > 0)));
         let out = out.count();
-        let bad: f64 = columns().flat_map(|column| column.medians()).sum();
+        let bad: u64 =
+            columns().flat_map(|column| column.count.iter().zip(&column.p50)).map(|(count, bad)| count * bad).sum();
         if out > 0 {
-            let list = if are_few(bad as usize, 2 * ROUNDS * pairs) { &mut few } else { &mut many };
+            let list = if are_few(usize::try_from(bad).unwrap_or(usize::MAX), 2 * ROUNDS * pairs) {
+                &mut few
+            } else {
+                &mut many
+            };
             list.push(format!("{out} of {pairs} pairs are left out: {why}"));
         }
     }

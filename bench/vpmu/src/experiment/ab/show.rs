@@ -21,7 +21,9 @@ pub fn report(outcome: &Outcome, rules: &Limits) -> Report {
     report.line(format!("NEW against BASE: {name}, {workload}"));
     if !rows.is_empty() {
         let mut table = Table::new(["arm", "ratio", "95 % interval", "verdict", "p"]);
-        rows.iter().for_each(|row| table.add_row(cells(row)));
+        for row in rows {
+            table.add_row(cells(row));
+        }
         report.table(table);
         report.suite(workload, rows.iter().map(case).collect());
     }
@@ -96,9 +98,10 @@ fn legend(rules: &Limits, rows: &[Row]) -> Vec<String> {
 fn describe(document: &Record, side: &str) -> String {
     let side = &document.parameters[side];
     let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
-    let args: String = side["args"].as_array().into_iter().flatten().map(|word| format!(" {}", text(word))).collect();
+    let words = std::iter::once(&side["binary"]).chain(side["args"].as_array().into_iter().flatten());
+    let words: Vec<String> = words.map(text).collect();
     let tool = ["version", "git_revision", "profile"].map(|key| text(&side["tool"][key])).join(", ");
-    format!("{}{args} ({tool})", text(&side["binary"]))
+    format!("{} ({tool})", words.join(" "))
 }
 
 /// Returns the answer, in a line.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,6 @@ use results::error::{Error, Exit, one_line};
 use results::stats::median_of;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use super::Side;
 
 /// Rounds of a turn.
 pub(super) const ROUNDS: usize = 6;
@@ -26,6 +25,17 @@ const MAX_STDERR: usize = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// Longest text that is taken from a document, in characters.
 const MAX_TEXT: usize = 2000;
+
+/// One of the two sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// BASE or NEW.
+    pub name: &'static str,
+    /// The build.
+    pub binary: PathBuf,
+    /// Options of its own.
+    pub args: Vec<String>,
+}
 
 /// The document of a turn: what any build writes, as far as it is read here.
 #[derive(Clone, Debug, Deserialize)]
@@ -226,7 +236,9 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
         format!("'{begin}' ({error})")
     })?;
     let Tool { name, version, git_revision, profile } = &mut turn.tool;
-    [name, version, git_revision, profile].into_iter().for_each(|text| *text = plain(text));
+    for text in [name, version, git_revision, profile] {
+        *text = plain(text);
+    }
     if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
 }
 

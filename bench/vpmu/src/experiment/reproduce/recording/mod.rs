@@ -2,7 +2,7 @@
 //! without being recorded. Each way is a command, run in turns with the others, stock perf's among them.
 
 mod guest;
-mod table;
+pub mod table;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -23,8 +23,6 @@ use crate::experiment::stat_setup::peer;
 use crate::machine;
 use crate::sys;
 use crate::terminal::console::internal;
-
-pub use table::report;
 
 /// zstd's levels that were published; 0 is without compression.
 pub const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];

@@ -188,7 +188,7 @@ mod tests {
         let (document, _) =
             experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap();
         let text = report(&document, &what).text(200);
-        let row = text.lines().find(|line| line.starts_with("1") && line.contains("serial")).unwrap();
+        let row = text.lines().find(|line| line.starts_with('1') && line.contains("serial")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().filter(|cell| !cell.contains(['[', ']'])).collect();
         assert_eq!(cells[..2], ["1", "serial"], "{row}");
         for figure in ["1.500", "1.250", "8.000", "6.00"] {
