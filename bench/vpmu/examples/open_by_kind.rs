@@ -36,7 +36,7 @@ fn main() -> Result<(), Error> {
     let experiment = Experiment {
         name: "open-by-kind",
         parameters: Map::from_iter([("events".to_owned(), json!(EVENTS))]),
-        rounds: Rounds { rounds: 10, warmup: 1, session: None, duration: None, seed: 1, simulated: false },
+        rounds: Rounds { warmup: 1, ..Rounds::of(10, 1) },
         expected: None,
     };
     let path = std::env::args_os().nth(1).unwrap_or_else(|| "vpmu-results".into());

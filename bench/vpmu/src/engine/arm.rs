@@ -19,8 +19,20 @@ pub struct Turn {
     pub started: Duration,
 }
 
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turned<F> {
+    /// What it measured; none of a warm-up whose figures nobody needs, and of a turn that was cut short.
+    pub figures: Option<F>,
+    /// Whether it ended as it should. If not, the session ends, so that all arms begin the next one in the same round.
+    pub is_whole: bool,
+}
+
 /// One of the things that an experiment compares.
 pub trait Arm {
+    /// What a turn measures.
+    type Figures;
+
     /// Its name, which no other arm of the experiment has.
     fn name(&self) -> &str;
 
@@ -37,17 +49,14 @@ pub trait Arm {
         Ok(())
     }
 
-    /// Takes a turn, and holds what it measured until the round is over. Returns whether it went well; if not, the session ends.
+    /// Takes a turn. What it measured counts once the round is over.
     ///
     /// # Errors
     /// Conditions that make further turns of any arm pointless.
-    fn turn(&mut self, turn: Turn) -> Result<bool, Error>;
+    fn turn(&mut self, turn: Turn) -> Result<Turned<Self::Figures>, Error>;
 
-    /// Keeps what the last turn measured: its round counts.
-    fn keep(&mut self);
-
-    /// Forgets what the last turn measured: its round was cut short.
-    fn forget(&mut self);
+    /// Keeps what a turn measured: its round counts.
+    fn keep(&mut self, turn: Turn, figures: Self::Figures);
 
     /// Ends what lives over the turns of a session, which has this number.
     ///
@@ -57,8 +66,8 @@ pub trait Arm {
         Ok(())
     }
 
-    /// Returns the time that it took so far by a clock of its own, as simulated guests have one.
-    fn took(&self) -> Duration {
+    /// Returns the time that its turns took so far by a clock of their own, as simulated guests have one.
+    fn virtual_time(&self) -> Duration {
         Duration::ZERO
     }
 }

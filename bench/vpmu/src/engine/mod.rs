@@ -10,6 +10,6 @@ pub mod plain;
 mod run;
 mod schedule;
 
-pub use arm::{Arm, Turn};
-pub use run::{Rounds, State, Watch, run};
+pub use arm::{Arm, Turn, Turned};
+pub use run::{After, Rounds, State, run};
 pub use schedule::Schedule;

@@ -14,8 +14,8 @@ use results::metric::Metric;
 use results::write::now_unix;
 use serde_json::{Map, Value};
 
-use super::arm::{self, Turn};
-use super::run::{Rounds, State, Watch, run};
+use super::arm::{self, Turn, Turned};
+use super::run::{Rounds, State, run};
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
@@ -46,7 +46,6 @@ pub struct Plain<'a> {
     arm: Arm<Any>,
     values: BTreeMap<String, Vec<u64>>,
     take: Box<dyn FnMut(Turn) -> Result<Option<Sample>, Error> + 'a>,
-    pending: Option<(Turn, Sample)>,
 }
 
 impl std::fmt::Debug for Plain<'_> {
@@ -75,7 +74,7 @@ impl<'a> Plain<'a> {
             own: GuestArm::default(),
             rounds: Columns::default(),
         };
-        Self { arm, values: BTreeMap::new(), take: Box::new(take), pending: None }
+        Self { arm, values: BTreeMap::new(), take: Box::new(take) }
     }
 
     /// Says in a sentence what the arm is or how it fared, for readers of the document.
@@ -91,17 +90,18 @@ impl<'a> Plain<'a> {
 }
 
 impl arm::Arm for Plain<'_> {
+    type Figures = Sample;
+
     fn name(&self) -> &str {
         &self.arm.name
     }
 
-    fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
-        self.pending = (self.take)(turn)?.map(|sample| (turn, sample));
-        Ok(self.pending.is_some())
+    fn turn(&mut self, turn: Turn) -> Result<Turned<Sample>, Error> {
+        let figures = (self.take)(turn)?;
+        Ok(Turned { is_whole: figures.is_some(), figures })
     }
 
-    fn keep(&mut self) {
-        let Some((turn, Sample(values))) = self.pending.take() else { return };
+    fn keep(&mut self, turn: Turn, Sample(values): Sample) {
         let rounds = &mut self.arm.rounds;
         rounds.index.push(turn.index);
         rounds.position.push(turn.position);
@@ -111,10 +111,6 @@ impl arm::Arm for Plain<'_> {
         for (key, all) in values {
             self.values.entry(key).or_default().extend(all);
         }
-    }
-
-    fn forget(&mut self) {
-        self.pending = None;
     }
 }
 
@@ -190,8 +186,7 @@ impl Experiment {
         };
         let rounds = self.expected.unwrap_or(self.rounds.rounds) + self.rounds.warmup;
         progress.begin((arms.len() as u64).saturating_mul(rounds));
-        let watch = Watch { stop: sys::interrupted(), progress: &mut *progress, after: &mut after };
-        let (state, ended) = run(arms, &self.rounds, watch);
+        let (state, ended) = run(arms, &self.rounds, sys::interrupted(), progress, &mut after);
         progress.end();
         let error = ended.err();
         if arms.iter().all(|arm| arm.arm.rounds.is_empty()) {
@@ -226,7 +221,7 @@ mod tests {
             _ => Ok(Some(Sample::default().with(&ELAPSED, [1000 * (1 + turn.index), 7000]))),
         };
         let mut arms = names.map(|name| Plain::new(name, "none", move |turn| take(name, turn)));
-        let rounds = Rounds { rounds, warmup: 1, session: None, duration: None, seed: 1, simulated: false };
+        let rounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
         let experiment = Experiment { name: "trial", parameters: Map::new(), rounds, expected: None };
         let (fs, mut saves) = (HostFs::at("/nonexistent"), 0);
         let mut save = |_: &Record| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Place};
-use crate::engine;
+use crate::engine::{self, Turned};
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
@@ -34,13 +34,13 @@ pub(crate) struct GuestArm<'a> {
     pub(crate) fold: ArmFold,
     available: bool,
     /// It needs no more rounds.
-    pub(super) left: bool,
+    pub(super) decided: bool,
     failures: u32,
     guest: Option<Box<dyn LiveGuest>>,
-    /// Its turn of the current round.
-    pending: Option<(Place, TurnOutcome)>,
     /// Sum of its guests' run times.
-    took: Duration,
+    virtual_time: Duration,
+    /// Sees each outcome that counts.
+    pub(crate) kept: Box<dyn FnMut(&RunOutcome) + 'a>,
 }
 
 impl<'a> Guests<'a> {
@@ -94,11 +94,11 @@ impl<'a> Guests<'a> {
             arm,
             fold,
             available: why.is_none(),
-            left: false,
+            decided: false,
             failures: 0,
             guest: None,
-            pending: None,
-            took: Duration::ZERO,
+            virtual_time: Duration::ZERO,
+            kept: Box::new(|_| ()),
         }
     }
 
@@ -121,11 +121,6 @@ impl GuestArm<'_> {
         }
     }
 
-    /// Returns what its turn of the current round left.
-    pub(crate) fn pending(&self) -> Option<&RunOutcome> {
-        self.pending.as_ref().map(|(_, outcome)| &outcome.run)
-    }
-
     /// Notes of an arm that can run that it is not complete.
     pub(super) fn incomplete(&mut self, why: &str) {
         if self.available {
@@ -135,13 +130,15 @@ impl GuestArm<'_> {
 }
 
 impl engine::Arm for GuestArm<'_> {
+    type Figures = TurnOutcome;
+
     fn name(&self) -> &str {
         &self.arm.strategy
     }
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && !self.left && self.failures < GIVE_UP
+        self.available && !self.decided && self.failures < GIVE_UP
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {
@@ -151,72 +148,66 @@ impl engine::Arm for GuestArm<'_> {
         let Opened { guest, opening } = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
         self.guest = Some(guest);
         if let Some(opening) = opening {
-            self.took += opening.wall;
+            self.virtual_time += opening.wall;
             self.fold.open(&opening);
             self.of.started(began + opening.start);
         }
         Ok(())
     }
 
-    fn turn(&mut self, turn: engine::Turn) -> Result<bool, Error> {
-        let engine::Turn { index, position, warmup, session, started } = turn;
+    fn turn(&mut self, turn: engine::Turn) -> Result<Turned<TurnOutcome>, Error> {
         let (plan, began) = (self.of.plan, self.of.process_began.elapsed());
+        let engine::Turn { index, position, warmup, .. } = turn;
         let samples = if warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
-        let turn = Turn { index, position, warmup, samples };
-        let alive = plan.keeps_guests();
-        let place = Place { turn, started, guest: alive.then_some(session) };
-        let outcome = if alive {
-            let Some(guest) = &mut self.guest else { return Ok(false) };
+        let outcome = if plan.keeps_guests() {
+            let Some(guest) = &mut self.guest else { return Ok(Turned { figures: None, is_whole: false }) };
             guest.turn(samples)?
         } else {
             let mut runner = self.of.runner.borrow_mut();
-            let run = runner.run(self.arm, turn)?;
-            TurnOutcome { linux: runner.linux(), ..run.into() }
+            let run = runner.run(self.arm, Turn { index, position, warmup, samples })?;
+            let outcome = TurnOutcome { linux: runner.linux(), ..run.into() };
+            self.of.started(began + outcome.run.start);
+            outcome
         };
-        self.took += outcome.run.wall;
-        let (start, complete) = (outcome.run.start, outcome.run.end.is_complete());
-        if !complete {
+        self.virtual_time += outcome.run.wall;
+        let is_whole = outcome.run.end.is_complete();
+        if !is_whole {
             self.guest = None;
             if self.of.stopped() {
-                return Ok(false);
+                return Ok(Turned { figures: None, is_whole });
             }
+            self.failures += 1;
         }
-        if !warmup {
-            self.pending = Some((place, outcome));
-        } else if !complete {
-            self.fold.warm_up_failed(&outcome.run);
+        match (is_whole, warmup) {
+            // A warm-up that ends well does not reset the count: a guest may hang in its counted rounds only.
+            (true, false) => self.failures = 0,
+            (false, true) => {
+                self.fold.warm_up_failed(&outcome.run);
+                self.note_giving_up();
+            }
+            _ => {}
         }
-        // A guest that hangs in each round may well end its warm-up.
-        self.failures = if complete { self.failures * u32::from(warmup) } else { self.failures + 1 };
-        if warmup {
-            self.note_giving_up();
-        }
-        if !alive {
-            self.of.started(began + start);
-        }
-        Ok(complete)
+        Ok(Turned { figures: Some(outcome), is_whole })
     }
 
-    fn keep(&mut self) {
-        if let Some((place, outcome)) = self.pending.take() {
-            self.fold.add(place, &outcome);
-            self.note_giving_up();
-        }
-    }
-
-    fn forget(&mut self) {
-        self.pending = None;
+    fn keep(&mut self, turn: engine::Turn, outcome: TurnOutcome) {
+        let engine::Turn { index, position, warmup, session, started } = turn;
+        let turn = Turn { index, position, warmup, samples: self.of.plan.parameters.samples };
+        let guest = self.of.plan.keeps_guests().then_some(session);
+        (self.kept)(&outcome.run);
+        self.fold.add(Place { turn, started, guest }, &outcome);
+        self.note_giving_up();
     }
 
     fn close(&mut self, session: u64) -> Result<(), Error> {
         let Some(guest) = self.guest.take() else { return Ok(()) };
         let outcome = guest.close()?;
-        self.took += outcome.wall;
+        self.virtual_time += outcome.wall;
         self.fold.close(session, &outcome);
         Ok(())
     }
 
-    fn took(&self) -> Duration {
-        self.took
+    fn virtual_time(&self) -> Duration {
+        self.virtual_time
     }
 }

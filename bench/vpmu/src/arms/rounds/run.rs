@@ -9,7 +9,7 @@ use super::guest_arm::{GuestArm, Guests};
 use super::plan::Plan;
 use super::precision;
 use crate::arms::arm::runner::ArmRunner;
-use crate::engine::{self, Arm as _, State, Watch};
+use crate::engine::{self, Arm as _, State};
 use crate::setting::process;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::backend::BackendKey;
@@ -92,8 +92,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Res
             && wants
             && is_sure(plan, arms, (&mut looks, &mut leaving), &mut |arms| document(arms, state, false)))
     };
-    let watch = Watch { stop, progress: &mut *progress, after: &mut after };
-    let (state, ended) = engine::run(&mut arms, &plan.rounds(), watch);
+    let (state, ended) = engine::run(&mut arms, &plan.rounds(), stop, progress, &mut after);
     progress.end();
 
     let nothing = arms.iter().all(|arm| arm.fold.rounds().is_empty());
@@ -175,7 +174,7 @@ fn is_sure(
         let now = precision::need_no_more(&document);
         // Two looks in a row, as for the end of the run.
         let leaves = |name: &str| now.contains(name) && leaving.contains(name);
-        arms.iter_mut().filter(|arm| leaves(arm.name())).for_each(|arm| arm.left = true);
+        arms.iter_mut().filter(|arm| leaves(arm.name())).for_each(|arm| arm.decided = true);
         *leaving = now;
     }
     ends

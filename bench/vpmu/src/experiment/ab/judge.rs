@@ -122,7 +122,7 @@ mod tests {
         };
         let side = |side: usize| Plain::new(SIDES[side], "none", move |turn| Ok(Some(take(side, turn.index))));
         let (mut arms, fs) = ([side(0), side(1)], HostFs::at("/nonexistent"));
-        let rounds = Rounds { rounds, warmup: 0, session: None, duration: None, seed: 1, simulated: false };
+        let rounds = Rounds::of(rounds, 1);
         let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds, expected: None };
         let facts = (HostFacts::default(), &fs);
         experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap().0

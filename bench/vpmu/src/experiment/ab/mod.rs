@@ -122,14 +122,7 @@ pub fn run(
     let experiment = Experiment {
         name: NAME,
         parameters: parameters(spec, &first).as_object().cloned().unwrap_or_default(),
-        rounds: Rounds {
-            rounds: spec.pairs.unwrap_or(OPEN_ENDED),
-            warmup: 0,
-            session: None,
-            duration: Some(spec.duration),
-            seed: spec.seed,
-            simulated: false,
-        },
+        rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
         expected: Some(expected),
     };
     // Nothing of this machine enters the result of a simulation.

@@ -1,5 +1,6 @@
 //! The measured side of a calibration: guests of all workloads, one after the other in random order within each round.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use vmm::outcome::RunOutcome;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::guest_arm::{GuestArm, Guests};
 use crate::arms::rounds::plan::Plan;
-use crate::engine::{self, Arm, Rounds, State, Turn, Watch};
+use crate::engine::{self, Rounds, State};
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind, Summary};
@@ -140,41 +141,6 @@ impl ArmGuests {
     }
 }
 
-/// An arm of a job while it is measured.
-struct JobArm<'a> {
-    job: usize,
-    arm: GuestArm<'a>,
-    events: &'a [EventSpec],
-    guests: Vec<Guest>,
-}
-
-impl Arm for JobArm<'_> {
-    fn name(&self) -> &str {
-        self.arm.name()
-    }
-
-    fn runs(&self) -> bool {
-        self.arm.runs()
-    }
-
-    fn turn(&mut self, turn: Turn) -> Result<bool, Error> {
-        self.arm.turn(turn)
-    }
-
-    fn keep(&mut self) {
-        self.guests.extend(self.arm.pending().map(|outcome| figures(outcome, self.events)));
-        self.arm.keep();
-    }
-
-    fn forget(&mut self) {
-        self.arm.forget();
-    }
-
-    fn took(&self) -> Duration {
-        self.arm.took()
-    }
-}
-
 /// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
 /// It ends after the round in which `bound` passes, after two at the least.
 ///
@@ -186,6 +152,7 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measured>, Error> {
+    let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
     let began = Instant::now();
     let (mut measured, mut guests) = (Vec::new(), Vec::new());
     for Job { workload, spec, plan, runner } in jobs {
@@ -197,28 +164,42 @@ pub fn run(
     for (job, guests) in guests.iter().enumerate() {
         let boot = &guests.plan.guest.boot;
         let events = &boot.events[..boot.event_count as usize];
-        let of_job = guests.arms()?.into_iter().map(|arm| JobArm { job, arm, events, guests: Vec::new() });
-        arms.extend(of_job.filter(|arm| arm.arm.fold.result().kind != ArmKind::Kvm));
+        for mut arm in guests.arms()? {
+            let result = arm.fold.result();
+            if result.kind == ArmKind::Kvm {
+                continue;
+            }
+            if let Some(why) = result.not_available {
+                return Err(incomplete(measured[job].workload, &why));
+            }
+            let (figures, key) = (&figures, (job, result.name));
+            arm.kept = Box::new(move |outcome| {
+                figures.borrow_mut().entry(key.clone()).or_default().push(self::figures(outcome, events));
+            });
+            arms.push((job, arm));
+        }
     }
-    let bounds = Rounds { rounds, warmup: 1, session: None, duration: None, seed: 1, simulated: false };
+    let (jobs_of_arms, mut arms): (Vec<usize>, Vec<GuestArm<'_>>) = arms.into_iter().unzip();
     progress.begin(arms.len() as u64 * (rounds + 1));
-    let mut after = |arms: &mut [JobArm<'_>], _: &State| {
-        let two = arms.iter().all(|arm| arm.guests.len() >= 2);
-        Ok(two && bound.is_some_and(|bound| began.elapsed() >= bound))
+    let mut done = 0;
+    let mut after = |_: &mut [GuestArm<'_>], _: &State| {
+        done += 1;
+        Ok(done >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound))
     };
-    let watch = Watch { stop, progress: &mut *progress, after: &mut after };
-    let (state, ended) = engine::run(&mut arms, &bounds, watch);
+    let bounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
+    let (state, ended) = engine::run(&mut arms, &bounds, stop, progress, &mut after);
     progress.end();
     ended?;
-    for JobArm { job, arm, mut guests, .. } in arms {
+    for (job, arm) in jobs_of_arms.into_iter().zip(&arms) {
         let (result, measured) = (arm.fold.result(), &mut measured[job]);
-        let why = match (result.not_available.as_ref().or(result.incomplete.first()), state.interrupted) {
+        let why = match (result.incomplete.first(), state.interrupted) {
             (_, true) => Some("it was interrupted"),
             (why, false) => why.map(String::as_str).filter(|_| !arm.fold.is_complete() || result.rounds.is_empty()),
         };
         if let Some(why) = why {
             return Err(incomplete(measured.workload, &format!("{}: {why}", result.name)));
         }
+        let mut guests = figures.borrow_mut().remove(&(job, result.name.clone())).unwrap_or_default();
         for (guest, _) in guests.iter_mut().zip(&result.rounds.complete).filter(|(_, complete)| !**complete) {
             *guest = Guest::default();
         }

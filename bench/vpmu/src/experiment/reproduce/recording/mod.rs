@@ -167,7 +167,7 @@ impl Recordings {
 
     /// Returns the experiment with these rounds, and its arms.
     pub fn experiment(&self, rounds: u64, seed: u64) -> (Experiment, Vec<Plain<'_>>) {
-        let rounds = Rounds { rounds, warmup: 0, session: None, duration: None, seed, simulated: false };
+        let rounds = Rounds::of(rounds, seed);
         let arms = self.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| self.take(*way)));
         (Experiment { name: self.name, parameters: self.parameters.clone(), rounds, expected: None }, arms.collect())
     }

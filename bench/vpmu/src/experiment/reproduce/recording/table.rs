@@ -181,7 +181,7 @@ mod tests {
             .into_iter()
             .map(|way| Plain::new(way.name(), "cpu-clock", move |turn| take(way, turn.index)))
             .collect();
-        let rounds = Rounds { rounds: 6, warmup: 0, session: None, duration: None, seed: 1, simulated: false };
+        let rounds = Rounds::of(6, 1);
         let experiment = Experiment { name: what.name(), parameters: serde_json::Map::new(), rounds, expected: None };
         let fs = HostFs::at("/nonexistent");
         let facts = (HostFacts::default(), &fs);
