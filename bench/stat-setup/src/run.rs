@@ -75,38 +75,6 @@ fn nothing(job: &Job<'_>, threadless: usize, why: String) -> Finished {
     Finished { phases: Vec::new(), outcomes, opened: 0, broken: 0, threadless, short: Some(why) }
 }
 
-/// Times of threads, and of their calls.
-pub(crate) struct CrewTimes {
-    /// From the first start to the first answer of all, and from the last request to the end of all.
-    pub(crate) threads: Duration,
-    /// A request that takes no work takes this long.
-    pub(crate) request: Duration,
-    /// Durations of the opens and the closes, ns; all threads are there at both.
-    pub(crate) calls_ns: [Vec<u32>; 2],
-    /// Until the slowest thread has made its opens, and its closes, with two requests.
-    pub(crate) slowest: Duration,
-}
-
-/// Opens and closes the events of `job` by threads, no more.
-pub(crate) fn crew_times(job: &Job<'_>) -> CrewTimes {
-    let packs = layout(job.list, job.method.pack);
-    let began = Instant::now();
-    let (mut found, ends) = with_crew(job, &shared(job, &packs), |crew, _| {
-        // No event is open yet: nothing to enable.
-        crew.phase(Phase::Enable);
-        let threads = began.elapsed();
-        let asked = Instant::now();
-        crew.phase(Phase::Enable);
-        crew.phase(Phase::Enable);
-        let request = asked.elapsed() / 2;
-        let asked = Instant::now();
-        let calls_ns = [Phase::Open, Phase::Close].map(|phase| crew.phase(phase).calls_ns);
-        CrewTimes { threads, request, calls_ns, slowest: asked.elapsed() }
-    });
-    found.threads += ends;
-    found
-}
-
 fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option<Watch>, hook: Hook<'_>) -> Finished {
     let mut costs = Vec::new();
     let mut first = first;

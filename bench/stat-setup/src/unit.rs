@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use perf_event_open_sys::bindings::{
-    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::list::names::{DURATION_TIME, TOOL_TYPE};
-use crate::list::{Class, EventList};
+use crate::list::{Class, EventList, Openable};
 use crate::method::{Job, MAX_PACK, Pack, Phase, Recorder, Use};
 use crate::sys::{self, Mapping, Target};
 
@@ -77,6 +77,19 @@ impl Shared<'_> {
     pub(crate) fn any_broken(&self) -> bool {
         self.broken.iter().any(|broken| broken.load(Ordering::Relaxed))
     }
+}
+
+/// Returns the attribute of an event that leads a group, or of a member.
+pub(crate) fn prepared(open: &Openable, leads: bool) -> perf_event_attr {
+    let mut attr = open.attr;
+    attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+    if leads {
+        // Members are opened enabled and follow their leader.
+        attr.set_disabled(1);
+        // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
+        attr.read_format |= u64::from(PERF_FORMAT_GROUP);
+    }
+    attr
 }
 
 /// Events of one CPU.
@@ -177,15 +190,8 @@ impl Unit {
             return None;
         }
         let Ok(open) = &described.open else { return None };
-        let mut attr = open.attr;
         let leader = led.and_then(|led| self.fds[self.order[led.first]].as_ref());
-        attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
-        if leader.is_none() {
-            // Members are opened enabled and follow their leader.
-            attr.set_disabled(1);
-            // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
-            attr.read_format |= u64::from(PERF_FORMAT_GROUP);
-        }
+        let attr = prepared(open, leader.is_none());
         let opened = sys::open(&attr, Target::Cpu(self.cpu), leader.map(AsFd::as_fd));
         rec.call();
         match opened {

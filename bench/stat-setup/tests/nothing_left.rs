@@ -49,13 +49,13 @@ fn nothing_is_left_open_and_all_methods_open_the_same() {
     let mut sysfs = Sysfs::host();
     let cpus = sysfs.online();
     let lists = lists(&mut sysfs);
-    let packed = Method::packed(16, Phases::ALL);
+    let packed = Method { pack: Some(16), close_ranges: true, keep_last: true, ..Method::CPU_MAJOR };
     let methods = [
         Method::EVENT_MAJOR,
         Method::CPU_MAJOR,
         Method::THREADS,
         packed,
-        Method::packed(1, Phases::NONE),
+        Method { order: Order::CpuMajor(Phases::NONE), pack: Some(1), ..packed },
         Method { order: Order::Threads, ..packed },
     ];
     let before = held();

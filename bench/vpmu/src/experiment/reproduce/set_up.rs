@@ -10,15 +10,14 @@ use results::published::{Here, Measured, Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Judged;
-use stat_setup::choose::orders;
 use stat_setup::list::software_list;
-use stat_setup::model::{CPUS, EVENTS, Shape};
+use stat_setup::model::{CPUS, EVENTS, Shape, orders};
 use stat_setup::monitor::Traffic;
 
 use super::run::Simulated;
-use crate::experiment::stat_setup::document::Document;
+use crate::experiment::stat_setup::document::{Arm, Document};
 use crate::experiment::stat_setup::peer;
-use crate::experiment::stat_setup::run::{predicted, run};
+use crate::experiment::stat_setup::run::run;
 use crate::experiment::stat_setup::spec::{Mode, Peer, StatSetupSpec};
 use crate::terminal::progress::Progress;
 
@@ -62,12 +61,11 @@ pub fn set_up(
         duration: Some(duration),
         seed,
     };
-    let predictions = predicted(&spec, CPUS as usize)?;
     let document = run(&spec, command_line.to_vec(), progress)?;
     let mut found = Simulated::stored()?.beside(&[])?;
     found.seed = spec.seed;
     found.fitted.clear();
-    found.rows = rows(found.rows, predictions, &document);
+    found.rows = rows(found.rows, &document);
     let mut notes = vec![
         format!(
             "{}; Linux {}; {} CPUs. Software events program no PMU; since Linux 5.5 opening a disabled event interrupts no CPU.",
@@ -75,7 +73,11 @@ pub fn set_up(
             document.host.kernel.as_deref().unwrap_or("unknown"),
             document.parameters.cpus.len()
         ),
-        format!("{MODELLED}: calls, interrupts and moves as they were measured here, on {CPUS} CPUs."),
+        format!(
+            "Predicted: the calls of {} as they were timed, and an interrupt and a move by its and {}'s read; {MODELLED}: the same on \
+             {CPUS} CPUs.",
+            ORDERS[1], ORDERS[0]
+        ),
     ];
     notes.push(match &document.extra.peer {
         Some(peer) => {
@@ -105,19 +107,48 @@ pub fn set_up(
     Ok(found)
 }
 
+/// Predicts the times of both orders on `cpus` CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
+/// known from `cpu-major`; by how much more from another, and what a move takes, from the reads. `None` on one CPU.
+fn predicted(document: &Document, cpus: usize) -> Option<[f64; 2]> {
+    let [event_major, cpu_major] = ORDERS.map(|name| document.arms.iter().find(|arm| arm.name == name));
+    let (event_major, cpu_major) = (event_major?, cpu_major?);
+    let parameters = &document.parameters;
+    let (here, rounds) = (parameters.cpus.len() as f64, cpu_major.rounds.len() as f64);
+    if here < 2.0 || rounds < 1.0 {
+        return None;
+    }
+    let of_calls = |arm: &Arm, phase: &str| {
+        let calls = arm.metrics.get(&format!("phases/{phase}/call_ns"))?;
+        Some((calls.count as f64 / rounds / here, calls.mean?))
+    };
+    let phases: Option<Vec<_>> =
+        ["open", "enable", "read", "disable", "close"].iter().map(|phase| of_calls(cpu_major, phase)).collect();
+    let local: f64 = phases?.into_iter().map(|(calls, ns)| calls * ns).sum();
+    let (calls, own) = of_calls(cpu_major, "read")?;
+    let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
+    let moved = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
+    let [stay, moving] = orders(parameters.events, parameters.groups, cpus as u64);
+    let local = cpus as f64 * local;
+    Some([local + stay.function_calls as f64 * interrupt.max(0.0), local + moving.moves as f64 * moved.max(0.0)])
+}
+
 /// Returns the published real times with what was predicted and measured here, and those of the published machine with
-/// this host's calls. Predictions are in ns.
-fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) -> Vec<Row> {
+/// this host's calls.
+fn rows(published: Vec<Row>, document: &Document) -> Vec<Row> {
+    let [here, there] = [document.parameters.cpus.len(), CPUS as usize].map(|cpus| predicted(document, cpus));
     let arm = |name| document.arms.iter().find(|arm| arm.name == name);
     let arms = ORDERS.map(arm);
     let why = format!("{} CPUs and software events", document.parameters.cpus.len());
     let mut rows = Vec::new();
     let published = published.into_iter().map(Row::published_alone);
     for row in published.filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
-        let of = |times: [f64; 2]| match row.number {
-            Number::Before => times[0] / 1e9,
-            Number::After => times[1] / 1e9,
-            _ => times[0] / times[1],
+        let of = |times: Option<[f64; 2]>| -> Vec<f64> {
+            let number = |[before, after]: [f64; 2]| match row.number {
+                Number::Before => before / 1e9,
+                Number::After => after / 1e9,
+                _ => before / after,
+            };
+            times.map(number).into_iter().collect()
         };
         let time = |at: usize| {
             let found = level(arms[at]?, TOTAL.key, Statistic::P50)?;
@@ -131,9 +162,9 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
                 ratio(before, after, TOTAL.key, Statistic::P50).map(|found| (found.ratio, found.interval))
             }),
         };
-        let modelled = Row { figure: MODELLED.to_owned(), predicted: vec![of(there)], ..row.clone() };
+        let modelled = Row { figure: MODELLED.to_owned(), predicted: of(there), ..row.clone() };
         rows.push(Row {
-            predicted: vec![of(here)],
+            predicted: of(here),
             measured: found.map(|(value, interval)| Measured {
                 value,
                 interval,
@@ -142,7 +173,9 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
                 host: document.host.class.clone(),
             }),
             against_published: found.map(|_| Judged::not_comparable(&why)),
-            against_predicted: found.map(|(value, interval)| Judged::of(value, interval, &[of(here)])),
+            against_predicted: found
+                .filter(|_| here.is_some())
+                .map(|(value, interval)| Judged::of(value, interval, &of(here))),
             ..row
         });
         rows.push(modelled);
@@ -172,7 +205,7 @@ fn counts(document: &Document) -> Vec<Row> {
                 what: what.to_owned(),
                 number,
                 unit: unit.to_owned(),
-                predicted: predicted.map(|count| count as f64).into_iter().collect(),
+                predicted: vec![predicted as f64],
                 measured: seen.map(|count| Measured {
                     value: count as f64,
                     interval: None,

@@ -2,8 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stat_setup::choose::Choice;
-use stat_setup::costs::Calibration;
 use stat_setup::list::Class;
 use stat_setup::method::Method;
 use stat_setup::monitor::Traffic;
@@ -127,8 +125,8 @@ pub struct Comparison {
     pub rounds: u64,
 }
 
-/// The system calls of the groups that `auto` chose with nothing around them, in the quickest of three orders: no clock between
-/// two calls, no counts, no lists, no disable, and threads are there before.
+/// The system calls of the groups of `auto` with nothing around them: no clock between two calls, no counts, no lists, no
+/// disable, and threads are there before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BareCalls {
     /// Kind of the calls.
@@ -174,12 +172,6 @@ pub struct HostSetUpExtra {
     /// Room for descriptors.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub file_limit: FileLimit,
-    /// Cost of calls on this host; none of it is in the arms' times.
-    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    pub calibration: Calibration,
-    /// Choice of `auto`, and its reasons.
-    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
-    pub choice: Choice,
     /// True if all strategies opened and counted the same, and each counted right.
     pub agree: bool,
     /// Disagreements between strategies.

@@ -8,9 +8,7 @@ use results::document::{ArmKind, Metrics, Rounds, Summary};
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use results::stats::nearest_rank;
-use stat_setup::bare::{self, Place};
-use stat_setup::choose::{Choice, choose, tuned_pack};
-use stat_setup::costs::Costs;
+use stat_setup::bare;
 use stat_setup::list::{Class, EventList};
 use stat_setup::method::{Descriptors, Job, Method, Order, Phase, PhaseCost, Use};
 use stat_setup::monitor::{Monitor, Traffic};
@@ -80,24 +78,6 @@ pub(crate) struct SetUpArm {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Returns the method of a strategy.
-pub(crate) fn method(
-    name: &str,
-    list: &EventList,
-    cpus: usize,
-    costs: &Costs,
-    choice: &Choice,
-    purpose: Use,
-) -> Method {
-    match name {
-        "event-major" => Method::EVENT_MAJOR,
-        "cpu-major" => Method::CPU_MAJOR,
-        "threads" => Method::THREADS,
-        "packed" => tuned_pack(list, cpus, costs, purpose),
-        _ => choice.method,
-    }
-}
-
 /// Parameters common to all arms.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
@@ -113,13 +93,19 @@ pub(crate) struct Setting<'a> {
 pub(crate) const RING_PAGES: usize = 128;
 
 impl Setting<'_> {
-    /// Returns the choice of `auto` for this list and these CPUs.
-    pub(crate) fn choice(&self, costs: &Costs) -> Choice {
+    /// Returns the method of a strategy.
+    pub(crate) fn method(&self, name: &str) -> Method {
         let one_table = Descriptors::of(self.list, self.cpus).fullest(Order::EventMajor) <= self.room;
-        choose(self.list, self.cpus.len(), costs, self.purpose, one_table)
+        match name {
+            "event-major" => Method::EVENT_MAJOR,
+            "cpu-major" => Method::CPU_MAJOR,
+            "threads" => Method::THREADS,
+            "packed" => Method::packed(self.list, self.purpose),
+            _ => Method::auto(self.list, self.cpus.len(), self.purpose, one_table),
+        }
     }
 
-    fn job(&self, method: Method) -> Job<'_> {
+    pub(crate) fn job(&self, method: Method) -> Job<'_> {
         Job { list: self.list, cpus: self.cpus, method, purpose: self.purpose, ring_pages: RING_PAGES, room: self.room }
     }
 
@@ -132,16 +118,11 @@ impl Setting<'_> {
         })
     }
 
-    /// Returns from where the bare calls of `method`'s groups are quickest. `None` of tracepoints: their closes, in which
-    /// `auto` differs, take seconds.
-    pub(crate) fn quickest(&self, method: Method) -> Option<Place> {
+    /// Measures the bare calls of `method`'s groups: their time with nothing around them. `None` where one fails, and of
+    /// tracepoints: their closes, in which `auto` differs, take seconds.
+    pub(crate) fn bare(&self, method: Method) -> Option<Duration> {
         let no_tracepoint = self.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
-        (self.purpose == Use::Stat && no_tracepoint).then(|| bare::quickest(self.list, self.cpus, method.pack))?
-    }
-
-    /// Measures the bare calls of `method`'s groups from there: their time with nothing around them.
-    pub(crate) fn bare(&self, method: Method, place: Place) -> Option<Duration> {
-        bare::run(self.list, self.cpus, method.pack, place)
+        (self.purpose == Use::Stat && no_tracepoint).then(|| bare::run(self.list, self.cpus, method))?
     }
 
     /// Does one run around a known amount of work.

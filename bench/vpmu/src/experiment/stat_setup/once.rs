@@ -4,22 +4,16 @@ use std::fmt::Write as _;
 
 use results::error::Error;
 use results::table::layout::time;
-use stat_setup::choose::{Candidate, choose, threads_may_pay};
-use stat_setup::costs::{Costs, calibrate};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
-use stat_setup::method::{Descriptors, Job, Order, Phase, Use};
+use stat_setup::method::{Descriptors, Phase, Use};
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::alike;
 
-use super::measure::method;
+use super::measure::Setting;
 use super::prepare::{self, EventRequest};
 use super::spec::StatSetupSpec;
-
-/// Predicted times of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a
-/// better choice may save a part of this; the larger part where threads, of other hosts' constants no choice, may be better.
-const CALIBRATION_PAYS: [f64; 2] = [20e6, 10e6];
 
 /// Result of a single set-up.
 #[derive(Clone, Debug)]
@@ -42,36 +36,17 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
     let strategies = spec.strategies()?;
     let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
-    let needed = Descriptors::of(&list, &cpus);
-    let limit = prepare::room(needed.together, &mut warnings)?;
+    let limit = prepare::room(Descriptors::of(&list, &cpus).together, &mut warnings)?;
     let strategy = match strategies.as_slice() {
         [one] => one.as_str(),
         _ => "auto",
     };
     prepare::affordable(vec![strategy.to_owned()], &list, &cpus, &limit, &mut warnings)?;
-    let one_table = needed.fullest(Order::EventMajor) <= limit.room;
-    let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
-    let mut choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-    let more = cpus.len() as f64 > costs.workers;
-    let mut held = None;
-    // The other strategies are what they are, whatever calls cost.
-    let tuned = matches!(strategy, "packed" | "auto");
-    let pays = |best: &Candidate| tuned && best.predicted_ns > CALIBRATION_PAYS[usize::from(more)];
-    if choice.candidates.first().is_some_and(pays) {
-        let (calibration, anchors) = calibrate(&list, &cpus, 1, false);
-        costs = calibration.costs;
-        if more && strategy == "auto" && threads_may_pay(&list, cpus.len(), &costs, Use::Stat) {
-            costs = costs.with_workers(&anchors, &cpus);
-        }
-        choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-        // Open until the counts are out: no key is flipped a second time. Not where they would take an event's place.
-        held = (needed.together + anchors.descriptors() <= limit.room).then_some(anchors);
-    }
-    let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
+    let setting = Setting { list: &list, cpus: &cpus, purpose: Use::Stat, count: spec.count, room: limit.room };
+    let method = setting.method(strategy);
     let mut printed = Ok(());
     let mut whole = true;
-    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1, room: limit.room };
-    let finished = run(&job, &mut |phase, outcomes| {
+    let finished = run(&setting.job(method), &mut |phase, outcomes| {
         if phase == Phase::Enable {
             std::thread::sleep(spec.count);
         }
@@ -80,7 +55,6 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
             printed = print(&perf_csv(&list, outcomes));
         }
     });
-    drop(held);
     printed?;
     if let Some(why) = finished.short {
         return Err(prepare::short(why));

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use stat_setup::bare::Place;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::{Descriptors, Method};
 use stat_setup::monitor::Monitor;
@@ -32,16 +31,13 @@ pub(super) struct Rounds {
 /// The bare calls of a method's groups.
 pub(super) struct Bare {
     pub(super) method: Method,
-    pub(super) place: Place,
     pub(super) walls: Vec<u64>,
 }
 
 impl Bare {
     pub(super) fn result(&self) -> Option<BareCalls> {
-        let groups =
-            self.method.pack.map_or_else(|| "the groups as given".to_owned(), |size| format!("groups of {size}"));
         (!self.walls.is_empty()).then(|| BareCalls {
-            what: format!("open, enable, read and close of {groups}, {}, the quickest of three orders", self.place),
+            what: format!("open, enable, read, close: {}", self.method),
             wall_ns: Summary::of_values(&self.walls),
             rounds_ns: self.walls.clone(),
         })
@@ -152,7 +148,7 @@ pub(super) fn measure(
                 done.push((at, TimedRound { number, position, started_ns, finished: setting.timed(arm.method) }));
             } else if let (Some(of), true) = (&rounds.bare, at == others) {
                 steps.step(|| "bare calls".to_owned())?;
-                bare = setting.bare(of.method, of.place);
+                bare = setting.bare(of.method);
             } else if let Some(rivals) = &mut rounds.rivals {
                 let rival = &mut rivals.commands[at - rounds.arms.len()];
                 steps.step(|| rival.name())?;

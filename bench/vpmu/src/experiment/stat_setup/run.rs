@@ -1,4 +1,4 @@
-//! The run: preparation, calibration, rounds, document.
+//! The run: preparation, rounds, document.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -9,15 +9,13 @@ use results::document::{SCHEMA, Status, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
-use stat_setup::choose::predicted_orders;
-use stat_setup::costs::calibrate;
 use stat_setup::list::EventList;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::method::Use;
 use stat_setup::unit::Outcome;
 
 use super::document::{self, BareCalls, Comparison, Document, EventResult, HostSetUpExtra, Parameters};
-use super::measure::{SetUpArm, Setting, Steps, method, since};
+use super::measure::{SetUpArm, Setting, Steps, since};
 use super::peer::{self, Rivals};
 use super::prepare::{self, EventRequest};
 use super::ratios;
@@ -27,9 +25,6 @@ use crate::engine::Schedule;
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
-
-/// Repetitions of the calibration.
-const REPETITIONS: u64 = 3;
 
 /// Runs the experiment.
 ///
@@ -57,17 +52,13 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         Some(Peer::Perf) => Some(find_perf(spec, &request, &setting, all_online)?),
         None => None,
     };
-    // Without the events that it holds open: every set-up of a round flips the keys, as perf's do.
-    let calibration = calibrate(&list, &cpus, REPETITIONS, true).0;
-    let choice = setting.choice(&calibration.costs).with_most(&list, cpus.len(), &calibration.most, setting.purpose);
-    let method = |name: &str| method(name, &list, cpus.len(), &calibration.costs, &choice, setting.purpose);
-    let arms: Vec<_> = strategies.iter().map(|name| SetUpArm::new(name, method(name))).collect();
+    let arms: Vec<_> = strategies.iter().map(|name| SetUpArm::new(name, setting.method(name))).collect();
     let (each, rival_runs) = (arms.len() as u64, rivals.as_ref().map_or(0, |rivals| rivals.commands.len() as u64));
-    let place = setting.quickest(choice.method);
-    progress.begin((2 + spec.warmup) * each + spec.rounds * (each + rival_runs + u64::from(place.is_some())));
+    let auto = setting.method("auto");
+    let bare = setting.bare(auto).map(|_| Bare { method: auto, walls: Vec::new() });
+    progress.begin((2 + spec.warmup) * each + spec.rounds * (each + rival_runs + u64::from(bare.is_some())));
     let mut steps = Steps { progress };
     let mut schedule = Schedule::new(spec.seed);
-    let bare = place.map(|place| Bare { method: choice.method, place, walls: Vec::new() });
     let mut rounds = Rounds { arms, rivals, bare, disagreements: Vec::new() };
     let mut status = Status::Complete;
     let done = (|| -> Result<(), Error> {
@@ -101,8 +92,6 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
         arms: arm_results,
         extra: HostSetUpExtra {
             file_limit,
-            calibration,
-            choice,
             agree: rounds.disagreements.is_empty() && rounds.arms.iter().all(|arm| arm.check.is_some()),
             disagreements: rounds.disagreements,
             events: event_results(&list, outcomes),
@@ -136,18 +125,6 @@ fn compared(rounds: &Rounds) -> (Option<BareCalls>, Option<document::Peer>, Vec<
     ratios.extend(ratios::of_arms(&rounds.arms, walls));
     let peer = rounds.rivals.as_ref().map(|rivals| rivals.result(whole));
     (rounds.bare.as_ref().and_then(Bare::result), peer, ratios::answer_first(ratios))
-}
-
-/// Predicts the times of `event-major` and `cpu-major`, ns, from the costs of calls here: on this host's CPUs, and on so many.
-///
-/// # Errors
-/// As [`run`].
-pub fn predicted(spec: &StatSetupSpec, others: usize) -> Result<[[f64; 2]; 2], Error> {
-    let mut sysfs = Sysfs::host();
-    let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
-    let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut Vec::new())?;
-    let costs = calibrate(&list, &cpus, REPETITIONS, false).0.costs;
-    Ok([cpus.len(), others].map(|cpus| predicted_orders(&list, cpus, &costs)))
 }
 
 fn parameters(spec: &StatSetupSpec, strategies: &[String], setting: &Setting<'_>, look_ups: (u64, u64)) -> Parameters {

@@ -141,18 +141,6 @@ fn comparison(one: &Comparison) -> String {
     format!("{figure} ×: {what}; {}{few}", rounds(one.rounds))
 }
 
-/// Prediction errors by more than this factor are said to be such.
-const MISSED: f64 = 3.0;
-
-/// Formats the time of `auto` beside those predicted by the least and by the most that calls cost in the calibration.
-fn predicted_beside([least, most]: [f64; 2], measured: f64) -> String {
-    let factor = (measured / most).max(least / measured);
-    let missed = if factor > MISSED { format!(": missed by a factor of {factor:.1}") } else { String::new() };
-    let [measured, least, most] = [measured, least, most].map(time);
-    let range = if least == most { least } else { format!("{least} to {most}") };
-    format!("auto: {measured} measured, {range} predicted{missed}")
-}
-
 /// Formats the answer; a ratio without an interval is none.
 fn answer(one: &Comparison, done: u64) -> String {
     if one.interval.is_some() {
@@ -225,27 +213,12 @@ pub(crate) fn report(document: &Document) -> Report {
     report.note(WORK_LEGEND);
     report.gap();
     for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
-        let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
-        report.note(format!("{}: {why}", arm.name));
-    }
-    let auto = document.arms.iter().find(|arm| arm.name == "auto");
-    if let Some((auto, predicted)) = auto.zip(document.extra.choice.candidates.first()) {
-        let median = |summary: Option<&Summary>| summary.map_or(0.0, Summary::median);
-        // Maps are in no prediction.
-        let maps: f64 = ["map", "unmap"].iter().map(|phase| median(times(auto, phase, "wall_ns"))).sum();
-        let least = predicted.predicted_ns;
-        let range = [least, document.extra.choice.most_ns.map_or(least, |most| most.max(least))];
-        report.note(predicted_beside(range, median(auto.metric(&TOTAL)) - maps));
+        report.note(format!("{}: {}", arm.name, arm.own.what));
     }
     if let Some(bare) = &document.extra.bare {
         let (median, what) = (time(bare.wall_ns.median()), &bare.what);
         report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them)"));
     }
-    report.note(format!(
-        "calibration with {}: {}, once per process, in no figure above",
-        document.extra.calibration.kinds.join(", "),
-        time(document.extra.calibration.took_ns as f64)
-    ));
     counts(document, &mut report);
     not_whole(document, &mut report);
     peer(document, &mut report);

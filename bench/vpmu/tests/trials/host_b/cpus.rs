@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use stat_setup::choose::orders;
-use stat_setup::model::{MOVES, Shape};
+use stat_setup::model::{MOVES, Shape, orders};
 
 use super::machine::Job;
 use super::parts::Parts;
@@ -112,7 +111,7 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
         };
         match name {
             "event-major" => {
-                ensure!(Some(syscalls) == event_major.syscalls, "{line}: {event_major:?}");
+                ensure!(syscalls == event_major.syscalls, "{line}: {event_major:?}");
                 for phase in phases {
                     let expected = (cpus - 1)
                         * match phase["phase"].as_str() {
@@ -124,8 +123,8 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
                 }
             }
             "cpu-major" => {
-                ensure!(Some(syscalls) == cpu_major.syscalls, "{line}: {cpu_major:?}");
-                let (moves, migrations) = (cpu_major.migrations.unwrap_or_default(), sum("migrations")?);
+                ensure!(syscalls == cpu_major.syscalls, "{line}: {cpu_major:?}");
+                let (moves, migrations) = (cpu_major.moves, sum("migrations")?);
                 ensure!(migrations >= moves && migrations <= moves + 10, "{line}: {migrations} moves of {moves}");
                 ensure!(rescheduled * 10 >= moves * 9 && rescheduled <= migrations + 2 * cpus, "{line}: {moves} moves");
                 for phase in phases {
@@ -137,7 +136,7 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
                     ensure!(phases[at]["syscalls"] == calls * cpus, "{line}: {}", phases[at]);
                 }
             }
-            _ => ensure!(syscalls < event_major.syscalls.unwrap_or_default(), "{line}"),
+            _ => ensure!(syscalls < event_major.syscalls, "{line}"),
         }
     }
     Ok(())
