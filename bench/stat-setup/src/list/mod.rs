@@ -1,5 +1,6 @@
 //! Event lists in perf's syntax: parsed ([`parse`]), generated, looked up on the host ([`resolve`]).
 
+mod ask;
 pub mod names;
 pub mod parse;
 pub mod resolve;
@@ -87,7 +88,7 @@ pub struct EventList {
     pub events: Vec<Event>,
     /// Groups; each event is in exactly one.
     pub groups: Vec<Group>,
-    /// Events whose group could not be kept.
+    /// Events whose group could not be kept, and why names could not be asked for.
     pub notes: Vec<String>,
 }
 

@@ -1,6 +1,7 @@
 //! Event names that need no lookup in sysfs: software, hardware and cache events
 //! (`include/uapi/linux/perf_event.h`); and modifiers.
 
+use super::parse::number;
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
@@ -97,9 +98,13 @@ fn cache(name: &str) -> Option<u64> {
     CACHES.iter().enumerate().find_map(of)
 }
 
-/// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`) or raw (`r1a8`,
-/// hexadecimal) event; `None` if unknown.
+/// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`), raw (`r1a8`,
+/// hexadecimal) or numeric (`1:0x3`, type and config) event; `None` if unknown.
 pub fn symbol(name: &str) -> Option<Code> {
+    if let Some((kind, config)) = name.split_once(':') {
+        let kind = u32::try_from(number(kind)?).ok().filter(|&kind| kind != TOOL_TYPE)?;
+        return Some(Code { kind, config: number(config)? });
+    }
     for (kind, table) in
         [(sys::PERF_TYPE_SOFTWARE, &SOFTWARE[..]), (sys::PERF_TYPE_HARDWARE, &HARDWARE), (TOOL_TYPE, &TOOL)]
     {
@@ -219,10 +224,13 @@ mod tests {
             ("LLC-speculative-read-miss", 3, 0x1_0202),
             ("duration_time", TOOL_TYPE, DURATION_TIME),
             ("r1a8", 4, 0x1a8),
+            ("1:0x3", 1, 3),
         ] {
             assert_eq!(symbol(name), Some(Code { kind, config }), "{name}");
         }
-        for name in ["iTLB-stores", "", "r", "r10000000000000000", "cyclez", "branch-stores", "LLC-loads-x"] {
+        for name in
+            ["iTLB-stores", "", "r", "r10000000000000000", "cyclez", "branch-stores", "LLC-loads-x", "6:0", "1:+1"]
+        {
             assert_eq!(symbol(name), None, "{name}");
         }
     }

@@ -8,6 +8,7 @@
 //!        | "mem:" address [ "/" length ] [ ":" [ access ] [ modifiers ] ]   mem:0x1000/8:w
 //!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
+//!        | type ":" config [ ":" modifiers | "/" terms "/" [ modifiers ] ]   1:1:u, 4:0x1a8/name='a,b'/
 //! ```
 //!
 //! An unknown event name is not a syntax error; the event ends as `<not supported>`.
@@ -191,15 +192,21 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
 }
 
+/// Returns whether perf takes this between quotes, as a name.
+fn is_quotable(text: &str) -> bool {
+    let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || "_*?[]".contains(c));
+    first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_*?-,.[]:=".contains(&b))
+}
+
 /// The beginning of a breakpoint's text.
 const BREAKPOINT: &str = "mem:";
 
 /// Reads a decimal or 0x-prefixed number.
 pub(super) fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
+    let (digits, radix) =
+        text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).map_or((text, 10), |hex| (hex, 16));
+    // A sign is none of perf's.
+    digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// Reads `address[/length][:[access][modifiers]]`, or with another colon before the modifiers.
@@ -236,6 +243,10 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {
         [name] => Ok((Kind::Symbol(name.to_owned()), Modifiers::default())),
+        [kind, config, ref letters @ ..] if number(kind).is_some() && letters.len() < 2 => {
+            let found = letters.first().map_or(Ok(Modifiers::default()), |letters| modifiers(letters))?;
+            Ok((Kind::Symbol(format!("{kind}:{config}")), found))
+        }
         // As in perf, `cycles:u` is an event with a modifier and `sched:sched_switch` a trace event.
         [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
             Ok((Kind::Symbol(name.to_owned()), modifiers(letters)?))
@@ -252,18 +263,30 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let &[pmu, terms, letters] = parts.as_slice() else {
         return Err(wrong("a PMU's event is pmu/terms/", word));
     };
-    if !is_name(pmu) || pmu.contains(['*', '?']) || pmu.starts_with('.') {
+    let named = is_name(pmu) && !pmu.contains(['*', '?']) && !pmu.starts_with('.');
+    if !named && symbol(pmu).is_none() {
         return Err(wrong("not a PMU's name", word));
     }
     let mut found = Vec::new();
-    for term in terms.split(',').map(str::trim).filter(|term| !term.is_empty()) {
+    let mut quoted = false;
+    let terms = terms.split(|c| {
+        quoted ^= c == '\'';
+        c == ',' && !quoted
+    });
+    for term in terms.map(str::trim).filter(|term| !term.is_empty()) {
         let (key, value) = match term.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
+            Some((key, value)) => (key, Some(value)),
             None => (term, None),
         };
         if !is_name(key) || key.starts_with('.') {
             return Err(wrong("not a term's name", term));
         }
+        let value = match value.map(|value| (value, value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''))))
+        {
+            Some((_, Some(inside))) if key == "name" && is_quotable(inside) => Some(inside.to_owned()),
+            Some((value, _)) if value.contains('\'') => return Err(wrong("not a name in quotes", term)),
+            plain => plain.map(|(value, _)| value.to_owned()),
+        };
         found.push((key.to_owned(), value));
     }
     let letters = letters.strip_prefix(':').unwrap_or(letters);
@@ -308,6 +331,16 @@ mod tests {
         assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
         assert_eq!(texts("sched:*"), [["sched:*"]]);
         assert_eq!(texts("mem:0x1000/8:w,cs:"), [["mem:0x1000/8:w"], ["cs:"]]);
+        for (text, name, hypervisor) in [("1:1", "1:1", false), ("0x1:01:hp", "0x1:01", true)] {
+            let event = &parse(text).unwrap()[0].events[0];
+            assert_eq!(event.kind, Kind::Symbol(name.into()));
+            assert_eq!(event.modifiers == Modifiers::parse("hp").unwrap(), hypervisor, "{text}");
+        }
+        let Kind::Pmu { pmu, terms } = &parse("4:0x6530160/name='a,b:c',period=1/u,cs").unwrap()[0].events[0].kind
+        else {
+            panic!()
+        };
+        assert_eq!((pmu.as_str(), terms.len(), terms[0].1.as_deref()), ("4:0x6530160", 2, Some("a,b:c")));
         for (text, length, access, user) in
             [("mem:4096:rw", None, 3, false), ("mem:0x1000/8:w:u", Some(8), 2, true), ("mem:0x1000:xu", None, 4, true)]
         {
@@ -332,6 +365,10 @@ mod tests {
             ("cycles:x", "not a modifier"),
             ("a:b:c:d", "too many colons"),
             ("mem:main:r", "mem:ADDRESS"),
+            ("1:1:x", "not a modifier"),
+            ("1:1/u", "closing /"),
+            ("cs/name='1,b'/", "in quotes"),
+            ("cs/name='a/", "in quotes"),
             ("mem:0x1000:rr", "twice"),
             ("pa ge", "without spaces"),
             (":u", "name is missing"),

@@ -262,7 +262,7 @@ fn perf_stands_beside_it() {
 fn lists_are_perf_s() {
     let list = "duration_time,mem:0x1000:rw,mem:0x1000/8:w,mem:0x1000,cs/name=foo/,cpu-clock/name=clk/u,cs:b,cs:,cs//,\
                 l1d-loads,instructions:b,branch,Data-TLB-read-misses,LLC-misses-stores,faults/config=3,period=7/,\
-                r1a8/name=raw/,dummy:ppp,{cs,cpu-clock}:W";
+                r1a8/name=raw/,dummy:ppp,{cs,cpu-clock}:W,1:1,1:1:hp,4:0x6530160/name=numpmu/,cs/name='a-b.c:d=e[1]'/";
     let lines = |output: &[u8]| -> Vec<(bool, String, String)> {
         let fields = |line: &str| line.split(',').map(str::to_owned).collect::<Vec<_>>();
         let found = text(output).lines().map(fields).collect::<Vec<_>>();
@@ -272,16 +272,34 @@ fn lists_are_perf_s() {
         |list: &str| Command::new("perf").args(["stat", "-a", "-x,", "-e", list, "--", "true"]).output().unwrap();
     let (theirs, ours) = (perf(list), vpmu(&["stat-setup", "--once", "--quiet", "--events", list]));
     let (theirs, ours) = (lines(&theirs.stderr), lines(&ours.stdout));
-    assert_eq!(theirs.len(), 19, "{theirs:?}");
+    assert_eq!(theirs.len(), 23, "{theirs:?}");
     assert_eq!(theirs.len(), ours.len(), "{ours:?}");
     for (theirs, ours) in theirs.iter().zip(&ours) {
         // perf leaves out the length of a breakpoint.
         assert!(theirs.0 == ours.0 && theirs.1 == ours.1 && ours.2.starts_with(&theirs.2), "{theirs:?} {ours:?}");
     }
-    for list in ["mem:main:r", "mem:0x1000:rr", "branch-stores", "branches-load", "cs/umask=1/", "cs/name/", "cs/u/"] {
+    for list in [
+        "mem:main:r",
+        "mem:0x1000:rr",
+        "branch-stores",
+        "branches-load",
+        "cs/umask=1/",
+        "cs/name/",
+        "cs/u/",
+        "1:1:1",
+        "cs/name='1,b'/",
+    ] {
         let ours = vpmu(&["stat-setup", "--once", "--quiet", "--events", list]);
         assert!(!perf(list).status.success() && !ours.status.success(), "{list}: {}", text(&ours.stdout));
     }
+}
+
+/// A name in quotes may have commas, which perf's output does not quote.
+fn a_name_in_quotes_is_perf_s() {
+    let list = "dummy/name='a,b'/";
+    let perf = Command::new("perf").args(["stat", "-a", "-x,", "-e", list, "--", "true"]).output().unwrap();
+    let ours = vpmu(&["stat-setup", "--once", "--quiet", "--events", list]);
+    assert!(text(&perf.stderr).starts_with("0,,a,b,") && text(&ours.stdout).starts_with("0,,a,b,"), "{ours:?}");
 }
 
 /// Tracepoints: the counts are out before the last close of each begins.
@@ -339,6 +357,7 @@ pub(crate) fn cases() -> Vec<Case> {
             an_unprivileged_user_gets_the_reason,
         ),
         case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
+        case("a_name_in_quotes_is_perf_s", events().or_else(|| no_program("perf")), a_name_in_quotes_is_perf_s),
         case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),
         case("tracepoints_close_after_the_counts", events().or_else(no_tracefs), tracepoints_close_after_the_counts),
     ]

@@ -40,7 +40,7 @@ pub fn run(spec: &StatSetupSpec, command_line: Vec<String>, progress: &mut dyn P
     let strategies = spec.strategies()?;
     let request = EventRequest::read(&spec.events)?;
     let list = request.list(&mut sysfs)?;
-    warnings.extend(list.notes.iter().map(|note| Warning::of_all("not-grouped", note.clone())));
+    warnings.extend(list.notes.iter().map(|note| Warning::of_all("event-list", note.clone())));
     let look_ups = sysfs.look_ups();
     let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
     let all_online = cpus == sysfs.online();
