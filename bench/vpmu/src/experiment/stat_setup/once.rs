@@ -6,13 +6,13 @@ use results::error::Error;
 use results::table::layout::time;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
-use stat_setup::method::{Descriptors, Phase, Use};
+use stat_setup::method::Phase;
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::alike;
 
-use super::measure::Setting;
-use super::prepare::{self, EventRequest};
+use super::arms::Setting;
+use super::events;
 use super::spec::StatSetupSpec;
 
 /// Result of a single set-up.
@@ -31,19 +31,12 @@ pub struct Once {
 /// # Errors
 /// Exit 2 for bad input, exit 4 if the host cannot do it, errors of `print`.
 pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<Once, Error> {
-    let mut sysfs = Sysfs::host();
-    let mut warnings = Vec::new();
-    let strategies = spec.strategies()?;
-    let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
-    let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
-    let limit = prepare::room(Descriptors::of(&list, &cpus).together, &mut warnings)?;
-    let strategy = match strategies.as_slice() {
-        [one] => one.as_str(),
-        _ => "auto",
+    let strategy = match spec.strategies()?.as_slice() {
+        [one] => one.clone(),
+        _ => "auto".to_owned(),
     };
-    prepare::affordable(vec![strategy.to_owned()], &list, &cpus, &limit, &mut warnings)?;
-    let setting = Setting { list: &list, cpus: &cpus, purpose: Use::Stat, count: spec.count, room: limit.room };
-    let method = setting.method(strategy);
+    let setting = Setting::of(spec, vec![strategy.clone()], &mut Sysfs::host())?;
+    let (list, method) = (&setting.list, setting.method(&strategy));
     let mut printed = Ok(());
     let mut whole = true;
     let finished = run(&setting.job(method), &mut |phase, outcomes| {
@@ -52,22 +45,21 @@ pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), 
         }
         if let Some(outcomes) = outcomes {
             whole = outcomes.iter().all(Outcome::is_whole);
-            printed = print(&perf_csv(&list, outcomes));
+            printed = print(&perf_csv(list, outcomes));
         }
     });
     printed?;
     if let Some(why) = finished.short {
-        return Err(prepare::short(why));
+        return Err(events::short(why));
     }
-    let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
-    warnings.extend(list.notes.iter().cloned());
+    let mut warnings = setting.notes.clone();
     let fates = list.events.iter().zip(&finished.outcomes).filter_map(|(event, outcome)| match outcome {
         Outcome::NotSupported { why } | Outcome::NotCounted { why } => Some((event.name.as_str(), why.clone())),
         _ => None,
     });
     warnings.extend(alike(fates));
     if finished.threadless > 0 {
-        warnings.push(prepare::threadless(finished.threadless));
+        warnings.push(events::threadless(finished.threadless));
     }
     let phases: Vec<String> = finished
         .phases
