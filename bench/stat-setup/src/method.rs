@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::list::{Class, EventList};
 use crate::sys;
 
 // Phases in the life of an event, and their cost.
 
 /// A phase: one kind of call for every event on every CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// perf_event_open.
     Open,
@@ -34,16 +31,7 @@ pub enum Phase {
 impl Phase {
     /// Returns its name in tables and documents.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Map => "map",
-            Self::Enable => "enable",
-            Self::Read => "read",
-            Self::Disable => "disable",
-            Self::Unmap => "unmap",
-            Self::Close => "close",
-            Self::LastClose => "last-close",
-        }
+        ["open", "map", "enable", "read", "disable", "unmap", "close", "last-close"][self as usize]
     }
 }
 
@@ -152,7 +140,7 @@ impl Watch {
 pub const MAX_PACK: usize = 1024;
 
 /// A set of phases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases(u16);
 
 impl Phases {
@@ -173,8 +161,7 @@ impl Phases {
 }
 
 /// Order of the calls, and the CPU they are made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Event by event, each on every CPU, from the current CPU of the process.
     EventMajor,
@@ -185,7 +172,7 @@ pub enum Order {
 }
 
 /// A set-up method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
     /// Order of the calls.
     pub order: Order,

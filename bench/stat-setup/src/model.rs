@@ -6,7 +6,6 @@
 //! runs the model.
 
 use results::published::Fitted;
-use serde::Serialize;
 
 /// Costs of single calls on one of several software events, ns.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +112,7 @@ pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
 }
 
 /// Times of one `perf stat`, s.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     /// Wall-clock time.
     pub real: f64,
@@ -124,7 +123,7 @@ pub struct Times {
 }
 
 /// Times before and after the series.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pair {
     /// Event by event.
     pub before: Times,
@@ -205,7 +204,7 @@ impl Machine {
 }
 
 /// A machine by the model.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Modelled {
     /// Times of perf.
     pub times: Pair,
@@ -218,7 +217,7 @@ pub struct Modelled {
 }
 
 /// Results for both machines, and the fitted constants.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     /// The 94-CPU system.
     pub cpus94: Modelled,

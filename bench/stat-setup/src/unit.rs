@@ -8,7 +8,6 @@ use std::time::Duration;
 use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::list::names::{DURATION_TIME, TOOL_TYPE};
 use crate::list::{Class, EventList, Openable};
@@ -367,8 +366,7 @@ impl Unit {
 // Outcome of each event: a count, or the reason for its absence in perf's terms.
 
 /// Outcome of an event over all CPUs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Counted on every CPU of the job.
     Counted {

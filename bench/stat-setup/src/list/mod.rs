@@ -12,8 +12,7 @@ use sysfs::Sysfs;
 // Events and groups of a list.
 
 /// Kind of an event, by the behaviour of its set-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Counted by the kernel; never competes for a counter.
     Software,

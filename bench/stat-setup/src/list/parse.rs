@@ -103,7 +103,7 @@ pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
             (group, rest) = braces(inside)?;
         } else {
             let (event, after) = event(rest)?;
-            let weak = event.modifiers.weak;
+            let weak = event.modifiers.weak();
             group = WrittenGroup { events: vec![event], weak };
             rest = after;
         }
@@ -153,7 +153,7 @@ fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
     for event in &mut events {
         event.modifiers = event.modifiers.and(shared);
     }
-    Ok((WrittenGroup { events, weak: shared.weak }, rest))
+    Ok((WrittenGroup { events, weak: shared.weak() }, rest))
 }
 
 /// Parses one event; returns the rest of the text.
@@ -209,6 +209,14 @@ pub(super) fn number(text: &str) -> Option<u64> {
     digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
+/// Reads what is left of an event's text, with an optional colon before it.
+fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {
+    match letters.strip_prefix(':').unwrap_or(letters) {
+        "" => Ok(Modifiers::default()),
+        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word)),
+    }
+}
+
 /// Reads `address[/length][:[access][modifiers]]`, or with another colon before the modifiers.
 fn breakpoint(text: &str, word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let (place, flags) = text.split_once(':').unwrap_or((text, ""));
@@ -223,11 +231,7 @@ fn breakpoint(text: &str, word: &str) -> Result<(Kind, Modifiers), SyntaxError> 
         }
         access |= bit;
     }
-    let letters = letters.strip_prefix(':').unwrap_or(letters);
-    let modifiers = match letters {
-        "" => Modifiers::default(),
-        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
-    };
+    let modifiers = modifiers(letters, word)?;
     let (address, length) = (read(address)?, length.map(read).transpose()?);
     Ok((Kind::Breakpoint { address, length, access: if access == 0 { 3 } else { access } }, modifiers))
 }
@@ -239,20 +243,19 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
         return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name" }, word));
     }
-    let modifiers = |letters: &str| Modifiers::parse(letters).map_err(|what| wrong(what, word));
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {
         [name] => Ok((Kind::Symbol(name.to_owned()), Modifiers::default())),
         [kind, config, ref letters @ ..] if number(kind).is_some() && letters.len() < 2 => {
-            let found = letters.first().map_or(Ok(Modifiers::default()), |letters| modifiers(letters))?;
+            let found = modifiers(letters.first().unwrap_or(&""), word)?;
             Ok((Kind::Symbol(format!("{kind}:{config}")), found))
         }
         // As in perf, `cycles:u` is an event with a modifier and `sched:sched_switch` a trace event.
         [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
-            Ok((Kind::Symbol(name.to_owned()), modifiers(letters)?))
+            Ok((Kind::Symbol(name.to_owned()), modifiers(letters, word)?))
         }
         [group, name] => Ok((tracepoint(group, name), Modifiers::default())),
-        [group, name, letters] => Ok((tracepoint(group, name), modifiers(letters)?)),
+        [group, name, letters] => Ok((tracepoint(group, name), modifiers(letters, word)?)),
         _ => Err(wrong("too many colons", word)),
     }
 }
@@ -289,11 +292,7 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
         };
         found.push((key.to_owned(), value));
     }
-    let letters = letters.strip_prefix(':').unwrap_or(letters);
-    let modifiers = match letters {
-        "" => Modifiers::default(),
-        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
-    };
+    let modifiers = modifiers(letters, word)?;
     Ok((Kind::Pmu { pmu: pmu.to_owned(), terms: found }, modifiers))
 }
 
