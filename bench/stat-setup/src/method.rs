@@ -198,7 +198,7 @@ impl Method {
 
     /// Groups of one size, CPU by CPU: strategy `packed`.
     pub fn packed(list: &EventList, purpose: Use) -> Self {
-        Self::in_groups(list, true, false, purpose)
+        Self::in_groups(list, false, purpose)
     }
 
     /// Chooses by the table in docs/stat-setup.md: groups for events that never compete for a counter, threads where their calls
@@ -213,13 +213,14 @@ impl Method {
             _ => false,
         };
         let pay = cpus > 1 && list.events.len() >= FEW && !meet;
-        Self::in_groups(list, class.is_some_and(Class::never_competes), pay || !one_table, purpose)
+        Self::in_groups(list, pay || !one_table, purpose)
     }
 
-    fn in_groups(list: &EventList, grouped: bool, threads: bool, purpose: Use) -> Self {
+    fn in_groups(list: &EventList, threads: bool, purpose: Use) -> Self {
+        let grouped = list.events.iter().any(|event| event.class().is_some_and(Class::never_competes));
         // An ENABLE reschedules every event of the CPU, and an open and a close walk over their group: the sum of both is least near
         // this size.
-        let pack = grouped.then(|| (2.0 * (list.events.len() as f64).sqrt()).ceil() as usize);
+        let pack = grouped.then(|| (4 * list.events.len()).isqrt());
         let groups = layout(list, pack);
         let events = groups.iter().map(|group| group.members.len()).sum();
         // Calls on another CPU are interrupts to it. A disabled event opens without one since Linux 5.5 (db0503e4f675).
@@ -356,10 +357,10 @@ mod tests {
         let of = |list: &EventList, cpus: usize| Method::auto(list, cpus, Use::Stat, true).to_string();
         for (events, cpus, what) in [
             (1, 2, "groups of 2, CPU by CPU without moving"),
-            (20, 1, "groups of 9, CPU by CPU, moving to close"),
-            (700, 2, "groups of 53, a pinned thread per CPU"),
-            (700, 8, "groups of 53, a pinned thread per CPU"),
-            (700, 94, "groups of 53, CPU by CPU, moving to enable+read+disable+close"),
+            (20, 1, "groups of 8, CPU by CPU, moving to close"),
+            (700, 2, "groups of 52, a pinned thread per CPU"),
+            (700, 8, "groups of 52, a pinned thread per CPU"),
+            (700, 94, "groups of 52, CPU by CPU, moving to enable+read+disable+close"),
         ] {
             assert_eq!(of(&software(events), cpus), what);
         }
@@ -367,6 +368,7 @@ mod tests {
         let hardware = list(&vec!["cycles"; 700].join(","));
         assert_eq!(of(&hardware, 94), "groups as given, a pinned thread per CPU");
         assert_eq!(of(&hardware, 1), "groups as given, CPU by CPU, moving to enable+read+disable+close");
+        assert_eq!(of(&list("cycles,cycles,cs"), 1), "groups of 3, CPU by CPU without moving");
         // One event is quickest where it is, but two descriptors need not fit into one table.
         assert_eq!(Method::auto(&software(1), 2, Use::Stat, false).order, Order::Threads);
     }

@@ -378,7 +378,9 @@ impl Crew<'_> {
                 let mut units: Vec<&mut Unit> = self.seats.iter_mut().filter_map(|seat| seat.unit.as_mut()).collect();
                 rec.begin();
                 for at in 0..units.iter().map(|unit| unit.calls(shared, step)).max().unwrap_or(0) {
-                    units.iter_mut().for_each(|unit| unit.call(shared, step, at, &mut rec));
+                    for unit in &mut units {
+                        unit.call(shared, step, at, &mut rec);
+                    }
                 }
             }
         }

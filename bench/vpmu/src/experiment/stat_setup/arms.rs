@@ -185,7 +185,9 @@ impl SetUp {
         let mut arms = Vec::new();
         for Strategy { name, method, opened, notes, .. } in &self.strategies {
             let mut arm = Plain::new(name, "perf_event_open", |_| self.setting.take(name, *method, *opened).map(Some));
-            notes.iter().for_each(|note| arm.note(note));
+            for note in notes {
+                arm.note(note);
+            }
             arms.push(arm);
         }
         if let Some(method) = self.bare {
@@ -200,7 +202,9 @@ impl SetUp {
         }
         for command in &self.commands {
             let mut arm = Plain::new(&command.name, "process", |_| command.take());
-            command.notes.iter().for_each(|note| arm.note(note));
+            for note in &command.notes {
+                arm.note(note);
+            }
             arms.push(arm);
         }
         (Experiment { name: NAME, parameters: self.parameters.clone(), rounds: self.rounds, expected: None }, arms)
@@ -304,8 +308,8 @@ fn monitored(setting: &Setting, strategies: &mut [Strategy], sysfs: &mut Sysfs) 
 
 /// Names events without a count, in perf's terms.
 fn not_counted(list: &EventList, outcomes: &[Outcome]) -> Vec<String> {
-    let lost = list.events.iter().zip(outcomes).filter(|(_, outcome)| !outcome.is_whole());
-    let mut lines = alike(lost.map(|(event, outcome)| (event.name.as_str(), outcome.to_string())));
+    let without = list.events.iter().zip(outcomes).filter(|(_, outcome)| !outcome.is_whole());
+    let mut lines = alike(without.map(|(event, outcome)| (event.name.as_str(), outcome.to_string())));
     let more = lines.len().saturating_sub(NAMED);
     lines.truncate(NAMED);
     lines.extend((more > 0).then(|| format!("and {more} more without a count")));

@@ -101,7 +101,7 @@ impl Command {
         } else {
             all.push(stat("perf as given", &as_given, &quiet));
         }
-        let last = all.pop();
+        let grouping = all.pop();
         // Counts of one run, untimed; a line is value,unit,event,...
         let mut counted = 0;
         stat("perf", &as_given, &["--log-fd", "1"]).run(&mut |line, _| {
@@ -109,7 +109,7 @@ impl Command {
             counted += usize::from(value.trim().parse::<f64>().is_ok());
         })?;
         let counts = format!("perf counted {counted} of {} events", list.events.len());
-        all.extend(last.map(|last| last.noted(counts)));
+        all.extend(grouping.map(|command| command.noted(counts)));
         let own = std::env::current_exe().unwrap_or_else(|_| "vpmu".into());
         let words = ["stat-setup", "--once", "--quiet", "--strategy", "auto", "--cpus", &on, "--events"];
         all.push(Self::new(OWN_START, own.clone(), &[&words[..], &["dummy"]].concat()));
