@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use results::child::{Line, Lines, POLL, Supervised};
 
-use super::parse::number;
+use super::names::number;
 
 /// Time that all questions may take together: each takes some 20 ms, and 100 ms beside other work.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -1,7 +1,6 @@
 //! Event names that need no lookup in sysfs: software, hardware and cache events
 //! (`include/uapi/linux/perf_event.h`); and modifiers.
 
-use super::parse::number;
 use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
@@ -118,6 +117,14 @@ pub fn symbol(name: &str) -> Option<Code> {
     let hex = name.strip_prefix('r').filter(|hex| (1..=16).contains(&hex.len()))?;
     let config = hex.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u64::from_str_radix(hex, 16).ok())??;
     Some(Code { kind: sys::PERF_TYPE_RAW, config })
+}
+
+/// Reads a decimal or 0x-prefixed number.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let (digits, radix) =
+        text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).map_or((text, 10), |hex| (hex, 16));
+    // A sign is none of perf's.
+    digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
 /// Modifiers after an event or a group: letters of [`LETTERS`], and a precision.

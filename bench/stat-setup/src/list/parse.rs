@@ -13,7 +13,7 @@
 //!
 //! An unknown event name is not a syntax error; the event ends as `<not supported>`.
 
-use super::names::{Modifiers, symbol};
+use super::names::{Modifiers, number, symbol};
 
 /// Maximum length of a list, bytes.
 pub const MAX_TEXT: usize = 4 << 20;
@@ -200,14 +200,6 @@ fn is_quotable(text: &str) -> bool {
 
 /// The beginning of a breakpoint's text.
 const BREAKPOINT: &str = "mem:";
-
-/// Reads a decimal or 0x-prefixed number.
-pub(super) fn number(text: &str) -> Option<u64> {
-    let (digits, radix) =
-        text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).map_or((text, 10), |hex| (hex, 16));
-    // A sign is none of perf's.
-    digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
-}
 
 /// Reads what is left of an event's text, with an optional colon before it.
 fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {

@@ -8,8 +8,8 @@ use perf_event_open_sys::bindings::{
 };
 
 use super::ask::Encoding;
-use super::names::{Code, DURATION_TIME, TOOL_TYPE, symbol};
-use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup, number};
+use super::names::{Code, DURATION_TIME, TOOL_TYPE, number, symbol};
+use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
 use super::{Class, Event, EventList, Group, Openable};
 
