@@ -93,7 +93,8 @@ fn monitored(arm: &Value) -> Result<Vec<(&str, [u64; 4])>> {
         .map(|phase| {
             let mut words = phase.split([' ', '/', ',']);
             let name = words.next().context("a phase")?;
-            let all: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            // A kernel without the trace event shows no count.
+            let all: Vec<u64> = words.map_while(|word| if word == "?" { Some(0) } else { word.parse().ok() }).collect();
             let &[calls, _, _, rescheduled, received, _, moves] = all.as_slice() else { bail!("{phase}") };
             Ok((name, [calls, rescheduled, received, moves]))
         })
