@@ -71,7 +71,7 @@ pub const ELAPSED: Metric = Metric {
     unit: "ns",
     name: "time of the command",
     about: "a command, from its start to its end",
-    experiments: &["record-compression", "record-overhead"],
+    experiments: &["record-compression", "record-overhead", "stat-setup"],
     better: Better::Lower,
     headline: true,
     judged: true,

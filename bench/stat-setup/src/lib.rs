@@ -4,8 +4,6 @@
 //! [`method::Method`] and returns the cost of each phase and the outcome of each event.
 
 pub mod bare;
-pub mod choose;
-pub mod costs;
 pub mod list;
 pub mod method;
 pub mod model;

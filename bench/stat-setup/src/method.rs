@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::list::{Class, EventList};
 use crate::sys;
 
 // Phases in the life of an event, and their cost.
 
 /// A phase: one kind of call for every event on every CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// perf_event_open.
     Open,
@@ -34,16 +31,7 @@ pub enum Phase {
 impl Phase {
     /// Returns its name in tables and documents.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Map => "map",
-            Self::Enable => "enable",
-            Self::Read => "read",
-            Self::Disable => "disable",
-            Self::Unmap => "unmap",
-            Self::Close => "close",
-            Self::LastClose => "last-close",
-        }
+        ["open", "map", "enable", "read", "disable", "unmap", "close", "last-close"][self as usize]
     }
 }
 
@@ -152,7 +140,7 @@ impl Watch {
 pub const MAX_PACK: usize = 1024;
 
 /// A set of phases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases(u16);
 
 impl Phases {
@@ -173,8 +161,7 @@ impl Phases {
 }
 
 /// Order of the calls, and the CPU they are made from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Event by event, each on every CPU, from the current CPU of the process.
     EventMajor,
@@ -185,7 +172,7 @@ pub enum Order {
 }
 
 /// A set-up method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
     /// Order of the calls.
     pub order: Order,
@@ -209,11 +196,51 @@ impl Method {
         Self { order, pack: None, close_ranges: false, keep_last: false }
     }
 
-    /// Creates groups of `size`, CPU by CPU, with moves in the phases of `affinity`.
-    pub const fn packed(size: usize, affinity: Phases) -> Self {
-        Self { order: Order::CpuMajor(affinity), pack: Some(size), close_ranges: true, keep_last: true }
+    /// Groups of one size, CPU by CPU: strategy `packed`.
+    pub fn packed(list: &EventList, purpose: Use) -> Self {
+        Self::in_groups(list, false, purpose)
+    }
+
+    /// Chooses by the table in docs/stat-setup.md: groups for events that never compete for a counter, threads where their calls
+    /// do not wait for one another. `one_table`: all descriptors fit into one.
+    pub fn auto(list: &EventList, cpus: usize, purpose: Use, one_table: bool) -> Self {
+        let class = list.main_class();
+        let meet = match class {
+            // Their opens and closes hold the host's `event_mutex`.
+            Some(Class::Tracepoint) => true,
+            // Their opens walk over all possible CPUs under `pmus_lock`.
+            Some(Class::Software) => cpus > THREADS,
+            _ => false,
+        };
+        let pay = cpus > 1 && list.events.len() >= FEW && !meet;
+        Self::in_groups(list, pay || !one_table, purpose)
+    }
+
+    fn in_groups(list: &EventList, threads: bool, purpose: Use) -> Self {
+        let grouped = list.events.iter().any(|event| event.class().is_some_and(Class::never_competes));
+        // An ENABLE reschedules every event of the CPU, and an open and a close walk over their group: the sum of both is least near
+        // this size.
+        let pack = grouped.then(|| (4 * list.events.len()).isqrt());
+        let groups = layout(list, pack);
+        let events = groups.iter().map(|group| group.members.len()).sum();
+        // Calls on another CPU are interrupts to it. A disabled event opens without one since Linux 5.5 (db0503e4f675).
+        let remote = [
+            (Phase::Enable, groups.len()),
+            (Phase::Read, groups.len()),
+            (Phase::Disable, groups.len()),
+            (Phase::Close, events),
+        ];
+        let moving = remote.into_iter().filter(|&(phase, calls)| purpose.phases().contains(&phase) && calls >= FEW);
+        let moving = moving.fold(Phases::NONE, |phases, (phase, _)| phases.with(phase));
+        let order = if threads { Order::Threads } else { Order::CpuMajor(moving) };
+        Self { order, pack, close_ranges: true, keep_last: true }
     }
 }
+
+/// Calls of a phase on a CPU from which a move there costs less than their interrupts, and events from which a thread does.
+const FEW: usize = 8;
+/// CPUs up to which threads open software events without much waiting for one another.
+const THREADS: usize = 8;
 
 impl std::fmt::Display for Method {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -322,6 +349,28 @@ mod tests {
 
     fn list(text: &str) -> EventList {
         resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"))
+    }
+
+    #[test]
+    fn auto_packs_what_never_competes_and_takes_threads_that_do_not_meet() {
+        let software = |n: usize| list(&crate::list::software_list(n));
+        let of = |list: &EventList, cpus: usize| Method::auto(list, cpus, Use::Stat, true).to_string();
+        for (events, cpus, what) in [
+            (1, 2, "groups of 2, CPU by CPU without moving"),
+            (20, 1, "groups of 8, CPU by CPU, moving to close"),
+            (700, 2, "groups of 52, a pinned thread per CPU"),
+            (700, 8, "groups of 52, a pinned thread per CPU"),
+            (700, 94, "groups of 52, CPU by CPU, moving to enable+read+disable+close"),
+        ] {
+            assert_eq!(of(&software(events), cpus), what);
+        }
+        // Hardware events compete for counters: their groups stay as written.
+        let hardware = list(&vec!["cycles"; 700].join(","));
+        assert_eq!(of(&hardware, 94), "groups as given, a pinned thread per CPU");
+        assert_eq!(of(&hardware, 1), "groups as given, CPU by CPU, moving to enable+read+disable+close");
+        assert_eq!(of(&list("cycles,cycles,cs"), 1), "groups of 3, CPU by CPU without moving");
+        // One event is quickest where it is, but two descriptors need not fit into one table.
+        assert_eq!(Method::auto(&software(1), 2, Use::Stat, false).order, Order::Threads);
     }
 
     #[test]

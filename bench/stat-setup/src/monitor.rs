@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 
 use perf_event_open_sys::bindings::PERF_TYPE_TRACEPOINT;
-use serde::{Deserialize, Serialize};
 
 use crate::list::names::Code;
 use crate::list::resolve::attr;
@@ -17,36 +16,20 @@ use crate::list::sysfs::Sysfs;
 use crate::run::worker_name;
 use crate::sys::{self, Target};
 
-/// Counts; `None` if the trace event could not be opened, or the kernel shows no such interrupts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// System calls of the process, with those for synchronisation (raw_syscalls:sys_enter).
-    pub syscalls: Option<u64>,
-    /// Function calls queued for another CPU (csd:csd_queue_cpu). One interrupt may carry several, and a CPU that polls
-    /// while idle needs none.
-    pub remote_calls: Option<u64>,
-    /// Reschedule interrupts that CPUs received, as all of these rows of /proc/interrupts summed over the CPUs: a broadcast to
-    /// 93 CPUs is 93. Those that other programs cause are among them (RES).
-    pub reschedules: Option<u64>,
-    /// Function-call interrupts that CPUs received (CAL).
-    pub function_calls: Option<u64>,
-    /// TLB flushes that CPUs did for another, which come by function calls and are not interrupts besides (TLB).
-    pub tlb_shootdowns: Option<u64>,
-    /// Migrations of threads of the process (sched:sched_migrate_task).
-    pub migrations: Option<u64>,
-}
+/// Names of the counts of a [`Traffic`].
+pub const COUNTS: [&str; 6] = ["syscalls", "remote", "RES", "CAL", "TLB", "moves"];
+
+/// Counts in the order of [`COUNTS`]; `None` if the trace event could not be opened, or the kernel shows no such interrupts: system
+/// calls of the process, with those for synchronisation (raw_syscalls:sys_enter); functions queued for another CPU
+/// (csd:csd_queue_cpu), of which one interrupt may carry several; reschedule and function-call interrupts and TLB shootdowns, which
+/// are among the latter, that all CPUs received, a broadcast to 93 CPUs as 93, with those of other programs (/proc/interrupts); and
+/// migrations of threads of the process (sched:sched_migrate_task).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic(pub [Option<u64>; 6]);
 
 impl Traffic {
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> Option<u64>) -> Self {
-        let both = |a: Option<u64>, b: Option<u64>| f(a?, b?);
-        Self {
-            syscalls: both(self.syscalls, other.syscalls),
-            remote_calls: both(self.remote_calls, other.remote_calls),
-            reschedules: both(self.reschedules, other.reschedules),
-            function_calls: both(self.function_calls, other.function_calls),
-            tlb_shootdowns: both(self.tlb_shootdowns, other.tlb_shootdowns),
-            migrations: both(self.migrations, other.migrations),
-        }
+        Self(std::array::from_fn(|at| f(self.0[at]?, other.0[at]?)))
     }
 
     /// Returns the difference to an earlier reading; `None` of a count that went back, as the kernel's 32-bit ones may.
@@ -55,13 +38,14 @@ impl Traffic {
     }
 
     /// Returns the sum of both.
+    #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.zip(other, u64::checked_add)
     }
 
     /// Returns the interrupts that CPUs received from others: reschedules and function calls.
     pub fn interrupts(self) -> Option<u64> {
-        Some(self.reschedules? + self.function_calls?)
+        Some(self.0[2]? + self.0[3]?)
     }
 }
 
@@ -107,7 +91,7 @@ impl Monitor {
         // The first look takes the page faults; the next has the monitor's own calls alone.
         for _ in 0..2 {
             monitor.own = 0;
-            monitor.own = monitor.end(monitor.begin()).syscalls.unwrap_or_default();
+            monitor.own = monitor.end(monitor.begin()).0[0].unwrap_or_default();
         }
         monitor
     }
@@ -136,31 +120,29 @@ impl Monitor {
         }
     }
 
-    fn with_interrupts(counts: Traffic, table: Option<&str>) -> Traffic {
-        let [reschedules, function_calls, tlb_shootdowns] =
-            ["RES", "CAL", "TLB"].map(|row| table.and_then(|table| received(table, row)));
-        Traffic { reschedules, function_calls, tlb_shootdowns, ..counts }
+    /// Returns the counts, and those of the table of interrupts.
+    fn with_interrupts([syscalls, remote, moves]: [Option<u64>; 3], table: Option<&str>) -> Traffic {
+        let [res, cal, tlb] = ["RES", "CAL", "TLB"].map(|row| received(table?, row));
+        Traffic([syscalls, remote, res, cal, tlb, moves])
     }
 
     /// Begins a phase. A look at the migrations interrupts every CPU, and one at the calls those that threads run on: the
     /// interrupts are looked at last here, and first at the end.
     pub fn begin(&self) -> Traffic {
-        let migrations = Self::sum(&self.migrations);
+        let moves = Self::sum(&self.migrations);
         let syscalls = Self::sum(&self.syscalls);
-        let remote_calls = Self::sum(&self.remote_calls);
-        let counts = Traffic { syscalls, remote_calls, migrations, ..Traffic::default() };
-        Self::with_interrupts(counts, self.table().as_deref())
+        let remote = Self::sum(&self.remote_calls);
+        Self::with_interrupts([syscalls, remote, moves], self.table().as_deref())
     }
 
     /// Ends a phase: returns its counts, without those of the monitor.
     pub fn end(&self, began: Traffic) -> Traffic {
         let table = self.table();
-        let remote_calls = Self::sum(&self.remote_calls);
+        let remote = Self::sum(&self.remote_calls);
         let syscalls = Self::sum(&self.syscalls);
-        let migrations = Self::sum(&self.migrations);
-        let counts = Traffic { syscalls, remote_calls, migrations, ..Traffic::default() };
-        let mut found = Self::with_interrupts(counts, table.as_deref()).since(began);
-        found.syscalls = found.syscalls.map(|all| all.saturating_sub(self.own));
+        let moves = Self::sum(&self.migrations);
+        let mut found = Self::with_interrupts([syscalls, remote, moves], table.as_deref()).since(began);
+        found.0[0] = found.0[0].map(|all| all.saturating_sub(self.own));
         found
     }
 }
@@ -201,9 +183,9 @@ mod tests {
                       CAL:         10         20         30   Function call interrupts\n TLB:          0          0          0   TLB shootdowns\n";
         let after =
             before.replace("        20         30", "        21         31").replace(" 3   Resch", " 9   Resch");
-        let of = |table: &str| Monitor::with_interrupts(Traffic::default(), Some(table));
+        let of = |table: &str| Monitor::with_interrupts([None; 3], Some(table));
         let found = of(&after).since(of(before));
-        assert_eq!((found.reschedules, found.function_calls, found.tlb_shootdowns), (Some(6), Some(2), Some(0)));
+        assert_eq!(found.0, [None, None, Some(6), Some(2), Some(0), None]);
         assert_eq!(found.interrupts(), Some(8));
         // A kernel without SMP has no such rows.
         assert_eq!(of(" NMI:          0   Non-maskable interrupts\n").interrupts(), None);

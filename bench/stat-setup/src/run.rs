@@ -1,16 +1,15 @@
 //! One set-up, from the first open to the last close.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use crate::list::sysfs::Sysfs;
-use crate::method::{Descriptors, Job, Order, Pack, Phase, PhaseCost, Recorder, Use, Watch, layout};
+use crate::method::{Descriptors, Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
 use crate::sys::{self, Mask};
-use crate::unit::{Outcome, Report, Shared, Unit, fill_duration, outcomes};
+use crate::unit::{Outcome, Shared, Step, Unit, outcomes};
 
 /// Result of a set-up.
 #[derive(Clone, Debug)]
@@ -35,126 +34,50 @@ pub type Hook<'a> = &'a mut dyn FnMut(Phase, Option<&[Outcome]>);
 /// Carries out all phases of `job.purpose`.
 pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
     let packs = layout(job.list, job.method.pack);
-    let shared = shared(job, &packs);
-    match job.method.order {
-        Order::Threads => {
-            let (mut done, ends) = with_crew(job, &shared, |crew, watch| match crew.short() {
-                Some(why) => nothing(job, crew.threadless(), why),
-                None => phases(job, &shared, crew, Some(watch), hook),
-            });
-            // As the first phase has their starts, the last call's has the ends of the threads.
-            if let Some(close) = done.phases.iter_mut().find(|cost| cost.phase == Phase::Close) {
-                close.wall += ends;
-            }
-            done
-        }
-        Order::EventMajor | Order::CpuMajor(_) => {
-            let watch = Watch::start();
-            let mut crew = Alone::new(job, &shared);
-            phases(job, &shared, &mut crew, Some(watch), hook)
-        }
+    let shared = Shared::new(job, &packs);
+    let watch = Watch::start();
+    let tableless = Mutex::new(Vec::new());
+    if job.method.order != Order::Threads {
+        let seats = job.cpus.iter().map(|&cpu| Seat { unit: Some(Unit::new(cpu, &shared)), worker: None }).collect();
+        let crew = Crew { job, shared: &shared, seats, replies: channel().1, guard: None, tableless: &tableless };
+        return crew.phases(watch, hook);
     }
-}
-
-fn shared<'a>(job: &Job<'a>, packs: &'a [Pack]) -> Shared<'a> {
-    let flags = |n: usize| (0..n).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
-    Shared {
-        list: job.list,
-        unsupported: flags(job.list.events.len()),
-        broken: flags(packs.len()),
-        packs,
-        ring_pages: job.ring_pages,
-        close_ranges: job.method.close_ranges,
-        keep_last: job.method.keep_last,
-    }
-}
-
-/// Returns the result of a set-up that opened nothing.
-fn nothing(job: &Job<'_>, threadless: usize, why: String) -> Finished {
-    let outcomes = job.list.events.iter().map(|_| Outcome::NotCounted { why: why.clone() }).collect();
-    Finished { phases: Vec::new(), outcomes, opened: 0, broken: 0, threadless, short: Some(why) }
-}
-
-/// Times of threads, and of their calls.
-pub(crate) struct CrewTimes {
-    /// From the first start to the first answer of all, and from the last request to the end of all.
-    pub(crate) threads: Duration,
-    /// A request that takes no work takes this long.
-    pub(crate) request: Duration,
-    /// Durations of the opens and the closes, ns; all threads are there at both.
-    pub(crate) calls_ns: [Vec<u32>; 2],
-    /// Until the slowest thread has made its opens, and its closes, with two requests.
-    pub(crate) slowest: Duration,
-}
-
-/// Opens and closes the events of `job` by threads, no more.
-pub(crate) fn crew_times(job: &Job<'_>) -> CrewTimes {
-    let packs = layout(job.list, job.method.pack);
-    let began = Instant::now();
-    let (mut found, ends) = with_crew(job, &shared(job, &packs), |crew, _| {
-        // No event is open yet: nothing to enable.
-        crew.phase(Phase::Enable);
-        let threads = began.elapsed();
-        let asked = Instant::now();
-        crew.phase(Phase::Enable);
-        crew.phase(Phase::Enable);
-        let request = asked.elapsed() / 2;
-        let asked = Instant::now();
-        let calls_ns = [Phase::Open, Phase::Close].map(|phase| crew.phase(phase).calls_ns);
-        CrewTimes { threads, request, calls_ns, slowest: asked.elapsed() }
+    // The table grows before it is shared with threads, so that it need not wait for them.
+    sys::make_room(job.list.events.len());
+    let here = sys::current_cpu();
+    let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
+    let (mut done, ending) = std::thread::scope(|scope| {
+        let (reply, replies) = channel();
+        let seat = |&cpu: &u32| {
+            // pids.max, RLIMIT_NPROC, or no memory: the caller serves the CPU itself.
+            let worker = if Some(cpu) == own { None } else { started(scope, cpu, &shared, &tableless, reply.clone()) };
+            Seat { unit: Some(Unit::new(cpu, &shared)), worker }
+        };
+        let seats = job.cpus.iter().map(seat).collect();
+        drop(reply);
+        let guard = own.map(|cpu| {
+            let mut guard = Guard::new();
+            guard.move_to(cpu);
+            guard
+        });
+        let mut crew = Crew { job, shared: &shared, seats, replies, guard, tableless: &tableless };
+        let done = match crew.short() {
+            Some(why) => crew.nothing(why),
+            None => crew.phases(watch, hook),
+        };
+        (done, Instant::now())
     });
-    found.threads += ends;
-    found
-}
-
-fn phases(job: &Job<'_>, shared: &Shared<'_>, crew: &mut dyn Crew, first: Option<Watch>, hook: Hook<'_>) -> Finished {
-    let mut costs = Vec::new();
-    let mut first = first;
-    let mut enabled = None;
-    let mut settled: Option<(Vec<Outcome>, usize)> = None;
-    for &phase in job.purpose.phases() {
-        if phase == Phase::LastClose && !job.method.keep_last {
-            continue;
-        }
-        // The time of the first phase includes the start of the threads.
-        let watch = first.take().unwrap_or_else(Watch::start);
-        let counted = enabled.map(|since: Instant| since.elapsed());
-        let mut rec = crew.phase(phase);
-        if phase == Phase::Open && shared.any_broken() {
-            rec.absorb(crew.break_up());
-        }
-        costs.push(watch.stop(phase, rec));
-        // Outcomes are final after the read; without a read, after the open.
-        let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
-        if settles {
-            // A CPU that went away while it counted reads as if whole: its events ended with it.
-            let online = Sysfs::host().online();
-            let gone: Vec<u32> = if online.is_empty() { Vec::new() } else { job.cpus.to_vec() };
-            let gone: Vec<u32> = gone.into_iter().filter(|cpu| !online.contains(cpu)).collect();
-            let mut found = crew.outcomes(counted.unwrap_or_default(), &gone);
-            fill_duration(job.list, counted.unwrap_or_default(), &mut found.0);
-            settled = Some(found);
-        }
-        if phase == Phase::Enable {
-            enabled = Some(Instant::now());
-        }
-        hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
+    // As the first phase has their starts, the last call's has the ends of the threads.
+    if let Some(close) = done.phases.iter_mut().find(|cost| cost.phase == Phase::Close) {
+        close.wall += ending.elapsed();
     }
-    let (outcomes, opened) = settled.unwrap_or_else(|| crew.outcomes(Duration::ZERO, &[]));
-    Finished {
-        phases: costs,
-        outcomes,
-        opened,
-        broken: shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count(),
-        threadless: crew.threadless(),
-        short: None,
-    }
+    done
 }
 
 // RLIMIT_NOFILE, raised once before a set-up.
 
 /// RLIMIT_NOFILE before and after.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileLimit {
     /// Soft limit before.
     pub before: u64,
@@ -163,7 +86,6 @@ pub struct FileLimit {
     /// Hard limit now.
     pub hard: u64,
     /// Events that fit into one descriptor table.
-    #[serde(default)]
     pub room: u64,
 }
 
@@ -266,154 +188,34 @@ impl Drop for Guard {
     }
 }
 
-// The threads that own the events of each CPU, behind one interface.
-
-/// Carries out phases on every CPU.
-pub(crate) trait Crew {
-    /// Makes the calls of a phase on every CPU.
-    fn phase(&mut self, phase: Phase) -> Recorder;
-    /// Closes and reopens the members of broken weak groups: passes A and B of [`crate::unit::Unit`].
-    fn break_up(&mut self) -> Recorder;
-    /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors;
-    /// the CPUs of `gone` are offline now.
-    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize);
-    /// Returns the number of CPUs that should have a thread and have none.
-    fn threadless(&self) -> usize {
-        0
-    }
-}
-
-// One thread for all CPUs: event by event, or CPU by CPU.
-
-/// The calling thread, with the events of every CPU.
-#[derive(Debug)]
-pub(crate) struct Alone<'a> {
-    job: &'a Job<'a>,
-    shared: &'a Shared<'a>,
-    units: Vec<Unit>,
-}
-
-impl<'a> Alone<'a> {
-    pub(crate) fn new(job: &'a Job<'a>, shared: &'a Shared<'a>) -> Self {
-        Self { job, shared, units: job.cpus.iter().map(|&cpu| Unit::new(cpu, shared)).collect() }
-    }
-
-    /// Opens one event on every CPU before the next event.
-    fn event_major(&mut self, phase: Phase, rec: &mut Recorder) {
-        let leaders = self.units.iter().map(Unit::leaders).max().unwrap_or(0);
-        match phase {
-            Phase::Open => {
-                for (pack, group) in self.shared.packs.iter().enumerate() {
-                    for position in 0..group.members.len() {
-                        for unit in &mut self.units {
-                            unit.open_one(self.shared, pack, position, rec);
-                        }
-                    }
-                }
-            }
-            Phase::Enable | Phase::Read | Phase::Disable => {
-                for led in 0..leaders {
-                    for unit in &mut self.units {
-                        match phase {
-                            Phase::Enable => unit.enable(led, rec),
-                            Phase::Read => unit.read(led, rec),
-                            _ => unit.disable(led, rec),
-                        }
-                    }
-                }
-            }
-            Phase::Close => {
-                for event in (0..self.job.list.events.len()).rev() {
-                    for unit in &mut self.units {
-                        unit.close_event(event, rec);
-                    }
-                }
-            }
-            Phase::Map | Phase::Unmap | Phase::LastClose => {
-                for unit in &mut self.units {
-                    unit.phase(self.shared, phase, rec);
-                }
-            }
-        }
-    }
-}
-
-impl Crew for Alone<'_> {
-    fn phase(&mut self, phase: Phase) -> Recorder {
-        let mut rec = Recorder::new(self.job.list.events.len() * self.units.len());
-        let Order::CpuMajor(moving) = self.job.method.order else {
-            self.event_major(phase, &mut rec);
-            return rec;
-        };
-        let mut guard = moving.has(phase).then(Guard::new);
-        for unit in &mut self.units {
-            if let Some(guard) = &mut guard {
-                guard.move_to(unit.cpu);
-            }
-            unit.phase(self.shared, phase, &mut rec);
-        }
-        if let Some(guard) = guard {
-            rec.other(guard.back());
-        }
-        rec
-    }
-
-    fn break_up(&mut self) -> Recorder {
-        let mut rec = Recorder::new(0);
-        let moving = matches!(self.job.method.order, Order::CpuMajor(moving) if moving.has(Phase::Open));
-        let mut guard = moving.then(Guard::new);
-        for pass in [Unit::close_broken, Unit::reopen_broken] {
-            for unit in &mut self.units {
-                if let Some(guard) = &mut guard {
-                    guard.move_to(unit.cpu);
-                }
-                pass(unit, self.shared, &mut rec);
-            }
-        }
-        if let Some(guard) = guard {
-            rec.other(guard.back());
-        }
-        rec
-    }
-
-    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
-        let reports: Vec<_> = self.units.iter().map(Report::of).collect();
-        outcomes(self.job, &reports, counted, gone)
-    }
-}
-
-// One pinned thread per CPU, kept for all phases: the caller's own for the CPU that it is on, a worker for each other one.
+// Who makes the calls of each CPU: the calling thread, event by event or CPU by CPU; or a pinned thread per CPU that is kept for all
+// phases, of which the caller's own serves the CPU that it is on.
 //
 // Each worker has its own descriptor table. A table that is shared by threads waits for an RCU grace period when it
 // grows (`expand_fdtable`), serialises opens on its lock, and applies RLIMIT_NOFILE to all CPUs together. A private
-// table avoids all three and is freed with its thread.
+// table avoids all three and is freed with its thread. The events of a CPU are lent to its worker for a step, and are closed there.
 //
 // Most phases take less time than a thread takes to wake up, so both sides look for the next message for a while before they sleep.
 
-/// Request to a worker.
-#[derive(Clone, Copy, Debug)]
-enum Request {
-    Phase(Phase),
-    CloseBroken,
-    ReopenBroken,
-    Report,
+/// A step of a CPU's events, by their place among the seats.
+type Task = (usize, Step, Unit);
+/// The same events after the step, and its calls.
+type Done = (usize, Unit, Recorder);
+
+/// A CPU's events, and the thread that serves them if the caller does not.
+struct Seat {
+    /// `None` while they are with their worker.
+    unit: Option<Unit>,
+    worker: Option<Sender<Task>>,
 }
 
-/// Reply of a worker.
-#[derive(Debug)]
-enum Reply {
-    Done(Recorder),
-    Report(Box<Report>),
-}
-
-struct Pool<'a> {
+struct Crew<'a> {
     job: &'a Job<'a>,
     shared: &'a Shared<'a>,
-    /// The events of the caller's CPU, and of the CPUs whose thread did not start.
-    own: Vec<Unit>,
+    seats: Vec<Seat>,
+    replies: Receiver<Done>,
+    /// Binds the caller while there are workers.
     guard: Option<Guard>,
-    workers: Vec<Sender<Request>>,
-    replies: Receiver<Reply>,
     /// CPUs whose thread shares the caller's table: a table of its own was refused.
     tableless: &'a Mutex<Vec<u32>>,
 }
@@ -438,85 +240,101 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     }
 }
 
-/// Starts the workers, calls `work` with all threads, and joins them; also returns the time of that.
-fn with_crew<R>(job: &Job<'_>, shared: &Shared<'_>, work: impl FnOnce(&mut Pool<'_>, Watch) -> R) -> (R, Duration) {
-    let watch = Watch::start();
-    let tableless = &Mutex::new(Vec::new());
-    // The table grows before it is shared with threads, so that it need not wait for them.
-    sys::make_room(job.list.events.len());
-    let here = sys::current_cpu();
-    let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
-    let (done, ending) = std::thread::scope(|scope| {
-        let (reply, replies) = channel();
-        let mut workers = Vec::with_capacity(job.cpus.len());
-        let mut served: Vec<u32> = own.into_iter().collect();
-        for &cpu in job.cpus.iter().filter(|cpu| Some(**cpu) != own) {
-            let (request, requests) = channel();
-            let reply = reply.clone();
-            let name = worker_name();
-            let started = std::thread::Builder::new().name(name).stack_size(256 << 10).spawn_scoped(scope, move || {
-                worker(cpu, shared, tableless, &requests, &reply);
-            });
-            // pids.max, RLIMIT_NPROC, or no memory: the caller serves the CPU itself.
-            match started {
-                Ok(_) => workers.push(request),
-                Err(_) => served.push(cpu),
-            }
-        }
-        drop(reply);
-        let guard = own.map(|cpu| {
-            let mut guard = Guard::new();
-            guard.move_to(cpu);
-            guard
-        });
-        let own = served.into_iter().map(|cpu| Unit::new(cpu, shared)).collect();
-        let done = work(&mut Pool { job, shared, own, guard, workers, replies, tableless }, watch);
-        (done, Instant::now())
-    });
-    (done, ending.elapsed())
-}
-
 /// Returns the thread name of the workers; the process id distinguishes runs in traces.
 pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }
 
-fn worker(
+/// Starts the worker of a CPU, if it can be started.
+fn started<'scope>(
+    scope: &'scope Scope<'scope, '_>,
     cpu: u32,
-    shared: &Shared<'_>,
-    tableless: &Mutex<Vec<u32>>,
-    requests: &Receiver<Request>,
-    reply: &Sender<Reply>,
-) {
-    // A refusal only costs time: IPIs.
-    let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
-    if sys::own_descriptor_table().is_err() {
-        tableless.lock().unwrap_or_else(PoisonError::into_inner).push(cpu);
-    }
-    sys::make_room(shared.list.events.len());
-    let mut unit = Unit::new(cpu, shared);
-    while let Some(request) = next(requests, alone) {
-        if reply.send(serve(&mut unit, shared, request)).is_err() {
-            break;
+    shared: &'scope Shared<'_>,
+    tableless: &'scope Mutex<Vec<u32>>,
+    reply: Sender<Done>,
+) -> Option<Sender<Task>> {
+    let (request, requests) = channel::<Task>();
+    let work = move || {
+        // A refusal only costs time: IPIs.
+        let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
+        if sys::own_descriptor_table().is_err() {
+            tableless.lock().unwrap_or_else(PoisonError::into_inner).push(cpu);
         }
-    }
+        sys::make_room(shared.list.events.len());
+        while let Some((at, step, mut unit)) = next(&requests, alone) {
+            let mut rec = Recorder::new(unit.calls(shared, step));
+            unit.step(shared, step, &mut rec);
+            if reply.send((at, unit, rec)).is_err() {
+                break;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name(worker_name()).stack_size(256 << 10);
+    thread.spawn_scoped(scope, work).is_ok().then_some(request)
 }
 
-fn serve(unit: &mut Unit, shared: &Shared<'_>, request: Request) -> Reply {
-    let mut rec = Recorder::new(match request {
-        Request::Phase(Phase::Open | Phase::Close) => shared.list.events.len(),
-        _ => unit.leaders(),
-    });
-    match request {
-        Request::Phase(phase) => unit.phase(shared, phase, &mut rec),
-        Request::CloseBroken => unit.close_broken(shared, &mut rec),
-        Request::ReopenBroken => unit.reopen_broken(shared, &mut rec),
-        Request::Report => return Reply::Report(Box::new(Report::of(unit))),
+impl Crew<'_> {
+    fn phases(mut self, first: Watch, hook: Hook<'_>) -> Finished {
+        let (job, shared) = (self.job, self.shared);
+        let mut costs = Vec::new();
+        let mut first = Some(first);
+        let mut enabled = None;
+        let mut settled: Option<(Vec<Outcome>, usize)> = None;
+        for &phase in job.purpose.phases() {
+            if phase == Phase::LastClose && !shared.keep_last {
+                continue;
+            }
+            // The time of the first phase includes the start of the threads.
+            let watch = first.take().unwrap_or_else(Watch::start);
+            let counted = enabled.map(|since: Instant| since.elapsed()).unwrap_or_default();
+            let mut rec = self.step(Step::Phase(phase));
+            if phase == Phase::Open && shared.any_broken() {
+                rec.absorb(self.step(Step::CloseBroken));
+                rec.absorb(self.step(Step::ReopenBroken));
+            }
+            costs.push(watch.stop(phase, rec));
+            // Outcomes are final after the read; without a read, after the open.
+            let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
+            if settles {
+                settled = Some(self.outcomes(counted));
+            }
+            if phase == Phase::Enable {
+                enabled = Some(Instant::now());
+            }
+            hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
+        }
+        let (outcomes, opened) = settled.unwrap_or_default();
+        let broken = shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count();
+        Finished { phases: costs, outcomes, opened, broken, threadless: self.threadless(), short: None }
     }
-    Reply::Done(rec)
-}
 
-impl Pool<'_> {
+    /// Returns the result of a set-up that opened nothing.
+    fn nothing(&self, why: String) -> Finished {
+        let outcomes = self.job.list.events.iter().map(|_| Outcome::NotCounted { why: why.clone() }).collect();
+        Finished { phases: Vec::new(), outcomes, opened: 0, broken: 0, threadless: self.threadless(), short: Some(why) }
+    }
+
+    /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors.
+    fn outcomes(&self, counted: Duration) -> (Vec<Outcome>, usize) {
+        // A CPU that went away while it counted reads as if whole: its events ended with it.
+        let online = Sysfs::host().online();
+        let is_gone = |cpu: &&u32| !online.is_empty() && !online.contains(cpu);
+        let gone: Vec<u32> = self.job.cpus.iter().filter(is_gone).copied().collect();
+        let units: Vec<&Unit> = self.seats.iter().filter_map(|seat| seat.unit.as_ref()).collect();
+        outcomes(self.job, &units, counted, &gone)
+    }
+
+    /// Returns the CPUs that the caller serves.
+    fn own(&self) -> Vec<u32> {
+        let own = self.seats.iter().filter(|seat| seat.worker.is_none());
+        own.filter_map(|seat| Some(seat.unit.as_ref()?.cpu)).collect()
+    }
+
+    /// Returns the number of CPUs that should have a thread and have none.
+    fn threadless(&self) -> usize {
+        if self.job.method.order == Order::Threads { self.own().len().saturating_sub(1) } else { 0 }
+    }
+
     /// Returns why the events do not fit into the tables that there are: the caller's holds those of the CPUs that have no thread,
     /// and of those whose thread has no table.
     fn short(&mut self) -> Option<String> {
@@ -525,12 +343,13 @@ impl Pool<'_> {
             return None;
         }
         // A thread that answers has its table, or was refused it.
-        self.work(Request::Phase(Phase::Enable));
-        let mut here: Vec<u32> = self.own.iter().map(|unit| unit.cpu).collect();
+        self.step(Step::Phase(Phase::Enable));
+        let mut here = self.own();
+        let threads = self.threadless();
         here.extend(self.tableless.lock().unwrap_or_else(PoisonError::into_inner).iter());
         let needed = Descriptors::of(list, &here).together;
         (needed > room).then(|| {
-            let (threads, tables) = (self.own.len().saturating_sub(1), here.len() - self.own.len());
+            let tables = here.len() - threads - 1;
             format!(
                 "no thread started for {threads} CPUs, and no table was given to {tables}: {needed} descriptors are needed in one \
                  table, and {room} fit under the limit of open files"
@@ -538,66 +357,65 @@ impl Pool<'_> {
         })
     }
 
-    /// Sends a request to every worker, carries it out for the own CPU, and waits for all replies.
-    fn all(&mut self, request: Request) -> Vec<Reply> {
-        let sent = self.workers.iter().filter(|worker| worker.send(request).is_ok()).count();
-        let mut replies = Vec::with_capacity(sent + self.own.len());
-        for unit in &mut self.own {
+    /// Makes the calls of a step on every CPU.
+    fn step(&mut self, step: Step) -> Recorder {
+        let shared = self.shared;
+        let mut rec = Recorder::new(shared.list.events.len() * self.seats.len());
+        let phase = if let Step::Phase(phase) = step { phase } else { Phase::Open };
+        match self.job.method.order {
+            Order::Threads => self.by_threads(step, &mut rec),
+            Order::CpuMajor(moving) => {
+                let mut guard = moving.has(phase).then(Guard::new);
+                for unit in self.seats.iter_mut().filter_map(|seat| seat.unit.as_mut()) {
+                    if let Some(guard) = &mut guard {
+                        guard.move_to(unit.cpu);
+                    }
+                    unit.step(shared, step, &mut rec);
+                }
+                rec.other(guard.map_or(0, Guard::back));
+            }
+            Order::EventMajor => {
+                let mut units: Vec<&mut Unit> = self.seats.iter_mut().filter_map(|seat| seat.unit.as_mut()).collect();
+                rec.begin();
+                for at in 0..units.iter().map(|unit| unit.calls(shared, step)).max().unwrap_or(0) {
+                    for unit in &mut units {
+                        unit.call(shared, step, at, &mut rec);
+                    }
+                }
+            }
+        }
+        rec
+    }
+
+    /// Hands the step to every worker, makes the calls of the CPUs without one, and waits for all.
+    fn by_threads(&mut self, step: Step, rec: &mut Recorder) {
+        let mut sent = 0;
+        for (at, seat) in self.seats.iter_mut().enumerate() {
+            if let Some(worker) = &seat.worker
+                && let Some(unit) = seat.unit.take()
+            {
+                sent += usize::from(worker.send((at, step, unit)).is_ok());
+            }
+        }
+        let made = |guard: &Option<Guard>| guard.as_ref().map_or(0, |guard| guard.calls);
+        let before = made(&self.guard);
+        for unit in self.seats.iter_mut().filter(|seat| seat.worker.is_none()).filter_map(|seat| seat.unit.as_mut()) {
             if let Some(guard) = &mut self.guard {
                 guard.move_to(unit.cpu);
             }
-            replies.push(serve(unit, self.shared, request));
+            unit.step(self.shared, step, rec);
         }
-        let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
-        replies.extend((0..sent).map_while(|_| next(&self.replies, alone)));
-        replies
-    }
-
-    fn work(&mut self, request: Request) -> Recorder {
-        let mut all = Recorder::new(0);
-        for reply in self.all(request) {
-            if let Reply::Done(rec) = reply {
-                all.absorb(rec);
-            }
-        }
-        all
-    }
-}
-
-impl Crew for Pool<'_> {
-    fn phase(&mut self, phase: Phase) -> Recorder {
-        let made = |guard: &Option<Guard>| guard.as_ref().map_or(0, |guard| guard.calls);
-        let before = made(&self.guard);
-        let mut rec = self.work(Request::Phase(phase));
         // Moves between the CPUs that have no thread.
         rec.other(made(&self.guard) - before);
-        if phase == Phase::Open {
-            // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
-            rec.other(4 * (self.workers.len() + usize::from(self.guard.is_some())) as u64);
+        let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
+        for (at, unit, theirs) in (0..sent).map_while(|_| next(&self.replies, alone)) {
+            self.seats[at].unit = Some(unit);
+            rec.absorb(theirs);
         }
-        rec
-    }
-
-    fn break_up(&mut self) -> Recorder {
-        let mut rec = self.work(Request::CloseBroken);
-        rec.absorb(self.work(Request::ReopenBroken));
-        rec
-    }
-
-    fn threadless(&self) -> usize {
-        self.own.len().saturating_sub(1)
-    }
-
-    fn outcomes(&mut self, counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
-        let replies = self.all(Request::Report);
-        let reports: Vec<Report> = replies
-            .into_iter()
-            .filter_map(|reply| match reply {
-                Reply::Report(report) => Some(*report),
-                Reply::Done(_) => None,
-            })
-            .collect();
-        outcomes(self.job, &reports, counted, gone)
+        if step == Step::Phase(Phase::Open) {
+            // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
+            rec.other(4 * (sent + usize::from(self.guard.is_some())) as u64);
+        }
     }
 }
 
@@ -625,11 +443,12 @@ mod tests {
         let list = resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
         let job =
             Job { list: &list, cpus: &[0; 3], method: Method::THREADS, purpose: Use::Stat, ring_pages: 1, room: 5 };
-        let shared = shared(&job, &[]);
-        let own = own.iter().map(|&cpu| Unit::new(cpu, &shared)).collect();
-        let (guard, replies, tableless) = (Some(Guard::new()), channel().1, &Mutex::new(vec![8189]));
-        let mut pool = Pool { job: &job, shared: &shared, own, guard, workers: Vec::new(), replies, tableless };
-        (pool.phase(Phase::Enable).syscalls, pool.short())
+        let shared = Shared::new(&job, &[]);
+        let seats = own.iter().map(|&cpu| Seat { unit: Some(Unit::new(cpu, &shared)), worker: None }).collect();
+        let tableless = Mutex::new(vec![8189]);
+        let (replies, guard) = (channel().1, Some(Guard::new()));
+        let mut crew = Crew { job: &job, shared: &shared, seats, replies, guard, tableless: &tableless };
+        (crew.step(Step::Phase(Phase::Enable)).syscalls, crew.short())
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use perf_event_open_sys::bindings::{
-    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+    PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::list::names::{DURATION_TIME, TOOL_TYPE};
-use crate::list::{Class, EventList};
+use crate::list::{Class, EventList, Openable};
 use crate::method::{Job, MAX_PACK, Pack, Phase, Recorder, Use};
 use crate::sys::{self, Mapping, Target};
 
@@ -44,19 +43,32 @@ pub(crate) struct Failure {
     pub(crate) errno: i32,
 }
 
+/// What is made on every CPU before the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The calls of a phase.
+    Phase(Phase),
+    /// perf's pass A after an open: closes the open events of broken groups.
+    CloseBroken,
+    /// Pass B: opens each event of a broken group as a group of its own.
+    ReopenBroken,
+}
+
 /// State shared by all CPUs.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
     pub(crate) list: &'a EventList,
-    pub(crate) packs: &'a [Pack],
+    packs: &'a [Pack],
+    /// The events of all packs, in the order of their opens, each with its pack.
+    slots: Vec<(usize, usize)>,
     /// Events the host does not support: not opened again on further CPUs.
-    pub(crate) unsupported: Vec<AtomicBool>,
-    /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Unit::close_broken`] and
-    /// [`Unit::reopen_broken`].
+    unsupported: Vec<AtomicBool>,
+    /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Step::CloseBroken`] and
+    /// [`Step::ReopenBroken`].
     pub(crate) broken: Vec<AtomicBool>,
     /// Data pages of a mapped buffer.
-    pub(crate) ring_pages: usize,
-    pub(crate) close_ranges: bool,
+    ring_pages: usize,
+    close_ranges: bool,
     pub(crate) keep_last: bool,
 }
 
@@ -65,18 +77,42 @@ pub(crate) fn is_unsupported(errno: i32) -> bool {
     matches!(errno, libc::EINVAL | libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP | libc::ENXIO)
 }
 
-impl Shared<'_> {
-    fn skip(&self, event: usize) -> bool {
-        self.unsupported[event].load(Ordering::Relaxed)
+impl<'a> Shared<'a> {
+    pub(crate) fn new(job: &Job<'a>, packs: &'a [Pack]) -> Self {
+        let flags = |n: usize| (0..n).map(|_| AtomicBool::new(false)).collect::<Vec<_>>();
+        let slots = packs.iter().enumerate().flat_map(|(at, pack)| pack.members.iter().map(move |&event| (at, event)));
+        Self {
+            list: job.list,
+            unsupported: flags(job.list.events.len()),
+            broken: flags(packs.len()),
+            slots: slots.collect(),
+            packs,
+            ring_pages: job.ring_pages,
+            close_ranges: job.method.close_ranges,
+            keep_last: job.method.keep_last && job.purpose == Use::Stat,
+        }
     }
 
-    pub(crate) fn is_broken(&self, pack: usize) -> bool {
+    fn is_broken(&self, pack: usize) -> bool {
         self.broken[pack].load(Ordering::Relaxed)
     }
 
     pub(crate) fn any_broken(&self) -> bool {
         self.broken.iter().any(|broken| broken.load(Ordering::Relaxed))
     }
+}
+
+/// Returns the attribute of an event that leads a group, or of a member.
+pub(crate) fn prepared(open: &Openable, leads: bool) -> perf_event_attr {
+    let mut attr = open.attr;
+    attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
+    if leads {
+        // Members are opened enabled and follow their leader.
+        attr.set_disabled(1);
+        // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
+        attr.read_format |= u64::from(PERF_FORMAT_GROUP);
+    }
+    attr
 }
 
 /// Events of one CPU.
@@ -88,8 +124,8 @@ pub(crate) struct Unit {
     /// Open events in open order: each leader, then its members.
     order: Vec<usize>,
     ring: Option<Mapping>,
-    pub(crate) counts: Vec<Option<Count>>,
-    pub(crate) failures: Vec<Failure>,
+    counts: Vec<Option<Count>>,
+    failures: Vec<Failure>,
     buffer: Vec<u64>,
 }
 
@@ -108,43 +144,63 @@ impl Unit {
         }
     }
 
-    /// Makes the calls of a phase for all events.
-    pub(crate) fn phase(&mut self, shared: &Shared<'_>, phase: Phase, rec: &mut Recorder) {
-        match phase {
-            Phase::Open => self.open_all(shared, rec),
-            Phase::Map => self.map(shared, rec),
-            Phase::Unmap => self.unmap(rec),
-            Phase::Close => self.close_all(shared, rec),
-            Phase::LastClose => self.close_kept(rec),
-            Phase::Enable => (0..self.leaders()).for_each(|led| self.enable(led, rec)),
-            Phase::Read => (0..self.leaders()).for_each(|led| self.read(led, rec)),
-            Phase::Disable => (0..self.leaders()).for_each(|led| self.disable(led, rec)),
+    /// Makes all calls of a step. The time of a call begins at the end of the one before: another clock reading for each of a
+    /// thousand calls would be seen in the whole.
+    pub(crate) fn step(&mut self, shared: &Shared<'_>, step: Step, rec: &mut Recorder) {
+        rec.begin();
+        (0..self.calls(shared, step)).for_each(|at| self.call(shared, step, at, rec));
+    }
+
+    /// Returns the number of calls of a step; those that are made together are one.
+    pub(crate) fn calls(&self, shared: &Shared<'_>, step: Step) -> usize {
+        match step {
+            Step::Phase(Phase::Open) => shared.slots.len(),
+            Step::Phase(Phase::Enable | Phase::Read | Phase::Disable) => self.leds.len(),
+            Step::Phase(Phase::Close) if !shared.close_ranges => self.order.len(),
+            _ => 1,
         }
     }
 
-    /// Opens every event, in order. The time of a call begins at the end of the one before: another clock reading for each of a
-    /// thousand calls would be seen in the whole.
-    fn open_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        rec.begin();
-        for pack in 0..shared.packs.len() {
-            for position in 0..shared.packs[pack].members.len() {
-                self.open_one(shared, pack, position, rec);
+    /// Makes the call of this number, if there is one.
+    pub(crate) fn call(&mut self, shared: &Shared<'_>, step: Step, at: usize, rec: &mut Recorder) {
+        match step {
+            Step::Phase(Phase::Open) => self.open(shared, shared.slots[at], rec),
+            Step::Phase(Phase::Enable) => self.control(at, sys::enable, rec),
+            Step::Phase(Phase::Disable) => self.control(at, sys::disable, rec),
+            Step::Phase(Phase::Read) => self.read(at, rec),
+            Step::Phase(Phase::Map) => self.map(shared, rec),
+            Step::Phase(Phase::Unmap) => {
+                if self.ring.take().is_some() {
+                    rec.call();
+                }
             }
+            Step::Phase(Phase::Close) if shared.close_ranges => self.close_ranges(shared, rec),
+            Step::Phase(Phase::Close) => {
+                // Members first: closing a leader turns each of its members into a group of its own.
+                if let Some(&event) = self.order.iter().rev().nth(at) {
+                    self.close(event, rec);
+                }
+            }
+            Step::Phase(Phase::LastClose) => {
+                for event in std::mem::take(&mut self.order) {
+                    self.close(event, rec);
+                }
+            }
+            Step::CloseBroken => self.close_broken(shared, rec),
+            Step::ReopenBroken => self.reopen_broken(shared, rec),
         }
     }
 
     /// Opens one event of a pack; the first open event of the pack is its leader.
-    pub(crate) fn open_one(&mut self, shared: &Shared<'_>, pack: usize, position: usize, rec: &mut Recorder) {
-        let Some(&event) = shared.packs[pack].members.get(position) else { return };
+    fn open(&mut self, shared: &Shared<'_>, (pack, event): (usize, usize), rec: &mut Recorder) {
         if shared.is_broken(pack) {
             // Handled by passes A and B.
             return;
         }
         let led = self.leds.last().copied().filter(|led| led.pack == pack);
-        let weak = shared.packs[pack].weak;
         match self.try_open(shared, event, led, rec) {
             // perf's list, and E2BIG: the kernel refuses a group with a read of more than 16 KiB.
-            Some(libc::EINVAL | libc::EBADF | libc::E2BIG) if weak && led.is_some() => {
+            Some(libc::EINVAL | libc::EBADF | libc::E2BIG) if shared.packs[pack].weak && led.is_some() => {
                 shared.broken[pack].store(true, Ordering::Relaxed);
             }
             Some(errno) => self.failed(shared, event, errno),
@@ -173,19 +229,12 @@ impl Unit {
     /// Makes one perf_event_open; returns the errno of a failure.
     fn try_open(&mut self, shared: &Shared<'_>, event: usize, led: Option<Led>, rec: &mut Recorder) -> Option<i32> {
         let described = &shared.list.events[event];
-        if shared.skip(event) || !described.counts_on(self.cpu) {
+        if shared.unsupported[event].load(Ordering::Relaxed) || !described.counts_on(self.cpu) {
             return None;
         }
         let Ok(open) = &described.open else { return None };
-        let mut attr = open.attr;
         let leader = led.and_then(|led| self.fds[self.order[led.first]].as_ref());
-        attr.read_format = u64::from(PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING);
-        if leader.is_none() {
-            // Members are opened enabled and follow their leader.
-            attr.set_disabled(1);
-            // Only the leader is read. PERF_FORMAT_GROUP on members makes each open check the size of the whole group.
-            attr.read_format |= u64::from(PERF_FORMAT_GROUP);
-        }
+        let attr = prepared(open, leader.is_none());
         let opened = sys::open(&attr, Target::Cpu(self.cpu), leader.map(AsFd::as_fd));
         rec.call();
         match opened {
@@ -197,59 +246,32 @@ impl Unit {
         }
     }
 
-    /// Pass A: closes the open events of broken groups.
-    pub(crate) fn close_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        let leds = std::mem::take(&mut self.leds);
-        for led in &leds {
-            if shared.is_broken(led.pack) {
-                // Members first: closing a leader turns each of its members into a group of its own.
-                for at in (led.first..led.first + led.len).rev() {
-                    self.close_event(self.order[at], rec);
-                }
+    fn close_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        let (broken, whole): (Vec<Led>, _) = self.leds.iter().partition(|led| shared.is_broken(led.pack));
+        for led in broken {
+            for at in (led.first..led.first + led.len).rev() {
+                self.close(self.order[at], rec);
             }
         }
-        self.leds = leds.into_iter().filter(|led| !shared.is_broken(led.pack)).collect();
+        self.leds = whole;
     }
 
-    /// Pass B: opens each event of a broken group as a group of its own.
-    pub(crate) fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        rec.begin();
-        for (pack, group) in shared.packs.iter().enumerate() {
-            if !shared.is_broken(pack) {
-                continue;
-            }
-            for &event in &group.members {
-                match self.try_open(shared, event, None, rec) {
-                    Some(errno) => self.failed(shared, event, errno),
-                    None if self.fds[event].is_some() => self.joined(pack, event, false),
-                    None => {}
-                }
+    fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        for &(pack, event) in shared.slots.iter().filter(|(pack, _)| shared.is_broken(*pack)) {
+            match self.try_open(shared, event, None, rec) {
+                Some(errno) => self.failed(shared, event, errno),
+                None if self.fds[event].is_some() => self.joined(pack, event, false),
+                None => {}
             }
         }
     }
 
-    /// Returns the number of leaders: of calls in enable, read and disable.
-    pub(crate) fn leaders(&self) -> usize {
-        self.leds.len()
-    }
-
-    fn leader_fd(&self, led: usize) -> Option<&OwnedFd> {
-        self.fds[self.order[self.leds.get(led)?.first]].as_ref()
-    }
-
-    pub(crate) fn enable(&mut self, led: usize, rec: &mut Recorder) {
-        if let Some(fd) = self.leader_fd(led) {
-            rec.begin();
-            let done = sys::enable(fd);
-            rec.call();
-            self.note(led, &done);
-        }
-    }
-
-    pub(crate) fn disable(&mut self, led: usize, rec: &mut Recorder) {
-        if let Some(fd) = self.leader_fd(led) {
-            rec.begin();
-            let done = sys::disable(fd);
+    /// Makes an ioctl on a leader.
+    fn control(&mut self, led: usize, call: fn(&OwnedFd) -> io::Result<()>, rec: &mut Recorder) {
+        if let Some(Led { first, .. }) = self.leds.get(led)
+            && let Some(fd) = &self.fds[self.order[*first]]
+        {
+            let done = call(fd);
             rec.call();
             self.note(led, &done);
         }
@@ -266,14 +288,13 @@ impl Unit {
     }
 
     /// Makes one read per group: number of events, times, one count per event.
-    pub(crate) fn read(&mut self, led: usize, rec: &mut Recorder) {
+    fn read(&mut self, led: usize, rec: &mut Recorder) {
         let Some(&Led { first, len, .. }) = self.leds.get(led) else { return };
         let Some(fd) = self.fds[self.order[first]].as_ref() else { return };
         let words = 3 + len;
         if self.buffer.len() < words {
             self.buffer.resize(words, 0);
         }
-        rec.begin();
         let got = sys::read(fd, &mut self.buffer[..words]);
         rec.call();
         match got {
@@ -294,7 +315,6 @@ impl Unit {
         let mut events = self.order.iter().filter_map(|&event| Some((event, self.fds[event].as_ref()?)));
         let Some((event, first)) = events.next() else { return };
         let mut failed = None;
-        rec.begin();
         match Mapping::new(first, shared.ring_pages) {
             Ok(ring) => self.ring = Some(ring),
             Err(error) => failed = Some((event, error)),
@@ -312,92 +332,33 @@ impl Unit {
         }
     }
 
-    fn unmap(&mut self, rec: &mut Recorder) {
-        if let Some(ring) = self.ring.take() {
-            rec.begin();
-            drop(ring);
-            rec.call();
-        }
-    }
-
-    pub(crate) fn close_event(&mut self, event: usize, rec: &mut Recorder) {
+    fn close(&mut self, event: usize, rec: &mut Recorder) {
         if let Some(fd) = self.fds[event].take() {
-            rec.begin();
             // close of a perf event returns no error worth reporting.
             let _ = sys::close(fd);
             rec.call();
         }
     }
 
-    /// Closes every event except those of [`Self::kept`].
-    fn close_all(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        let kept = self.kept(shared);
-        let mut order = std::mem::take(&mut self.order);
-        if shared.close_ranges {
-            rec.begin();
-            let fds = order.iter().filter(|event| !kept.contains(event)).filter_map(|&event| self.fds[event].take());
-            let fds: Vec<OwnedFd> = fds.collect();
-            if !fds.is_empty() {
-                let calls = sys::close_all(fds);
-                rec.call();
-                rec.other(calls - 1);
-            }
-        } else {
-            for &event in order.iter().rev() {
-                if !kept.contains(&event) {
-                    self.close_event(event, rec);
-                }
+    /// Closes every event, descriptors in a row by one call; where the last close is deferred, except one event of each
+    /// distinct tracepoint.
+    fn close_ranges(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+        let mut kept = std::collections::BTreeMap::new();
+        for &event in self.order.iter().filter(|_| shared.keep_last) {
+            if let (Ok(open), true) = (&shared.list.events[event].open, self.fds[event].is_some())
+                && open.class == Class::Tracepoint
+            {
+                kept.insert(open.attr.config, event);
             }
         }
-        order.retain(|event| kept.contains(event));
-        self.order = order;
-        self.leds.clear();
-    }
-
-    /// Takes one event of each distinct tracepoint, if the method defers the last close.
-    fn kept(&self, shared: &Shared<'_>) -> std::collections::BTreeSet<usize> {
-        let mut by_number = std::collections::BTreeMap::new();
-        if shared.keep_last {
-            for &event in &self.order {
-                if let (Ok(open), true) = (&shared.list.events[event].open, self.fds[event].is_some())
-                    && open.class == Class::Tracepoint
-                {
-                    by_number.insert(open.attr.config, event);
-                }
-            }
-        }
-        by_number.into_values().collect()
-    }
-
-    /// Closes the deferred events.
-    fn close_kept(&mut self, rec: &mut Recorder) {
-        for event in std::mem::take(&mut self.order) {
-            self.close_event(event, rec);
-        }
-    }
-
-    /// Returns whether `event` is open on this CPU.
-    pub(crate) fn is_open(&self, event: usize) -> bool {
-        self.fds[event].is_some()
-    }
-}
-
-/// Open events, counts and failures of one CPU.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
-    pub(crate) cpu: u32,
-    pub(crate) open: Vec<bool>,
-    pub(crate) counts: Vec<Option<Count>>,
-    pub(crate) failures: Vec<Failure>,
-}
-
-impl Report {
-    pub(crate) fn of(unit: &Unit) -> Self {
-        Self {
-            cpu: unit.cpu,
-            open: (0..unit.counts.len()).map(|event| unit.is_open(event)).collect(),
-            counts: unit.counts.clone(),
-            failures: unit.failures.clone(),
+        let kept: std::collections::BTreeSet<usize> = kept.into_values().collect();
+        let closes = |event: &usize| !kept.contains(event);
+        let fds: Vec<OwnedFd> =
+            self.order.iter().copied().filter(closes).filter_map(|event| self.fds[event].take()).collect();
+        if !fds.is_empty() {
+            let calls = sys::close_all(fds);
+            rec.call();
+            rec.other(calls - 1);
         }
     }
 }
@@ -405,8 +366,7 @@ impl Report {
 // Outcome of each event: a count, or the reason for its absence in perf's terms.
 
 /// Outcome of an event over all CPUs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Counted on every CPU of the job.
     Counted {
@@ -464,29 +424,26 @@ fn errno_text(errno: i32) -> String {
     }
 }
 
-/// Combines the reports of all CPUs, on which the events counted for `counted` at least and of which `gone` are offline now;
+/// Combines the events of all CPUs, which counted for `counted` at least and of which `gone` are offline now;
 /// also returns the number of open descriptors.
-pub(crate) fn outcomes(job: &Job<'_>, reports: &[Report], counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
-    let opened = reports.iter().map(|report| report.open.iter().filter(|&&open| open).count()).sum();
+pub(crate) fn outcomes(job: &Job<'_>, units: &[&Unit], counted: Duration, gone: &[u32]) -> (Vec<Outcome>, usize) {
+    let opened = units.iter().map(|unit| unit.fds.iter().flatten().count()).sum();
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     // A CPU that is unplugged stops its events for good, even if it comes back: their enabled times end there. The clocks need
     // not agree to the ns.
-    let least =
-        u64::try_from((counted.saturating_sub(Duration::from_millis(1)) * 15 / 16).as_nanos()).unwrap_or(u64::MAX);
-    let of_event = |event: usize| of_event(job, reports, event, least, gone);
-    ((0..job.list.events.len()).map(of_event).collect(), opened)
-}
-
-/// Fills in the time for which the events counted: `duration_time`, which no event counts.
-pub(crate) fn fill_duration(list: &EventList, counted: Duration, outcomes: &mut [Outcome]) {
-    let ns = u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX);
-    for (event, outcome) in list.events.iter().zip(outcomes) {
-        if event.open.as_ref().is_ok_and(|open| (open.attr.type_, open.attr.config) == (TOOL_TYPE, DURATION_TIME)) {
-            *outcome = Outcome::Counted { value: ns, enabled_ns: ns, running_ns: ns };
+    let least = ns(counted.saturating_sub(Duration::from_millis(1)) * 15 / 16);
+    let outcome = |event: usize| {
+        let open = job.list.events[event].open.as_ref();
+        if open.is_ok_and(|open| (open.attr.type_, open.attr.config) == (TOOL_TYPE, DURATION_TIME)) {
+            // No event counts it.
+            return Outcome::Counted { value: ns(counted), enabled_ns: ns(counted), running_ns: ns(counted) };
         }
-    }
+        of_event(job, units, event, least, gone)
+    };
+    ((0..job.list.events.len()).map(outcome).collect(), opened)
 }
 
-fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64, gone: &[u32]) -> Outcome {
+fn of_event(job: &Job<'_>, units: &[&Unit], event: usize, least: u64, gone: &[u32]) -> Outcome {
     let described = &job.list.events[event];
     if let Err(why) = &described.open {
         return Outcome::NotSupported { why: why.clone() };
@@ -494,22 +451,22 @@ fn of_event(job: &Job<'_>, reports: &[Report], event: usize, least: u64, gone: &
     if described.class() == Some(Class::Tool) {
         return Outcome::NotCounted { why: "perf takes it of the command that it starts; none runs here".to_owned() };
     }
-    let failures = || reports.iter().flat_map(|report| &report.failures).filter(|failure| failure.event == event);
+    let failures = || units.iter().flat_map(|unit| &unit.failures).filter(|failure| failure.event == event);
     let wanted: Vec<u32> = job.cpus.iter().copied().filter(|&cpu| described.counts_on(cpu)).collect();
     let mut sum = Count::default();
     let mut whole = 0;
     let mut stopped = None;
-    for report in reports.iter().filter(|report| wanted.contains(&report.cpu) && report.open[event]) {
-        let count = match (job.purpose, report.counts[event]) {
+    for unit in units.iter().filter(|unit| wanted.contains(&unit.cpu) && unit.fds[event].is_some()) {
+        let count = match (job.purpose, unit.counts[event]) {
             (Use::Mmap, _) => Count::default(),
-            (Use::Stat, Some(count)) if count.enabled < least || gone.contains(&report.cpu) => {
-                stopped = stopped.or(Some(Failure { event, cpu: report.cpu, errno: libc::ENODEV }));
+            (Use::Stat, Some(count)) if count.enabled < least || gone.contains(&unit.cpu) => {
+                stopped = stopped.or(Some(Failure { event, cpu: unit.cpu, errno: libc::ENODEV }));
                 continue;
             }
             (Use::Stat, Some(count)) => count,
             (Use::Stat, None) => continue,
         };
-        if failures().any(|failure| failure.cpu == report.cpu) {
+        if failures().any(|failure| failure.cpu == unit.cpu) {
             continue;
         }
         sum.value = sum.value.wrapping_add(count.value);
@@ -556,27 +513,28 @@ mod tests {
         resolve(&parse("cs,nothing").unwrap(), &mut Sysfs::at("/nonexistent"))
     }
 
-    fn report(cpu: u32, count: Option<Count>, errno: Option<i32>) -> Report {
-        let failures = errno.map(|errno| Failure { event: 0, cpu, errno }).into_iter().collect();
-        let open = count.is_some() || matches!(errno, Some(libc::ENODEV));
-        Report { cpu, open: vec![open, false], counts: vec![count, None], failures }
+    fn job(list: &EventList) -> Job<'_> {
+        let (method, purpose) = (Method::CPU_MAJOR, Use::Stat);
+        Job { list, cpus: &[0, 1], method, purpose, ring_pages: 1, room: u64::MAX }
     }
 
-    fn fate(reports: &[Report]) -> Outcome {
-        fate_after(reports, Duration::ZERO, &[])
-    }
-
-    fn fate_after(reports: &[Report], counted: Duration, gone: &[u32]) -> Outcome {
+    fn report(cpu: u32, count: Option<Count>, errno: Option<i32>) -> Unit {
         let list = list();
-        let job = Job {
-            list: &list,
-            cpus: &[0, 1],
-            method: Method::CPU_MAJOR,
-            purpose: Use::Stat,
-            ring_pages: 1,
-            room: u64::MAX,
-        };
-        let (mut found, _) = outcomes(&job, reports, counted, gone);
+        let mut unit = Unit::new(cpu, &Shared::new(&job(&list), &[]));
+        unit.failures.extend(errno.map(|errno| Failure { event: 0, cpu, errno }));
+        let open = count.is_some() || matches!(errno, Some(libc::ENODEV));
+        unit.fds[0] = open.then(|| std::fs::File::open("/dev/null").unwrap().into());
+        unit.counts[0] = count;
+        unit
+    }
+
+    fn fate(units: &[Unit]) -> Outcome {
+        fate_after(units, Duration::ZERO, &[])
+    }
+
+    fn fate_after(units: &[Unit], counted: Duration, gone: &[u32]) -> Outcome {
+        let list = list();
+        let (mut found, _) = outcomes(&job(&list), &units.iter().collect::<Vec<_>>(), counted, gone);
         assert!(matches!(&found[1], Outcome::NotSupported { why } if why.contains("unknown event")));
         found.remove(0)
     }

@@ -1,5 +1,6 @@
 //! Event lists in perf's syntax: parsed ([`parse`]), generated, looked up on the host ([`resolve`]).
 
+mod ask;
 pub mod names;
 pub mod parse;
 pub mod resolve;
@@ -11,8 +12,7 @@ use sysfs::Sysfs;
 // Events and groups of a list.
 
 /// Kind of an event, by the behaviour of its set-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Counted by the kernel; never competes for a counter.
     Software,
@@ -87,7 +87,7 @@ pub struct EventList {
     pub events: Vec<Event>,
     /// Groups; each event is in exactly one.
     pub groups: Vec<Group>,
-    /// Events whose group could not be kept.
+    /// Events whose group could not be kept, and why names could not be asked for.
     pub notes: Vec<String>,
 }
 

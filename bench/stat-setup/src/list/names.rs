@@ -97,9 +97,13 @@ fn cache(name: &str) -> Option<u64> {
     CACHES.iter().enumerate().find_map(of)
 }
 
-/// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`) or raw (`r1a8`,
-/// hexadecimal) event; `None` if unknown.
+/// Returns the code of a software, hardware, cache (`LLC-load-misses`), tool (`duration_time`), raw (`r1a8`,
+/// hexadecimal) or numeric (`1:0x3`, type and config) event; `None` if unknown.
 pub fn symbol(name: &str) -> Option<Code> {
+    if let Some((kind, config)) = name.split_once(':') {
+        let kind = u32::try_from(number(kind)?).ok().filter(|&kind| kind != TOOL_TYPE)?;
+        return Some(Code { kind, config: number(config)? });
+    }
     for (kind, table) in
         [(sys::PERF_TYPE_SOFTWARE, &SOFTWARE[..]), (sys::PERF_TYPE_HARDWARE, &HARDWARE), (TOOL_TYPE, &TOOL)]
     {
@@ -115,21 +119,23 @@ pub fn symbol(name: &str) -> Option<Code> {
     Some(Code { kind: sys::PERF_TYPE_RAW, config })
 }
 
-/// Modifiers after an event or a group.
+/// Reads a decimal or 0x-prefixed number.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let (digits, radix) =
+        text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).map_or((text, 10), |hex| (hex, 16));
+    // A sign is none of perf's.
+    digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
+}
+
+/// Modifiers after an event or a group: letters of [`LETTERS`], and a precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modifiers {
-    user: bool,
-    kernel: bool,
-    hypervisor: bool,
-    guest: bool,
-    host: bool,
-    no_idle: bool,
-    pinned: bool,
-    exclusive: bool,
+    letters: u16,
     precise: u8,
-    /// `W`: the group may be broken up.
-    pub weak: bool,
 }
+
+/// Privilege levels, guest and host, no idle, pinned, exclusive, and a group that may be broken up.
+const LETTERS: &str = "ukhGHIDeW";
 
 impl Modifiers {
     /// Parses letters such as `uk` or `W`.
@@ -142,21 +148,13 @@ impl Modifiers {
             return Err("no modifier after the colon".to_owned());
         }
         for letter in letters.chars() {
-            match letter {
-                'u' => found.user = true,
-                'k' => found.kernel = true,
-                'h' => found.hypervisor = true,
-                'G' => found.guest = true,
-                'H' => found.host = true,
-                'I' => found.no_idle = true,
-                'D' => found.pinned = true,
-                'e' => found.exclusive = true,
-                'W' => found.weak = true,
-                'p' if found.precise < 3 => found.precise += 1,
+            match (letter, LETTERS.find(letter)) {
+                (_, Some(at)) => found.letters |= 1 << at,
+                ('p', _) if found.precise < 3 => found.precise += 1,
                 // `P` is the maximum precision.
-                'P' => found.precise = 3,
+                ('P', _) => found.precise = 3,
                 // `S` only affects sampling, and `b` whether perf reads the count through BPF.
-                'S' | 'b' => {}
+                ('S' | 'b', _) => {}
                 _ => return Err(format!("{letter} is not a modifier")),
             }
         }
@@ -168,36 +166,36 @@ impl Modifiers {
         Self::parse(letters).is_ok()
     }
 
+    /// Returns whether the group may be broken up.
+    pub fn weak(self) -> bool {
+        self.has('W')
+    }
+
+    fn has(self, letter: char) -> bool {
+        LETTERS.find(letter).is_some_and(|at| self.letters >> at & 1 == 1)
+    }
+
     /// Returns the union of both sets.
+    #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self {
-            user: self.user | other.user,
-            kernel: self.kernel | other.kernel,
-            hypervisor: self.hypervisor | other.hypervisor,
-            guest: self.guest | other.guest,
-            host: self.host | other.host,
-            no_idle: self.no_idle | other.no_idle,
-            pinned: self.pinned | other.pinned,
-            exclusive: self.exclusive | other.exclusive,
-            precise: self.precise.max(other.precise),
-            weak: self.weak | other.weak,
-        }
+        Self { letters: self.letters | other.letters, precise: self.precise.max(other.precise) }
     }
 
     /// Sets the bits of an attribute: a named privilege level excludes those not named.
     pub fn apply(self, attr: &mut perf_event_attr) {
-        if self.user | self.kernel | self.hypervisor {
-            attr.set_exclude_user(u64::from(!self.user));
-            attr.set_exclude_kernel(u64::from(!self.kernel));
-            attr.set_exclude_hv(u64::from(!self.hypervisor));
+        let [user, kernel, hypervisor, guest, host] = ['u', 'k', 'h', 'G', 'H'].map(|letter| self.has(letter));
+        if user | kernel | hypervisor {
+            attr.set_exclude_user(u64::from(!user));
+            attr.set_exclude_kernel(u64::from(!kernel));
+            attr.set_exclude_hv(u64::from(!hypervisor));
         }
-        if self.guest | self.host {
-            attr.set_exclude_guest(u64::from(!self.guest));
-            attr.set_exclude_host(u64::from(!self.host));
+        if guest | host {
+            attr.set_exclude_guest(u64::from(!guest));
+            attr.set_exclude_host(u64::from(!host));
         }
-        attr.set_exclude_idle(u64::from(self.no_idle));
-        attr.set_pinned(u64::from(self.pinned));
-        attr.set_exclusive(u64::from(self.exclusive));
+        attr.set_exclude_idle(self.has('I').into());
+        attr.set_pinned(self.has('D').into());
+        attr.set_exclusive(self.has('e').into());
         attr.set_precise_ip(self.precise.into());
     }
 }
@@ -219,10 +217,13 @@ mod tests {
             ("LLC-speculative-read-miss", 3, 0x1_0202),
             ("duration_time", TOOL_TYPE, DURATION_TIME),
             ("r1a8", 4, 0x1a8),
+            ("1:0x3", 1, 3),
         ] {
             assert_eq!(symbol(name), Some(Code { kind, config }), "{name}");
         }
-        for name in ["iTLB-stores", "", "r", "r10000000000000000", "cyclez", "branch-stores", "LLC-loads-x"] {
+        for name in
+            ["iTLB-stores", "", "r", "r10000000000000000", "cyclez", "branch-stores", "LLC-loads-x", "6:0", "1:+1"]
+        {
             assert_eq!(symbol(name), None, "{name}");
         }
     }

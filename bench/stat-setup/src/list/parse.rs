@@ -8,11 +8,12 @@
 //!        | "mem:" address [ "/" length ] [ ":" [ access ] [ modifiers ] ]   mem:0x1000/8:w
 //!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
+//!        | type ":" config [ ":" modifiers | "/" terms "/" [ modifiers ] ]   1:1:u, 4:0x1a8/name='a,b'/
 //! ```
 //!
 //! An unknown event name is not a syntax error; the event ends as `<not supported>`.
 
-use super::names::{Modifiers, symbol};
+use super::names::{Modifiers, number, symbol};
 
 /// Maximum length of a list, bytes.
 pub const MAX_TEXT: usize = 4 << 20;
@@ -102,7 +103,7 @@ pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
             (group, rest) = braces(inside)?;
         } else {
             let (event, after) = event(rest)?;
-            let weak = event.modifiers.weak;
+            let weak = event.modifiers.weak();
             group = WrittenGroup { events: vec![event], weak };
             rest = after;
         }
@@ -152,7 +153,7 @@ fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
     for event in &mut events {
         event.modifiers = event.modifiers.and(shared);
     }
-    Ok((WrittenGroup { events, weak: shared.weak }, rest))
+    Ok((WrittenGroup { events, weak: shared.weak() }, rest))
 }
 
 /// Parses one event; returns the rest of the text.
@@ -191,14 +192,20 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
 }
 
+/// Returns whether perf takes this between quotes, as a name.
+fn is_quotable(text: &str) -> bool {
+    let first = text.starts_with(|c: char| c.is_ascii_alphabetic() || "_*?[]".contains(c));
+    first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_*?-,.[]:=".contains(&b))
+}
+
 /// The beginning of a breakpoint's text.
 const BREAKPOINT: &str = "mem:";
 
-/// Reads a decimal or 0x-prefixed number.
-pub(super) fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
+/// Reads what is left of an event's text, with an optional colon before it.
+fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {
+    match letters.strip_prefix(':').unwrap_or(letters) {
+        "" => Ok(Modifiers::default()),
+        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word)),
     }
 }
 
@@ -216,11 +223,7 @@ fn breakpoint(text: &str, word: &str) -> Result<(Kind, Modifiers), SyntaxError> 
         }
         access |= bit;
     }
-    let letters = letters.strip_prefix(':').unwrap_or(letters);
-    let modifiers = match letters {
-        "" => Modifiers::default(),
-        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
-    };
+    let modifiers = modifiers(letters, word)?;
     let (address, length) = (read(address)?, length.map(read).transpose()?);
     Ok((Kind::Breakpoint { address, length, access: if access == 0 { 3 } else { access } }, modifiers))
 }
@@ -232,16 +235,19 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
         return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name" }, word));
     }
-    let modifiers = |letters: &str| Modifiers::parse(letters).map_err(|what| wrong(what, word));
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {
         [name] => Ok((Kind::Symbol(name.to_owned()), Modifiers::default())),
+        [kind, config, ref letters @ ..] if number(kind).is_some() && letters.len() < 2 => {
+            let found = modifiers(letters.first().unwrap_or(&""), word)?;
+            Ok((Kind::Symbol(format!("{kind}:{config}")), found))
+        }
         // As in perf, `cycles:u` is an event with a modifier and `sched:sched_switch` a trace event.
         [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
-            Ok((Kind::Symbol(name.to_owned()), modifiers(letters)?))
+            Ok((Kind::Symbol(name.to_owned()), modifiers(letters, word)?))
         }
         [group, name] => Ok((tracepoint(group, name), Modifiers::default())),
-        [group, name, letters] => Ok((tracepoint(group, name), modifiers(letters)?)),
+        [group, name, letters] => Ok((tracepoint(group, name), modifiers(letters, word)?)),
         _ => Err(wrong("too many colons", word)),
     }
 }
@@ -252,25 +258,33 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
     let &[pmu, terms, letters] = parts.as_slice() else {
         return Err(wrong("a PMU's event is pmu/terms/", word));
     };
-    if !is_name(pmu) || pmu.contains(['*', '?']) || pmu.starts_with('.') {
+    let named = is_name(pmu) && !pmu.contains(['*', '?']) && !pmu.starts_with('.');
+    if !named && symbol(pmu).is_none() {
         return Err(wrong("not a PMU's name", word));
     }
     let mut found = Vec::new();
-    for term in terms.split(',').map(str::trim).filter(|term| !term.is_empty()) {
+    let mut quoted = false;
+    let terms = terms.split(|c| {
+        quoted ^= c == '\'';
+        c == ',' && !quoted
+    });
+    for term in terms.map(str::trim).filter(|term| !term.is_empty()) {
         let (key, value) = match term.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
+            Some((key, value)) => (key, Some(value)),
             None => (term, None),
         };
         if !is_name(key) || key.starts_with('.') {
             return Err(wrong("not a term's name", term));
         }
+        let value = match value.map(|value| (value, value.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''))))
+        {
+            Some((_, Some(inside))) if key == "name" && is_quotable(inside) => Some(inside.to_owned()),
+            Some((value, _)) if value.contains('\'') => return Err(wrong("not a name in quotes", term)),
+            plain => plain.map(|(value, _)| value.to_owned()),
+        };
         found.push((key.to_owned(), value));
     }
-    let letters = letters.strip_prefix(':').unwrap_or(letters);
-    let modifiers = match letters {
-        "" => Modifiers::default(),
-        letters => Modifiers::parse(letters).map_err(|what| wrong(what, word))?,
-    };
+    let modifiers = modifiers(letters, word)?;
     Ok((Kind::Pmu { pmu: pmu.to_owned(), terms: found }, modifiers))
 }
 
@@ -308,6 +322,16 @@ mod tests {
         assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
         assert_eq!(texts("sched:*"), [["sched:*"]]);
         assert_eq!(texts("mem:0x1000/8:w,cs:"), [["mem:0x1000/8:w"], ["cs:"]]);
+        for (text, name, hypervisor) in [("1:1", "1:1", false), ("0x1:01:hp", "0x1:01", true)] {
+            let event = &parse(text).unwrap()[0].events[0];
+            assert_eq!(event.kind, Kind::Symbol(name.into()));
+            assert_eq!(event.modifiers == Modifiers::parse("hp").unwrap(), hypervisor, "{text}");
+        }
+        let Kind::Pmu { pmu, terms } = &parse("4:0x6530160/name='a,b:c',period=1/u,cs").unwrap()[0].events[0].kind
+        else {
+            panic!()
+        };
+        assert_eq!((pmu.as_str(), terms.len(), terms[0].1.as_deref()), ("4:0x6530160", 2, Some("a,b:c")));
         for (text, length, access, user) in
             [("mem:4096:rw", None, 3, false), ("mem:0x1000/8:w:u", Some(8), 2, true), ("mem:0x1000:xu", None, 4, true)]
         {
@@ -332,6 +356,10 @@ mod tests {
             ("cycles:x", "not a modifier"),
             ("a:b:c:d", "too many colons"),
             ("mem:main:r", "mem:ADDRESS"),
+            ("1:1:x", "not a modifier"),
+            ("1:1/u", "closing /"),
+            ("cs/name='1,b'/", "in quotes"),
+            ("cs/name='a/", "in quotes"),
             ("mem:0x1000:rr", "twice"),
             ("pa ge", "without spaces"),
             (":u", "name is missing"),

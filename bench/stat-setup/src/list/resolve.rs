@@ -7,8 +7,9 @@ use perf_event_open_sys::bindings::{
     PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
-use super::names::{Code, DURATION_TIME, TOOL_TYPE, symbol};
-use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup, number};
+use super::ask::Encoding;
+use super::names::{Code, DURATION_TIME, TOOL_TYPE, number, symbol};
+use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
 use super::{Class, Event, EventList, Group, Openable};
 
@@ -29,9 +30,11 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
         let first = list.events.len();
         for event in &group.events {
             for event in expand(event, sysfs) {
-                if list.events.len() < MAX_EVENTS {
-                    list.events.push(look_up(&event, sysfs));
-                }
+                let found = look_up(&event, sysfs);
+                let asked = if found.open.is_err() { ask(&event, sysfs) } else { Vec::new() };
+                let asked: Vec<Event> = asked.iter().map(|event| look_up(event, sysfs)).collect();
+                let room = MAX_EVENTS - list.events.len();
+                list.events.extend(if asked.is_empty() { vec![found] } else { asked }.into_iter().take(room));
             }
         }
         let found = first..list.events.len();
@@ -49,7 +52,38 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
         let groups = groups.chain(alone.into_iter().map(|event| vec![event]));
         list.groups.extend(groups.map(|members| Group { members, weak: group.weak }));
     }
+    list.notes.extend(sysfs.perf.as_ref().and_then(|perf| perf.missing.clone()));
     list
+}
+
+/// Returns the event by each of its encodings that perf prints, in this parser's own terms; none if perf does not know it.
+fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
+    let text = match &event.kind {
+        Kind::Symbol(name) => name.as_str(),
+        Kind::Pmu { .. } => &event.text[..=event.text.rfind('/').unwrap_or_default()],
+        _ => return Vec::new(),
+    };
+    // perf would take a pattern for several events, and a file of this name for a BPF program to load.
+    let other = text.contains(['*', '?']) || [".o", ".c", ".bpf"].iter().any(|end| text.ends_with(end));
+    let Some(perf) = sysfs.perf.as_mut().filter(|_| !other) else { return Vec::new() };
+    let encodings = perf.encodings(text);
+    let by = |Encoding { kind, words }: Encoding| {
+        let pmu = sysfs.of_type(kind).unwrap_or_else(|| format!("{kind}:{:#x}", words[0]));
+        let words = WORDS.into_iter().zip(words).filter(|&(key, word)| word != 0 || key == "config");
+        let mut terms: Vec<_> = words.map(|(key, word)| (key.to_owned(), Some(format!("{word:#x}")))).collect();
+        if let Kind::Symbol(name) = &event.kind {
+            terms.push(("name".to_owned(), Some(name.clone())));
+        }
+        let shown: Vec<String> =
+            terms.iter().map(|(key, value)| format!("{key}={}", value.as_deref().unwrap_or_default())).collect();
+        let letters = event.text[text.len()..].trim_start_matches(':');
+        Written {
+            text: format!("{pmu}/{}/{letters}", shown.join(",")),
+            kind: Kind::Pmu { pmu, terms },
+            ..event.clone()
+        }
+    };
+    encodings.into_iter().map(by).collect()
 }
 
 /// Expands a pattern to the matching trace events, a PMU's name without its number to all instances, and a name that
@@ -130,17 +164,18 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
 }
 
 fn unknown(name: &str) -> String {
-    let is_path = Path::new(name).extension().is_some();
-    let hint = if is_path { "nor is there a file of that name" } else { "perf list shows the known ones" };
-    format!("unknown event {name} ({hint})")
+    let file = if Path::new(name).extension().is_some() { "; nor is there a file of that name" } else { "" };
+    format!("unknown event {name} (perf list shows the known ones{file})")
 }
 
 fn plain(code: Code, event: &mut Event) -> Openable {
     let mut attr = attr(code);
     let class = match code.kind {
         PERF_TYPE_SOFTWARE => Class::Software,
+        PERF_TYPE_TRACEPOINT => Class::Tracepoint,
         TOOL_TYPE => Class::Tool,
-        _ => Class::Hardware,
+        PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW => Class::Hardware,
+        _ => Class::OtherPmu,
     };
     if code == (Code { kind: TOOL_TYPE, config: DURATION_TIME }) {
         "ns".clone_into(&mut event.unit);
@@ -357,7 +392,7 @@ mod tests {
     fn what_does_not_exist_stays_in_the_list_and_says_why() {
         for (text, why) in [
             ("cyclez", "unknown event cyclez (perf list"),
-            ("nofile.txt", "unknown event nofile.txt (nor is there a file of that name)"),
+            ("nofile.txt", "nor is there a file of that name"),
             ("nmu/x/", "no PMU nmu"),
             ("cpu/nothing/", "neither an event nor a term"),
             ("cpu/event=x/", "not a number"),

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use cpu_list::CpuList;
 
+use super::ask::Perf;
+
 /// Maximum size of a file, bytes.
 const MAX_FILE: u64 = 64 << 10;
 /// Folder of the PMUs.
@@ -13,10 +15,11 @@ const DEVICES: &str = "sys/bus/event_source/devices";
 /// Mount points of tracefs.
 const TRACING: [&str; 2] = ["sys/kernel/tracing", "sys/kernel/debug/tracing"];
 
-/// A reader of sysfs with a cache.
+/// A reader of sysfs with a cache, and the perf that knows names which sysfs does not.
 #[derive(Debug)]
 pub struct Sysfs {
     root: PathBuf,
+    pub(super) perf: Option<Perf>,
     files: HashMap<PathBuf, Result<String, std::io::ErrorKind>>,
     opened: u64,
     asked: u64,
@@ -76,12 +79,23 @@ impl Format {
 impl Sysfs {
     /// Returns the tree of this host.
     pub fn host() -> Self {
-        Self::at("/")
+        Self::at("/").asking_perf(&[])
     }
 
     /// Returns a tree below `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), files: HashMap::new(), opened: 0, asked: 0 }
+        Self { root: root.into(), perf: None, files: HashMap::new(), opened: 0, asked: 0 }
+    }
+
+    /// Asks the installed perf, in this environment, for names that this tree does not know.
+    #[must_use]
+    pub fn asking_perf(self, environment: &[(&str, &str)]) -> Self {
+        Self { perf: Some(Perf::new(environment)), ..self }
+    }
+
+    /// Returns the PMU of this type.
+    pub(super) fn of_type(&mut self, kind: u32) -> Option<String> {
+        self.names(DEVICES).into_iter().find(|name| self.pmu(name).is_ok_and(|pmu| pmu.kind == kind))
     }
 
     /// Returns the place of a file that is not kept, as its text changes.

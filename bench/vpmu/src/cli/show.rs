@@ -9,7 +9,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use host_pmu::strategy::{self, PRESETS, Strategy};
 use host_pmu::{kernel, open};
-use results::document::{BELOW_KVM, EventParameter, GuestRun, schema};
+use results::document::{Any, BELOW_KVM, EventParameter, GuestRun, schema};
 use results::error::{Error, Exit, one_line};
 use results::metric;
 use results::table::layout::columns;
@@ -20,7 +20,6 @@ use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
 
 use crate::arms::arm::sim::model;
-use crate::experiment::stat_setup::document::HostSetUp;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
@@ -312,13 +311,13 @@ fn tried(name: &str, about: &str, opened: Result<(), String>) -> Item {
 
 /// Schemas, by the experiments whose documents they describe.
 const SCHEMAS: [(&str, &str); 2] =
-    [("result", "Documents of every experiment but stat-setup"), ("stat-setup", "Documents of stat-setup")];
+    [("result", "Documents of experiments with guests"), ("plain", "Documents of every other experiment")];
 
 /// Returns the JSON Schema of that name.
 fn schema_of(name: &str) -> Result<Value, Error> {
     match name {
         "result" => Ok(schema::<GuestRun>("vpmu result, version 1")),
-        "stat-setup" => Ok(schema::<HostSetUp>("vpmu result, version 1, of stat-setup")),
+        "plain" => Ok(schema::<Any>("vpmu result, version 1, of arms without a guest")),
         _ => Err(unknown("schema", name, &SCHEMAS.map(|(name, _)| name))),
     }
 }

@@ -5,20 +5,15 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use results::document::Status;
 use results::error::{Error, Exit};
-use results::table::{self, layout::columns};
-use results::write::{OutputFolder, time_stamp};
-use stat_setup::unit::Outcome;
 
-use super::measure::Invocation;
-use super::options::ResultOptions;
-use super::options::{Baseline, BaselineOptions};
-use crate::experiment::stat_setup::document::{Document, EventResult};
-use crate::experiment::stat_setup::prepare::EventRequest;
+use super::measure::{Invocation, Shown, measure_plain};
+use super::options::{Baseline, BaselineOptions, ResultOptions};
+use crate::experiment::stat_setup::arms::SetUp;
+use crate::experiment::stat_setup::events::EventRequest;
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
-use crate::experiment::stat_setup::{once, run as experiment, show};
+use crate::experiment::stat_setup::{once, show};
 use crate::sys;
-use crate::terminal::console::{compact, complain, internal, print};
-use crate::terminal::progress;
+use crate::terminal::console::{Form, complain, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +65,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     all.iter().try_for_each(|one| EventRequest::read(&one.events).map(drop))?;
     let mut exit = Exit::Done;
     for one in &all {
-        match compare(one, &args.result, baseline.as_ref(), invocation.command_line.clone())? {
+        match compare(one, &args.result, baseline.as_ref(), invocation)? {
             Exit::Done => {}
             other => exit = other,
         }
@@ -96,46 +91,22 @@ fn compare(
     spec: &StatSetupSpec,
     result: &ResultOptions,
     baseline: Option<&Baseline>,
-    command_line: Vec<String>,
+    invocation: &Invocation,
 ) -> Result<Exit, Error> {
     if let Some(baseline) = baseline {
         baseline.check(NAME)?;
     }
-    let mut folder = if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) };
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(!result.quiet);
-    let document = experiment::run(spec, command_line, progress.as_mut())?;
-    let json = compact(&document)?;
-    let mut saved = String::new();
-    if let Some(folder) = &mut folder {
-        let stem = format!("{}-{}", document.experiment, time_stamp(document.started_unix));
-        let path = folder.write(&stem, json.as_bytes())?;
-        saved = format!("saved: {}\n", path.display());
+    let set_up = SetUp::prepare(spec)?;
+    let folder = (!result.no_save).then_some(result.output.as_path());
+    let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
+    let document = measure_plain(set_up.experiment(), shown, invocation, &show::report)?;
+    // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval, and
+    // every event of the list can be counted here.
+    let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());
+    let whole = document.status == Status::Complete && set_up.agree && set_up.whole && answered;
+    let exit = if whole { Exit::Done } else { Exit::Inconclusive };
+    if let Some(baseline) = baseline {
+        baseline.keep(&document, exit)?;
     }
-    if result.json {
-        print(&json)?;
-    } else {
-        print(&(show::report(&document).text(columns()) + &saved))?;
-    }
-    for warning in table::warnings(&document.warnings) {
-        complain(&format!("warning: {warning}"));
-    }
-    match baseline {
-        Some(_) if !document.extra.agree => {
-            complain("warning: no baseline is kept: the counts of the strategies differ");
-        }
-        Some(baseline) => baseline.keep(&document, verdict(&document))?,
-        None => {}
-    }
-    Ok(verdict(&document))
-}
-
-/// Judges whether the document answers its question: not if it was cut short, if the strategies' counts differ, if its rounds
-/// are too few for an interval, or if an event of the list cannot be counted here.
-fn verdict(document: &Document) -> Exit {
-    let lacks = |event: &EventResult| matches!(event.outcome, Outcome::NotSupported { .. });
-    let all = !document.extra.events.iter().any(lacks);
-    let answered = document.extra.ratios.iter().all(|one| !one.like_for_like || one.interval.is_some());
-    let whole = document.status == Status::Complete && document.extra.agree && all && answered;
-    if whole { Exit::Done } else { Exit::Inconclusive }
+    Ok(exit)
 }

@@ -73,12 +73,9 @@ fn counts(figures: &[toml::Value], name: &str, machine: &Modelled) -> Vec<Row> {
         rows.push(Row { simulated: Some(interrupts), ..received });
     }
     rows.sort_by_key(|row| row.unit == "interrupts");
-    let [(apart, _), (met, _)] = machine.auto.map(|(method, s)| (method.to_string(), s));
-    let met = if met == apart { "the same".to_owned() } else { met };
-    let what = format!(
-        "auto there, unverified: {apart}, if threads do not meet; {met}, if opens and closes queue on one lock"
-    );
-    rows.push(Row { predicted: machine.auto.map(|(_, s)| s).to_vec(), ..row("auto", &what, Number::After, "s") });
+    let what =
+        "auto there, unverified: a thread per CPU, that do not meet, or whose opens and closes queue on one lock";
+    rows.push(Row { predicted: machine.auto.to_vec(), ..row("auto", what, Number::After, "s") });
     rows
 }
 

@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
-use results::document::Status;
+use results::document::{Any, Arm, Record, Status};
 use results::error::Error;
-use results::metric::TOTAL;
+use results::host::{HostFacts, HostFs};
+use results::metric::{ELAPSED, TOTAL};
 use results::paired::{Statistic, level, ratio};
 use results::published::{Here, Measured, Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Judged;
-use stat_setup::choose::orders;
 use stat_setup::list::software_list;
-use stat_setup::model::{CPUS, EVENTS, Shape};
+use stat_setup::model::{CPUS, EVENTS, Shape, orders};
 use stat_setup::monitor::Traffic;
 
 use super::run::Simulated;
-use crate::experiment::stat_setup::document::Document;
+use crate::experiment::stat_setup::arms::SetUp;
 use crate::experiment::stat_setup::peer;
-use crate::experiment::stat_setup::run::{predicted, run};
 use crate::experiment::stat_setup::spec::{Mode, Peer, StatSetupSpec};
 use crate::terminal::progress::Progress;
 
@@ -62,32 +61,40 @@ pub fn set_up(
         duration: Some(duration),
         seed,
     };
-    let predictions = predicted(&spec, CPUS as usize)?;
-    let document = run(&spec, command_line.to_vec(), progress)?;
+    let (fs, set_up) = (HostFs::default(), SetUp::prepare(&spec)?);
+    let host = (HostFacts::begin(&fs), &fs);
+    let (experiment, mut arms) = set_up.experiment();
+    let (document, error) =
+        experiment.measure(&mut arms, host, command_line, progress, (&mut |_| false, &mut |_| Ok(())))?;
+    error.map_or(Ok(()), Err)?;
+    let cpus = document.size("cpus").unwrap_or_default() as usize;
     let mut found = Simulated::stored()?.beside(&[])?;
     found.seed = spec.seed;
     found.fitted.clear();
-    found.rows = rows(found.rows, predictions, &document);
+    found.rows = rows(found.rows, &document, &set_up, cpus);
     let mut notes = vec![
         format!(
             "{}; Linux {}; {} CPUs. Software events program no PMU; since Linux 5.5 opening a disabled event interrupts no CPU.",
             document.host.class,
             document.host.kernel.as_deref().unwrap_or("unknown"),
-            document.parameters.cpus.len()
+            cpus
         ),
-        format!("{MODELLED}: calls, interrupts and moves as they were measured here, on {CPUS} CPUs."),
+        format!(
+            "Predicted: the calls of {} as they were timed, and an interrupt and a move by its and {}'s read; {MODELLED}: the same on \
+             {CPUS} CPUs.",
+            ORDERS[1], ORDERS[0]
+        ),
     ];
-    notes.push(match &document.extra.peer {
-        Some(peer) => {
-            let time = |arm: &results::document::Summary| layout::time(arm.p50 as f64);
-            let arms = peer.arms.iter().filter(|arm| !arm.name.starts_with("vpmu"));
-            let arms: Vec<String> = arms.map(|arm| format!("{} {}", arm.name, time(&arm.wall_ns))).collect();
-            format!("Stock {}, whole processes: {}.", peer.version, arms.join(", "))
-        }
-        None => "There is no perf in PATH to compare with.".to_owned(),
+    let perf = document.arms.iter().filter(|arm| arm.name.starts_with("perf "));
+    let perf =
+        perf.filter_map(|arm| Some(format!("{} {}", arm.name, layout::time(arm.metrics.get(ELAPSED.key)?.median()))));
+    let perf: Vec<String> = perf.collect();
+    notes.push(match peer::version() {
+        Ok(version) => format!("Stock {version}, whole processes: {}.", perf.join(", ")),
+        Err(_) => "There is no perf in PATH to compare with.".to_owned(),
     });
     notes.extend(document.warnings.iter().map(|warning| warning.message.clone()));
-    let whole = document.status == Status::Complete && document.extra.agree;
+    let whole = document.status == Status::Complete && set_up.agree;
     let of = |name: &str| found.rows.iter().find(|row| row.figure.ends_with(name) && row.number == Number::Ratio);
     let times = |value: Option<f64>| value.map_or_else(layout::dash, layout::ratio);
     let (here, there) = (of(".real"), of(MODELLED));
@@ -95,7 +102,7 @@ pub fn set_up(
         "Event by event takes {} times as long as CPU by CPU on {} CPUs, predicted {}; with these calls on {CPUS} CPUs the model has {} \
          (published: {}).{}",
         times(here.and_then(|row| row.measured.as_ref()).map(|one| one.value)),
-        document.parameters.cpus.len(),
+        cpus,
         times(here.and_then(|row| row.predicted.first().copied())),
         times(there.and_then(|row| row.predicted.first().copied())),
         times(here.and_then(|row| row.published)),
@@ -105,19 +112,46 @@ pub fn set_up(
     Ok(found)
 }
 
+/// Predicts the times of both orders on `cpus` CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
+/// known from `cpu-major`; by how much more from another, and what a move takes, from the reads. `None` on one CPU.
+fn predicted(document: &Record, here: usize, cpus: usize) -> Option<[f64; 2]> {
+    let [event_major, cpu_major] = ORDERS.map(|name| document.arm(name));
+    let (event_major, cpu_major) = (event_major?, cpu_major?);
+    let (here, rounds) = (here as f64, cpu_major.rounds.len() as f64);
+    if here < 2.0 || rounds < 1.0 {
+        return None;
+    }
+    let of_calls = |arm: &Arm<Any>, phase: &str| {
+        let calls = arm.metrics.get(&format!("phases/{phase}/call_ns"))?;
+        Some((calls.count as f64 / rounds / here, calls.mean?))
+    };
+    let phases: Option<Vec<_>> =
+        ["open", "enable", "read", "disable", "close"].iter().map(|phase| of_calls(cpu_major, phase)).collect();
+    let local: f64 = phases?.into_iter().map(|(calls, ns)| calls * ns).sum();
+    let (calls, own) = of_calls(cpu_major, "read")?;
+    let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
+    let moved = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
+    let [stay, moving] = orders(document.size("events")?, document.size("groups")?, cpus as u64);
+    let local = cpus as f64 * local;
+    Some([local + stay.function_calls as f64 * interrupt.max(0.0), local + moving.moves as f64 * moved.max(0.0)])
+}
+
 /// Returns the published real times with what was predicted and measured here, and those of the published machine with
-/// this host's calls. Predictions are in ns.
-fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) -> Vec<Row> {
-    let arm = |name| document.arms.iter().find(|arm| arm.name == name);
-    let arms = ORDERS.map(arm);
-    let why = format!("{} CPUs and software events", document.parameters.cpus.len());
+/// this host's calls.
+fn rows(published: Vec<Row>, document: &Record, set_up: &SetUp, cpus: usize) -> Vec<Row> {
+    let [here, there] = [cpus, CPUS as usize].map(|all| predicted(document, cpus, all));
+    let arms = ORDERS.map(|name| document.arm(name));
+    let why = format!("{cpus} CPUs and software events");
     let mut rows = Vec::new();
     let published = published.into_iter().map(Row::published_alone);
     for row in published.filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
-        let of = |times: [f64; 2]| match row.number {
-            Number::Before => times[0] / 1e9,
-            Number::After => times[1] / 1e9,
-            _ => times[0] / times[1],
+        let of = |times: Option<[f64; 2]>| -> Vec<f64> {
+            let number = |[before, after]: [f64; 2]| match row.number {
+                Number::Before => before / 1e9,
+                Number::After => after / 1e9,
+                _ => before / after,
+            };
+            times.map(number).into_iter().collect()
         };
         let time = |at: usize| {
             let found = level(arms[at]?, TOTAL.key, Statistic::P50)?;
@@ -131,9 +165,9 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
                 ratio(before, after, TOTAL.key, Statistic::P50).map(|found| (found.ratio, found.interval))
             }),
         };
-        let modelled = Row { figure: MODELLED.to_owned(), predicted: vec![of(there)], ..row.clone() };
+        let modelled = Row { figure: MODELLED.to_owned(), predicted: of(there), ..row.clone() };
         rows.push(Row {
-            predicted: vec![of(here)],
+            predicted: of(here),
             measured: found.map(|(value, interval)| Measured {
                 value,
                 interval,
@@ -142,27 +176,30 @@ fn rows(published: Vec<Row>, [here, there]: [[f64; 2]; 2], document: &Document) 
                 host: document.host.class.clone(),
             }),
             against_published: found.map(|_| Judged::not_comparable(&why)),
-            against_predicted: found.map(|(value, interval)| Judged::of(value, interval, &[of(here)])),
+            against_predicted: found
+                .filter(|_| here.is_some())
+                .map(|(value, interval)| Judged::of(value, interval, &of(here))),
             ..row
         });
         rows.push(modelled);
     }
     rows.sort_by_key(|row| row.figure == MODELLED);
-    rows.extend(counts(document));
+    rows.extend(counts(document, set_up, cpus));
     rows
 }
 
 /// Returns the system calls and the interrupts of both orders, by the model and as they were seen in a round. Interrupts of other
 /// programs are among those seen.
-fn counts(document: &Document) -> Vec<Row> {
-    let parameters = &document.parameters;
-    let modelled = orders(parameters.events, parameters.groups, parameters.cpus.len() as u64);
+fn counts(document: &Record, set_up: &SetUp, cpus: usize) -> Vec<Row> {
+    let [events, groups] = ["events", "groups"].map(|name| document.size(name).unwrap_or_default());
+    let modelled = orders(events, groups, cpus as u64);
     let mut rows = Vec::new();
     for (at, (number, modelled)) in [Number::Before, Number::After].into_iter().zip(modelled).enumerate() {
-        let Some(arm) = document.arms.iter().find(|arm| arm.name == ORDERS[at]) else { continue };
-        let phases = &arm.own.phases;
-        let calls = phases.iter().map(|phase| phase.syscalls).sum();
-        let interrupts = phases.iter().map(|phase| phase.traffic).reduce(Traffic::plus).and_then(Traffic::interrupts);
+        let Some(strategy) = set_up.strategies.iter().find(|strategy| strategy.name == ORDERS[at]) else { continue };
+        let phases = &strategy.phases;
+        let calls = phases.iter().map(|(_, calls, _)| calls).sum();
+        let traffic = phases.iter().map(|(.., traffic)| *traffic).reduce(Traffic::plus);
+        let interrupts = traffic.and_then(Traffic::interrupts);
         for (unit, what, predicted, seen) in [
             ("calls", "system calls on events and about affinity, here", modelled.syscalls, Some(calls)),
             ("interrupts", "interrupts that CPUs received, here", modelled.interrupts(), interrupts),
@@ -172,7 +209,7 @@ fn counts(document: &Document) -> Vec<Row> {
                 what: what.to_owned(),
                 number,
                 unit: unit.to_owned(),
-                predicted: predicted.map(|count| count as f64).into_iter().collect(),
+                predicted: vec![predicted as f64],
                 measured: seen.map(|count| Measured {
                     value: count as f64,
                     interval: None,

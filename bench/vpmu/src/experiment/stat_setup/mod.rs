@@ -1,12 +1,8 @@
 //! `stat-setup`: setting up N events on M CPUs of this host, by strategy and beside stock perf.
 
-pub mod document;
-mod measure;
+pub(crate) mod arms;
+pub(crate) mod events;
 pub mod once;
 pub(crate) mod peer;
-pub(crate) mod prepare;
-mod ratios;
-mod rounds;
-pub mod run;
-pub mod show;
+pub(crate) mod show;
 pub mod spec;

@@ -4,22 +4,16 @@ use std::fmt::Write as _;
 
 use results::error::Error;
 use results::table::layout::time;
-use stat_setup::choose::{Candidate, choose, threads_may_pay};
-use stat_setup::costs::{Costs, calibrate};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Event, EventList};
-use stat_setup::method::{Descriptors, Job, Order, Phase, Use};
+use stat_setup::method::Phase;
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
 use stat_setup::verify::alike;
 
-use super::measure::method;
-use super::prepare::{self, EventRequest};
+use super::arms::Setting;
+use super::events;
 use super::spec::StatSetupSpec;
-
-/// Predicted times of a set-up from which on the costs of calls are measured first, ns: measuring takes some 3 ms, and a
-/// better choice may save a part of this; the larger part where threads, of other hosts' constants no choice, may be better.
-const CALIBRATION_PAYS: [f64; 2] = [20e6, 10e6];
 
 /// Result of a single set-up.
 #[derive(Clone, Debug)]
@@ -37,63 +31,35 @@ pub struct Once {
 /// # Errors
 /// Exit 2 for bad input, exit 4 if the host cannot do it, errors of `print`.
 pub fn run_once(spec: &StatSetupSpec, print: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<Once, Error> {
-    let mut sysfs = Sysfs::host();
-    let mut warnings = Vec::new();
-    let strategies = spec.strategies()?;
-    let list = EventRequest::read(&spec.events)?.list(&mut sysfs)?;
-    let cpus = prepare::cpus(spec.cpus.as_ref(), &mut sysfs, &mut warnings)?;
-    let needed = Descriptors::of(&list, &cpus);
-    let limit = prepare::room(needed.together, &mut warnings)?;
-    let strategy = match strategies.as_slice() {
-        [one] => one.as_str(),
-        _ => "auto",
+    let strategy = match spec.strategies()?.as_slice() {
+        [one] => one.clone(),
+        _ => "auto".to_owned(),
     };
-    prepare::affordable(vec![strategy.to_owned()], &list, &cpus, &limit, &mut warnings)?;
-    let one_table = needed.fullest(Order::EventMajor) <= limit.room;
-    let mut costs = Costs { online: sysfs.online().len() as f64, ..Costs::USUAL };
-    let mut choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-    let more = cpus.len() as f64 > costs.workers;
-    let mut held = None;
-    // The other strategies are what they are, whatever calls cost.
-    let tuned = matches!(strategy, "packed" | "auto");
-    let pays = |best: &Candidate| tuned && best.predicted_ns > CALIBRATION_PAYS[usize::from(more)];
-    if choice.candidates.first().is_some_and(pays) {
-        let (calibration, anchors) = calibrate(&list, &cpus, 1, false);
-        costs = calibration.costs;
-        if more && strategy == "auto" && threads_may_pay(&list, cpus.len(), &costs, Use::Stat) {
-            costs = costs.with_workers(&anchors, &cpus);
-        }
-        choice = choose(&list, cpus.len(), &costs, Use::Stat, one_table);
-        // Open until the counts are out: no key is flipped a second time. Not where they would take an event's place.
-        held = (needed.together + anchors.descriptors() <= limit.room).then_some(anchors);
-    }
-    let method = method(strategy, &list, cpus.len(), &costs, &choice, Use::Stat);
+    let setting = Setting::of(spec, vec![strategy.clone()], &mut Sysfs::host())?;
+    let (list, method) = (&setting.list, setting.method(&strategy));
     let mut printed = Ok(());
     let mut whole = true;
-    let job = Job { list: &list, cpus: &cpus, method, purpose: Use::Stat, ring_pages: 1, room: limit.room };
-    let finished = run(&job, &mut |phase, outcomes| {
+    let finished = run(&setting.job(method), &mut |phase, outcomes| {
         if phase == Phase::Enable {
             std::thread::sleep(spec.count);
         }
         if let Some(outcomes) = outcomes {
             whole = outcomes.iter().all(Outcome::is_whole);
-            printed = print(&perf_csv(&list, outcomes));
+            printed = print(&perf_csv(list, outcomes));
         }
     });
-    drop(held);
     printed?;
     if let Some(why) = finished.short {
-        return Err(prepare::short(why));
+        return Err(events::short(why));
     }
-    let mut warnings: Vec<String> = warnings.into_iter().map(|warning| warning.message).collect();
-    warnings.extend(list.notes.iter().cloned());
+    let mut warnings = setting.notes.clone();
     let fates = list.events.iter().zip(&finished.outcomes).filter_map(|(event, outcome)| match outcome {
         Outcome::NotSupported { why } | Outcome::NotCounted { why } => Some((event.name.as_str(), why.clone())),
         _ => None,
     });
     warnings.extend(alike(fates));
     if finished.threadless > 0 {
-        warnings.push(prepare::threadless(finished.threadless));
+        warnings.push(events::threadless(finished.threadless));
     }
     let phases: Vec<String> = finished
         .phases

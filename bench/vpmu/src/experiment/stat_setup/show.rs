@@ -1,287 +1,154 @@
-//! Tables of the result for a terminal.
+//! The result as it is shown: phases, ratios, notes.
 
-use std::fmt::Write as _;
-
-use cpu_list::CpuList;
-use results::document::{Status, Summary};
-use results::metric::TOTAL;
-use results::paired::MIN_ROUNDS;
+use results::document::{Any, Arm, Record, Status};
+use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
+use results::paired::{MIN_ROUNDS, Pair, Ratio, of_turns};
 use results::stats::interval::Interval;
-use results::table::layout::{self, dash, time};
-use results::table::{Report, Table};
-use stat_setup::unit::Outcome;
+use results::table::layout::{self, dash, plural, time};
+use results::table::{Report, Table, state};
 
-use super::document::{Arm, Comparison, Document};
+use super::peer::{BENCH, OWN, OWN_START, START};
 
-/// One of the times of a phase, if it has any.
-fn times<'a>(arm: &'a Arm, phase: &str, time: &str) -> Option<&'a Summary> {
-    arm.metrics.get(&format!("phases/{phase}/{time}"))
+/// A ratio of two ways to set up, from the rounds that they share.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Comparison {
+    what: String,
+    /// True of the answer: both sides do the same work under the same conditions.
+    pub(crate) like_for_like: bool,
+    pub(crate) ratio: Ratio,
 }
 
-fn header(first: &str, arms: &[Arm], last: &[&str]) -> (Vec<String>, Vec<String>) {
-    let mut names: Vec<String> = Vec::new();
-    for phase in arms.iter().flat_map(|arm| &arm.own.phases) {
-        // A phase without calls gets no column.
-        if !names.contains(&phase.phase) && arms.iter().any(|arm| times(arm, &phase.phase, "call_ns").is_some()) {
-            names.push(phase.phase.clone());
+/// The times of one side by round, and of its start-up alone; no start-up where nothing starts.
+type Side<'a> = (&'a [u64], Option<&'a [u64]>);
+
+/// Compares the rounds of two sides, each round a group of its own: set-ups of one process share no guest and no layout.
+/// The interval is never wider than the rounds' own range. Rounds in which a side takes no longer than its start-up have
+/// no ratio; `None` if most of them have none.
+fn compare(what: String, like_for_like: bool, one: Side<'_>, other: Side<'_>) -> Option<Comparison> {
+    let net = |(walls, start): Side<'_>, round: usize| -> Option<f64> {
+        let start = start.map_or(Some(0), |start| start.get(round).copied())?;
+        Some(*walls.get(round)? as f64 - start as f64)
+    };
+    let all: Vec<[f64; 2]> = (0..).map_while(|round| Some([net(one, round)?, net(other, round)?])).collect();
+    let pairs = (0..).zip(&all).filter(|(_, net)| net.iter().all(|&ns| ns > 0.0));
+    let pairs: Vec<Pair> = pairs.map(|(round, [a, b])| Pair { round, guest: round, log: (a / b).ln() }).collect();
+    let mut ratio = of_turns(&pairs).filter(|_| 2 * pairs.len() > all.len())?;
+    let logs = || pairs.iter().map(|pair| pair.log);
+    let (least, most) = (logs().fold(f64::INFINITY, f64::min).exp(), logs().fold(f64::NEG_INFINITY, f64::max).exp());
+    ratio.interval =
+        ratio.interval.map(|Interval { low, high }| Interval { low: low.max(least), high: high.min(most) });
+    Some(Comparison { what, like_for_like, ratio })
+}
+
+/// Returns the ratios, the answer first. Of stock perf the answer is its fastest grouping over this tool, both as processes less their
+/// start-ups: `auto` counts in groups, too. `perf bench` is warm, as `auto` is. Else it is the way of perf since Linux 5.5.
+pub(crate) fn ratios(document: &Record) -> Vec<Comparison> {
+    let rounds = |arm: &str, key: &str| -> Vec<u64> {
+        document.arm(arm).and_then(|arm| arm.rounds.metrics.get(key)).map_or_else(Vec::new, |column| column.p50.clone())
+    };
+    let [start, own_start, own] = [START, OWN_START, OWN].map(|name| rounds(name, ELAPSED.key));
+    let (counts, auto, bare) = (rounds(OWN, TO_COUNTS.key), rounds("auto", TOTAL.key), rounds("bare calls", TOTAL.key));
+    let strategies: Vec<(&str, Vec<u64>)> = document
+        .arms
+        .iter()
+        .filter(|arm| arm.backend == "perf_event_open" && arm.name != "bare calls")
+        .map(|arm| (arm.name.as_str(), rounds(&arm.name, TOTAL.key)))
+        .collect();
+    let mut found = Vec::new();
+    // The best grouping is the last.
+    for name in document.arms.iter().rev().map(|arm| arm.name.as_str()).filter(|name| name.starts_with("perf ")) {
+        let walls = rounds(name, ELAPSED.key);
+        let net = (&walls[..], Some(&start[..]));
+        if name == BENCH {
+            let took = rounds(name, TOTAL.key);
+            found.extend(strategies.iter().map(|(strategy, walls)| {
+                compare(format!("{name} ÷ {strategy}, both warm"), *strategy == "auto", (&took, None), (walls, None))
+            }));
+        } else if name != START {
+            let other = (&own[..], Some(&own_start[..]));
+            found.push(compare(format!("{name} ÷ vpmu, both processes less start-up"), true, net, other));
+            let what = format!("{name}'s end ÷ vpmu's counts, whole processes");
+            found.push(compare(what, false, (&walls, None), (&counts, None)));
+            found.push(compare(format!("{name} less start-up ÷ auto, which is warm"), false, net, (&auto, None)));
+            let what = format!("{name} less start-up ÷ the bare calls, the limit");
+            found.push(compare(what, false, net, (&bare, None)));
         }
     }
-    let mut all = vec![first.to_owned()];
-    all.extend(names.iter().cloned());
-    all.extend(last.iter().map(|&text| text.to_owned()));
-    (names, all)
+    for (name, walls) in strategies.iter().filter(|(name, _)| *name != "auto") {
+        let like = *name == "cpu-major";
+        let what = if like { "cpu-major (as perf since Linux 5.5)" } else { name };
+        found.push(compare(format!("{what} ÷ auto, both warm"), like, (walls, None), (&auto, None)));
+    }
+    found.push(compare("auto ÷ the bare calls, the limit".to_owned(), false, (&auto, None), (&bare, None)));
+    answer_first(found.into_iter().flatten().collect())
 }
 
-/// Returns one row per arm, one column per phase.
-fn by_phase(
-    arms: &[Arm],
-    get: impl Fn(&Arm, &super::document::PhaseResult) -> String,
-    last: &[&str],
-    more: impl Fn(&Arm) -> Vec<String>,
-) -> Table {
-    let (names, head) = header("strategy", arms, last);
-    let mut table = Table::new(head);
+/// Puts the comparison of like with like first. If several are, the first is: the answer.
+fn answer_first(mut all: Vec<Comparison>) -> Vec<Comparison> {
+    let answer = all.iter().position(|one| one.like_for_like);
+    all.iter_mut().enumerate().for_each(|(at, one)| one.like_for_like = Some(at) == answer);
+    all.sort_by_key(|one| !one.like_for_like);
+    all
+}
+
+/// Returns the median times of phases, one row per arm.
+fn phases(arms: &[Arm<Any>]) -> Table {
+    let median = |arm: &Arm<Any>, key: &str| arm.metrics.get(key).map_or_else(dash, |found| time(found.median()));
+    let names = ["open", "map", "enable", "read", "disable", "unmap", "close", "last-close"];
+    let key = |name: &str| format!("phases/{name}/wall_ns");
+    // A phase without calls gets no column.
+    let called = |name: &&str| arms.iter().any(|arm| arm.metrics.contains_key(&key(name)));
+    let names: Vec<&str> = names.into_iter().filter(called).collect();
+    let mut table = Table::new(["arm"].into_iter().chain(names.iter().copied()).chain(["total", "counts"]));
     for arm in arms {
-        let mut row = vec![arm.name.clone()];
-        let phase = |name: &String| arm.own.phase(name).filter(|_| times(arm, name, "call_ns").is_some());
-        row.extend(names.iter().map(|name| phase(name).map_or_else(dash, |phase| get(arm, phase))));
-        row.extend(more(arm));
-        table.add_row(row);
+        let total = if arm.metrics.contains_key(TOTAL.key) { TOTAL.key } else { ELAPSED.key };
+        let keys = names.iter().map(|name| key(name)).chain([total, TO_COUNTS.key].map(str::to_owned));
+        let times: Vec<String> = keys.map(|key| median(arm, &key)).collect();
+        table.add_row(std::iter::once(arm.name.clone()).chain(times));
     }
     table
-}
-
-fn number(n: Option<u64>) -> String {
-    n.map_or_else(|| "?".to_owned(), |n| n.to_string())
-}
-
-const WORK_LEGEND: &str = "user, sys: CPU time; calls: on events, and about affinity; syscalls: all of the process; remote: \
-                           functions queued to another CPU; RES, CAL: reschedule and function-call interrupts that all CPUs \
-                           received, a broadcast to 9 CPUs as 9, with those of other programs; TLB: shootdowns among CAL; \
-                           moves: migrations of its threads; fds: files opened; ? where it cannot be seen";
-
-fn work(arms: &[Arm]) -> Table {
-    let head = ["strategy", "user", "sys", "calls", "syscalls", "remote", "RES", "CAL", "TLB", "moves", "fds"];
-    let mut table = Table::new(head);
-    for arm in arms {
-        let sum = |get: fn(&super::document::PhaseResult) -> f64| time(arm.own.phases.iter().map(get).sum());
-        let traffic = arm
-            .own
-            .phases
-            .iter()
-            .map(|phase| phase.traffic)
-            .reduce(stat_setup::monitor::Traffic::plus)
-            .unwrap_or_default();
-        table.add_row(vec![
-            arm.name.clone(),
-            sum(|phase| phase.user_ns),
-            sum(|phase| phase.sys_ns),
-            arm.own.phases.iter().map(|phase| phase.syscalls).sum::<u64>().to_string(),
-            number(traffic.syscalls),
-            number(traffic.remote_calls),
-            number(traffic.reschedules),
-            number(traffic.function_calls),
-            number(traffic.tlb_shootdowns),
-            number(traffic.migrations),
-            number(arm.own.check.as_ref().map(|check| check.opened)),
-        ]);
-    }
-    table
-}
-
-/// Adds the first hundred events without a count, in perf's terms.
-fn not_whole(document: &Document, report: &mut Report) {
-    let lost = document.extra.events.iter().filter(|event| !event.outcome.is_whole());
-    let (shown, rest): (Vec<_>, Vec<_>) = lost.enumerate().partition(|(i, _)| *i < 100);
-    for (_, event) in shown {
-        let (word, why) = match &event.outcome {
-            Outcome::NotSupported { why } => ("<not supported>", why),
-            Outcome::NotCounted { why } => ("<not counted>", why),
-            _ => continue,
-        };
-        let copies = if event.copies > 1 { format!(" ({} of them)", event.copies) } else { String::new() };
-        report.note(format!("{word:>16}  {}{copies}: {}", event.name, results::error::one_line(why)));
-    }
-    if !rest.is_empty() {
-        report.line(format!("{:>16}  and {} more", "", rest.len()));
-    }
-}
-
-fn peer(document: &Document, report: &mut Report) {
-    let Some(peer) = &document.extra.peer else { return };
-    let mut table = Table::new(["command", "min", "p50", "max", "p50 less start-up", "to counts"]);
-    for arm in &peer.arms {
-        let less = arm.less_startup_ns.map_or_else(dash, |ns| time(ns.max(0) as f64));
-        table.add_row(vec![
-            if arm.name.starts_with("vpmu") { arm.name.clone() } else { format!("perf {}", arm.name) },
-            layout::ns(arm.wall_ns.min),
-            time(arm.wall_ns.p50 as f64),
-            layout::ns(arm.wall_ns.max),
-            less,
-            arm.to_counts_ns.as_ref().map_or_else(dash, |counts| time(counts.p50 as f64)),
-        ]);
-    }
-    report.gap();
-    report.heading(format!("Beside stock perf ({}), whole processes", peer.version));
-    report.table(table);
-    if let Some((perf, own)) = peer.counted {
-        report.line(format!("counts: perf gave {perf}, this tool {own}"));
-    }
-}
-
-/// Formats a ratio with its interval.
-fn comparison(one: &Comparison) -> String {
-    let Comparison { what, ratio, interval, .. } = one;
-    let figure = layout::ratio_in(*ratio, interval.map(|[low, high]| Interval { low, high }));
-    let few = match interval {
-        None => ", too few for an interval",
-        Some([low, high]) if *low <= 1.0 && 1.0 <= *high => ", not distinguishable",
-        Some(_) => "",
-    };
-    format!("{figure} ×: {what}; {}{few}", rounds(one.rounds))
-}
-
-/// Prediction errors by more than this factor are said to be such.
-const MISSED: f64 = 3.0;
-
-/// Formats the time of `auto` beside those predicted by the least and by the most that calls cost in the calibration.
-fn predicted_beside([least, most]: [f64; 2], measured: f64) -> String {
-    let factor = (measured / most).max(least / measured);
-    let missed = if factor > MISSED { format!(": missed by a factor of {factor:.1}") } else { String::new() };
-    let [measured, least, most] = [measured, least, most].map(time);
-    let range = if least == most { least } else { format!("{least} to {most}") };
-    format!("auto: {measured} measured, {range} predicted{missed}")
 }
 
 /// Formats the answer; a ratio without an interval is none.
-fn answer(one: &Comparison, done: u64) -> String {
-    if one.interval.is_some() {
-        return format!("answer: {}", comparison(one));
+fn answer(one: &Comparison, done: usize) -> String {
+    let Comparison { what, ratio, .. } = one;
+    if ratio.interval.is_some() {
+        return format!("answer: {} ×: {what}; {}", layout::ratio_with(ratio), plural(ratio.rounds, "round"));
     }
-    let (of, least) =
-        (rounds(done), if done < MIN_ROUNDS as u64 { "" } else { ", as the others are no longer than their start-up" });
-    format!("no answer: {} of {of} can be compared{least}; an interval takes {MIN_ROUNDS} (--rounds)", one.rounds)
-}
-
-fn rounds(n: u64) -> String {
-    if n == 1 { "1 round".to_owned() } else { format!("{n} rounds") }
+    let least = if done < MIN_ROUNDS { "" } else { ", as the others are no longer than their start-up" };
+    let of = plural(done, "round");
+    format!("no answer: {} of {of} can be compared{least}; an interval takes {MIN_ROUNDS} (--rounds)", ratio.rounds)
 }
 
 /// Returns the whole result as it is shown.
-pub(crate) fn report(document: &Document) -> Report {
+pub(crate) fn report(document: &Record) -> Report {
     let mut report = Report::new("vpmu stat-setup");
-    let parameters = &document.parameters;
-    let cpus = CpuList(parameters.cpus.clone());
-    let done = document.arms.first().map_or(0, |arm| arm.rounds.len()) as u64;
-    let mut heading =
-        format!("Set-up of {} events on CPU {cpus} ({}), {}", parameters.events, parameters.mode, rounds(done));
-    if document.status == Status::Complete && done < parameters.rounds {
-        let _ = write!(heading, " of {}, ended by --duration", parameters.rounds);
-    }
-    report.heading(heading);
-    let (answer, others) =
-        document.extra.ratios.split_at(document.extra.ratios.partition_point(|one| one.like_for_like));
-    for one in answer {
-        report.note(self::answer(one, done));
-    }
-    let faster = others.iter().filter(|one| one.interval.is_some_and(|[_, high]| high < 1.0));
-    if let Some(one) = faster.min_by(|a, b| a.ratio.total_cmp(&b.ratio)) {
-        report.note(format!("fastest, and not auto: {}", comparison(one)));
-    }
-    let p50 = |summary: Option<&Summary>| time(summary.map_or(0.0, Summary::median));
-    let wall = |arm: &Arm, phase: &super::document::PhaseResult| p50(times(arm, &phase.phase, "wall_ns"));
-    let total = |arm: &Arm| vec![p50(arm.metric(&TOTAL))];
-    report.table(by_phase(&document.arms, wall, &["total"], total));
-    report.line("phases, total: median of a round");
-    let spread = document.arms.iter().filter_map(|arm| Some((arm, arm.metric(&TOTAL)?)));
-    let spread =
-        spread.map(|(arm, total)| format!("{} {} to {}", arm.name, layout::ns(total.min), layout::ns(total.max)));
-    report.note(format!("totals of the rounds: {}", spread.collect::<Vec<_>>().join(", ")));
-    for one in others {
-        report.note(comparison(one));
-    }
-    report.gap();
-    report.heading("One call on an event: p50/p99");
-    let call = |arm: &Arm, phase: &super::document::PhaseResult| {
-        let call = times(arm, &phase.phase, "call_ns");
-        format!("{} / {}", p50(call), time(call.and_then(|call| call.p99).unwrap_or_default() as f64))
-    };
-    report.table(by_phase(&document.arms, call, &[], |_| Vec::new()));
-    report.gap();
-    report.heading("User/system time of the process, mean");
-    let cpu =
-        |_: &Arm, phase: &super::document::PhaseResult| format!("{} / {}", time(phase.user_ns), time(phase.sys_ns));
-    report.table(by_phase(&document.arms, cpu, &[], |_| Vec::new()));
-    report.gap();
-    report.heading("System calls/interrupts that CPUs received/migrations of a round");
-    let traffic = |_: &Arm, phase: &super::document::PhaseResult| {
-        let found = phase.traffic;
-        [found.syscalls, found.interrupts(), found.migrations].map(number).join("/")
-    };
-    report.table(by_phase(&document.arms, traffic, &[], |_| Vec::new()));
-    report.gap();
-    report.heading("All phases of a round");
-    report.table(work(&document.arms));
-    report.note(WORK_LEGEND);
-    report.gap();
-    for arm in document.arms.iter().filter(|arm| matches!(arm.name.as_str(), "packed" | "auto")) {
-        let why = if arm.name == "auto" { document.extra.choice.why.as_str() } else { arm.own.what.as_str() };
-        report.note(format!("{}: {why}", arm.name));
-    }
-    let auto = document.arms.iter().find(|arm| arm.name == "auto");
-    if let Some((auto, predicted)) = auto.zip(document.extra.choice.candidates.first()) {
-        let median = |summary: Option<&Summary>| summary.map_or(0.0, Summary::median);
-        // Maps are in no prediction.
-        let maps: f64 = ["map", "unmap"].iter().map(|phase| median(times(auto, phase, "wall_ns"))).sum();
-        let least = predicted.predicted_ns;
-        let range = [least, document.extra.choice.most_ns.map_or(least, |most| most.max(least))];
-        report.note(predicted_beside(range, median(auto.metric(&TOTAL)) - maps));
-    }
-    if let Some(bare) = &document.extra.bare {
-        let (median, what) = (time(bare.wall_ns.median()), &bare.what);
-        report.note(format!("bare calls, the limit: {median} ({what}, with nothing around them)"));
-    }
-    report.note(format!(
-        "calibration with {}: {}, once per process, in no figure above",
-        document.extra.calibration.kinds.join(", "),
-        time(document.extra.calibration.took_ns as f64)
-    ));
-    counts(document, &mut report);
-    not_whole(document, &mut report);
-    peer(document, &mut report);
-    if document.extra.events.iter().all(|event| event.class.is_none_or(stat_setup::list::Class::never_competes)) {
-        report.note("software and trace events program no PMU: these are the costs of the kernel's bookkeeping");
-    }
-    report.note(format!("host: {}", document.host.class));
-    report.line(format!("{} in {}, seed {}", ended(document.status), time(document.wall_ns as f64), document.seed));
-    report
-}
-
-/// Says whether all strategies counted the same.
-fn counts(document: &Document, report: &mut Report) {
-    let checked =
-        document.arms.iter().filter_map(|arm| arm.own.check.as_ref()).map(|check| check.checked).min().unwrap_or(0);
-    if document.extra.agree {
-        report.note(format!(
-            "counts: all strategies opened and counted the same events; {checked} of them checked against planted work"
-        ));
-    } else if document.extra.disagreements.is_empty() {
-        report.line("counts: not checked");
-    } else {
-        report.line("counts: NOT the same for all strategies");
-        for line in &document.extra.disagreements {
-            report.note(format!("  {line}"));
+    let parameter = |name: &str| document.parameter(name).unwrap_or_default();
+    let done = document.arms.first().map_or(0, |arm| arm.rounds.len());
+    let short = document.status == Status::Complete && (done as u64) < document.size("rounds").unwrap_or_default();
+    let ended = if short { format!(" of {}, ended by --duration", parameter("rounds")) } else { String::new() };
+    let what = format!(
+        "{} events on {} ({})",
+        parameter("events"),
+        plural(document.size("cpus").unwrap_or_default() as usize, "CPU"),
+        parameter("mode")
+    );
+    report.heading(format!("Set-up of {what}, {}{ended}", plural(done, "round")));
+    let ratios = ratios(document);
+    report.notes(ratios.iter().filter(|one| one.like_for_like).map(|one| answer(one, done)));
+    report.table(phases(&document.arms));
+    report.line("median of a round; total: of a command from its start to its end; counts: until they are there");
+    if !ratios.is_empty() {
+        let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
+        for Comparison { what, ratio, .. } in &ratios {
+            table.add_row([layout::ratio_with(ratio), what.clone()]);
         }
+        report.gap();
+        report.table(table);
     }
-}
-
-fn ended(status: Status) -> &'static str {
-    match status {
-        Status::Running => "still running",
-        Status::Complete => "complete",
-        Status::Incomplete => "incomplete",
-        Status::Interrupted => "interrupted: finished rounds only",
-    }
+    report.gap();
+    state(document, &mut report);
+    report
 }
 
 #[cfg(test)]
@@ -289,13 +156,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_that_may_be_1_is_not_distinguishable() {
-        let of = |interval| Comparison { what: "a ÷ b".into(), like_for_like: true, ratio: 1.2, interval, rounds: 9 };
-        assert!(comparison(&of(Some([0.9, 1.5]))).ends_with("9 rounds, not distinguishable"));
-        assert!(comparison(&of(Some([1.1, 1.5]))).ends_with("9 rounds"));
-        assert!(answer(&of(Some([1.1, 1.5])), 9).starts_with("answer: 1.2"));
-        let none = Comparison { rounds: 3, ..of(None) };
-        assert_eq!(answer(&none, 3), "no answer: 3 of 3 rounds can be compared; an interval takes 5 (--rounds)");
-        assert!(answer(&none, 5).starts_with("no answer: 3 of 5 rounds can be compared, as the others "));
+    fn an_interval_is_within_the_range_of_the_rounds() {
+        // Set-ups of two modes: the centre of one side jumps where one of its rounds is left out.
+        let one = [37, 60, 37, 68, 33, 33, 48, 48, 48, 68];
+        let other = [60, 3, 50, 2, 4, 50, 2, 2, 60, 60];
+        let found = compare("x".into(), true, (&one, None), (&other, None)).unwrap().ratio;
+        let Interval { low, high } = found.interval.unwrap();
+        // From 37 of 60 to 68 of 2.
+        assert!(0.6166 < low && low < found.ratio && found.ratio < high && high < 34.001, "{found:?}");
+    }
+
+    #[test]
+    fn a_ratio_less_start_ups_has_the_interval_of_its_rounds() {
+        // 40 above 20, against 10 above 5, each with noise whose mean is 0: the truth is 4.
+        let noise = |round: u64, unit: u64| (round % 11) * unit;
+        let side = |start: u64, net: u64| -> (Vec<u64>, Vec<u64>) {
+            let unit = start / 100;
+            let starts = (0..22).map(|round| start - 5 * unit + noise(round * 3, unit)).collect();
+            (0..22)
+                .map(|round| start + net - 15 * unit + noise(round * (unit / 50 + 3), 3 * unit))
+                .zip::<Vec<u64>>(starts)
+                .unzip()
+        };
+        let ((walls, starts), (own, own_starts)) = (side(20_000, 40_000), side(5_000, 10_000));
+        let found = |n: usize| {
+            let (one, other) = ((&walls[..n], Some(&starts[..])), (&own[..n], Some(&own_starts[..])));
+            compare("x".into(), true, one, other).unwrap()
+        };
+        let all = found(22);
+        let Interval { low, high } = all.ratio.interval.unwrap();
+        assert!(low < 4.0 && 4.0 < high && high / low < 1.3 && all.ratio.rounds == 22, "{all:?}");
+        assert!(answer(&all, 22).starts_with("answer: "));
+        assert_eq!(answer(&found(4), 4), "no answer: 4 of 4 rounds can be compared; an interval takes 5 (--rounds)");
+        assert!(answer(&found(4), 5).starts_with("no answer: 4 of 5 rounds can be compared, as the others "));
+        assert_eq!(compare("x".into(), true, (&own, Some(&walls)), (&own, None)), None, "less than nothing");
+        let ordered = answer_first(vec![Comparison { like_for_like: false, ..all.clone() }, all.clone(), all]);
+        assert_eq!(ordered.iter().map(|one| one.like_for_like).collect::<Vec<_>>(), [true, false, false]);
     }
 }

@@ -52,8 +52,9 @@ pub struct StatSetupSpec {
     ///
     /// N: that many software events, a mix. N,N: an experiment and a result for each number. tracepoints:N: that many tracepoint events over as many distinct tracepoints as the
     /// host has, 90 at most. LIST: names, groups {a,b}:W, software, hardware, raw (r1a8), tracepoints (sched:sched_switch), sysfs
-    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/, uncore_imc/.../ for all instances), breakpoints (mem:0x1000:w),
-    /// duration_time, with terms (cs/name=x/) and modifiers (:u :k :W ...). FILE: lists, one a line; # begins a comment.
+    /// PMU events (cpu/event=0x3c,umask=0/, msr/tsc/, uncore_imc/.../ for all instances), vendor names that the installed perf knows
+    /// (inst_retired.any), type and config (1:3), breakpoints (mem:0x1000:w), duration_time, with terms (cs/name='a,b'/) and modifiers
+    /// (:u :k :W ...). FILE: lists, one a line; # begins a comment.
     #[arg(long, value_name = "N,..|LIST|FILE", default_value = "700", help_heading = "Events")]
     pub events: String,
 

@@ -1,4 +1,4 @@
-//! Preparation: event list, CPUs, limit of open files; refuses bad input.
+//! The events that are asked for, the CPUs, and room for both; refuses bad input.
 
 use std::path::Path;
 
@@ -11,7 +11,6 @@ use stat_setup::list::{Class, EventList, software_list, tracepoint_list};
 use stat_setup::method::{Descriptors, Order};
 use stat_setup::run::{self, FileLimit};
 
-use results::document::Warning;
 use results::error::Error;
 
 /// Parsed `--events`.
@@ -71,7 +70,7 @@ impl EventRequest {
 }
 
 /// Returns the CPUs to count on: the online ones of `asked`, or all online CPUs.
-pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Vec<Warning>) -> Result<Vec<u32>, Error> {
+pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, notes: &mut Vec<String>) -> Result<Vec<u32>, Error> {
     let online = sysfs.online();
     if online.is_empty() {
         return Err(Error::host("the online CPUs are unknown", "sysfs does not list them", "mount /sys"));
@@ -90,7 +89,7 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
     if !off.is_empty() {
         let off = CpuList(off);
         let message = format!("CPU {off} is offline: <not counted> there; all figures are of the other CPUs");
-        warnings.push(Warning::of_all("cpu-offline", message));
+        notes.push(message);
     }
     if on.is_empty() {
         return Err(Error::host("every CPU of --cpus is offline", "", "bring one online, or choose others"));
@@ -99,13 +98,13 @@ pub(crate) fn cpus(asked: Option<&CpuList>, sysfs: &mut Sysfs, warnings: &mut Ve
 }
 
 /// Raises the limit of open files for `needed` descriptors.
-pub(crate) fn room(needed: u64, warnings: &mut Vec<Warning>) -> Result<FileLimit, Error> {
+pub(crate) fn room(needed: u64, notes: &mut Vec<String>) -> Result<FileLimit, Error> {
     let limit = run::raise_file_limit(needed)
         .map_err(|error| Error::host("the limit of open files is unknown", error.to_string(), "see ulimit -n"))?;
     if limit.now > limit.before {
         let FileLimit { before, now, hard, .. } = limit;
         let message = format!("the limit of open files was raised from {before} to {now} (ulimit -Hn: {hard})");
-        warnings.push(Warning::of_all("file-limit-raised", message));
+        notes.push(message);
     }
     Ok(limit)
 }
@@ -117,7 +116,7 @@ pub(crate) fn affordable(
     list: &EventList,
     cpus: &[u32],
     limit: &FileLimit,
-    warnings: &mut Vec<Warning>,
+    notes: &mut Vec<String>,
 ) -> Result<Vec<String>, Error> {
     let FileLimit { room, now, hard, .. } = *limit;
     let all = Descriptors::of(list, cpus);
@@ -133,7 +132,7 @@ pub(crate) fn affordable(
         let remedy = format!("raise ulimit -Hn, now {hard}, or fs.nr_open; or take fewer events{fewer}{auto}");
         return Err(Error::host(format!("cannot set up by {names}"), why, remedy));
     }
-    warnings.push(Warning::of_all("file-limit", format!("{names} left out: {why}; threads have a table each")));
+    notes.push(format!("{names} left out: {why}; threads have a table each"));
     Ok(fit)
 }
 
@@ -199,7 +198,7 @@ mod tests {
         };
         let (on, warnings) = ask("1-3").unwrap();
         assert_eq!(on, [1, 3]);
-        assert!(warnings[0].message.contains("CPU 2 is offline: <not counted> there"), "{warnings:?}");
+        assert!(warnings[0].contains("CPU 2 is offline: <not counted> there"), "{warnings:?}");
         let outside = ask("0-4").unwrap_err();
         assert!(outside.exit.code() == 2 && outside.to_string().contains("this machine has 0-3"), "{outside}");
         let off = ask("2").unwrap_err();
