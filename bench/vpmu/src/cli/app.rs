@@ -366,7 +366,7 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             names(&args.spec.arms, &args.host.backend)?;
             Ok(guest_stat::estimate(&args))
         }
-        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model.clone())).map(|()| None),
+        Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
         Command::StatSetup(args) => args.spec.strategies().map(|_| None),
         _ => Ok(None),
     }

@@ -25,26 +25,38 @@ use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::play::Played;
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn, TurnOutcome};
 
-/// Latencies of one round, or of all, by the metric's key.
+/// Latencies of one round, or of all, by the metric's key: a few, which are looked for at each value.
 #[derive(Clone, Debug, Default)]
-struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
+struct Latencies(Vec<(&'static str, Histogram<u64>)>);
 
 impl Latencies {
     /// Returns the histogram of `metric`, to record in.
     fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
-        self.0.entry(metric.key).or_insert_with(latency_histogram)
+        self.of_key(metric.key)
+    }
+
+    fn of_key(&mut self, key: &'static str) -> &mut Histogram<u64> {
+        let at = self.0.iter().position(|(known, _)| std::ptr::eq(*known, key) || *known == key).unwrap_or_else(|| {
+            self.0.push((key, latency_histogram()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
     }
 
     /// Adds those of another round.
-    fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: Self) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
+        }
         for (key, histogram) in &other.0 {
-            merge(self.0.entry(key).or_insert_with(latency_histogram), histogram);
+            merge(self.of_key(key), histogram);
         }
     }
 
     /// Returns a summary for each metric that has values.
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
-        let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
+        let summaries = self.0.iter().filter_map(|(key, histogram)| Some(((*key).to_owned(), summary(histogram)?)));
         summaries.collect()
     }
 }
@@ -246,7 +258,7 @@ impl ArmFold {
             }
         }
         rounds.push_metrics(&metrics);
-        self.all.merge(&latencies);
+        self.all.merge(latencies);
     }
 
     /// Adds the start and the baseline of a guest that is kept alive.

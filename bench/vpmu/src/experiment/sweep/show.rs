@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::pareto::{By, Front, Pareto, StrategySummary};
-use super::point::GridPoint;
+use super::point::Point;
 use super::store;
 use crate::terminal::console::indented;
 use results::error::Error;
@@ -107,25 +107,11 @@ pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
 }
 
 /// Returns one line per point; `+` marks points already in the store.
-pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
+pub fn dry_run(points: &[Point], done: impl Fn(usize) -> bool) -> String {
     let mut text = String::new();
     for (at, point) in points.iter().enumerate() {
-        let mark = if done(at) { '+' } else { ' ' };
-        let _ = write!(
-            text,
-            "{mark} {} model={} workload={} vcpus={} cpus={} slice={} seed={}",
-            point.key(),
-            point.model,
-            point.workload,
-            point.vcpus,
-            point.cpus,
-            time(point.slice_ns as f64).replace(' ', ""),
-            point.seed
-        );
-        for (cost, factor) in &point.costs {
-            let _ = write!(text, " {cost}={factor}");
-        }
-        let _ = writeln!(text, " strategy={}", point.arm().replace(' ', ","));
+        let keys = point.shown().into_iter().map(|(key, value)| format!(" {key}={value}"));
+        let _ = writeln!(text, "{} {}{}", if done(at) { '+' } else { ' ' }, point.key, keys.collect::<String>());
     }
     text
 }
