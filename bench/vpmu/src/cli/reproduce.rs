@@ -23,7 +23,7 @@ use crate::experiment::reproduce::compression;
 use crate::experiment::reproduce::compression::document::LEVELS;
 use crate::experiment::reproduce::compression::measure::{self, CompressionSpec, HERTZ, MOST_DEPTH};
 use crate::experiment::reproduce::compression::overhead::{self, OverheadSpec};
-use crate::experiment::reproduce::measured;
+use crate::experiment::reproduce::recipe;
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
@@ -272,11 +272,11 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
     for (file, document) in args.measured.iter().zip(&documents) {
-        if !measured::answers(document) {
+        if !recipe::answers(document) {
             complain(&format!(
                 "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
                 file.display(),
-                measured::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
+                recipe::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
                 document.parameters.backend,
                 document.parameters.workload,
                 document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")

@@ -128,6 +128,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     say_what_was_found(&points, &found);
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
+    sys::keep_freed_memory();
     let mut progress = progress::shown(!args.quiet);
     let outcome =
         pool.install(|| sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut()))?;

@@ -175,6 +175,15 @@ pub fn defaults<A: Args>() -> A {
 /// Keys and their values, as text: options as a table has them.
 pub type Keys = BTreeMap<String, String>;
 
+/// Returns the text of a key's value in TOML: text, a number, true or false.
+pub fn value_text(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
 /// Returns the key of an option: its long name, or that of the word without a dash.
 fn key(arg: &Arg) -> &str {
     arg.get_long().unwrap_or(arg.get_id().as_str())

@@ -405,7 +405,7 @@ impl ArmFold {
             counts.nmis_driver_off += u64::from(kind == 1);
             match entry.tsc_exit.checked_sub(entry.tsc_entry) {
                 Some(ticks) => {
-                    found[kind].get_or_insert_with(latency_histogram).saturating_record(ticks_to_ns(ticks, khz).max(1))
+                    found[kind].get_or_insert_with(latency_histogram).saturating_record(ticks_to_ns(ticks, khz).max(1));
                 }
                 None => counts.log_invalid += 1,
             }

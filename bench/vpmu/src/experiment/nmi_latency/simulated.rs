@@ -2,26 +2,30 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use guest::abi::{EventSpec, MAX_EVENTS};
 use host_pmu::stats::ns;
 use host_pmu::strategy::{PRESETS, Release, Strategy};
-use results::document::StrategyParameter;
+use results::document::{Document, StrategyParameter};
 use results::error::Error;
+use results::host::HostFs;
 use results::table::layout::time;
 use sim::guest::Timer;
 use sim::model::{Costs, Model};
 
 use super::spec::NmiLatencySpec;
-use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, model};
+use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, facts, model};
 use crate::arms::rounds::options::{HostOptions, MOST_VCPUS};
 use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::run::{Context, run};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
 use crate::setting::strategy::{StrategyChoice, resolve_arms};
 use crate::terminal::console::internal;
+use crate::terminal::progress::Silent;
 
 /// Options of a simulated experiment, apart from where the result goes.
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -181,6 +185,26 @@ impl SimSpec {
         parameters.altered = altered.chain(others).collect();
         Ok(plan)
     }
+}
+
+/// Simulates a plan: an ordinary experiment, whose document nobody waits for.
+///
+/// # Errors
+/// Errors of the simulation.
+pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document, Error> {
+    let mut plan = plan.clone();
+    plan.simulate(&model.name);
+    let context = Context {
+        process_began: Instant::now(),
+        stop,
+        fs: &HostFs::at("/nonexistent"),
+        host: facts(&model),
+        command_line: Vec::new(),
+        progress: &mut Silent,
+        save: &mut |_| Ok(()),
+    };
+    let finished = run(&plan, plan.on_model(model)?.as_mut(), context)?;
+    finished.error.map_or(Ok(finished.document), Err)
 }
 
 /// Returns strategies with an arm for each number of slices after which one that releases by slices is to do so.

@@ -14,7 +14,7 @@ use super::point::{Point, Shared};
 use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim as simulated;
 use crate::experiment::nmi_latency::simulated::SimSpec;
-use crate::setting::parse::{Keys, known_keys, most_like};
+use crate::setting::parse::{Keys, known_keys, most_like, value_text};
 use crate::setting::strategy::{StrategyChoice, resolve};
 use results::error::Error;
 use results::open;
@@ -65,6 +65,11 @@ impl Grid {
             if !given.insert(key) {
                 return Err(what(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
             }
+            // One that is given replaces either of the file.
+            let other = [("period", "freq"), ("freq", "period")].into_iter().find(|(own, _)| *own == key);
+            if let Some((_, other)) = other.filter(|(_, other)| !given.contains(other)) {
+                grid.0.remove(other);
+            }
             let list = list.split(',').map(str::trim).filter(|value| !value.is_empty());
             grid.0.insert(key.to_owned(), list.map(str::to_owned).collect());
         }
@@ -96,16 +101,13 @@ impl Grid {
                 one => vec![one],
             };
             let values = values.into_iter().map(|value| {
-                let value = match value {
-                    Value::String(text) => text,
-                    Value::Integer(_) | Value::Float(_) | Value::Boolean(_) => value.to_string(),
-                    _ => return Err(refuse(line, format!("{key} has a value that is no text and no number"), KEYS)),
-                };
+                let value = value_text(&value)
+                    .ok_or_else(|| refuse(line, format!("{key} has a value that is no text and no number"), KEYS))?;
                 let is_file = Path::new(&value).extension().is_some_and(|extension| extension == "toml");
                 let is_path = key == "trace" || is_file && (key == "strategy" || key == "model");
                 Ok(if is_path { folder.join(value).to_string_lossy().into_owned() } else { value })
             });
-            let values = values.collect::<Result<_, _>>()?;
+            let values = values.collect::<Result<_, Error>>()?;
             self.0.insert(key, values);
         }
         Ok(())
@@ -341,9 +343,13 @@ mod tests {
         write("mine.toml", b"reuse = 'last'\nrelease = 'never'\napply = 'at-once'");
         let path =
             write("grid.toml", b"strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000\ncost.open = 0.5");
-        let (points, shared) = Grid::new(Some(&path), &["seed=5".to_owned()]).unwrap().points().unwrap();
+        let (points, shared) =
+            Grid::new(Some(&path), &["seed=5".to_owned(), "freq=99".to_owned()]).unwrap().points().unwrap();
         let keys = &points[0].keys;
-        assert_eq!((points.len(), keys["seed"].as_str(), keys["cost.open"].as_str()), (1, "5", "0.5"));
+        assert_eq!(
+            (points.len(), keys["seed"].as_str(), keys["cost.open"].as_str(), keys.get("period")),
+            (1, "5", "0.5", None)
+        );
         assert_eq!(shared.names(), ["mine", "reuse"]);
         for (text, needle) in [
             (&b"\nstrategies = ['reuse']"[..], "line 2: there is no key 'strategies'; did you mean strategy?"),

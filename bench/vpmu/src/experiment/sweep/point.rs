@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use fleet::hash::sha256;
 use results::document::{Status, StrategyParameter};
 use results::error::Error;
-use results::host::HostFs;
 use results::sweep::{Line, SCHEMA};
 use sim::model::Model;
 
 use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim::facts;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{self, Context};
-use crate::experiment::nmi_latency::simulated::SimSpec;
+use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
 use crate::setting::strategy::StrategyChoice;
-use crate::terminal::progress::Silent;
 
 /// Tool and revision. Another revision may simulate differently, so the revision is part of the key.
 const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
@@ -96,20 +92,7 @@ impl Shared {
     /// Errors of the simulation.
     pub fn line(&self, point: &Point, stop: &AtomicBool) -> Result<Option<Line>, Error> {
         let (_, plan, model) = self.plan(&point.keys)?;
-        let context = Context {
-            process_began: Instant::now(),
-            stop,
-            fs: &HostFs::at("/nonexistent"),
-            host: facts(&model),
-            command_line: Vec::new(),
-            progress: &mut Silent,
-            save: &mut |_| Ok(()),
-        };
-        let finished = run::run(&plan, plan.on_model(model)?.as_mut(), context)?;
-        if let Some(error) = finished.error {
-            return Err(error);
-        }
-        let document = finished.document;
+        let document = simulate(&plan, model, stop)?;
         let whole = document.status != Status::Interrupted;
         Ok(whole.then(|| Line::of(point.shown(), point.key.clone(), TOOL, &document)))
     }
@@ -167,17 +150,7 @@ mod tests {
         let model = spec.model().unwrap();
         let mut plan = spec.plan(&model).unwrap();
         plan.arms.retain(|arm| ["reuse", "floor"].contains(&arm.strategy.as_str()));
-        plan.simulate(&model.name);
-        let context = Context {
-            process_began: Instant::now(),
-            stop: &AtomicBool::new(false),
-            fs: &HostFs::at("/nonexistent"),
-            host: facts(&model),
-            command_line: Vec::new(),
-            progress: &mut Silent,
-            save: &mut |_| Ok(()),
-        };
-        let document = run::run(&plan, plan.on_model(model).unwrap().as_mut(), context).unwrap().document;
+        let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
         assert_eq!(point[0].arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
         let text = serde_json::to_string(&point[0]).unwrap();
         assert_eq!(Line::parse(&text).unwrap(), point[0]);
