@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use results::error::{Error, Exit};
+use results::paired::Statistic;
 
 use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto::{self, By};
+use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::point::{Point, Shared};
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
-use crate::setting::parse::{folder, number_in};
+use crate::setting::parse::{folder, number_in, one_of};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
@@ -40,6 +41,9 @@ A grid file has the same keys (docs/simulator.md):
 Exit codes: 0 done, 2 bad usage, bad grid or a result that
 cannot be written, 3 interrupted, 70 a bug of vpmu.";
 
+/// Statistics to compare by.
+const BY: [Statistic; 4] = [Statistic::P50, Statistic::P90, Statistic::P99, Statistic::Mean];
+
 /// Options of `vpmu sweep`.
 #[derive(Clone, Debug, Args)]
 pub struct SweepArgs {
@@ -64,8 +68,8 @@ pub struct SweepArgs {
     pub dry_run: bool,
 
     /// Latency statistic to compare by [default: p50; of traces mean]
-    #[arg(long, value_name = "NUMBER", value_enum)]
-    pub by: Option<By>,
+    #[arg(long, value_name = "NUMBER", value_parser = one_of(&BY, Statistic::name, Statistic::about))]
+    pub by: Option<Statistic>,
 
     /// Threads [default: one for each CPU]; results do not depend on it
     #[arg(long, value_name = "N", value_parser = number_in(1..=1024))]

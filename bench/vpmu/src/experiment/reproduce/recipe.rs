@@ -165,53 +165,49 @@ impl Recipe {
     /// of ms, make a mean, and they come in bursts that a median would not see.
     fn level(&self, arm: &Arm, over: Option<&Arm>) -> Option<Figure> {
         let quotient = |arm: &Arm| {
-            let (sum, of) = self.sums(arm)?;
+            let (sum, of) = self.of_all(arm)?;
             Some(sum / of).filter(|value| value.is_finite())
         };
         let value = quotient(arm)? / over.map_or(Some(1.0), |over| quotient(over).filter(|value| *value > 0.0))?;
         Some((value, self.interval(value, arm, over)))
     }
 
-    fn metrics(&self) -> impl Iterator<Item = &'static Metric> {
-        self.metrics.iter().filter_map(|key| metric::find(key))
-    }
-
-    /// Returns what the statistic is the quotient of, over all rounds. `None` if the document has no latencies of NMIs that re-armed
-    /// nothing, and there were some; nor has one without the count of fixed counters a figure.
-    fn sums(&self, arm: &Arm) -> Option<(f64, f64)> {
-        let asked = self.metrics().any(|metric| metric.key == NMI_DRIVER_OFF.key);
-        let known = !asked || arm.metric(&NMI_DRIVER_OFF).is_some() || arm.own.counts.nmis_driver_off == 0;
-        let all: Vec<&Summary> = self.metrics().filter_map(|metric| arm.metric(metric)).collect();
-        let (opens, fixed, nmis) = (arm.own.op_count("open"), arm.own.counts.opens_fixed, arm.own.counts.nmis as f64);
+    /// Returns what the statistic is the quotient of, from summaries and counts of all rounds or of one: opens, those behind fixed
+    /// counters, and NMIs.
+    fn quotient(&self, summary: impl Fn(&Metric) -> Option<Summary>, counts: Option<[u64; 3]>) -> Option<(f64, f64)> {
+        let mut all = self.metrics.iter().filter_map(|key| summary(metric::find(key)?));
+        let created = |of: fn([u64; 3]) -> u64| counts.map(|counts| (of(counts) as f64, counts[2] as f64));
         match self.statistic {
-            Statistic::Mean if known => all
-                .iter()
-                .map(|one| Some((one.mean? * one.count as f64, one.count as f64)))
-                .try_fold((0.0, 0.0), |sums, one| one.map(|one| (sums.0 + one.0, sums.1 + one.1))),
-            Statistic::Min if known => all.iter().filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
-            Statistic::Mean | Statistic::Min => None,
-            Statistic::Creates => Some((opens.saturating_sub(fixed) as f64, nmis)),
-            Statistic::CreatesFixed => Some((fixed as f64, nmis)),
-            Statistic::SlowDown => arm.own.workload.map(|cost| (100.0 * (cost.slowdown - 1.0), 1.0)),
+            Statistic::Mean => all.try_fold((0.0, 0.0), |(sum, count), one| {
+                Some((sum + one.mean? * one.count as f64, count + one.count as f64))
+            }),
+            Statistic::Min => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
+            Statistic::Creates => created(|[opens, fixed, _]| opens.saturating_sub(fixed)),
+            Statistic::CreatesFixed => created(|[_, fixed, _]| fixed),
+            Statistic::SlowDown => None,
         }
     }
 
-    /// As [`Self::sums`], of one round.
+    /// Returns its quotient over all rounds. `None` if the document has no latencies of NMIs that re-armed nothing, and there were some.
+    fn of_all(&self, arm: &Arm) -> Option<(f64, f64)> {
+        let asked = self.metrics.iter().any(|key| key == NMI_DRIVER_OFF.key);
+        if asked && arm.metric(&NMI_DRIVER_OFF).is_none() && arm.own.counts.nmis_driver_off > 0 {
+            return None;
+        }
+        if self.statistic == Statistic::SlowDown {
+            return arm.own.workload.map(|cost| (100.0 * (cost.slowdown - 1.0), 1.0));
+        }
+        let counts = [arm.own.op_count("open"), arm.own.counts.opens_fixed, arm.own.counts.nmis];
+        self.quotient(|metric| arm.metric(metric).cloned(), Some(counts))
+    }
+
+    /// Returns its quotient of one round, if an interval can be made of them.
     fn of_round(&self, arm: &Arm, at: usize) -> Option<(f64, f64)> {
         let counts = &arm.rounds.counts;
-        let counted = || Some((*counts.opens.get(at)?, *counts.opens_fixed.get(at)?, *counts.nmis.get(at)? as f64));
-        match self.statistic {
-            Statistic::Mean => {
-                let of = |metric| {
-                    let summary = arm.rounds.metric(metric, at)?;
-                    Some((summary.mean? * summary.count as f64, summary.count as f64))
-                };
-                Some(self.metrics().filter_map(of).fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1)))
-            }
-            Statistic::Creates => counted().map(|(opens, fixed, nmis)| (opens.saturating_sub(fixed) as f64, nmis)),
-            Statistic::CreatesFixed => counted().map(|(_, fixed, nmis)| (fixed as f64, nmis)),
-            Statistic::Min | Statistic::SlowDown => None,
-        }
+        let counts = || Some([*counts.opens.get(at)?, *counts.opens_fixed.get(at)?, *counts.nmis.get(at)?]);
+        (self.statistic != Statistic::Min)
+            .then(|| self.quotient(|metric| arm.rounds.metric(metric, at), counts()))
+            .flatten()
     }
 
     fn interval(&self, value: f64, arm: &Arm, over: Option<&Arm>) -> Option<Interval> {

@@ -5,45 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use results::stats::pareto::front;
 use serde::Serialize;
 
-use results::document::Summary;
 use results::metric::HOST_WORK;
+use results::paired::Statistic;
 use results::sweep::{Arm, Line};
-
-/// Statistic of the latency used for the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// The median.
-    P50,
-    /// The 90th percentile.
-    P90,
-    /// The 99th percentile.
-    P99,
-    /// The arithmetic mean.
-    Mean,
-}
-
-impl By {
-    /// Returns the name on the command line.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::Mean => "mean",
-        }
-    }
-
-    fn of(self, latency: &Summary) -> Option<f64> {
-        let whole = |ns: u64| ns as f64;
-        match self {
-            Self::P50 => Some(whole(latency.p50)),
-            Self::P90 => latency.p90.map(whole),
-            Self::P99 => latency.p99.map(whole),
-            Self::Mean => latency.mean,
-        }
-    }
-}
 
 /// Position of a strategy relative to the Pareto fronts of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -97,7 +61,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
     /// Statistic behind `latency_ns`.
-    pub by: By,
+    pub by: Statistic,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
     /// Strategies that are left out of a trace on a model, with the reason.
@@ -106,9 +70,9 @@ pub struct Pareto {
 }
 
 /// Compares the strategies of each scenario; `None`: by the median, of traces by the mean, since all work of one adds up.
-pub fn compare(lines: &[Line], by: Option<By>) -> Pareto {
+pub fn compare(lines: &[Line], by: Option<Statistic>) -> Pareto {
     let replays = lines.iter().any(|line| line.latency() == Some(&HOST_WORK));
-    let by = by.unwrap_or(if replays { By::Mean } else { By::P50 });
+    let by = by.unwrap_or(if replays { Statistic::Mean } else { Statistic::P50 });
     let differs = |key: &str| lines.iter().any(|line| line.point.get(key) != lines[0].point.get(key));
     let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.point.keys()).collect();
     let always = ["model", "workload", "trace"];
@@ -137,7 +101,7 @@ pub fn compare(lines: &[Line], by: Option<By>) -> Pareto {
     Pareto { by, scenarios, left_out }
 }
 
-fn rows(lines: &[&Line], by: By) -> Vec<StrategySummary> {
+fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
     let mut names: Vec<&str> = Vec::new();
     for arm in lines.iter().flat_map(|line| line.strategies()).filter(|arm| arm.not_available.is_none()) {
         if !names.contains(&arm.name.as_str()) {
@@ -174,11 +138,11 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(line: &Line, arm: &Arm, by: By) -> Option<Self> {
+    fn of(line: &Line, arm: &Arm, by: Statistic) -> Option<Self> {
         let metric = line.latency();
         let of = |arm: &Arm| metric.and_then(|metric| arm.metrics.get(metric.key)).cloned();
         let (own, floor) = (of(arm), line.floor().and_then(of));
-        let level = if metric == Some(&HOST_WORK) { By::Mean } else { By::P50 };
+        let level = if metric == Some(&HOST_WORK) { Statistic::Mean } else { Statistic::P50 };
         let [over, under] = [&own, &floor].map(|one| one.as_ref().and_then(|one| level.of(one)));
         let samples = arm.own.counts.nmis.max(own.as_ref().map_or(0, |own| own.count));
         let creates = arm.own.op_count("open") as f64;
@@ -218,7 +182,7 @@ fn row(strategy: String, seeds: &[Figures]) -> StrategySummary {
 mod tests {
     use proptest::prelude::*;
 
-    use results::document::{ArmKind, GuestArm, HostOp};
+    use results::document::{ArmKind, GuestArm, HostOp, Summary};
     use results::metric::NMI_HANDLER;
     use results::stats::pareto::dominates;
 
