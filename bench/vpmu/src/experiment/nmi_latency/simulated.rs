@@ -12,7 +12,7 @@ use host_pmu::strategy::{PRESETS, Release, Strategy};
 use results::document::{Document, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
-use results::table::layout::time;
+use results::table::layout::{plural, time};
 use sim::guest::Timer;
 use sim::model::{Costs, Model};
 
@@ -170,12 +170,19 @@ impl SimSpec {
         (parameters.baseline_ticks, parameters.tail_ticks) = (boot.baseline_ticks, boot.tail_ticks);
         machine.time_limit = own.hard_limit.unwrap_or(machine.time_limit);
         if let Some(events) = &own.events {
-            let some = parameters.events.len().min(*events.end() as usize);
-            let first = (*events.start() as usize - 1).min(some);
-            parameters.events = parameters.events[first..some].to_vec();
-            boot.events.copy_within(first..some, 0);
-            boot.events[some - first..MAX_EVENTS].fill(EventSpec::default());
-            boot.event_count = (some - first) as u64;
+            let (first, end) = (*events.start() as usize - 1, *events.end() as usize);
+            if end > parameters.events.len() {
+                let why = format!("the workload has {}", plural(parameters.events.len(), "event"));
+                return Err(Error::usage(
+                    format!("events {}-{end} are not all there", first + 1),
+                    why,
+                    "take some of those",
+                ));
+            }
+            parameters.events = parameters.events[first..end].to_vec();
+            boot.events.copy_within(first..end, 0);
+            boot.events[end - first..MAX_EVENTS].fill(EventSpec::default());
+            boot.event_count = (end - first) as u64;
         }
         let altered = own.cost.iter().map(|(cost, factor)| (format!("cost.{cost}"), factor.to_string()));
         let slice = own.slice.filter(|_| self.shares()).map(|slice| ("slice", time(ns(slice) as f64)));

@@ -319,6 +319,7 @@ mod tests {
             ("seed=1-99999 vcpus=1,2", "the grid has 199998 points"),
             ("period=100 freq=100", "cannot be used with"),
             ("timer=late", "periodic, forwarded"),
+            ("events=2-11", "events 2-11 are not all there: the workload has 10 events"),
             ("time-limit=5ms", "shorter than two ticks"),
             ("model=clx", "no model 'clx'"),
             ("trace=x workload=single", "trace and workload exclude each other"),
