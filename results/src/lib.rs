@@ -16,7 +16,7 @@
 //! | [`verdict`] | slower, faster, no change or inconclusive: one decision for every comparison |
 //! | [`compare`], [`history`] | two results; change points in a series of them |
 //! | [`published`] | published figures and their counterparts |
-//! | [`mod@sweep`] | names of a sweep's files |
+//! | [`mod@sweep`] | lines of a sweep |
 //! | [`plot`] | plots as SVG, with a strategy's colour |
 //! | [`table`], [`export`], [`report`] | a table for terminals, other tools' formats, an HTML page with plots |
 //! | [`template`], [`junit`] | HTML templates that escape; reports for CI systems |
@@ -70,13 +70,7 @@ pub mod read;
 pub mod report;
 pub mod shown;
 pub mod stats;
-/// Files of a sweep.
-pub mod sweep {
-    /// Name of the file of finished points in a results folder.
-    pub const FILE: &str = "sweep.jsonl";
-    /// The Pareto front of its points, beside it.
-    pub const FRONT: &str = "pareto.json";
-}
+pub mod sweep;
 pub mod table;
 pub mod template;
 pub mod verdict;

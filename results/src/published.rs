@@ -102,7 +102,7 @@ pub struct Row {
     pub against_predicted: Option<Judged>,
     /// Why the model does not explain it, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_explained: Option<&'static str>,
+    pub not_explained: Option<String>,
 }
 
 impl Row {

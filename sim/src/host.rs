@@ -13,6 +13,7 @@ use guest::abi::BootPage;
 use host_pmu::bank::Bank;
 use host_pmu::strategy::Strategy;
 use host_pmu::trace::{Tracer, Tracing};
+use rayon::prelude::*;
 
 use super::clock::Schedule;
 use super::vcpu::SimHost;
@@ -78,12 +79,12 @@ pub(crate) fn others(model: &Model) -> u64 {
     if model.needs_counters() { model.host.pmu.others().len() as u64 } else { 0 }
 }
 
-/// Simulates host number `number` of an experiment.
+/// Simulates host number `number` of an experiment, on rayon's threads where its vCPUs have nothing in common.
 pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     if plan.is_coupled(model) {
         open(model, plan, number, 0..plan.vcpus).outcomes()
     } else {
-        (0..plan.vcpus).flat_map(|vcpu| run_one(model, plan, number, vcpu)).collect()
+        (0..plan.vcpus).into_par_iter().flat_map_iter(|vcpu| run_one(model, plan, number, vcpu)).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Parameters of guest runs.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +89,9 @@ pub struct Parameters {
     /// Host CPUs of a simulated host that they share. Absent: one each, or a host that is not simulated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u64>,
+    /// Keys of a simulated host or guest that are not as its model or the payload has them, such as `cost.open`: a factor.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub altered: BTreeMap<String, String>,
     /// Host CPUs they are pinned to, if they are.
     pub pin: Option<String>,
     /// Rounds that count.

@@ -151,7 +151,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
     note("Rows of the list of files, the newest", ROWS, records.len());
     let mut points = Vec::new();
     for path in &sources.sweeps {
-        points.extend(sweep::read(path)?);
+        points.extend(crate::sweep::read(path)?);
     }
     let arms = records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
     let inks = Inks::new(arms.chain(sweep::strategies(&points)));

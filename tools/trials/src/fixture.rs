@@ -1,6 +1,7 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
@@ -121,6 +122,7 @@ fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
         mux_interval_ns: 4_000_000,
         vcpus: 1,
         cpus: None,
+        altered: BTreeMap::default(),
         pin: None,
         rounds_per_guest: None,
         until_ci: None,

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use results::error::Error;
 use results::open;
+use results::sweep::Line as Point;
 use results::write::Target;
 
-use crate::experiment::sweep::pareto::{self, By};
-use crate::experiment::sweep::point::StoredResult;
+use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::show;
 use crate::experiment::sweep::store::{FILE, Found};
 use fleet::campaign::element::Element;
@@ -67,7 +67,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
         files.push(found.lines);
     }
     let lines = interleaved(&files).map_err(|why| refuse(&name, &why))?;
-    let entries = entries(&lines).map_err(|why| refuse(&name, &why))?;
+    let points = points(&lines).map_err(|why| refuse(&name, &why))?;
     let to = folder.path.join(SWEEPS).join(&name);
     let path = to.join(FILE);
     let mut text = lines.join("\n");
@@ -76,7 +76,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
     written.map_err(|error| {
         Error::output(format!("cannot write {}", path.display()), &error, "make room, then collect again")
     })?;
-    show::save(&to, &pareto::compare(&entries, By::default()))?;
+    show::save(&to, &pareto::compare(&points, None))?;
     Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })
 }
 
@@ -96,22 +96,21 @@ fn interleaved(parts: &[Vec<String>]) -> Result<Vec<String>, String> {
     Ok((0..total).map(|point| parts[point % parts.len()][point / parts.len()].clone()).collect())
 }
 
-/// Returns the points with their results; all by one revision of the tool.
-fn entries(lines: &[String]) -> Result<Vec<crate::experiment::sweep::point::Entry>, String> {
-    let mut tool = None;
+/// Reads the points; all by one revision of the tool.
+fn points(lines: &[String]) -> Result<Vec<Point>, String> {
     let mut keys = std::collections::BTreeSet::new();
-    let mut entries = Vec::new();
+    let mut points: Vec<Point> = Vec::new();
     for line in lines {
-        let line = StoredResult::parse(line).ok_or("a line is of another schema")?;
-        if *tool.get_or_insert_with(|| line.tool.clone()) != line.tool {
+        let line = Point::parse(line)?;
+        if points.first().is_some_and(|first| first.tool != line.tool) {
             return Err(format!("its points are of two revisions, {} among them", line.tool));
         }
         if !keys.insert(line.key.clone()) {
             return Err(format!("point {} is there twice", line.key));
         }
-        entries.push((line.point, Some(line.result)));
+        points.push(line);
     }
-    Ok(entries)
+    Ok(points)
 }
 
 #[cfg(test)]
@@ -132,6 +131,6 @@ mod tests {
 
     #[test]
     fn foreign_lines_are_refused() {
-        assert!(entries(&lines(&["{}"])).unwrap_err().contains("another schema"));
+        assert!(points(&lines(&["{}"])).unwrap_err().contains("schema"));
     }
 }

@@ -36,6 +36,7 @@ use super::{
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::guest_stat::spec;
+use crate::experiment::sweep::grid::Grid;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::inspect::top::{TopSpec, top};
@@ -366,8 +367,9 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             names(&args.spec.arms, &args.host.backend)?;
             Ok(guest_stat::estimate(&args))
         }
-        Command::Sim(args) => names(&args.spec.arms, &BackendChoice::Sim(args.model.clone())).map(|()| None),
+        Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
         Command::StatSetup(args) => args.spec.strategies().map(|_| None),
+        Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
         _ => Ok(None),
     }
 }
@@ -386,6 +388,7 @@ mod tests {
             (&["sim", "no-model"], "no model 'no-model'"),
             (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
             (&["stat-setup", "--strategy", "reues"], "reues"),
+            (&["sweep", "stratgy=reuse"], "did you mean strategy?"),
             (&["nmi-latency", "--rond", "3"], "--rond"),
         ] {
             let error = check(line).unwrap_err();

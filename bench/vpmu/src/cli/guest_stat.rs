@@ -99,7 +99,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         };
         let baseline = args.baseline.baseline(&args.result);
         let (backend, linux) = (&host.backend, linux.as_ref());
-        let wanted = Wanted { backend, is_bare: false, linux, result: &args.result, baseline };
+        let wanted = Wanted { backend, model: None, is_bare: false, linux, result: &args.result, baseline };
         let exit = measure(&wanted, &plan, invocation)?;
         if first == Exit::Done {
             first = exit;

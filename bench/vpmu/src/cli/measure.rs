@@ -14,9 +14,8 @@ use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
 use super::options::{Baseline, ResultOptions};
-use crate::arms::arm::replay::ReplayRunner;
 use crate::arms::arm::runner::ArmRunner;
-use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL, SimRunner};
+use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{self as rounds, Context, Finished};
@@ -43,6 +42,8 @@ pub(super) struct Invocation {
 pub(super) struct Wanted<'a> {
     /// `--backend`.
     pub(super) backend: &'a BackendChoice,
+    /// The model of a simulation, where it is not the backend's to the letter.
+    pub(super) model: Option<Model>,
     /// The tool was called without a word: a newcomer sees something even where nothing can be measured.
     pub(super) is_bare: bool,
     /// Linux in place of the payload.
@@ -106,12 +107,14 @@ pub(super) fn ready(
 /// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
 pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invocation) -> Result<Exit, Error> {
     // Whatever can be refused is refused before anything is measured.
-    let named = named_model(wanted.backend)?;
+    let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
     let options = wanted.result;
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    let tried = plan(&Chosen::here(BackendKey::None, String::new()), usable(&host).as_deref())?;
+    let nothing = || Chosen::here(BackendKey::None, String::new());
+    let chosen = named.as_ref().map_or_else(nothing, |model| simulated::chosen(model, ""));
+    let tried = plan(&chosen, usable(&host).as_deref())?;
     can_have(named.as_ref(), &tried)?;
     if let Some(baseline) = &wanted.baseline {
         baseline.check(tried.experiment)?;
@@ -248,13 +251,7 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     can_have(Some(&model), &plan)?;
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
-    let runner: Box<dyn ArmRunner> = match &plan.replayed {
-        Some(parts) => Box::new(ReplayRunner::new(parts, model, plan.seed)),
-        None => {
-            let runner = SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?;
-            Box::new(runner.on_cpus(plan.parameters.cpus))
-        }
-    };
+    let runner = plan.on_model(model)?;
     Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
 }
 

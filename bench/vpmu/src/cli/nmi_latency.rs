@@ -9,15 +9,15 @@ use host_pmu::backend::BackendKey;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::BaselineOptions;
 use super::options::ResultOptions;
-use crate::arms::arm::sim::{self, DEFAULT_MODEL};
+use crate::arms::arm::sim;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
+use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::trace::replay;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::parse::{defaults, number_in};
 use crate::setting::strategy::ready;
 use crate::terminal::console::{print, print_json};
 use results::error::{Error, Exit};
@@ -96,20 +96,9 @@ pub struct NmiLatencyArgs {
 /// Options of `vpmu sim`.
 #[derive(Clone, Debug, Args)]
 pub struct SimArgs {
-    /// A model of `vpmu show models` or a .toml file; MODEL:FORM is one of its forms
-    #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
-    pub model: String,
-    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
-    #[arg(long, value_name = "N", value_parser = number_in(1..=64), help_heading = "Guest")]
-    pub cpus: Option<u64>,
-    /// Replay a trace under the strategies instead: operations per PMI, and values that the guest would have read otherwise
-    ///
-    /// With --strategy, --seed and --json alone: nothing is saved, so -o does not go with it.
-    #[arg(long, value_name = "DIR", help_heading = "Guest")]
-    pub trace: Option<PathBuf>,
-    /// Arms, guest and rounds.
+    /// The simulated experiment.
     #[command(flatten)]
-    pub spec: NmiLatencySpec,
+    pub sim: SimSpec,
     /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
@@ -169,7 +158,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
     let baseline = args.baseline.baseline(&args.result);
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
     let (backend, is_bare) = (&args.host.backend, invocation.command_line.len() == 1);
-    let wanted = Wanted { backend, is_bare, linux: linux.as_ref(), result: &args.result, baseline };
+    let wanted = Wanted { backend, model: None, is_bare, linux: linux.as_ref(), result: &args.result, baseline };
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(&args.host, chosen, usable)?;
         if let Some(job) = &linux {
@@ -198,35 +187,31 @@ pub(super) fn with_defaults(command: Command) -> Command {
 /// Replays a trace.
 fn replay_trace(args: &SimArgs, folder: &Path) -> Result<Exit, Error> {
     let trace = Trace::open(folder)?;
-    let model = sim::model(&args.model)?;
-    let found = replay::replay(&trace, &model, ready(&args.spec.arms.strategy)?, args.spec.arms.seed)?;
+    let (name, arms) = (&args.sim.model, &args.sim.spec.arms);
+    let found = replay::replay(&trace, &sim::model(name)?, ready(&arms.strategy)?, arms.seed)?;
     if args.result.json {
-        print_json(&replay::as_json(&trace, &args.model, &found))?;
+        print_json(&replay::as_json(&trace, name, &found))?;
     } else {
-        print(&replay::shown(&trace, &args.model, &found).text(columns()))?;
+        print(&replay::shown(&trace, name, &found).text(columns()))?;
     }
     Ok(Exit::Done)
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    if let Some(folder) = &args.trace {
+    let sim = &args.sim;
+    if let Some(folder) = &sim.trace {
         return replay_trace(args, folder);
     }
-    let host = HostOptions { backend: BackendChoice::Sim(args.model.clone()), ..defaults() };
     let baseline = args.baseline.baseline(&args.result);
-    let vcpus = args.spec.arms.vcpus;
-    if let Some(cpus) = args.cpus.filter(|&cpus| cpus > vcpus) {
+    let vcpus = sim.spec.arms.vcpus;
+    if let Some(cpus) = sim.cpus.filter(|&cpus| cpus > vcpus) {
         let why = format!("a vCPU runs on one CPU, and --vcpus is {vcpus}");
         return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
     }
-    let backend = &host.backend;
-    let wanted = Wanted { backend, is_bare: false, linux: None, result: &args.result, baseline };
-    let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-        let mut plan = args.spec.plan(&host, chosen, usable)?;
-        plan.parameters.cpus = args.cpus.filter(|&cpus| cpus < vcpus);
-        Ok(plan)
-    };
-    measure(&wanted, &plan, invocation)
+    let backend = &BackendChoice::Sim(sim.model.clone());
+    let wanted =
+        Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, result: &args.result, baseline };
+    measure(&wanted, &|chosen, _| sim.plan_with(chosen), invocation)
 }
 
 #[cfg(test)]

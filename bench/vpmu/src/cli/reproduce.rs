@@ -19,7 +19,7 @@ use super::triage::place;
 use super::workload::cpus;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
-use crate::experiment::reproduce::measured;
+use crate::experiment::reproduce::recipe;
 use crate::experiment::reproduce::recording::{self, HERTZ, LEVELS, MOST_DEPTH, Recordings, What};
 use crate::experiment::reproduce::run::reproduce;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
@@ -280,11 +280,11 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
     for (file, document) in args.measured.iter().zip(&documents) {
-        if !measured::answers(document) {
+        if !recipe::answers(document) {
             complain(&format!(
                 "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
                 file.display(),
-                measured::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
+                recipe::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
                 document.parameters.backend,
                 document.parameters.workload,
                 document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use results::error::{Error, Exit};
+use results::paired::Statistic;
 
 use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto::{self, By, Pareto};
-use crate::experiment::sweep::point::GridPoint;
-use crate::experiment::sweep::simulate::Simulator;
+use crate::experiment::sweep::pareto;
+use crate::experiment::sweep::point::{Point, Shared};
 use crate::experiment::sweep::store::{self, Found, Store};
 use crate::experiment::sweep::{run as sweep, show};
-use crate::setting::parse::{folder, number_in};
+use crate::setting::parse::{folder, number_in, one_of};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
@@ -22,36 +22,42 @@ Examples:
   # every preset on the default model, ten events multiplexed
   vpmu sweep
   # two strategies where creating an event costs more or less
-  vpmu sweep --strategy deferred,pool --seed 1-5 -o out \\
-    --workload sampling4,sampling10 --cost open=0.1,1,10
+  vpmu sweep strategy=deferred,pool seed=1-5 -o out \\
+    workload=sampling4,sampling10 cost.open=0.1,1,10
   # eight vCPUs that share CPUs
-  vpmu sweep --model clx-ap-watchdog-on --vcpus 8 --cpus 2,4,8 \\
-    --slice 1ms,10ms --release-slices 1,2,8
+  vpmu sweep model=clx-ap-watchdog-on vcpus=8 cpus=2,4,8 \\
+    slice=1ms,10ms release-slices=1,2,8
   # list the points, simulate nothing
   vpmu sweep --grid grid.toml --dry-run
   # again after a kill or a full disk: goes on where it stopped
   vpmu sweep --grid grid.toml -o out
 
-A grid file has the axes and the other options as keys
-(docs/simulator.md):
+A grid file has the same keys (docs/simulator.md):
   strategy = ['deferred', 'mine.toml']
-  workload = ['sampling10']
+  workload = 'sampling10'
   cost.open = [0.1, 1, 10]
-  seed = ['1-5']
+  seed = '1-5'
 
 Exit codes: 0 done, 2 bad usage, bad grid or a result that
 cannot be written, 3 interrupted, 70 a bug of vpmu.";
 
+/// Statistics to compare by.
+const BY: [Statistic; 4] = [Statistic::P50, Statistic::P90, Statistic::P99, Statistic::Mean];
+
 /// Options of `vpmu sweep`.
 #[derive(Clone, Debug, Args)]
 pub struct SweepArgs {
-    /// Axes and options from a TOML file; those on the command line replace the file's
+    /// Values of an option of vpmu sim, by its long name: each combination is a point
+    ///
+    /// model, workload, vcpus, cpus, period, freq, mux-interval, seed (1-5 is five of them), rounds, samples and so on; cost.NAME
+    /// multiplies a cost of the model; trace=DIR takes the place of the guest. The strategies are arms of one point, as in vpmu sim. A
+    /// point has one round of 2000 samples in at most 10 s of fresh guests with sampling10 unless a key says otherwise.
+    #[arg(value_name = "KEY=LIST")]
+    pub keys: Vec<String>,
+
+    /// Keys from a TOML file; those on the command line replace the file's
     #[arg(long, value_name = "FILE")]
     pub grid: Option<PathBuf>,
-
-    /// Axes, and parameters of all points.
-    #[command(flatten)]
-    pub axes: Grid,
 
     /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work; `vpmu fleet` puts them together
     #[arg(long, value_name = "K/N", value_parser = part)]
@@ -62,8 +68,8 @@ pub struct SweepArgs {
     pub dry_run: bool,
 
     /// Latency statistic to compare by [default: p50; of traces mean]
-    #[arg(long, value_name = "NUMBER", value_enum)]
-    pub by: Option<By>,
+    #[arg(long, value_name = "NUMBER", value_parser = one_of(&BY, Statistic::name, Statistic::about))]
+    pub by: Option<Statistic>,
 
     /// Threads [default: one for each CPU]; results do not depend on it
     #[arg(long, value_name = "N", value_parser = number_in(1..=1024))]
@@ -109,18 +115,12 @@ fn part(text: &str) -> Result<Part, String> {
 }
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
-    let grid = match &args.grid {
-        Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?,
-        None => args.axes.clone(),
-    };
-    let (points, mut hosts) = grid.points()?;
-    let left_out = std::mem::take(&mut hosts.left_out);
-    let points = match args.part {
-        Some(part) => part.take(points),
-        None => points,
-    };
+    let (mut points, shared) = Grid::new(args.grid.as_deref(), &args.keys)?.points()?;
+    if let Some(part) = args.part {
+        points = part.take(points);
+    }
     if args.dry_run {
-        return dry_run(args, &points);
+        return dry_run(args, &points, &shared);
     }
     let mut pool = rayon::ThreadPoolBuilder::new();
     if let Some(threads) = args.threads {
@@ -132,20 +132,23 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     say_what_was_found(&points, &found);
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
 
+    sys::keep_freed_memory();
     let mut progress = progress::shown(!args.quiet);
-    let (simulator, total) = (Simulator::new(hosts), points.len());
     let outcome =
-        pool.install(|| sweep::run(points, &simulator, (store, found), sys::interrupted(), progress.as_mut()))?;
+        pool.install(|| sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut()))?;
 
-    // All work of a trace adds up; that of its median PMI does not.
-    let by = args.by.unwrap_or(if grid.trace.is_some() { By::Mean } else { By::P50 });
-    let pareto = Pareto { left_out, ..pareto::compare(&outcome.points, by) };
+    let pareto = pareto::compare(&outcome.lines, args.by);
+    if let Some(why) = pareto.left_out.first().filter(|_| pareto.scenarios.iter().all(|one| one.rows.is_empty())) {
+        let remedy = "name others by strategy=LIST, or take another model";
+        return Err(Error::usage("no strategy here can be replayed", why, remedy));
+    }
     let fronts = show::save(&args.output, &pareto)?;
     let form = Form::of(args.json, args.markdown);
     console::show(form, &show::report(&pareto), &pareto)?;
     if form == Form::Text {
         let saved = format!("saved: {}{}\n", args.output.join(store::FILE).display(), beside(fronts));
-        print(&format!("{} of {total} points{}\n{saved}", outcome.done(), skipped(outcome.skipped)))?;
+        let done = format!("{} of {} points{}", outcome.lines.len(), points.len(), skipped(outcome.skipped));
+        print(&format!("{done}\n{saved}"))?;
     }
     if outcome.interrupted {
         debug_assert!(sys::interrupted().load(Ordering::Relaxed), "nothing else ends a sweep without an error");
@@ -164,7 +167,7 @@ fn beside(fronts: bool) -> String {
     if fronts { format!(" (and {}, {})", store::FRONT, show::MARKDOWN) } else { String::new() }
 }
 
-fn say_what_was_found(points: &[GridPoint], found: &Found) {
+fn say_what_was_found(points: &[Point], found: &Found) {
     if found.torn > 0 {
         complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
     }
@@ -177,15 +180,15 @@ fn say_what_was_found(points: &[GridPoint], found: &Found) {
     }
 }
 
-fn dry_run(args: &SweepArgs, points: &[GridPoint]) -> Result<Exit, Error> {
+fn dry_run(args: &SweepArgs, points: &[Point], shared: &Shared) -> Result<Exit, Error> {
     let done = sweep::finished(points, &Found::read(&args.output)?);
     if args.json {
         let lines = points
             .iter()
-            .map(|point| serde_json::to_string(point).map_err(|error| internal("cannot show a point", error)));
+            .map(|point| serde_json::to_string(&point.shown()).map_err(|error| internal("cannot show a point", error)));
         print(&(lines.collect::<Result<Vec<_>, _>>()?.join("\n") + "\n"))?;
     } else {
-        let total = format!("{} points, {} of them done\n", points.len(), done.len());
+        let total = format!("{} points of {}, {} of them done\n", points.len(), shared.names().join(", "), done.len());
         print(&(show::dry_run(points, |at| done.contains_key(&at)) + &total))?;
     }
     Ok(Exit::Done)
@@ -194,22 +197,6 @@ fn dry_run(args: &SweepArgs, points: &[GridPoint]) -> Result<Exit, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::setting::parse::options;
-
-    #[test]
-    fn options_become_the_same_grid_as_keys_of_a_file() {
-        let line =
-            "--strategy pool,reuse --cost exit=2 --cost open=0.1,10 --vcpus 1,2 --seed 1-3,7 --slice 1ms --freq 99";
-        let grid = options::<SweepArgs>(&line.split(' ').collect::<Vec<_>>()).unwrap().axes;
-        let file = "strategy = ['pool', 'reuse']\ncost.open = [0.1, 10]\ncost.exit = [2]\nvcpus = [1, 2]\n\
-                    seed = ['1-3', '7']\nslice = ['1ms']\nfreq = 99";
-        assert_eq!(grid, toml::from_str(file).unwrap());
-        assert_eq!(options::<SweepArgs>(&[]).unwrap().axes, Grid::default());
-        let twice = options::<SweepArgs>(&["--cost", "open=1", "--cost", "open=2"]).unwrap().axes;
-        for error in [twice.points().unwrap_err(), Grid::default().overridden_by(&twice).unwrap_err()] {
-            assert!(error.to_string().contains("duplicate --cost open"), "{error}");
-        }
-    }
 
     #[test]
     fn parts_take_every_nth_point() {

@@ -1,5 +1,6 @@
 //! Values as users write them: durations, sizes, bounded numbers.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use arch_pmu::intel::IntelCaps;
 use arch_pmu::spec::Vendor;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Command};
+use clap::error::ContextKind;
+use clap::{Arg, Args, Command};
 use results::error::Error;
 use vmm::machine::Cpu;
 
@@ -168,6 +170,59 @@ pub fn options<A: Args>(line: &[&str]) -> Result<A, clap::Error> {
 /// If one of them must be given.
 pub fn defaults<A: Args>() -> A {
     options(&[]).expect("options that need not be given")
+}
+
+/// Keys and their values, as text: options as a table has them.
+pub type Keys = BTreeMap<String, String>;
+
+/// Returns the text of a key's value in TOML: text, a number, true or false.
+pub fn value_text(value: &toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text.clone()),
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// Returns the key of an option: its long name, or that of the word without a dash.
+fn key(arg: &Arg) -> &str {
+    arg.get_long().unwrap_or(arg.get_id().as_str())
+}
+
+/// Returns the keys of options.
+pub fn known_keys<A: Args>() -> Vec<String> {
+    A::augment_args(Command::new("vpmu")).get_arguments().map(|arg| key(arg).to_owned()).collect()
+}
+
+/// Reads options from keys: what the command line has as `--KEY VALUE`, by the same parsers. `NAME.PART` is `--NAME PART=VALUE`.
+///
+/// # Errors
+/// Exit 2 with the key that is wrong.
+pub fn of_keys<A: Args>(keys: &Keys) -> Result<A, Error> {
+    let command = A::augment_args(Command::new("vpmu").no_binary_name(true));
+    let is_word = |name: &str| command.get_positionals().any(|arg| key(arg) == name);
+    let (words, others): (Vec<_>, Vec<_>) = keys.iter().partition(|(name, _)| is_word(name));
+    let line = others.into_iter().map(|(name, value)| match name.split_once('.') {
+        Some((name, part)) => format!("--{name}={part}={value}"),
+        None => format!("--{name}={value}"),
+    });
+    let words = words.into_iter().map(|(_, value)| value.clone());
+    let line: Vec<_> = line.chain(std::iter::once("--".to_owned())).chain(words).collect();
+    let found = command.try_get_matches_from(line).and_then(|matches| A::from_arg_matches(&matches));
+    found.map_err(|error| {
+        let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+        let arg = text(ContextKind::InvalidArg);
+        let name = arg.trim_start_matches(['-', '[', '<']).split([' ', ']', '>']).next().unwrap_or_default().to_owned();
+        match std::error::Error::source(&error) {
+            Some(why) => Error::usage(format!("{name}: '{}'", text(ContextKind::InvalidValue)), why.to_string(), ""),
+            None => {
+                let line = error.to_string();
+                let line =
+                    line.trim_start_matches("error: ").lines().map(str::trim).take_while(|line| !line.is_empty());
+                Error::usage(line.collect::<Vec<_>>().join(" "), "", "")
+            }
+        }
+    })
 }
 
 #[cfg(test)]

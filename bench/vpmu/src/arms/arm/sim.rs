@@ -149,6 +149,7 @@ pub struct SimRunner {
     paced: Option<u64>,
     /// CPUs that the vCPUs share in turns; `None`: each has its own.
     cpus: Option<u64>,
+    timer: Timer,
     seed: u64,
 }
 
@@ -167,14 +168,22 @@ impl SimRunner {
             ));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), pmu: guest.machine.pmu, paced, cpus: None, seed })
+        Ok(Self {
+            model,
+            guest: guest.clone(),
+            pmu: guest.machine.pmu,
+            paced,
+            cpus: None,
+            timer: Timer::default(),
+            seed,
+        })
     }
 }
 
 impl SimRunner {
-    /// Returns the runner with hosts of so many CPUs; `None`: one for each vCPU.
-    pub fn on_cpus(self, cpus: Option<u64>) -> Self {
-        Self { cpus, ..self }
+    /// Returns the runner with hosts of so many CPUs, `None`: one for each vCPU, and guests with this timer.
+    pub fn with(self, cpus: Option<u64>, timer: Timer) -> Self {
+        Self { cpus, timer, ..self }
     }
 }
 
@@ -244,7 +253,7 @@ impl SimRunner {
             vcpus,
             cpus: self.cpus.unwrap_or(vcpus),
             boot,
-            timer: Timer::Periodic,
+            timer: self.timer,
             limit_ns: ns(self.guest.machine.time_limit),
             seed: self.seed,
             trace: None,

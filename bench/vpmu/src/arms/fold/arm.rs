@@ -25,26 +25,44 @@ use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::play::Played;
 use crate::arms::arm::runner::{Arm, LinuxTurn, Turn, TurnOutcome};
 
-/// Latencies of one round, or of all, by the metric's key.
+/// Latencies of one round, or of all, by the metric's key: a few, which are looked for at each value.
 #[derive(Clone, Debug, Default)]
-struct Latencies(BTreeMap<&'static str, Histogram<u64>>);
+struct Latencies(Vec<(&'static str, Histogram<u64>)>);
 
 impl Latencies {
     /// Returns the histogram of `metric`, to record in.
     fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
-        self.0.entry(metric.key).or_insert_with(latency_histogram)
+        self.of_key(metric.key)
+    }
+
+    fn of_key(&mut self, key: &'static str) -> &mut Histogram<u64> {
+        let at = self.0.iter().position(|(known, _)| std::ptr::eq(*known, key) || *known == key).unwrap_or_else(|| {
+            self.0.push((key, latency_histogram()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// Takes the histogram of `metric` out, if there is one.
+    fn take(&mut self, metric: &Metric) -> Option<Histogram<u64>> {
+        let at = self.0.iter().position(|(known, _)| *known == metric.key)?;
+        Some(self.0.swap_remove(at).1)
     }
 
     /// Adds those of another round.
-    fn merge(&mut self, other: &Self) {
+    fn merge(&mut self, other: Self) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
+        }
         for (key, histogram) in &other.0 {
-            merge(self.0.entry(key).or_insert_with(latency_histogram), histogram);
+            merge(self.of_key(key), histogram);
         }
     }
 
     /// Returns a summary for each metric that has values.
     fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
-        let summaries = self.0.iter().filter_map(|(&key, histogram)| Some((key.to_owned(), summary(histogram)?)));
+        let summaries = self.0.iter().filter_map(|(key, histogram)| Some(((*key).to_owned(), summary(histogram)?)));
         summaries.collect()
     }
 }
@@ -246,7 +264,7 @@ impl ArmFold {
             }
         }
         rounds.push_metrics(&metrics);
-        self.all.merge(&latencies);
+        self.all.merge(latencies);
     }
 
     /// Adds the start and the baseline of a guest that is kept alive.
@@ -372,34 +390,38 @@ impl ArmFold {
         let uncertainty = ticks_to_ns(vcpu.left.tsc.uncertainty, khz);
         counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(uncertainty);
         counts.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
+        let kinds = [&NMI_HANDLER, &NMI_DRIVER_OFF, &ROTATION];
+        // Each entry is one of three, so that none is looked for.
+        let mut found = kinds.map(|metric| into.take(metric));
         for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
-            let histogram = match entry.kind {
-                LOG_NMI if entry.rearmed == 0 => {
-                    counts.nmis_driver_off += 1;
-                    into.of(&NMI_DRIVER_OFF)
-                }
-                LOG_NMI => into.of(&NMI_HANDLER),
-                LOG_ROTATION => into.of(&ROTATION),
+            let kind = match entry.kind {
+                LOG_NMI => usize::from(entry.rearmed == 0),
+                LOG_ROTATION => 2,
                 _ => {
                     counts.log_invalid += 1;
                     continue;
                 }
             };
+            counts.nmis_driver_off += u64::from(kind == 1);
             match entry.tsc_exit.checked_sub(entry.tsc_entry) {
-                Some(ticks) => histogram.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                Some(ticks) => {
+                    found[kind].get_or_insert_with(latency_histogram).saturating_record(ticks_to_ns(ticks, khz).max(1));
+                }
                 None => counts.log_invalid += 1,
             }
+        }
+        for (metric, histogram) in kinds.into_iter().zip(found) {
+            into.0.extend(histogram.map(|histogram| (metric.key, histogram)));
         }
         match deliveries(vcpu, report) {
             _ if !self.pairs_deliveries => {}
             Some(delays) => {
                 let allowed = i64::try_from(vcpu.left.tsc.uncertainty).unwrap_or(i64::MAX);
+                let delivered = into.of(&PMI_DELIVERY);
                 for ticks in delays {
                     match u64::try_from(ticks) {
-                        Ok(ticks) => {
-                            into.of(&PMI_DELIVERY).saturating_record(ticks_to_ns(ticks, khz).max(1));
-                        }
-                        Err(_) if ticks >= -allowed => into.of(&PMI_DELIVERY).saturating_record(1),
+                        Ok(ticks) => delivered.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                        Err(_) if ticks >= -allowed => delivered.saturating_record(1),
                         Err(_) => counts.delivery_negative += 1,
                     }
                 }

@@ -11,8 +11,8 @@ use crate::setting::parse::{duration_in, number_in, pmu_version, processor, shar
 use crate::setting::pin::PinChoice;
 use crate::setting::strategy::StrategyChoice;
 
-/// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
-const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
+/// Most vCPUs of a simulated host, which take a quarter of a megabyte each; a real one has fewer.
+pub const MOST_VCPUS: u64 = 4096;
 /// Rounds of an experiment that something else ends: the duration, or the width of its intervals.
 pub const OPEN_ENDED: u64 = 1_000_000;
 /// Rounds by default.
@@ -42,8 +42,8 @@ pub struct ArmsOptions {
           value_parser = duration_in(Duration::from_micros(100)..=Duration::from_secs(10)))]
     pub mux_interval: Duration,
 
-    /// Virtual CPUs, a thread and a vPMU each
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS))]
+    /// Virtual CPUs, a thread and a vPMU each: at most 64, of a simulated host 4096
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MOST_VCPUS))]
     pub vcpus: u64,
 
     /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's

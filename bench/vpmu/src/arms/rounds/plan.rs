@@ -1,8 +1,12 @@
 //! Makes a checked plan of arms and rounds from a specification.
 
-use arch_pmu::caps::PmuCaps;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+
+use arch_pmu::caps::PmuCaps;
+use sim::guest::Timer;
+use sim::model::Model;
 use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
 
@@ -13,8 +17,9 @@ use host_pmu::stats::ns;
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::play::{self, Played};
 use crate::arms::arm::real::RealRunner;
-use crate::arms::arm::replay::Parts;
-use crate::arms::arm::runner::Arm;
+use crate::arms::arm::replay::{Parts, ReplayRunner};
+use crate::arms::arm::runner::{Arm, ArmRunner};
+use crate::arms::arm::sim::SimRunner;
 use crate::engine::Rounds;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::check_version;
@@ -32,6 +37,8 @@ use trace::read::Trace;
 const BASELINE: Duration = Duration::from_millis(40);
 /// Ticks of the tail: the first ends the last turn the guest sampled in, the others show what lazy release left.
 const TAIL_TICKS: u64 = 4;
+/// Most vCPUs a payload has room for; KVM's own limit is checked when the VM is made.
+const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
 /// Most samples of a round over all vCPUs: each is a log entry of 48 bytes in guest memory.
 const MAX_LOG: u64 = 20_000_000;
 /// Most samples of a warm-up run.
@@ -67,6 +74,8 @@ pub struct Plan {
     pub guest: PayloadPlan,
     /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
+    /// The timer of simulated guests.
+    pub timer: Timer,
     /// True if it ends once the order of the strategies is sure.
     pub until_order: bool,
     /// Seed of the order of arms.
@@ -88,6 +97,18 @@ impl Plan {
         RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
     }
 
+    /// Returns the runner of its arms on hosts of a model.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that a simulated host does not have.
+    pub fn on_model(&self, model: Model) -> Result<Box<dyn ArmRunner>, Error> {
+        if let Some(parts) = &self.replayed {
+            return Ok(Box::new(ReplayRunner::new(parts, model, self.seed)));
+        }
+        let runner = SimRunner::new(model, &self.guest, self.parameters.period, self.seed)?;
+        Ok(Box::new(runner.with(self.parameters.cpus, self.timer)))
+    }
+
     /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that
     /// this process may use, if known.
     ///
@@ -102,7 +123,7 @@ impl Plan {
     ) -> Result<Self, Error> {
         let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.pin.cpus(arms.vcpus, usable)?;
-        check(arms, host.cpu)?;
+        check(arms, host.cpu, chosen.simulated)?;
         let least = narrowest_to_floor();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
@@ -133,6 +154,7 @@ impl Plan {
             mux_interval_ns: tick_ns,
             vcpus: arms.vcpus,
             cpus: None,
+            altered: BTreeMap::new(),
             pin: (!pin.is_empty()).then(|| CpuList(pin.clone()).to_string()),
             rounds,
             rounds_per_guest: (rounds_per_guest > 1).then_some(rounds_per_guest),
@@ -193,6 +215,7 @@ impl Plan {
             backend,
             guest,
             simulated: false,
+            timer: Timer::default(),
             until_order: false,
             seed,
             parameters,
@@ -294,8 +317,12 @@ impl Plan {
     }
 }
 
-fn check(arms: &ArmsOptions, cpu: Cpu) -> Result<(), Error> {
+fn check(arms: &ArmsOptions, cpu: Cpu, simulated: bool) -> Result<(), Error> {
     check_version(cpu, arms.pmu_version)?;
+    if arms.vcpus > MAX_VCPUS && !simulated {
+        let what = format!("--vcpus {} is out of range", arms.vcpus);
+        return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
+    }
     if arms.samples.saturating_mul(arms.vcpus) > MAX_LOG {
         return Err(Error::usage(
             format!("{} samples on {} vCPUs do not fit the guest's log", arms.samples, arms.vcpus),

@@ -1,24 +1,23 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
-pub mod measured;
 mod perf_stat;
+pub mod recipe;
 pub mod recording;
 pub mod run;
 pub mod series;
 pub mod set_up;
 pub mod show;
-mod simulated;
 pub mod watchdog;
 
 #[cfg(test)]
 mod tests {
     use results::published::{Number, Origin, Reproduction, Row};
 
-    use super::measured;
     use std::sync::LazyLock;
 
-    use super::run::{Simulated, is_simulated};
-    use super::simulated::SEED;
+    use super::recipe::{self as measured, recipe};
+    use super::run::tests::to_text;
+    use super::run::{SEED, Simulated};
     use crate::arms::rounds::mock;
     use results::document::{Document, Summary};
     use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
@@ -46,18 +45,18 @@ mod tests {
     /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce
     #[test]
     fn stored_figures_are_what_the_simulations_give() {
-        let simulated = &SIMULATED.simulations;
+        let simulated = &SIMULATED.numbers;
         if std::env::var_os("VPMU_WRITE_SIMULATED").is_some() {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiment/reproduce/simulated.toml");
-            return std::fs::write(path, simulated.to_text()).unwrap();
+            return std::fs::write(path, to_text(simulated)).unwrap();
         }
-        assert_eq!(&Simulated::stored().unwrap().simulations, simulated);
+        assert_eq!(&Simulated::stored().unwrap().numbers, simulated);
     }
 
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
         let found = simulated();
-        let rows = || found.rows.iter().filter(|row| is_simulated(&row.figure));
+        let rows = || found.rows.iter().filter(|row| recipe(&row.figure).is_some());
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         for (model, _) in sim::model::EMBEDDED {
@@ -185,7 +184,7 @@ mod tests {
                 arm.own.counts.nmis = 1000 * rounds as u64;
             }
             let figure = "vpmu-reuse.creates.fixed";
-            let found = measured::of(&document, &measured::reading(figure).unwrap(), Number::Change).unwrap();
+            let found = recipe(figure).unwrap().of(&document, Number::Change).unwrap();
             found.interval.map(|interval| (found.value, interval.high - interval.low))
         };
         let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;

@@ -1,26 +1,34 @@
-//! Simulates the published figures and finds their measured counterparts.
+//! Simulates the published figures by their recipes, and finds their measured counterparts.
 
-use results::published::{Number, PUBLISHED, Reproduction, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
 
-use super::perf_stat::float;
-use super::simulated::FILTER;
-use super::{measured, perf_stat, simulated};
-use crate::terminal::console::internal;
+use rayon::prelude::*;
 use results::document::Document;
 use results::error::Error;
+use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
-/// Prefixes of the ids of figures that are simulated.
-const PREFIXES: [&str; 2] = ["vpmu-", MEDIATED];
-/// Prefix of the figures of the mediated vPMU. Their `rows` have a third number: with an event filter.
+use super::perf_stat;
+use super::perf_stat::float;
+use super::recipe::{self, Recipe, recipe};
+use crate::arms::arm::sim::model;
+use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
+use crate::setting::parse::{Keys, of_keys};
+use crate::setting::strategy::StrategyChoice;
+use crate::terminal::console::internal;
+
+/// Begin and end of ids: `rows` of figures of the mediated vPMU have a third number, with an event filter.
 const MEDIATED: &str = "mediated.";
-
-/// Returns whether a figure is one of a simulated vPMU.
-pub(super) fn is_simulated(figure: &str) -> bool {
-    PREFIXES.iter().any(|prefix| figure.starts_with(prefix))
-}
+const FILTER: &str = ".filter";
+/// Seed of the stored numbers, the default of `vpmu reproduce`.
+pub(super) const SEED: u64 = 1;
+/// Numbers by figure, number and model, simulated with [`SEED`]: the same on any machine, and they take longer than to read a thousand
+/// results. A test simulates them again.
+const STORED: &str = include_str!("simulated.toml");
 
 /// Returns the numbers of a figure: its id, which of its numbers, and the value.
-fn numbers(id: &str, figure: &toml::Value) -> Vec<(String, Number, f64)> {
+fn numbers(figure: &toml::Value) -> Vec<(String, Number, f64)> {
+    let id = text(figure, "id");
     let own = |number: Number| Some((id.to_owned(), number, figure.get(number.key()).and_then(float)?));
     let mut all: Vec<_> = Number::ALL.into_iter().filter_map(own).collect();
     if id.starts_with(MEDIATED) {
@@ -40,11 +48,33 @@ pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Erro
 }
 
 /// The published figures, simulated.
+#[derive(Debug)]
 pub struct Simulated {
     seed: u64,
     figures: Vec<toml::Value>,
-    pub(super) simulations: simulated::Simulations,
+    /// By [`name`].
+    pub(super) numbers: BTreeMap<String, f64>,
 }
+
+/// Names a simulated number.
+fn name(figure: &str, number: Number, model: &str) -> String {
+    format!("{figure} {} {model}", number.key())
+}
+
+/// What is wanted of a simulation: its arms, and numbers by their recipes, with their names.
+type Wanted<'a> = (BTreeSet<&'a str>, Vec<(String, Number, &'a Recipe)>);
+
+/// Returns the keys of a recipe's simulation on its model, and on each form of the model that fits the published figures as well.
+fn forms(recipe: &Recipe) -> Result<Vec<Keys>, Error> {
+    let keys = recipe.sim();
+    let whole = model(&keys[MODEL])?;
+    let other = |form: &str| Keys::from_iter([(MODEL.to_owned(), form.to_owned())]);
+    let others = whole.fitting_forms().map(|form| keys.clone().into_iter().chain(other(&form.name)).collect());
+    Ok(std::iter::once(keys.clone()).chain(others).collect())
+}
+
+/// The key of a model.
+const MODEL: &str = "model";
 
 impl Simulated {
     /// Simulates the published figures, several at a time.
@@ -53,10 +83,24 @@ impl Simulated {
     /// Internal error in the embedded figures or models.
     pub fn run(seed: u64) -> Result<Self, Error> {
         let figures = figures()?;
-        let ids = figures.iter().filter(|figure| is_simulated(text(figure, "id")));
-        let ids = ids.flat_map(|figure| numbers(text(figure, "id"), figure)).map(|(id, _, _)| id);
-        let simulations = simulated::Simulations::run(seed, ids)?;
-        Ok(Self { seed, figures, simulations })
+        let mut wanted: BTreeMap<Keys, Wanted<'_>> = BTreeMap::new();
+        for (figure, number, _) in figures.iter().flat_map(numbers) {
+            let Some(recipe) = recipe(&figure) else { continue };
+            for keys in forms(recipe)? {
+                let name = name(&figure, number, &keys[MODEL]);
+                let (arms, numbers) = wanted.entry(keys).or_default();
+                arms.extend(recipe.arms.iter().map(String::as_str));
+                numbers.push((name, number, recipe));
+            }
+        }
+        let run = |(keys, (arms, numbers)): (Keys, Wanted<'_>)| {
+            let document = document(&keys, &arms.into_iter().collect::<Vec<_>>(), seed)?;
+            let of =
+                |(name, number, recipe): (String, Number, &Recipe)| Some((name, recipe.of(&document, number)?.value));
+            Ok(numbers.into_iter().filter_map(of).collect::<Vec<_>>())
+        };
+        let numbers: Result<Vec<_>, Error> = wanted.into_par_iter().map(run).collect();
+        Ok(Self { seed, figures, numbers: numbers?.into_iter().flatten().collect() })
     }
 
     /// Returns the result of [`Self::run`] with the default seed, without simulating.
@@ -64,7 +108,8 @@ impl Simulated {
     /// # Errors
     /// Internal error in the embedded figures or models.
     pub fn stored() -> Result<Self, Error> {
-        Ok(Self { seed: simulated::SEED, figures: figures()?, simulations: simulated::Simulations::stored()? })
+        let numbers = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
+        Ok(Self { seed: SEED, figures: figures()?, numbers })
     }
 
     /// Adds measured counterparts from `documents`.
@@ -72,13 +117,91 @@ impl Simulated {
     /// # Errors
     /// Internal error in the embedded figures or models.
     pub fn beside(&self, documents: &[Document]) -> Result<Reproduction, Error> {
-        rows(self, documents)
+        let mut rows = Vec::new();
+        for figure in &self.figures {
+            let percentage = text(figure, "unit") == "percent";
+            for (id, number, published) in numbers(figure) {
+                let Some(recipe) = recipe(&id) else { continue };
+                let all: Vec<String> = forms(recipe)?.into_iter().filter_map(|mut keys| keys.remove(MODEL)).collect();
+                let of = |model: &String| self.numbers.get(&name(&id, number, model)).copied();
+                let simulated = all.first().and_then(of);
+                let mut range: Vec<f64> = all.iter().filter_map(of).collect();
+                range.sort_by(f64::total_cmp);
+                let error = simulated.map(|simulated| match number {
+                    Number::Change => simulated - published,
+                    Number::Before | Number::After if percentage => simulated - published,
+                    _ => 100.0 * (simulated / published - 1.0),
+                });
+                let unit = if number == Number::Ratio { "ratio" } else { text(figure, "unit") };
+                rows.push(Row {
+                    what: text(figure, "what").to_owned(),
+                    number,
+                    unit: unit.to_owned(),
+                    published: Some(published),
+                    model: all.first().cloned().unwrap_or_default(),
+                    simulated,
+                    error,
+                    origin: Fits::of(recipe)?.origin(&id, number),
+                    predicted: if let [low, .., high] = range[..] { vec![low, high] } else { Vec::new() },
+                    measured: recipe::number(documents, &id, number),
+                    not_explained: recipe.not_explained.clone(),
+                    figure: id,
+                    ..Row::default()
+                });
+            }
+        }
+        let (more, fitted) =
+            perf_stat::rows(&self.figures).ok_or_else(|| unreadable("perf-stat-setup is not whole"))?;
+        rows.extend(more);
+        Ok(Reproduction { schema: "vpmu-reproduce/1", seed: self.seed, rows, fitted, here: None })
     }
 }
 
-impl std::fmt::Debug for Simulated {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Simulated").field("seed", &self.seed).finish_non_exhaustive()
+/// Simulates arms of a recipe.
+fn document(keys: &Keys, arms: &[&str], seed: u64) -> Result<Document, Error> {
+    let mut spec: SimSpec = of_keys(keys)?;
+    (spec.spec.arms.strategy, spec.spec.arms.seed) = (StrategyChoice::presets(arms), seed);
+    let model = spec.model()?;
+    simulate(&spec.plan(&model)?, model, &AtomicBool::new(false))
+}
+
+/// What was fitted to published numbers in a recipe's simulation: the constant, and the number such as `vpmu-reuse.v1.mean ratio`.
+struct Fits<'a> {
+    recipe: &'a Recipe,
+    of_model: Vec<(String, String)>,
+}
+
+impl<'a> Fits<'a> {
+    fn of(recipe: &'a Recipe) -> Result<Self, Error> {
+        let fitted = model(&recipe.sim()[MODEL])?.fitted;
+        Ok(Self { recipe, of_model: fitted.into_iter().map(|one| (one.constant, one.figure)).collect() })
+    }
+
+    fn to(&self, id: &str, number: Number) -> Vec<String> {
+        let name = format!("{id} {}", number.key());
+        let of_model = self.of_model.iter().filter(|(_, figure)| *figure == name).map(|(constant, _)| constant.clone());
+        let of_guest = recipe(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
+        of_model.chain(of_guest).collect()
+    }
+
+    fn origin(&self, id: &str, number: Number) -> Origin {
+        let here = self.to(id, number);
+        let is_part = |id: &str| match number {
+            Number::Ratio | Number::Change => {
+                [number, Number::Before, Number::After].into_iter().any(|number| !self.to(id, number).is_empty())
+            }
+            Number::Before | Number::After => !self.to(id, number).is_empty(),
+        };
+        if !here.is_empty() {
+            return Origin::Fitted(here);
+        }
+        if is_part(id) {
+            return Origin::OfFitted;
+        }
+        // Constants fitted to another figure that is the same number of the same simulation.
+        let figures = self.of_model.iter().filter_map(|(_, figure)| figure.split(' ').next());
+        let same = |other: &&str| *other != id && recipe(other) == Some(self.recipe) && is_part(other);
+        figures.into_iter().find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned()))
     }
 }
 
@@ -96,41 +219,60 @@ fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
     figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
 }
 
-fn rows(Simulated { seed, figures, simulations }: &Simulated, documents: &[Document]) -> Result<Reproduction, Error> {
-    let mut rows = Vec::new();
-    for figure in figures {
-        let text = |key: &str| text(figure, key).to_owned();
-        let id = text("id");
-        if !is_simulated(&id) {
-            continue;
-        }
-        let percentage = text("unit") == "percent";
-        for (id, number, published) in numbers(&id, figure) {
-            let found = simulations.figure(&id)?.ok_or_else(|| unreadable(format!("{id} has no simulation")))?;
-            let simulated = found.number(number);
-            let error = simulated.map(|simulated| match number {
-                Number::Change => simulated - published,
-                Number::Before | Number::After if percentage => simulated - published,
-                _ => 100.0 * (simulated / published - 1.0),
-            });
-            rows.push(Row {
-                figure: id.clone(),
-                what: text("what"),
-                number,
-                unit: if number == Number::Ratio { "ratio".to_owned() } else { text("unit") },
-                published: Some(published),
-                model: found.model.clone(),
-                simulated,
-                error,
-                origin: found.origin(&id, number),
-                predicted: found.range(number),
-                measured: measured::number(documents, &id, number),
-                not_explained: simulated::not_explained(&id),
-                ..Row::default()
-            });
+#[cfg(test)]
+pub(super) mod tests {
+    use arch_pmu::intel::IntelCaps;
+    use guest::abi::EventSpec;
+
+    use super::*;
+
+    /// Returns the text of [`STORED`].
+    pub(in super::super) fn to_text(numbers: &BTreeMap<String, f64>) -> String {
+        let lines = numbers.iter().map(|(name, number)| format!("{name:?} = {number:?}"));
+        lines.chain([String::new()]).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn every_recipe_is_read() {
+        for figure in ["vpmu-reuse.watchdog-off.min", "vpmu-reuse.watchdog-off.kvm", "mediated.6-events.filter"] {
+            assert!(recipe(figure).is_some(), "{figure}");
         }
     }
-    let (more, fitted) = perf_stat::rows(figures).ok_or_else(|| unreadable("perf-stat-setup is not whole"))?;
-    rows.extend(more);
-    Ok(Reproduction { schema: "vpmu-reproduce/1", seed: *seed, rows, fitted, here: None })
+
+    #[test]
+    fn forms_of_a_model_fit_the_published_figure_as_well() {
+        let recipe = recipe("vpmu-reuse.watchdog-on.mean").unwrap();
+        let of = |keys: &Keys| {
+            let document = document(keys, &["reuse-lazy", "gate"], SEED).unwrap();
+            ["reuse-lazy", "gate"].map(|name| document.arm(name).unwrap().metrics["nmi_handler_ns"].mean.unwrap())
+        };
+        let all: Vec<_> = forms(recipe).unwrap().iter().map(of).collect();
+        let [fitted, gate] = all[0];
+        assert!(all.iter().all(|[mean, _]| (mean / fitted - 1.0).abs() < 0.001), "{all:?}");
+        assert!(all.iter().any(|[_, other]| other / gate > 1.05), "{all:?}: another figure tells them apart");
+    }
+
+    /// Checks what recipes say of what is not explained.
+    #[test]
+    fn the_regimes_that_would_explain_a_figure_give_it() {
+        let off = recipe("vpmu-reuse.watchdog-off.mean").unwrap();
+        let mut keys = off.sim();
+        let close = model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
+        keys.insert("cost.release-last".to_owned(), (17.5e6 / close).to_string());
+        let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], SEED).unwrap(), Number::Ratio).unwrap().value;
+        assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
+
+        let ten = recipe("mediated.10-events").unwrap();
+        let mut spec: SimSpec = of_keys(&ten.sim()).unwrap();
+        spec.spec.arms.strategy = StrategyChoice::presets(&[&ten.arms[0]]);
+        let model = spec.model().unwrap();
+        let mut plan = spec.plan(&model).unwrap();
+        plan.guest.machine.pmu = IntelCaps { gp: 8, ..IntelCaps::default() }.into();
+        for (code, event) in (0xc4..).zip(&mut plan.guest.boot.events[..10]) {
+            *event = EventSpec { selector: event.selector & !0xffff | code, fixed: 0, ..*event };
+        }
+        let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
+        let slow_down = ten.of(&document, Number::Before).unwrap().value;
+        assert!((slow_down - 83.5).abs() < 1.0, "{slow_down}");
+    }
 }

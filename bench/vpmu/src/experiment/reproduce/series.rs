@@ -23,9 +23,8 @@ use sim::model::Model;
 use vmm::kvm::Host;
 use vmm::machine::Cpu;
 
-use super::measured::{self, reading};
+use super::recipe::{period, recipe};
 use super::run::Simulated;
-use super::simulated::PERIOD;
 use super::watchdog::Watchdog;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, SimRunner};
@@ -122,7 +121,7 @@ impl Regime {
             // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
             length: LengthOptions { guest_rounds: (self.on && !linux).then_some(ROUNDS_PER_GUEST), ..plain.length },
             workload: workload.parse().map_err(|why: String| internal("a workload", why))?,
-            period: (!tracepoint && events == "sampling10/").then_some(PERIOD),
+            period: (!tracepoint && events == "sampling10/").then(period).flatten(),
             freq: None,
         })
     }
@@ -525,10 +524,10 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         }));
     }
     for row in &mut rows {
-        let Some(reading) = reading(&row.figure) else { continue };
+        let Some(recipe) = recipe(&row.figure) else { continue };
         let number = |runs: &[Run]| {
-            let run = runs.iter().find(|run| run.on != reading.first_event && run.events == reading.events)?;
-            measured::of(&run.document, &reading, row.number).map(|one| (one, run.document.host.model_percent))
+            let run = runs.iter().find(|run| run.on != recipe.first_event && run.events == recipe.workload)?;
+            recipe.of(&run.document, row.number).map(|one| (one, run.document.host.model_percent))
         };
         row.predicted = number(predicted).map_or_else(Vec::new, |(one, off)| range(one.value, row.number, off));
         row.measured = number(measured).map(|(one, _)| one);
@@ -800,7 +799,7 @@ mod tests {
             let spec = regime.spec(events, &spec, spec.duration).unwrap();
             let document = predict(model, &spec, cpu).unwrap();
             assert_eq!(document.status, Status::Complete, "{:?}", document.arms[0].incomplete);
-            measured::of(&document, &reading(figure).unwrap(), Number::Before).unwrap().value
+            recipe(figure).unwrap().of(&document, Number::Before).unwrap().value
         };
         let handler = (Cpu::CascadeLake, "sampling10/", "vpmu-reuse.watchdog-on.mean");
         assert!(mean(&off, false, handler) > 50.0 * mean(&on, true, handler));

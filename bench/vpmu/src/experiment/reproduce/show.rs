@@ -205,7 +205,7 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     let far = if far.is_empty() { String::new() } else { format!("; far off: {}", far.join(", ")) };
     let mut lines = vec![format!("Of {} predicted numbers {within} are within 10 %{far}.", predicted.len())];
     for row in &reproduction.rows {
-        if let Some(why) = row.not_explained {
+        if let Some(why) = &row.not_explained {
             let line = format!("Not explained, {}: {why}", row.figure.trim_end_matches(".filter"));
             lines.extend((!lines.contains(&line)).then_some(line));
         }

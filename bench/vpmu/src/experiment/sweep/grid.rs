@@ -1,210 +1,382 @@
-//! The axes and options of a sweep, from a file or the command line.
+//! A grid: values of `vpmu sim`'s options, and the points that they make.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::path::Path;
-use std::str::FromStr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-use clap::Args;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use toml::Table;
+use arch_pmu::spec::Vendor;
+use host_pmu::strategy::PRESETS;
+use rayon::prelude::*;
+use sim::model::{Costs, Model};
+use toml::Value;
+use trace::read::Trace;
 
-use crate::setting::parse::number_in;
+use super::point::{Point, Shared};
+use crate::arms::arm::replay::Parts;
+use crate::arms::arm::sim as simulated;
+use crate::experiment::nmi_latency::simulated::SimSpec;
+use crate::setting::parse::{Keys, known_keys, most_like, value_text};
+use crate::setting::strategy::{StrategyChoice, resolve};
 use results::error::Error;
 use results::open;
 
 /// Largest grid file, bytes.
 const MAX_GRID: u64 = 256 << 10;
-/// Largest number that TOML has.
-const MOST: u64 = i64::MAX as u64;
+/// Most points of a grid.
+const MAX_POINTS: usize = 100_000;
+/// What a point has of itself, where `sim` has many short rounds of guests that live on and show what counting costs their work.
+const USUAL: [(&str, &str); 7] = [
+    ("workload", "sampling10"),
+    ("samples", "2000"),
+    ("rounds", "1"),
+    ("guest-rounds", "1"),
+    ("warmup", "0"),
+    ("baseline", "0ms"),
+    ("time-limit", "10s"),
+];
+/// Keys that a trace leaves: it has its own guest.
+const WITH_TRACE: [&str; 5] = ["trace", "model", "strategy", "release-slices", "seed"];
+/// Where the keys are.
+const KEYS: &str = "docs/simulator.md has the keys";
+/// Keys whose values are arms of one point, which share its floor, and no axis.
+const ARMS: [&str; 2] = ["strategy", "release-slices"];
 
-/// The factors of one `--cost`.
-pub type Factors = Vec<f64>;
-
-/// A seed, or a range such as `1-8`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Seeds {
-    /// One seed.
-    One(u64),
-    /// A seed or a range, as text.
-    Text(String),
-}
-
-impl FromStr for Seeds {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::Text(text.to_owned()))
-    }
-}
-
-/// One number of a list.
-fn each(text: &str) -> Result<u64, String> {
-    number_in(0..=MOST)(text).map_err(|why| format!("{why}; several are a list, e.g. 1,10,100"))
-}
-
-/// Axes, and parameters of all points, whose values are checked by [`Grid::points`]. A file has them by their long names.
-#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Grid {
-    /// Strategies: preset names or .toml files [default: every preset]
-    ///
-    /// With a model of a host that can give its PMU away, such as spr-2026, also mediated and mediated-filter.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub strategy: Option<Vec<String>>,
-
-    /// Models of hosts: names of `vpmu show models` or .toml files [default: development-host]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub model: Option<Vec<String>>,
-
-    /// Workload of the guests: EVENTS[/WORK], see vpmu nmi-latency --help [default: sampling10]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub workload: Option<Vec<String>>,
-
-    /// Traces that are replayed whole in place of workloads, each a folder of vpmu trace; the figure is the host's work per PMI
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all =
-          ["workload", "vcpus", "cpus", "slice", "period", "freq", "mux_interval", "timer", "samples", "time_limit", "tail", "hosts"])]
-    pub trace: Option<Vec<String>>,
-
-    /// Multiply a cost of the model by each of these, e.g. open=0.1,1,10; an axis for each --cost
-    ///
-    /// exit, tick-exit, io, vmm, apic, signal, inject, interrupt, instruction, work-unit, open (open-first and open-more), release
-    /// (release-last and release), pause, resume, resume-other, period, period-running, read, peek, expiry, switch, switch-held, switch-running,
-    /// pmu-switch, register; or a part of open and release by its own name.
-    #[arg(long, value_name = "COST=LIST", value_parser = cost)]
-    #[serde(with = "costs", default, skip_serializing_if = "Vec::is_empty")]
-    pub cost: Vec<(String, Factors)>,
-
-    /// Time slice of a vCPU on a shared CPU, e.g. 1ms,10ms [default: the model's]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub slice: Option<Vec<String>>,
-
-    /// Slices after which lazy strategies release an unused event [default: the strategy's]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
-    pub release_slices: Option<Vec<u64>>,
-
-    /// vCPUs of a host, of all its VMs together [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
-    pub vcpus: Option<Vec<u64>>,
-
-    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = each)]
-    pub cpus: Option<Vec<u64>>,
-
-    /// Seeds, e.g. 1,2 or 1-8 [default: 1]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub seed: Option<Vec<Seeds>>,
-
-    /// Events between two overflows, as in vpmu nmi-latency
-    #[arg(long, value_name = "N", value_parser = number_in(0..=MOST), conflicts_with = "freq")]
-    pub period: Option<u64>,
-
-    /// Let the guest adjust each event's period to this sampling frequency
-    #[arg(long, value_name = "HZ", value_parser = number_in(0..=MOST))]
-    pub freq: Option<u64>,
-
-    /// The guest's tick: rotation of multiplexed events, task switches [default: 4ms]
-    #[arg(long, value_name = "TIME")]
-    pub mux_interval: Option<String>,
-
-    /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's [default: periodic]
-    #[arg(long, value_name = "KIND")]
-    pub timer: Option<String>,
-
-    /// NMIs per vCPU (rotations, if the workload only counts) [default: 2000]
-    #[arg(long, value_name = "N", value_parser = number_in(0..=MOST))]
-    pub samples: Option<u64>,
-
-    /// A guest's measured phase ends after this virtual time even with fewer samples [default: 10s]
-    #[arg(long, value_name = "TIME")]
-    pub time_limit: Option<String>,
-
-    /// Idle time after the measured phase; shows events left open [default: 16ms, after the longest release by time]
-    #[arg(long, value_name = "TIME")]
-    pub tail: Option<String>,
-
-    /// Hosts simulated for each point [default: 1]
-    #[arg(long, value_name = "N", value_parser = number_in(0..=MOST))]
-    pub hosts: Option<u64>,
-}
-
-/// Costs as a file has them: factors by name.
-mod costs {
-    use super::{BTreeMap, Deserialize as _, Deserializer, Factors, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(costs: &[(String, Factors)], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(costs.iter().map(|(cost, factors)| (cost, factors)))
-    }
-
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<(String, Factors)>, D::Error> {
-        BTreeMap::deserialize(from).map(|costs| costs.into_iter().collect())
-    }
-}
-
-fn cost(text: &str) -> Result<(String, Factors), String> {
-    let (cost, list) = text.split_once('=').ok_or("give COST=FACTOR[,FACTOR…], e.g. open=0.1,1,10")?;
-    let number =
-        |text: &str| text.trim().parse().map_err(|_| format!("'{text}' is no number; give e.g. open=0.1,1,10"));
-    Ok((cost.trim().to_owned(), list.split(',').map(number).collect::<Result<_, _>>()?))
-}
-
-/// Returns the factors of each cost.
-///
-/// # Errors
-/// Exit 2 for a cost that is there twice.
-pub(super) fn by_name(given: &[(String, Factors)]) -> Result<BTreeMap<&String, &Factors>, Error> {
-    let mut costs = BTreeMap::new();
-    for (cost, factors) in given {
-        if costs.insert(cost, factors).is_some() {
-            let remedy = format!("give its factors in one: --cost {cost}=0.1,1,10");
-            return Err(Error::usage(format!("duplicate --cost {cost}"), "", remedy));
-        }
-    }
-    Ok(costs)
-}
+/// Values by key: each combination is a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grid(BTreeMap<String, Vec<String>>);
 
 impl Grid {
-    /// Reads a grid file. Paths in it are relative to its folder.
+    /// Reads a grid file, whose paths are relative to its folder, and words `KEY=LIST`, which replace the file's keys.
     ///
     /// # Errors
-    /// Exit 2 with the line or key.
-    pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let refuse = |why: String| {
-            Error::usage(format!("cannot use grid {}", path.display()), why, "docs/simulator.md has the keys")
-        };
-        let text = open::named_text(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
-        let mut grid: Self = toml::from_str(&text).map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            refuse(format!("line {line}: {}", error.message()))
-        })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        for entry in grid.strategy.iter_mut().chain(&mut grid.model).flatten() {
-            if Path::new(entry).extension().is_some_and(|extension| extension == "toml") {
-                *entry = folder.join(&*entry).to_string_lossy().into_owned();
-            }
+    /// Exit 2 with the line or word.
+    pub fn new(file: Option<&Path>, words: &[String]) -> Result<Self, Error> {
+        let mut grid = Self::default();
+        if let Some(path) = file {
+            grid.read(path)?;
         }
-        for entry in grid.trace.iter_mut().flatten() {
-            *entry = folder.join(&*entry).to_string_lossy().into_owned();
+        let mut given = BTreeSet::new();
+        for word in words {
+            let Some((key, list)) = word.split_once('=') else {
+                let why = "a word is KEY=LIST, e.g. seed=1-5";
+                return Err(Error::usage(format!("'{word}' has no values"), why, "`vpmu sweep --help` has examples"));
+            };
+            let what = |why: &str, remedy: String| Error::usage(format!("'{word}': {why}"), "", remedy);
+            check_key(key).map_err(|remedy| what(&format!("there is no key '{key}'"), remedy))?;
+            if !given.insert(key) {
+                return Err(what(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
+            }
+            // One that is given replaces either of the file.
+            let other = [("period", "freq"), ("freq", "period")].into_iter().find(|(own, _)| *own == key);
+            if let Some((_, other)) = other.filter(|(_, other)| !given.contains(other)) {
+                grid.0.remove(other);
+            }
+            let list = list.split(',').map(str::trim).filter(|value| !value.is_empty());
+            grid.0.insert(key.to_owned(), list.map(str::to_owned).collect());
         }
         Ok(grid)
     }
 
-    /// Returns this grid, with the values of `other` in place of its own.
+    fn read(&mut self, path: &Path) -> Result<(), Error> {
+        let refuse = |line: usize, why: String, remedy: &str| {
+            Error::usage(format!("cannot use grid {}", path.display()), format!("line {line}: {why}"), remedy)
+        };
+        let text = open::named_text(path, MAX_GRID)
+            .map_err(|error| Error::usage(format!("cannot use grid {}", path.display()), error.to_string(), KEYS))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
+            refuse(line, error.message().to_owned(), KEYS)
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        // `cost.open` may also be a table `cost`.
+        let parts = table.into_iter().flat_map(|(key, value)| match value {
+            Value::Table(parts) => parts.into_iter().map(|(part, value)| (format!("{key}.{part}"), value)).collect(),
+            value => vec![(key, value)],
+        });
+        for (key, value) in parts {
+            let last = key.rsplit('.').next().unwrap_or(&key);
+            let line = 1 + text.lines().position(|line| line.contains(last)).unwrap_or(0);
+            check_key(&key).map_err(|remedy| refuse(line, format!("there is no key '{key}'"), &remedy))?;
+            let values = match value {
+                Value::Array(values) => values,
+                one => vec![one],
+            };
+            let values = values.into_iter().map(|value| {
+                let value = value_text(&value)
+                    .ok_or_else(|| refuse(line, format!("{key} has a value that is no text and no number"), KEYS))?;
+                let is_file = Path::new(&value).extension().is_some_and(|extension| extension == "toml");
+                let is_path = key == "trace" || is_file && (key == "strategy" || key == "model");
+                Ok(if is_path { folder.join(value).to_string_lossy().into_owned() } else { value })
+            });
+            let values = values.collect::<Result<_, Error>>()?;
+            self.0.insert(key, values);
+        }
+        Ok(())
+    }
+
+    /// Returns the points, seeds fastest, and what they share. Values that make the same point are merged.
     ///
     /// # Errors
-    /// Exit 2 for a number that no file could have, and for a cost that `other` has twice.
-    pub fn overridden_by(&self, other: &Self) -> Result<Self, Error> {
-        // A table would keep the last of equal keys.
-        by_name(&other.cost)?;
-        let refuse = |why: String| Error::usage("cannot join a grid file and options", why, "");
-        let table = |grid: &Self| Table::try_from(grid).map_err(|error| refuse(error.to_string()));
-        let (mut all, other) = (table(self)?, table(other)?);
-        // Period and frequency exclude each other: one that is given replaces either of the file.
-        if other.contains_key("period") || other.contains_key("freq") {
-            all.retain(|key, _| key != "period" && key != "freq");
+    /// Exit 2 for invalid values, an axis without values or without effect, and too many points.
+    pub fn points(&self) -> Result<(Vec<Point>, Shared), Error> {
+        let mut axes = self.0.clone();
+        let replays = axes.contains_key("trace");
+        let usual = USUAL.into_iter().filter(|_| !replays).chain([("model", simulated::DEFAULT_MODEL)]);
+        for (key, value) in usual {
+            axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
         }
-        all.extend(other);
-        all.try_into().map_err(|error: toml::de::Error| refuse(error.to_string()))
+        let other = axes.keys().find(|key| !WITH_TRACE.contains(&key.as_str()) && !key.starts_with("cost."));
+        if let Some(other) = other.filter(|_| replays) {
+            let what = format!("trace and {other} exclude each other");
+            return Err(Error::usage(what, "a trace has its own", "leave one out"));
+        }
+        if let Some(empty) = axes.iter().find_map(|(key, values)| values.is_empty().then_some(key)) {
+            return Err(Error::usage(
+                format!("{empty}: the axis has no values"),
+                "",
+                "give one, or leave the axis out",
+            ));
+        }
+        if let Some(seeds) = axes.get_mut("seed") {
+            *seeds = of_ranges(seeds)?;
+        }
+        let mut arms = ARMS.map(|key| axes.remove(key));
+        let shared = shared(&axes, arms[0].take())?;
+        let slices = arms[1].take().map(|list| list.join(","));
+        // The host and its guests are in the names of scenarios first, and change slowest.
+        let rank = |key: &str| match key {
+            "model" => 0,
+            "workload" | "trace" => 1,
+            "seed" => 3,
+            _ => 2,
+        };
+        let mut axes: Vec<(String, Vec<String>)> = axes.into_iter().collect();
+        axes.sort_by_key(|(key, _)| rank(key));
+        let many = axes.iter().fold(1_u128, |all, (_, values)| all.saturating_mul(values.len() as u128));
+        if many > MAX_POINTS as u128 {
+            return Err(Error::usage(
+                format!("the grid has {many} points"),
+                format!("more than {MAX_POINTS} are refused"),
+                "take fewer values, or several sweeps into the same folder",
+            ));
+        }
+        let point = |number: usize| {
+            let mut rest = number;
+            let mut keys: Keys = slices.iter().map(|list| (ARMS[1].to_owned(), list.clone())).collect();
+            for (key, values) in axes.iter().rev() {
+                keys.insert(key.clone(), values[rest % values.len()].clone());
+                rest /= values.len();
+            }
+            shared.point(keys)
+        };
+        let all: Vec<(Point, bool)> = (0..many as usize).into_par_iter().map(point).collect::<Result<_, _>>()?;
+        check_axes(&axes, &all)?;
+        let mut seen = BTreeSet::new();
+        let points = all.into_iter().map(|(point, _)| point).filter(|point| seen.insert(point.key.clone())).collect();
+        Ok((points, shared))
+    }
+}
+
+/// Checks a key; the error is the remedy.
+fn check_key(key: &str) -> Result<(), String> {
+    let costs = Costs::SCALABLE.map(|cost| format!("cost.{cost}"));
+    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(|key| key != "cost").chain(costs).collect();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let like =
+        || most_like(key, known.iter().copied()).map_or_else(String::new, |like| format!("did you mean {like}? "));
+    if known.contains(&key) { Ok(()) } else { Err(like() + KEYS) }
+}
+
+/// Refuses axes without an effect; points are in the order of their product, each with whether its vCPUs share CPUs.
+fn check_axes(axes: &[(String, Vec<String>)], points: &[(Point, bool)]) -> Result<(), Error> {
+    let mut stride = 1;
+    let useless = |key: &str, why: &str| {
+        Err(Error::usage(format!("{key} makes no difference to any point"), why, "leave it out, or one of its values"))
+    };
+    for (key, values) in axes.iter().rev() {
+        let first = |at: usize| at - at / stride % values.len() * stride;
+        if values.len() > 1 && (0..points.len()).all(|at| points[at].0.key == points[first(at)].0.key) {
+            return useless(key, "");
+        }
+        stride *= values.len();
+    }
+    let has_slice = axes.iter().any(|(key, _)| key == "slice");
+    if has_slice && points.iter().all(|(_, shares)| !shares) {
+        return useless("slice", "no vCPU shares a CPU: give fewer cpus than vcpus");
+    }
+    Ok(())
+}
+
+/// Reads what the points share, each file once.
+fn shared(axes: &BTreeMap<String, Vec<String>>, strategies: Option<Vec<String>>) -> Result<Shared, Error> {
+    let strategies = strategies.unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
+    let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
+    let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
+    let strategies = resolve(&choices)?;
+    let mut models: BTreeMap<String, Model> = BTreeMap::new();
+    for name in axes.get("model").into_iter().flatten() {
+        let mut model = simulated::model(name)?;
+        simulated::check_strategies(&model, Vendor::Intel, strategies.iter().map(|one| one.name.as_str()))?;
+        // What the published figure of a form leaves open is `sim`'s to show.
+        model.forms.clear();
+        models.insert(name.clone(), model);
+    }
+    let (mut traces, mut names) = (BTreeMap::new(), BTreeSet::new());
+    for folder in axes.get("trace").into_iter().flatten() {
+        let trace = Trace::open(folder.as_ref())?;
+        if !names.insert(trace.name()) {
+            let what = format!("trace: two are called {}", trace.name());
+            return Err(Error::usage(
+                what,
+                "its name stands for it in tables and results",
+                "rename one of the folders",
+            ));
+        }
+        let parts = Parts::of(&trace, 1)?;
+        if let Some(why) = parts.tells_nothing(false) {
+            return Err(Error::usage(format!("trace: {folder} tells nothing"), why, "leave it out"));
+        }
+        traces.insert(PathBuf::from(folder), parts);
+    }
+    Ok(Shared { strategies, models, traces })
+}
+
+/// Lists numbers and ranges such as `1-8`.
+fn of_ranges(seeds: &[String]) -> Result<Vec<String>, Error> {
+    let mut all = Vec::new();
+    for text in seeds {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let what = |why: &str, remedy: String| Error::usage(format!("seed: '{text}' {why}"), "", remedy);
+        let (first, last) = number(first)
+            .zip(number(last))
+            .ok_or_else(|| what("is neither a whole number nor a range", "give e.g. 1 or 1-8".to_owned()))?;
+        if first > last {
+            return Err(what("is a range from high to low", format!("give {last}-{first}")));
+        }
+        if (last - first) as usize >= MAX_POINTS - all.len().min(MAX_POINTS) {
+            return Err(Error::usage("seed: too many", format!("more than {MAX_POINTS} are refused"), "take fewer"));
+        }
+        all.extend((first..=last).map(|seed| seed.to_string()));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(words: &str) -> Result<Vec<Point>, Error> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        Ok(Grid::new(None, &words)?.points()?.0)
+    }
+
+    #[test]
+    fn axes_multiply_and_seeds_go_fastest() {
+        let found = points("workload=sampling4,io vcpus=1,2 seed=1-2,9 cost.open=0.1,1 cost.exit=1,2,3").unwrap();
+        assert_eq!(found.len(), 2 * 2 * 3 * 2 * 3);
+        assert_eq!(
+            found.iter().take(4).map(|point| point.keys["seed"].as_str()).collect::<Vec<_>>(),
+            ["1", "2", "9", "1"]
+        );
+        assert_eq!((found[0].keys["cost.open"].as_str(), found[0].keys["workload"].as_str()), ("0.1", "sampling4"));
+        let keys: BTreeSet<&str> = found.iter().map(|point| point.key.as_str()).collect();
+        assert_eq!(keys.len(), found.len());
+    }
+
+    #[test]
+    fn values_that_mean_the_same_give_one_point() {
+        // Only 4 vCPUs on 1 CPU have slices.
+        let found = points("vcpus=1,4 cpus=1,8 slice=1ms,5ms release-slices=1,3 mux-interval=4ms,4000us,8ms").unwrap();
+        let of = |vcpus: &str, cpus: &str| {
+            found
+                .iter()
+                .filter(|point| (point.keys["vcpus"].as_str(), point.keys["cpus"].as_str()) == (vcpus, cpus))
+                .count()
+        };
+        assert_eq!([of("1", "1"), of("1", "8"), of("4", "1"), of("4", "8")], [2, 0, 4, 2]);
+    }
+
+    #[test]
+    fn bad_grids_are_refused_with_the_key() {
+        for (words, needle) in [
+            ("strategy=mediated", "model development-host cannot have strategy mediated"),
+            ("strategy=reuse,reuse", "two arms are called 'reuse'"),
+            ("seed=", "seed: the axis has no values"),
+            ("seed=1 seed=2", "'seed=2': seed is there twice"),
+            ("seed", "'seed' has no values"),
+            ("vcpus=0", "vcpus: '0': 0 is out of range; give 1 to"),
+            ("slice=1ms,2ms", "slice makes no difference"),
+            ("slice=1ms", "no vCPU shares a CPU"),
+            ("slice=1", "slice: '1': a duration needs its unit"),
+            ("release-slices=1,2 strategy=reuse", "release-slices makes no difference"),
+            ("vcpus=1 cpus=1,2", "cpus makes no difference to any point"),
+            ("cost.opne=1", "there is no key 'cost.opne'; did you mean cost.open?"),
+            ("stratgy=reuse", "did you mean strategy?"),
+            ("cost.open=-1", "cost.open is no factor"),
+            ("cost.open=2 cost.open-first=2", "open also scales open-first"),
+            ("seed=3-1", "seed: '3-1' is a range from high to low; give 1-3"),
+            ("seed=0-99999999999", "seed: too many"),
+            ("seed=1-99999 vcpus=1,2", "the grid has 199998 points"),
+            ("period=100 freq=100", "cannot be used with"),
+            ("timer=late", "periodic, forwarded"),
+            ("events=2-11", "events 2-11 are not all there: the workload has 10 events"),
+            ("time-limit=5ms", "shorter than two ticks"),
+            ("model=clx", "no model 'clx'"),
+            ("trace=x workload=single", "trace and workload exclude each other"),
+        ] {
+            let error = points(words).unwrap_err();
+            let line = error.to_string();
+            assert!(
+                error.exit.code() == 2 && line.contains(needle) && !line.contains('\n'),
+                "{words}: {line:?} lacks {needle:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grid_file_is_read_from_its_folder_and_what_is_wrong_has_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &[u8]| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        write("mine.toml", b"reuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let path =
+            write("grid.toml", b"strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000\ncost.open = 0.5");
+        let (points, shared) =
+            Grid::new(Some(&path), &["seed=5".to_owned(), "freq=99".to_owned()]).unwrap().points().unwrap();
+        let keys = &points[0].keys;
+        assert_eq!(
+            (points.len(), keys["seed"].as_str(), keys["cost.open"].as_str(), keys.get("period")),
+            (1, "5", "0.5", None)
+        );
+        assert_eq!(shared.names(), ["mine", "reuse"]);
+        for (text, needle) in [
+            (&b"\nstrategies = ['reuse']"[..], "line 2: there is no key 'strategies'; did you mean strategy?"),
+            (b"seed = 1\ncost.opne = [1]", "line 2: there is no key 'cost.opne'"),
+            (b"vcpus = [[1]]", "line 1: vcpus has a value"),
+            (b"vcpus = \n", "line 1"),
+            (b"\xff", "UTF-8"),
+            (&vec![b'#'; 300_000], "larger"),
+        ] {
+            let error = Grid::new(Some(&write("bad.toml", text)), &[]).unwrap_err();
+            let line = error.to_string();
+            assert!(
+                error.exit.code() == 2 && line.contains(needle) && !line.contains('\n'),
+                "{line:?} lacks {needle:?}"
+            );
+        }
+        assert!(Grid::new(Some(Path::new("/nonexistent")), &[]).unwrap_err().to_string().contains("No such file"));
+    }
+
+    proptest::proptest! {
+        /// Any word is a grid's or refused in one line.
+        #[test]
+        fn any_word_is_read_or_refused(word in "(seed|cpus|slice|cost.open)=[a-z0-9,.=-]{0,12}") {
+            if let Err(error) = points(&word) {
+                proptest::prop_assert!(!error.to_string().contains('\n'));
+            }
+        }
     }
 }

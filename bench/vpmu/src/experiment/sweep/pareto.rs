@@ -1,47 +1,13 @@
 //! Comparison of strategies by scenario: Pareto fronts of latency, events held and creates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use results::stats::pareto::front;
 use serde::Serialize;
 
-use super::point::{Entry, GridPoint, Latency, PointResult};
-
-/// Statistic of the latency used for the comparison.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// The median.
-    #[default]
-    P50,
-    /// The 90th percentile.
-    P90,
-    /// The 99th percentile.
-    P99,
-    /// The arithmetic mean.
-    Mean,
-}
-
-impl By {
-    /// Returns the name on the command line.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::Mean => "mean",
-        }
-    }
-
-    fn of(self, latency: &Latency) -> f64 {
-        match self {
-            Self::P50 => latency.p50 as f64,
-            Self::P90 => latency.p90 as f64,
-            Self::P99 => latency.p99 as f64,
-            Self::Mean => latency.mean,
-        }
-    }
-}
+use results::metric::HOST_WORK;
+use results::paired::Statistic;
+use results::sweep::{Arm, Line};
 
 /// Position of a strategy relative to the Pareto fronts of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -95,7 +61,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
     /// Statistic behind `latency_ns`.
-    pub by: By,
+    pub by: Statistic,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
     /// Strategies that are left out of a trace on a model, with the reason.
@@ -103,38 +69,50 @@ pub struct Pareto {
     pub left_out: Vec<String>,
 }
 
-/// Compares the strategies of each scenario.
-pub fn compare(points: &[Entry], by: By) -> Pareto {
-    let vary = Varying::of(points);
+/// Compares the strategies of each scenario; `None`: by the median, of traces by the mean, since all work of one adds up.
+pub fn compare(lines: &[Line], by: Option<Statistic>) -> Pareto {
+    let replays = lines.iter().any(|line| line.latency() == Some(&HOST_WORK));
+    let by = by.unwrap_or(if replays { Statistic::Mean } else { Statistic::P50 });
+    let differs = |key: &str| lines.iter().any(|line| line.point.get(key) != lines[0].point.get(key));
+    let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.point.keys()).collect();
+    let always = ["model", "workload", "trace"];
+    let others = keys.into_iter().filter(|key| *key != "seed" && !always.contains(&key.as_str()));
+    let others: Vec<&str> = others.map(String::as_str).filter(|key| differs(key)).collect();
+    let name = |line: &Line| {
+        let part = |key: &&str| line.point.get(*key).map(|value| format!("{key} {value}"));
+        always.iter().chain(&others).filter_map(part).collect::<Vec<_>>().join(", ")
+    };
     let mut places = BTreeMap::new();
-    let mut scenarios: Vec<(String, Vec<&Entry>)> = Vec::new();
-    for entry in points {
-        let name = vary.scenario(&entry.0);
+    let mut scenarios: Vec<(String, Vec<&Line>)> = Vec::new();
+    let mut left_out: Vec<String> = Vec::new();
+    for line in lines {
+        let name = name(line);
+        for arm in line.strategies() {
+            let why = arm.not_available.as_ref().map(|why| format!("{} of {name}: {why}", arm.name));
+            left_out.extend(why.filter(|why| !left_out.contains(why)));
+        }
         let place = *places.entry(name.clone()).or_insert(scenarios.len());
         if place == scenarios.len() {
             scenarios.push((name, Vec::new()));
         }
-        scenarios[place].1.push(entry);
+        scenarios[place].1.push(line);
     }
-    let scenarios = scenarios.into_iter().map(|(name, entries)| Scenario { name, rows: rows(&entries, by) }).collect();
-    Pareto { by, scenarios, left_out: Vec::new() }
+    let scenarios = scenarios.into_iter().map(|(name, lines)| Scenario { name, rows: rows(&lines, by) }).collect();
+    Pareto { by, scenarios, left_out }
 }
 
-fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
-    let mut arms: Vec<String> = Vec::new();
-    for (point, _) in entries {
-        if !arms.contains(&point.arm()) {
-            arms.push(point.arm());
+fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
+    let mut names: Vec<&str> = Vec::new();
+    for arm in lines.iter().flat_map(|line| line.strategies()).filter(|arm| arm.not_available.is_none()) {
+        if !names.contains(&arm.name.as_str()) {
+            names.push(&arm.name);
         }
     }
-    let mut rows: Vec<StrategySummary> = arms
-        .into_iter()
-        .filter_map(|arm| {
-            let of_arm = entries.iter().filter(|(point, _)| point.arm() == arm);
-            let results: Vec<&PointResult> = of_arm.filter_map(|(_, result)| result.as_ref()).collect();
-            (!results.is_empty()).then(|| row(arm, &results, by))
-        })
-        .collect();
+    let seeds = |name: &str| -> Vec<Figures> {
+        let arm = |line: &&Line| Figures::of(line, line.strategies().find(|arm| arm.name == name)?, by);
+        lines.iter().filter_map(arm).collect()
+    };
+    let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name.to_owned(), &seeds(name))).collect();
     let known = || rows.iter().filter_map(|row| Some((row.latency_ns?, row.held_mean, row.creates)));
     let of_two = front(&known().map(|(latency, held, _)| [latency, held]).collect::<Vec<_>>());
     let of_three = front(&known().map(|(latency, held, creates)| [latency, held, creates]).collect::<Vec<_>>());
@@ -149,65 +127,54 @@ fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
     rows
 }
 
-fn row(strategy: String, results: &[&PointResult], by: By) -> StrategySummary {
+/// Figures of a strategy with one seed.
+struct Figures {
+    latency: Option<f64>,
+    x_floor: Option<f64>,
+    held_mean: f64,
+    held_max: u64,
+    creates: f64,
+    doubtful: u64,
+}
+
+impl Figures {
+    fn of(line: &Line, arm: &Arm, by: Statistic) -> Option<Self> {
+        let metric = line.latency();
+        let of = |arm: &Arm| metric.and_then(|metric| arm.metrics.get(metric.key)).cloned();
+        let (own, floor) = (of(arm), line.floor().and_then(of));
+        let level = if metric == Some(&HOST_WORK) { Statistic::Mean } else { Statistic::P50 };
+        let [over, under] = [&own, &floor].map(|one| one.as_ref().and_then(|one| level.of(one)));
+        let samples = arm.own.counts.nmis.max(own.as_ref().map_or(0, |own| own.count));
+        let creates = arm.own.op_count("open") as f64;
+        arm.not_available.is_none().then(|| Self {
+            latency: own.as_ref().and_then(|own| by.of(own)),
+            x_floor: over.zip(under).filter(|(_, floor)| *floor > 0.0).map(|(over, floor)| over / floor),
+            held_mean: arm.own.events_held.time_mean.unwrap_or(0.0),
+            held_max: arm.own.events_held.max,
+            creates: if samples == 0 { 0.0 } else { creates / samples as f64 },
+            doubtful: arm.own.doubts().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64,
+        })
+    }
+}
+
+fn row(strategy: String, seeds: &[Figures]) -> StrategySummary {
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
-    let of =
-        |get: &dyn Fn(&PointResult) -> Option<f64>| -> Vec<f64> { results.iter().filter_map(|r| get(r)).collect() };
-    let latencies = of(&|result| result.latency().map(|latency| by.of(latency)));
+    let of = |get: &dyn Fn(&Figures) -> Option<f64>| -> Vec<f64> { seeds.iter().filter_map(get).collect() };
+    let latencies = of(&|one| one.latency);
     // A guest that livelocked with one seed has no figure there, and the others are no mean of all.
-    let latencies = if latencies.len() < results.len() { Vec::new() } else { latencies };
+    let latencies = if latencies.len() < seeds.len() { Vec::new() } else { latencies };
     let range = latencies.iter().fold([f64::INFINITY, 0.0], |[low, high], &n| [n.min(low), n.max(high)]);
-    let doubtful = |r: &&PointResult| r.lost + r.overflows_lost + r.failed_opens + r.pinned_errors + r.timed_out;
     StrategySummary {
         strategy,
-        seeds: results.len(),
+        seeds: seeds.len(),
         latency_ns: mean(&latencies),
         latency_range_ns: (!latencies.is_empty()).then_some(range),
-        x_floor: mean(&of(&|result| result.x_floor)).filter(|_| !latencies.is_empty()),
-        held_mean: mean(&of(&|result| Some(result.held_mean))).unwrap_or(0.0),
-        held_max: results.iter().map(|result| result.held_max).max().unwrap_or(0),
-        creates: mean(&of(&|result| Some(result.per_sample.open))).unwrap_or(0.0),
-        doubtful: results.iter().map(doubtful).sum(),
+        x_floor: mean(&of(&|one| one.x_floor)).filter(|_| !latencies.is_empty()),
+        held_mean: mean(&of(&|one| Some(one.held_mean))).unwrap_or(0.0),
+        held_max: seeds.iter().map(|one| one.held_max).max().unwrap_or(0),
+        creates: mean(&of(&|one| Some(one.creates))).unwrap_or(0.0),
+        doubtful: seeds.iter().map(|one| one.doubtful).sum(),
         front: Front::Unknown,
-    }
-}
-
-/// Parameters other than strategy and seed that differ between points.
-struct Varying {
-    costs: Vec<String>,
-    vcpus: bool,
-    cpus: bool,
-    slice: bool,
-}
-
-impl Varying {
-    fn of(points: &[Entry]) -> Self {
-        let Some((first, _)) = points.first() else {
-            return Self { costs: Vec::new(), vcpus: false, cpus: false, slice: false };
-        };
-        let differ = |get: &dyn Fn(&GridPoint) -> u64| points.iter().any(|(point, _)| get(point) != get(first));
-        let same_model = |point: &GridPoint| point.model_hash == first.model_hash;
-        Self {
-            costs: first.costs.keys().cloned().collect(),
-            vcpus: differ(&|point| point.vcpus),
-            cpus: differ(&|point| point.vcpus - point.cpus) || first.cpus != first.vcpus,
-            slice: points.iter().any(|(point, _)| same_model(point) && point.slice_ns != first.slice_ns),
-        }
-    }
-
-    fn scenario(&self, point: &GridPoint) -> String {
-        let mut parts = vec![format!("model {}", point.model), format!("workload {}", point.workload)];
-        parts.extend(self.costs.iter().map(|cost| format!("{cost} × {}", point.costs.get(cost).unwrap_or(&1.0))));
-        if self.vcpus || self.cpus {
-            parts.push(format!("{} vCPU{}", point.vcpus, if point.vcpus == 1 { "" } else { "s" }));
-        }
-        if self.cpus {
-            parts.push(format!("on {} CPU{}", point.cpus, if point.cpus == 1 { "" } else { "s" }));
-        }
-        if self.slice && point.cpus < point.vcpus {
-            parts.push(format!("slice {}", results::table::layout::time(point.slice_ns as f64)));
-        }
-        parts.join(", ")
     }
 }
 
@@ -215,53 +182,29 @@ impl Varying {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::point::PerSample;
-    use super::super::point::tests::point;
+    use results::document::{ArmKind, GuestArm, HostOp, Summary};
+    use results::metric::NMI_HANDLER;
     use results::stats::pareto::dominates;
 
     use super::*;
 
-    fn result(p50: u64, held: u64, creates: f64) -> PointResult {
-        let latency = Latency { count: 10, min: p50, p50, p90: p50, p99: p50, max: p50, mean: p50 as f64 };
-        PointResult {
-            host_work_ns: None,
-            guests: 1,
-            timed_out: 0,
-            nmis: 10,
-            nmis_driver_off: 0,
-            lost: 0,
-            overflows_lost: 0,
-            nmi_handler_ns: (p50 > 0).then_some(latency),
-            pmi_delivery_ns: None,
-            rotation_ns: None,
-            floor_p50_ns: None,
-            x_floor: None,
-            per_sample: PerSample { open: creates, ..PerSample::default() },
-            creates_gp: 0,
-            creates_fixed: 0,
-            held_mean: held as f64,
-            held_max: held,
-            sched_ins: 0,
-            pinned_errors: 0,
-            failed_opens: 0,
-            virtual_ns: 1,
-        }
-    }
-
-    fn arm(strategy: &str, seed: u64, result: PointResult) -> Entry {
-        (GridPoint { strategy: strategy.to_owned(), seed, ..point() }, Some(result))
+    fn arm(name: &str, kind: ArmKind, (p50, held, creates): (u64, u64, u64)) -> Arm {
+        let mut own = GuestArm::default();
+        own.counts.nmis = 10;
+        (own.events_held.time_mean, own.events_held.max) = (Some(held as f64), held);
+        own.host_ops.insert("open".to_owned(), HostOp { count: 10 * creates, ..HostOp::default() });
+        let latency = Summary { count: 10, p50, ..Summary::default() };
+        let metrics = [(NMI_HANDLER.key.to_owned(), latency)].into();
+        Arm { name: name.to_owned(), kind, not_available: None, incomplete: Vec::new(), metrics, own }
     }
 
     proptest! {
         /// Nothing on a front is dominated, and everything off it is dominated by something on it.
         #[test]
-        fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u8), 1..12)) {
-            let points: Vec<_> = values
-                .iter()
-                .enumerate()
-                .map(|(i, &(p50, held, creates))| arm(&i.to_string(), 1, result(p50, held, creates.into())))
-                .collect();
-            let rows = &compare(&points, By::P50).scenarios[0].rows;
+        fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u64), 1..12)) {
+            let strategies = values.iter().enumerate().map(|(i, &value)| arm(&i.to_string(), ArmKind::Strategy, value));
+            let arms = strategies.chain([arm("floor", ArmKind::Floor, (1, 0, 0))]).collect();
+            let rows = &compare(&[Line { arms, ..Line::default() }], None).scenarios[0].rows;
             let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
                 let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::pareto::{By, Front, Pareto, StrategySummary};
-use super::point::GridPoint;
+use super::pareto::{Front, Pareto, StrategySummary};
+use super::point::Point;
 use super::store;
 use crate::terminal::console::indented;
 use results::error::Error;
-use results::paired::Ratio;
+use results::paired::{Ratio, Statistic};
 use results::table::layout::{dash, ratio, time};
 use results::table::ranking::{self, Contender};
 use results::table::{Report, Table};
@@ -24,7 +24,7 @@ const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
 fn columns(pareto: &Pareto) -> [String; 8] {
-    let latency = format!("latency {}", pareto.by.key());
+    let latency = format!("latency {}", pareto.by.name());
     ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
 }
 
@@ -51,9 +51,9 @@ fn cells(row: &StrategySummary) -> [String; 8] {
 }
 
 /// Describes the order of a scenario's strategies that have a latency and no doubt.
-fn fastest(rows: &[StrategySummary], by: By) -> Option<String> {
+fn fastest(rows: &[StrategySummary], by: Statistic) -> Option<String> {
     let contender = |row: &StrategySummary| {
-        let over_floor = row.x_floor.filter(|_| by == By::P50).map(|over| Ratio::of_means(over, row.seeds));
+        let over_floor = row.x_floor.filter(|_| by == Statistic::P50).map(|over| Ratio::of_means(over, row.seeds));
         Some(Contender { name: row.strategy.clone(), cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
     };
     let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
@@ -107,25 +107,11 @@ pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
 }
 
 /// Returns one line per point; `+` marks points already in the store.
-pub fn dry_run(points: &[GridPoint], done: impl Fn(usize) -> bool) -> String {
+pub fn dry_run(points: &[Point], done: impl Fn(usize) -> bool) -> String {
     let mut text = String::new();
     for (at, point) in points.iter().enumerate() {
-        let mark = if done(at) { '+' } else { ' ' };
-        let _ = write!(
-            text,
-            "{mark} {} model={} workload={} vcpus={} cpus={} slice={} seed={}",
-            point.key(),
-            point.model,
-            point.workload,
-            point.vcpus,
-            point.cpus,
-            time(point.slice_ns as f64).replace(' ', ""),
-            point.seed
-        );
-        for (cost, factor) in &point.costs {
-            let _ = write!(text, " {cost}={factor}");
-        }
-        let _ = writeln!(text, " strategy={}", point.arm().replace(' ', ","));
+        let keys = point.shown().into_iter().map(|(key, value)| format!(" {key}={value}"));
+        let _ = writeln!(text, "{} {}{}", if done(at) { '+' } else { ' ' }, point.key, keys.collect::<String>());
     }
     text
 }

@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::point::GridPoint;
+use super::point::Point;
 use crate::setting::process;
 use results::error::Error;
 use results::open::{self, Folder};
 use results::write::{append, replace};
 
+use results::sweep::MAX_BYTES;
 pub use results::sweep::{FILE, FRONT};
 
-/// Maximum size of a file to read, bytes: about 500 000 points.
-const MAX_FILE: u64 = 1 << 30;
 /// Interval of fsync: bound on the loss at a power cut. A killed process loses nothing.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -45,7 +44,7 @@ impl Found {
                 "move it away, or choose another folder with -o DIR",
             )
         };
-        let mut bytes = match open::found(&path, MAX_FILE) {
+        let mut bytes = match open::found(&path, MAX_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             file => file.and_then(open::bytes).map_err(|error| refuse(error.to_string()))?,
         };
@@ -72,12 +71,12 @@ impl Found {
     }
 
     /// Returns the lines of points not in `points`: of another grid, model or revision.
-    pub fn others(&self, points: &[GridPoint]) -> Vec<String> {
-        let here: BTreeSet<String> = points.iter().map(GridPoint::key).collect();
+    pub fn others(&self, points: &[Point]) -> Vec<String> {
+        let here: BTreeSet<&str> = points.iter().map(|point| point.key.as_str()).collect();
         self.lines
             .iter()
             .zip(&self.keys)
-            .filter(|(_, key)| !here.contains(*key))
+            .filter(|(_, key)| !here.contains(key.as_str()))
             .map(|(line, _)| line.clone())
             .collect()
     }
@@ -155,7 +154,7 @@ impl Store {
         if !text.is_empty() {
             text.push('\n');
         }
-        if open::found_bytes(&self.path, MAX_FILE).is_ok_and(|there| there == text.as_bytes()) {
+        if open::found_bytes(&self.path, MAX_BYTES).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
         replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))

@@ -233,20 +233,15 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
 
 /// 10 000 points in 16 parts over the nodes: the bytes of one machine.
 pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<()> {
-    const OPTIONS: [(&str, &str); 5] =
-        [("strategy", "reuse,gate"), ("seed", "1-5000"), ("workload", "counting1"), ("samples", "5"), ("tail", "0")];
-    let options: Vec<String> = OPTIONS.iter().map(|(name, value)| format!("{name} = '{value}'")).collect();
-    let plan =
-        format!("name = 'sweep'\n[[experiment]]\nrun = 'sweep'\nparts = 16\noptions = {{ {} }}\n", options.join(", "));
+    const KEYS: [&str; 5] = ["strategy=reuse,gate", "seed=1-10000", "workload=counting1", "samples=5", "tail=0ms"];
+    let plan = format!("name = 'sweep'\n[[experiment]]\nrun = 'sweep'\nparts = 16\noptions = {{ args = {KEYS:?} }}\n");
     let campaign = Campaign::new(rig, &plan)?;
     campaign.submit(&[])?;
     // One machine runs the same meanwhile.
     let alone = rig.path("alone");
     let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
     command.args(["sweep", "--quiet", "-o"]).arg(&alone);
-    for (name, value) in OPTIONS {
-        command.args([format!("--{name}"), value.to_owned()]);
-    }
+    command.args(KEYS);
     let output = command.output()?;
     ensure!(output.status.success(), "{}", text(&output));
     campaign.until("the parts", |elements| elements.iter().all(over))?;

@@ -1,0 +1,247 @@
+//! A simulated experiment: what `vpmu sim` takes, a point of a grid has, and the recipe of a published figure says.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use guest::abi::{EventSpec, MAX_EVENTS};
+use host_pmu::stats::ns;
+use host_pmu::strategy::{PRESETS, Release, Strategy};
+use results::document::{Document, StrategyParameter};
+use results::error::Error;
+use results::host::HostFs;
+use results::table::layout::{plural, time};
+use sim::guest::Timer;
+use sim::model::{Costs, Model};
+
+use super::spec::NmiLatencySpec;
+use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, facts, model};
+use crate::arms::rounds::options::{HostOptions, MOST_VCPUS};
+use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::run::{Context, run};
+use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
+use crate::setting::strategy::{StrategyChoice, resolve_arms};
+use crate::terminal::console::internal;
+use crate::terminal::progress::Silent;
+
+/// Options of a simulated experiment, apart from where the result goes.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct SimSpec {
+    /// A model of `vpmu show models` or a .toml file; MODEL:FORM is one of its forms
+    #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
+    pub model: String,
+    /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
+    #[arg(long, value_name = "N", value_parser = number_in(1..=MOST_VCPUS), help_heading = "Guest")]
+    pub cpus: Option<u64>,
+    /// Replay a trace under the strategies instead: operations per PMI, and values that the guest would have read otherwise
+    ///
+    /// With --strategy, --seed and --json alone: nothing is saved, so -o does not go with it.
+    #[arg(long, value_name = "DIR", help_heading = "Guest")]
+    pub trace: Option<PathBuf>,
+    /// Arms, guest and rounds.
+    #[command(flatten)]
+    pub spec: NmiLatencySpec,
+    /// What is not as the model or the payload has it.
+    #[command(flatten)]
+    pub altered: Altered,
+}
+
+/// What of a simulated host and its guests is not as the model and the payload have it: keys of grids and recipes, which `sim` has, too.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Altered {
+    /// Multiply a cost of the model by a factor
+    #[arg(long, hide = true, value_name = "COST=FACTOR", value_parser = cost)]
+    pub cost: Vec<(String, f64)>,
+    /// Time slice of a vCPU on a shared CPU
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::from_micros(1)..=Duration::from_secs(1000)))]
+    pub slice: Option<Duration>,
+    /// Slices after which lazy strategies release an unused event: an arm for each
+    #[arg(long, hide = true, value_name = "LIST", value_delimiter = ',', value_parser = number_in(1..=1_000_000))]
+    pub release_slices: Vec<u64>,
+    /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's
+    #[arg(long, hide = true, value_name = "KIND", default_value = "periodic", value_parser = one_of(&TIMERS, timer, |_| ""))]
+    pub timer: Timer,
+    /// Time without counters before the measured phase
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::ZERO..=HOUR))]
+    pub baseline: Option<Duration>,
+    /// Idle time after the measured phase, which shows events left open
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::ZERO..=HOUR))]
+    pub tail: Option<Duration>,
+    /// The events of the workload's set that the guest programs, from 1, such as 2-7
+    #[arg(long, hide = true, value_name = "FIRST-LAST", value_parser = events)]
+    pub events: Option<RangeInclusive<u64>>,
+    /// Virtual time after which a guest is ended that does not end by itself
+    #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::from_millis(1)..=10 * HOUR))]
+    pub hard_limit: Option<Duration>,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const TIMERS: [Timer; 2] = [Timer::Periodic, Timer::Forwarded];
+
+const fn timer(timer: Timer) -> &'static str {
+    match timer {
+        Timer::Periodic => "periodic",
+        Timer::Forwarded => "forwarded",
+    }
+}
+
+fn cost(text: &str) -> Result<(String, f64), String> {
+    let (cost, factor) = text.split_once('=').ok_or("give COST=FACTOR, e.g. open=10")?;
+    if !Costs::SCALABLE.contains(&cost) {
+        return Err(format!("there is no cost '{cost}'; {}", suggestion(cost, &Costs::SCALABLE, "")));
+    }
+    let factor = factor.parse().ok().filter(|factor| (0.0..=1e6).contains(factor));
+    Ok((cost.to_owned(), factor.ok_or_else(|| format!("cost.{cost} is no factor; give 0 to 1000000"))?))
+}
+
+fn events(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let both = first.parse().ok().zip(last.parse().ok());
+    both.filter(|&(first, last)| (1..=last).contains(&first))
+        .map(|(first, last)| first..=last)
+        .ok_or_else(|| "give e.g. 2-7".to_owned())
+}
+
+impl SimSpec {
+    /// Reads the model, with what is altered.
+    ///
+    /// # Errors
+    /// Exit 2 for a bad model, and for a cost that is scaled twice.
+    pub fn model(&self) -> Result<Model, Error> {
+        self.alter(model(&self.model)?)
+    }
+
+    /// Alters a model.
+    ///
+    /// # Errors
+    /// Exit 2 for a cost that is scaled twice.
+    pub fn alter(&self, mut model: Model) -> Result<Model, Error> {
+        let costs = &self.altered.cost;
+        let named = |key: &str| costs.iter().filter(|(cost, _)| cost == key).count();
+        for (cost, factor) in costs {
+            let whole = [("open", "open-first"), ("open", "open-more"), ("release", "release-last")];
+            let whole = whole.into_iter().find(|(whole, part)| part == cost && named(whole) > 0);
+            if named(cost) > 1 || whole.is_some() {
+                let whole = whole.map_or(cost.as_str(), |(whole, _)| whole);
+                return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
+            }
+            model.scale(cost, *factor).map_err(|error| Error::usage("cannot scale a cost", error.to_string(), ""))?;
+        }
+        if let Some(slice) = self.altered.slice.filter(|_| self.shares()) {
+            model.host.slice = ns(slice);
+        }
+        Ok(model)
+    }
+
+    /// Returns whether vCPUs share CPUs.
+    pub fn shares(&self) -> bool {
+        self.cpus.is_some_and(|cpus| cpus < self.spec.arms.vcpus)
+    }
+
+    /// Returns the plan on the altered model.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that contradict each other.
+    pub fn plan(&self, model: &Model) -> Result<Plan, Error> {
+        self.plan_with(&chosen(model, "asked for"))
+    }
+
+    /// Returns the plan with a backend that is chosen already.
+    ///
+    /// # Errors
+    /// As [`Self::plan`].
+    pub fn plan_with(&self, chosen: &Chosen) -> Result<Plan, Error> {
+        let host = HostOptions { backend: BackendChoice::Sim(self.model.clone()), ..defaults() };
+        let mut spec = self.spec.clone();
+        spec.arms.strategy = by_slices(&spec.arms.strategy, &self.altered.release_slices)?;
+        let mut plan = spec.plan(&host, chosen, None)?;
+        let own = &self.altered;
+        plan.timer = own.timer;
+        let (machine, boot, parameters) = (&mut plan.guest.machine, &mut plan.guest.boot, &mut plan.parameters);
+        parameters.cpus = self.cpus.filter(|_| self.shares());
+        let ticks = |time: Option<Duration>, usual: u64| {
+            time.map_or(usual, |time| ns(time).div_ceil(parameters.mux_interval_ns.max(1)).max(1))
+        };
+        boot.baseline_ticks = ticks(own.baseline, boot.baseline_ticks);
+        boot.tail_ticks = ticks(own.tail, boot.tail_ticks);
+        (parameters.baseline_ticks, parameters.tail_ticks) = (boot.baseline_ticks, boot.tail_ticks);
+        machine.time_limit = own.hard_limit.unwrap_or(machine.time_limit);
+        if let Some(events) = &own.events {
+            let (first, end) = (*events.start() as usize - 1, *events.end() as usize);
+            if end > parameters.events.len() {
+                let why = format!("the workload has {}", plural(parameters.events.len(), "event"));
+                return Err(Error::usage(
+                    format!("events {}-{end} are not all there", first + 1),
+                    why,
+                    "take some of those",
+                ));
+            }
+            parameters.events = parameters.events[first..end].to_vec();
+            boot.events.copy_within(first..end, 0);
+            boot.events[end - first..MAX_EVENTS].fill(EventSpec::default());
+            boot.event_count = (end - first) as u64;
+        }
+        let altered = own.cost.iter().map(|(cost, factor)| (format!("cost.{cost}"), factor.to_string()));
+        let slice = own.slice.filter(|_| self.shares()).map(|slice| ("slice", time(ns(slice) as f64)));
+        let timer = (own.timer != Timer::default()).then(|| ("timer", timer(own.timer).to_owned()));
+        let limit = own.hard_limit.map(|limit| ("hard-limit", time(ns(limit) as f64)));
+        let others = [slice, timer, limit].into_iter().flatten().map(|(key, value)| (key.to_owned(), value));
+        parameters.altered = altered.chain(others).collect();
+        Ok(plan)
+    }
+}
+
+/// Simulates a plan: an ordinary experiment, whose document nobody waits for.
+///
+/// # Errors
+/// Errors of the simulation.
+pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document, Error> {
+    let mut plan = plan.clone();
+    plan.simulate(&model.name);
+    let context = Context {
+        process_began: Instant::now(),
+        stop,
+        fs: &HostFs::at("/nonexistent"),
+        host: facts(&model),
+        command_line: Vec::new(),
+        progress: &mut Silent,
+        save: &mut |_| Ok(()),
+    };
+    let finished = run(&plan, plan.on_model(model)?.as_mut(), context)?;
+    finished.error.map_or(Ok(finished.document), Err)
+}
+
+/// Returns strategies with an arm for each number of slices after which one that releases by slices is to do so.
+fn by_slices(strategies: &[StrategyChoice], all: &[u64]) -> Result<Vec<StrategyChoice>, Error> {
+    if all.is_empty() {
+        return Ok(strategies.to_vec());
+    }
+    let (mut found, mut some) = (Vec::new(), false);
+    for one in resolve_arms(strategies)? {
+        let strategy = one.definition.as_deref().and_then(|text| Strategy::from_toml(text).ok());
+        let Some(strategy) = strategy.filter(|strategy| matches!(strategy.release, Release::Slices(_))) else {
+            found.push(StrategyChoice::Defined(one));
+            continue;
+        };
+        some = true;
+        for &n in all {
+            let changed = Strategy { release: Release::Slices(n as u32), ..strategy.clone() };
+            let text = toml::to_string(&changed).map_err(|error| internal("a strategy has no TOML", error))?;
+            let name = format!("{} slices={n}", one.name);
+            found.push(StrategyChoice::Defined(StrategyParameter { name, definition: Some(text) }));
+        }
+    }
+    if some {
+        return Ok(found);
+    }
+    let lazy = |name: &&str| matches!(Strategy::preset(name), Ok(Strategy { release: Release::Slices(_), .. }));
+    let lazy: Vec<&str> = PRESETS.into_iter().filter(lazy).collect();
+    Err(Error::usage(
+        "release-slices makes no difference",
+        "no strategy here releases by slices",
+        format!("add one that does ({}), or leave it out", lazy.join(", ")),
+    ))
+}
