@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::figure::Figure;
-use super::work::{Candidate, front};
+use super::front::{Candidate, front};
 use crate::error::Error;
 use crate::open;
 use crate::plot::Inks;
