@@ -167,24 +167,33 @@ pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Chang
     (!base.is_empty() && !new.is_empty()).then(|| of_few(&base, &new, simulated))
 }
 
-/// Returns the mean logarithms of all arms' times, BASE and NEW, and their change where the runs were taken in turns. `arms` are the
-/// runs of each arm.
-pub(super) fn of_all(arms: &[Sides<'_>]) -> Option<([f64; 2], Option<Change>)> {
-    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<Level>> {
+/// Returns the mean logarithms of all arms' times, BASE and NEW, and their change where the runs were taken in turns, or simulated:
+/// no host wanders there. `arms` are the runs of each arm.
+pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<([f64; 2], Option<Change>)> {
+    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<(u64, Estimate)>> {
         let (first, others) = arms.split_first()?;
-        let level = |run: &Run| {
-            let time = |run: &Run| median(&run.values).filter(|ns| *ns > 0.0).map(f64::ln);
-            let others = others.iter().map(|arm| time(pick(arm).iter().find(|other| other.document == run.document)?));
-            let all: Option<Vec<f64>> = std::iter::once(time(run)).chain(others).collect();
-            Some((run.started, all?.iter().sum::<f64>() / arms.len() as f64))
+        let time = |run: &Run| {
+            let logs: Vec<f64> = run.values.iter().filter(|ns| **ns > 0.0).map(|ns| ns.ln()).collect();
+            let rounds = trimmed::over_blocks(&logs).unwrap_or_else(|| known(0.0));
+            Some(Estimate { value: median(&logs)?, ..rounds })
         };
-        let levels: Vec<Level> = pick(first).iter().filter_map(level).collect();
+        let level = |run: &Run| {
+            let others = others.iter().map(|arm| time(pick(arm).iter().find(|other| other.document == run.document)?));
+            let all: Vec<Estimate> = std::iter::once(time(run)).chain(others).collect::<Option<_>>()?;
+            let n = all.len() as f64;
+            let value = all.iter().map(|arm| arm.value).sum::<f64>() / n;
+            let error = all.iter().map(|arm| arm.error.powi(2)).sum::<f64>().sqrt() / n;
+            Some((run.started, Estimate { value, error, freedom: all[0].freedom }))
+        };
+        let levels: Vec<_> = pick(first).iter().filter_map(level).collect();
         (!levels.is_empty()).then_some(levels)
     };
     let (base, new) = (side(|both| both.0)?, side(|both| both.1)?);
-    let mean = |side: &[Level]| side.iter().map(|(_, level)| level).sum::<f64>() / side.len() as f64;
-    let change = in_turns(&base, &new);
-    Some((change.map_or_else(|| [mean(&base), mean(&new)], |change| change.sides), change))
+    let levels = |side: &[(u64, Estimate)]| side.iter().map(|(at, level)| (*at, level.value)).collect::<Vec<Level>>();
+    let runs = |side: &[(u64, Estimate)]| side.iter().map(|(_, level)| *level).collect::<Vec<_>>();
+    let few = of_few(&runs(&base), &runs(&new), true);
+    let change = in_turns(&levels(&base), &levels(&new)).or_else(|| simulated.then_some(few));
+    Some((change.map_or(few.sides, |change| change.sides), change))
 }
 
 #[cfg(test)]

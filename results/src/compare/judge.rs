@@ -156,7 +156,9 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         let mut metrics: Vec<&String> = own.iter().map(|sample| &sample.metric).collect();
         metrics.sort();
         metrics.dedup();
-        rows.extend(metrics.iter().filter_map(|metric| Some((group, of_all(&own, metric, request)?))));
+        rows.extend(
+            metrics.iter().filter_map(|metric| Some((group, of_all(&own, metric, request, pair.simulated())?))),
+        );
         let mut whole: Vec<&String> =
             own.iter().filter(|sample| sample.not_whole.is_none()).map(|sample| &sample.arm).collect();
         whole.dedup();
@@ -333,7 +335,7 @@ fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, simulate
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
-fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec) -> Option<Row> {
+fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: bool) -> Option<Row> {
     let common = |sample: &&&Sample| {
         sample.metric == metric && !sample.base.is_empty() && !sample.new.is_empty() && sample.not_whole.is_none()
     };
@@ -349,7 +351,7 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec) -> Option<Ro
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
     let why = samples.iter().filter(common).find_map(|sample| of_zeros(sample)).unwrap_or_else(few_rounds);
     let row = Row { base: side(|both| both.0), new: side(|both| both.1), why, ..row };
-    Some(match change::of_all(&arms) {
+    Some(match change::of_all(&arms, simulated) {
         Some((sides, found)) => row.shows(sides).with(found),
         None => row,
     })
@@ -406,7 +408,7 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
     let row = rows.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
     let by = row.change.map_or_else(String::new, |share| format!("{} % ", layout::percent(share)));
     let what = if row.metric == counts::OPERATIONS { "host operations" } else { &row.metric };
-    let [base, new] = [&row.base, &row.new].map(|side| super::show::level(side.as_ref()));
+    let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().map_or_else(layout::dash, SideLevel::text));
     Some(format!("{by}more {what} ({}: {base} → {new} of a PMI)", row.arm))
 }
 

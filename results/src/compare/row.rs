@@ -9,6 +9,7 @@ use super::sample::MIN_RUNS;
 use crate::stats::holm;
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::known;
+use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
 
 /// Runs a side that show how runs of their own host differ.
@@ -48,6 +49,17 @@ pub struct SideLevel {
     pub n: usize,
     /// Number of runs.
     pub runs: usize,
+}
+
+impl SideLevel {
+    /// Formats it: its ratio to the reference arm, its count, or its time.
+    pub(super) fn text(&self) -> String {
+        match (self.ratio, self.count, self.median_ns) {
+            (Some(ratio), ..) => format!("× {ratio:.3}"),
+            (_, Some(count), _) => format!("{count:.3}"),
+            (.., ns) => ns.map_or_else(layout::dash, layout::time),
+        }
+    }
 }
 
 /// One arm and metric.
@@ -205,7 +217,7 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> 
         if row.limits.report_only {
             (row.verdict, row.why) = (Verdict::NotJudged, String::new());
         } else if row.question == Question::AllArms && row.found.is_none() && row.change.is_some() {
-            let moved = row.change.is_some_and(|change| change.abs() >= ALL_MOVED) && !exact;
+            let moved = row.change.is_some_and(|change| change.abs() >= ALL_MOVED);
             row.verdict = if moved { Verdict::Inconclusive } else { Verdict::NotJudged };
             row.why = format!("times of all arms are judged of {MIN_RUNS} runs a side in turns: a host wanders");
         }

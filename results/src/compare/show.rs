@@ -4,22 +4,13 @@ use super::change::Order;
 use super::judge::{Comparison, Group};
 use super::row::{Question, Row, SideLevel};
 use crate::junit::Case;
-use crate::table::layout::{self, change, dash, plural, time};
+use crate::table::layout::{self, change, dash, plural};
 use crate::table::{Part, Report, Table};
 use crate::verdict::Verdict;
 
 /// The verdict is beside the change, so that a narrow terminal does not part them.
 const HEADER: [&str; 7] = ["arm", "metric", "change", "verdict", "BASE", "NEW", "p (adj.)"];
 const LEGEND: &str = "p: t-test over guests or runs, Holm-adjusted";
-
-/// Formats a side of a row: its ratio to the reference arm, its count, or its time.
-pub(super) fn level(level: Option<&SideLevel>) -> String {
-    let shown = level.and_then(|level| {
-        let ratio = level.ratio.map(|ratio| format!("× {ratio:.3}"));
-        ratio.or_else(|| level.count.map(|count| format!("{count:.3}"))).or_else(|| level.median_ns.map(time))
-    });
-    shown.unwrap_or_else(dash)
-}
 
 fn shown_change(row: &Row) -> String {
     row.change.map_or_else(dash, |share| change(share, row.change_interval))
@@ -31,8 +22,8 @@ fn cells(row: &Row) -> [String; 7] {
         row.metric.clone(),
         shown_change(row),
         row.word().to_owned(),
-        level(row.base.as_ref()),
-        level(row.new.as_ref()),
+        row.base.as_ref().map_or_else(dash, SideLevel::text),
+        row.new.as_ref().map_or_else(dash, SideLevel::text),
         row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
     ]
 }
