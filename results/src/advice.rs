@@ -716,7 +716,7 @@ mod tests {
         };
         let (found, text) = answer(&[&of(1000, "kvm:gate")]);
         assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
-        assert!(text.contains("; KVM as it is takes 1.998 × that [1.98"), "{text}");
+        assert!(text.contains("; KVM as it is takes 1.998 × that [1.979"), "{text}");
         assert!(text.contains("it costs: the kernel module") && !text.contains("one group"), "{text}");
         let text = answer(&[&of(4000, "kvm:gate")]).1;
         assert!(text.contains("it costs: nothing: it is KVM as it is") && !text.contains("at most;"), "{text}");

@@ -26,6 +26,13 @@ pub fn find(key: &str) -> Option<&'static Metric> {
     ALL.into_iter().find(|metric| metric.key == key)
 }
 
+/// Returns whether a comparison judges it without being asked: a headline metric, of an arm of a side, too, as `floor/nmi_handler_ns`;
+/// and one that is not known, but for phases.
+pub fn is_main(key: &str) -> bool {
+    let (of, last) = key.rsplit_once('/').unwrap_or(("", key));
+    find(last).map_or(of.is_empty(), |metric| metric.headline)
+}
+
 /// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
 pub fn name(key: &str) -> String {
     find(key).map_or_else(
@@ -59,10 +66,8 @@ pub struct Metric {
     pub experiments: &'static [&'static str],
     /// Direction in which values are better.
     pub better: Better,
-    /// True if it represents an arm where there is room for one metric only.
+    /// True if it represents an arm where there is room for one metric only. A comparison judges it; others are shown if asked for.
     pub headline: bool,
-    /// True if a comparison judges it unless asked otherwise. Otherwise it is only shown.
-    pub judged: bool,
 }
 
 /// Time of a command.
@@ -74,7 +79,6 @@ pub const ELAPSED: Metric = Metric {
     experiments: &["record-compression", "record-overhead", "stat-setup"],
     better: Better::Lower,
     headline: true,
-    judged: true,
 };
 
 /// Processor time of a command.
@@ -86,7 +90,6 @@ pub const PROCESSOR: Metric = Metric {
     experiments: &["record-compression", "record-overhead"],
     better: Better::Lower,
     headline: false,
-    judged: true,
 };
 
 /// VMM time per MSR exit.
@@ -98,7 +101,6 @@ pub const EXIT_PATH: Metric = Metric {
     experiments: &["nmi-latency", "guest-stat"],
     better: Better::Lower,
     headline: false,
-    judged: true,
 };
 
 /// The host's work for a trace that is replayed.
@@ -111,7 +113,6 @@ pub const HOST_WORK: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
-    judged: false,
 };
 
 /// Latency of the guest's NMI handler where it re-armed nothing.
@@ -123,7 +124,6 @@ pub const NMI_DRIVER_OFF: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: false,
-    judged: false,
 };
 
 /// Latency of the guest's NMI handler.
@@ -135,7 +135,6 @@ pub const NMI_HANDLER: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
-    judged: true,
 };
 
 /// Latency of PMI delivery.
@@ -147,7 +146,6 @@ pub const PMI_DELIVERY: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: false,
-    judged: true,
 };
 
 /// Latency of the guest's rotation.
@@ -159,7 +157,6 @@ pub const ROTATION: Metric = Metric {
     experiments: &["nmi-latency"],
     better: Better::Lower,
     headline: true,
-    judged: true,
 };
 
 /// Time of a whole set-up inside the guest.
@@ -171,7 +168,6 @@ pub const SET_UP: Metric = Metric {
     experiments: &["guest-stat"],
     better: Better::Lower,
     headline: true,
-    judged: true,
 };
 
 /// Latency of the host's signals.
@@ -183,7 +179,6 @@ pub const SIGNAL: Metric = Metric {
     experiments: &["nmi-latency", "guest-stat"],
     better: Better::Lower,
     headline: false,
-    judged: false,
 };
 
 /// Time until the counts are there.
@@ -195,7 +190,6 @@ pub const TO_COUNTS: Metric = Metric {
     experiments: &["stat-setup"],
     better: Better::Lower,
     headline: false,
-    judged: true,
 };
 
 /// Time of a whole set-up on the host.
@@ -207,5 +201,4 @@ pub const TOTAL: Metric = Metric {
     experiments: &["stat-setup"],
     better: Better::Lower,
     headline: true,
-    judged: true,
 };

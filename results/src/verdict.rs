@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::Exit;
-use crate::stats::interval::{CONFIDENCE, Interval, NORMAL_95};
+use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
 
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
@@ -56,49 +56,28 @@ pub struct Limits {
     pub threshold: f64,
     /// A slow-down of at least this must be excluded for "no change".
     pub bound: f64,
-    /// Changes below this many ns are not strong, whatever their share.
-    pub least_change_ns: f64,
     /// Shown, but not judged.
     pub report_only: bool,
 }
 
 impl Default for Limits {
-    /// p < 0.01, 3 %, 5 % excluded, 50 ns: where a process's code and data come to lie moves an exit path of 150 ns by tens of ns.
+    /// p < 0.01, 3 %, 5 % excluded.
     fn default() -> Self {
-        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, least_change_ns: 50.0, report_only: false }
+        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, report_only: false }
     }
 }
 
 impl Limits {
-    /// Returns the limits with a threshold and a bound that are at least [`least_change_ns`](Self::least_change_ns) of `ns`.
-    pub fn at_level(self, ns: f64) -> Self {
-        let least = if ns > 0.0 { self.least_change_ns / ns } else { 0.0 };
-        Self { threshold: self.threshold.max(least), bound: self.bound.max(least), ..self }
-    }
-
-    /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`; BASE takes `ns`, 0 if it has
-    /// no time.
-    pub fn verdict(&self, log: &Estimate, p: f64, ns: f64) -> Verdict {
-        let (change, at) = (log.value.exp_m1(), self.at_level(ns));
-        if p < self.alpha && change.abs() >= at.threshold {
+    /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
+    pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
+        let change = log.value.exp_m1();
+        if p < self.alpha && change.abs() >= self.threshold {
             return if change > 0.0 { Verdict::Slower } else { Verdict::Faster };
         }
         // A strong change whose interval leaves no room for "none" is not passed in silence.
         let interval = log.interval();
         let moved = interval.excludes(0.0) && change.abs() >= self.threshold;
-        if !moved && interval.high.exp_m1() < at.bound { Verdict::NoChange } else { Verdict::Inconclusive }
-    }
-
-    /// Returns how many times as many values decide in nine of ten cases if the truth is as they say: that the change is one, over so
-    /// many rows, or that a slow-down of the bound is none. `fixed` is the part of the error that they do not make smaller.
-    pub fn would_do(&self, log: &Estimate, fixed: &Estimate, rows: usize) -> Option<f64> {
-        let (change, bound) = (log.value.exp_m1(), self.bound.ln_1p());
-        let one = (change.abs() >= self.threshold)
-            .then(|| log.times_as_many(fixed, 1.0 - self.alpha / (2 * rows.max(1)) as f64, log.value.abs()));
-        // A change of the threshold or more never ends as none: its interval would exclude 0 first.
-        let none = (log.value < bound && change.abs() < self.threshold)
-            .then(|| log.times_as_many(fixed, f64::midpoint(1.0, CONFIDENCE), bound - log.value.max(0.0)));
-        [one, none].into_iter().flatten().flatten().min_by(f64::total_cmp)
+        if !moved && interval.high.exp_m1() < self.bound { Verdict::NoChange } else { Verdict::Inconclusive }
     }
 }
 
@@ -152,7 +131,7 @@ impl Judged {
         let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
         let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
         let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
-        let verdict = limits.verdict(&log, log.p(), 0.0);
+        let verdict = limits.verdict(&log, log.p());
         if verdict == Verdict::NoChange && high > low * Self::WIDE {
             let why = format!("the range of the other is wider than a factor of {}", Self::WIDE);
             return Self { verdict: Verdict::Inconclusive, by: None, why: Some(why) };
@@ -239,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_change_must_be_significant_and_strong() {
-        let verdict = |change, error, p| Limits::default().verdict(&estimate(change, error), p, 0.0);
+        let verdict = |change, error, p| Limits::default().verdict(&estimate(change, error), p);
         assert_eq!(verdict(0.04, 0.001, 0.001), Verdict::Slower);
         assert_eq!(verdict(-0.04, 0.001, 0.001), Verdict::Faster);
         assert_eq!(verdict(0.02, 0.001, 0.001), Verdict::NoChange, "significant, and weak");
@@ -249,18 +228,6 @@ mod tests {
         assert_eq!(verdict(0.04, 0.1, 0.5), Verdict::Inconclusive);
         // The interval that stands beside it reaches to +5.5 %.
         assert_eq!(verdict(0.02, 0.017, 0.5), Verdict::Inconclusive);
-        let short = |change| Limits::default().verdict(&estimate(change, 0.001), 0.001, 500.0);
-        assert_eq!((short(0.02), short(0.04)), (Verdict::NoChange, Verdict::Inconclusive), "less than 50 ns");
-    }
-
-    #[test]
-    fn what_would_decide_is_said_of_a_change_and_of_none() {
-        let times = |change, error| {
-            Limits::default().would_do(&estimate(change, error), &crate::stats::jackknife::known(0.0), 4).unwrap()
-        };
-        // 5 % are to be 1.96 + 1.28 standard errors, or less room if it seems slower; 6 % over four rows 3.02 + 1.28.
-        assert!((10.0..12.0).contains(&times(0.0, 0.05)) && times(0.02, 0.05) > 20.0, "{}", times(0.0, 0.05));
-        assert!((12.5..15.0).contains(&times(0.06, 0.05)), "{}", times(0.06, 0.05));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use results::error::{Error, Exit};
 use results::junit::Case;
 use results::stats::interval::{CONFIDENCE, Interval};
 use results::stats::jackknife::{Estimate, known};
-use results::stats::{holm, location};
+use results::stats::{holm, trimmed};
 use results::table::layout::{change, dash, p, plural};
 use results::table::{Report, Table};
 use results::verdict::{Tally, Verdict};
@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::hosts::{MIN_HOSTS, exp_m1};
 use crate::run::{Figure, Run};
-use crate::series::{Grid, Kind, Series, over_blocks};
+use crate::series::{Grid, Kind, Series};
 use crate::show::{shortened, value};
 
 /// One figure of one class, over the hosts that both sides have.
@@ -113,6 +113,8 @@ pub fn compare(base: &[Run], new: &[Run], rules: &Rules) -> Result<FleetComparis
         };
         return Err(Error::usage("cannot compare BASE and NEW", why, "give campaigns of one plan, by the same hosts"));
     }
+    // A metric that is not judged is in the documents.
+    found.retain(|(row, _)| !rules.limits(&row.metric, false).report_only);
     judge(&mut found, rules);
     found.sort_by(|(a, _), (b, _)| a.setting.cmp(&b.setting).then(a.class.cmp(&b.class)));
     let rows: Vec<FleetRow> = found.into_iter().map(|(row, _)| row).collect();
@@ -162,12 +164,12 @@ fn row(grid: &Grid<'_>, series: &Series, base: usize) -> Option<(FleetRow, Optio
     let (old, new) = series.points.iter().partition(|(run, _)| *run < base);
     let (old, mut new) = (grid.by_host(&old), grid.by_host(&new));
     let sides: Vec<[Vec<f64>; 2]> = old.into_iter().filter_map(|(host, old)| Some([old, new.remove(host)?])).collect();
-    let levels = |side: usize| sides.iter().filter_map(|host| location::centre(&host[side])).collect::<Vec<_>>();
+    let levels = |side: usize| sides.iter().filter_map(|host| trimmed::centre(&host[side])).collect::<Vec<_>>();
     let runs = |side: usize| sides.iter().map(|host| host[side].len()).sum();
     let [before, after] = [levels(0), levels(1)];
     let mean = |levels: &[f64]| levels.iter().sum::<f64>() / levels.len() as f64;
     let logs: Vec<f64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
-    let estimate = over_blocks(&logs);
+    let estimate = trimmed::over_blocks(&logs);
     let row = FleetRow {
         setting: grid.settings[series.setting].label.clone(),
         class: grid.classes[series.class].clone(),
@@ -190,20 +192,10 @@ fn row(grid: &Grid<'_>, series: &Series, base: usize) -> Option<(FleetRow, Optio
 
 fn judge(found: &mut [(FleetRow, Option<Estimate>)], rules: &Rules) {
     let limits = |row: &FleetRow| rules.limits(&row.metric, false);
-    let counts = |row: &FleetRow| row.hosts >= MIN_HOSTS && !limits(row).report_only;
-    let p: Vec<f64> = found.iter().filter(|(row, _)| counts(row)).filter_map(|(row, _)| row.p).collect();
+    let p: Vec<f64> = found.iter().filter(|(row, _)| row.hosts >= MIN_HOSTS).filter_map(|(row, _)| row.p).collect();
     let mut adjusted = holm(&p).into_iter();
-    // An arm's ratio has no ns of its own: those of all arms stand for them.
-    let level = |row: &FleetRow| (row.setting.clone(), row.class.clone(), row.metric.clone());
-    let times: BTreeMap<_, f64> =
-        found.iter().filter(|(row, _)| row.kind == Kind::AllArms).map(|(row, _)| (level(row), row.base)).collect();
     for (row, estimate) in found.iter_mut() {
         let limits = limits(row);
-        let ns = times.get(&level(row)).copied().unwrap_or(0.0);
-        if limits.report_only {
-            row.verdict = Verdict::NotJudged;
-            continue;
-        }
         let hosts = plural(row.hosts, "host");
         let Some(estimate) = estimate.filter(|_| row.hosts >= MIN_HOSTS) else {
             row.why = format!("{hosts} on both sides: a verdict takes {MIN_HOSTS}");
@@ -211,10 +203,10 @@ fn judge(found: &mut [(FleetRow, Option<Estimate>)], rules: &Rules) {
         };
         let p_adjusted = adjusted.next().unwrap_or(1.0);
         row.p_adjusted = Some(p_adjusted);
-        row.verdict = limits.verdict(&estimate, p_adjusted, ns);
+        row.verdict = limits.verdict(&estimate, p_adjusted);
         if row.verdict == Verdict::Inconclusive {
             // The interval must separate the change from nothing, or from the bound.
-            let bound = limits.at_level(ns).bound;
+            let bound = limits.bound;
             let room = estimate.value.abs().max((bound.ln_1p() - estimate.value).abs());
             let times = estimate.times_as_many(&known(0.0), f64::midpoint(1.0, CONFIDENCE), room);
             let enough = times.map_or("no number of hosts that is in reach would do".to_owned(), |times| {
@@ -404,7 +396,7 @@ mod tests {
         };
         let found = compared(&of_variant("a", 0.0), &of_variant("b", 0.06));
         let slower: Vec<_> = found.rows.iter().filter(|row| row.verdict == Verdict::Slower).collect();
-        assert!(slower.len() == 2 && slower.iter().all(|row| row.arm == "reuse"), "{slower:?}");
+        assert!(slower.len() == 1 && slower.iter().all(|row| row.arm == "reuse"), "{slower:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use results::error::Exit;
 use results::stats::change_points::{self, MIN_VALUES, Rules};
 use results::stats::interval::Interval;
-use results::stats::{location, median};
+use results::stats::{median, trimmed};
 use results::table::layout::{change, p, plural};
 use results::table::{Report, Table};
 use results::write::utc;
@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::compare::unlike;
 use crate::hosts::exp_m1;
 use crate::run::{Labels, Run};
-use crate::series::{Grid, over_blocks};
+use crate::series::Grid;
 
 /// Least relative change of a step.
 const STRENGTH: f64 = 0.01;
@@ -72,11 +72,8 @@ pub fn history(runs: &[Run]) -> FleetHistory {
     let (mut rows, mut steps) = (Vec::new(), Vec::new());
     for (class, name) in grid.classes.iter().enumerate() {
         let speed = grid.speed(class);
-        let levels: BTreeMap<&str, f64> = grid
-            .by_host(&speed)
-            .into_iter()
-            .filter_map(|(host, logs)| Some((host, location::centre(&logs)?)))
-            .collect();
+        let levels: BTreeMap<&str, f64> =
+            grid.by_host(&speed).into_iter().filter_map(|(host, logs)| Some((host, trimmed::centre(&logs)?))).collect();
         // Each host has one value in a period, however many runs it has there.
         let mut values: Vec<BTreeMap<&str, Vec<f64>>> = vec![BTreeMap::new(); periods.len()];
         for (run, log) in &speed {
@@ -85,7 +82,7 @@ pub fn history(runs: &[Run]) -> FleetHistory {
         }
         let mut series = Vec::new();
         for (period, hosts) in values.iter().enumerate() {
-            let logs: Vec<f64> = hosts.values().filter_map(|logs| location::centre(logs)).collect();
+            let logs: Vec<f64> = hosts.values().filter_map(|logs| trimmed::centre(logs)).collect();
             if logs.is_empty() {
                 continue;
             }
@@ -95,7 +92,7 @@ pub fn history(runs: &[Run]) -> FleetHistory {
                 period: periods[period].clone(),
                 class: name.clone(),
                 change: mean.exp_m1(),
-                interval: over_blocks(&logs).map(|mean| exp_m1(mean.interval())),
+                interval: trimmed::over_blocks(&logs).map(|mean| exp_m1(mean.interval())),
                 hosts: logs.len(),
             });
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use results::metric;
 use results::stats::jackknife::Estimate;
-use results::stats::{location, median};
+use results::stats::{median, trimmed};
 use serde::Serialize;
 
 use crate::run::Run;
@@ -102,9 +102,8 @@ impl<'a> Grid<'a> {
     /// figure's median in the class. A figure that a run lacks does not move it.
     pub(crate) fn speed(&self, class: usize) -> Points {
         let mut runs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        let is_judged = |metric: &str| metric::find(metric).is_none_or(|metric| metric.judged);
         for series in &self.series {
-            if series.class == class && series.kind == Kind::AllArms && is_judged(&series.metric) {
+            if series.class == class && series.kind == Kind::AllArms && metric::is_main(&series.metric) {
                 let level = level(&series.points);
                 for (run, log) in &series.points {
                     runs.entry(*run).or_default().push(log - level);
@@ -121,19 +120,18 @@ impl<'a> Grid<'a> {
     }
 }
 
+/// Returns the standard deviation that the median absolute deviation of normal values has; 0 if more than half are equal. `None`
+/// without values.
+pub(crate) fn scale(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>()).map(|mad| mad / 0.6745)
+}
+
 /// Estimates what values of one block have in common; `None` of fewer than two.
 pub(crate) fn block(values: &[f64]) -> Option<Estimate> {
     let n = values.len() as f64;
-    let error = location::scale(values)? / n.sqrt();
-    (values.len() > 1).then_some(Estimate { value: location::centre(values)?, error, freedom: n - 1.0 })
-}
-
-/// Estimates the mean over blocks, each with one value; `None` of fewer than two.
-pub(crate) fn over_blocks(values: &[f64]) -> Option<Estimate> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
-    (values.len() > 1).then(|| Estimate { value: mean, error: (variance / n).sqrt(), freedom: n - 1.0 })
+    let error = scale(values)? / n.sqrt();
+    (values.len() > 1).then_some(Estimate { value: trimmed::centre(values)?, error, freedom: n - 1.0 })
 }
 
 fn level(points: &Points) -> f64 {

@@ -6,23 +6,25 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::change::{self, Change, Order};
-use super::comparable;
 use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, Sides};
+use super::{comparable, counts};
 use crate::document::{Any, Arm, Record};
 use crate::error::{Error, Exit};
-use crate::metric::EXIT_PATH;
-use crate::paired::{self, Spread, Statistic};
+use crate::paired::{self, Statistic};
 use crate::stats::median;
-use crate::table::layout::{self, dash};
+use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
 /// Begin of the note that both sides hold one run.
 const SAME: &str = "the same run";
 
+/// The arm that ratios within a factor are of.
+const FLOOR: &str = "floor";
+
 /// The schema of a comparison's JSON.
-pub const SCHEMA: &str = "vpmu-compare/1";
+pub const SCHEMA: &str = "vpmu-compare/2";
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -134,16 +136,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     for (index, pair) in pairs.iter().enumerate() {
         notes.extend(comparable::conditions(&pair.base, &pair.new));
         let found = sample::samples(pair, request, &mut notes);
-        let means = found.iter().filter(|sample| sample.metric == EXIT_PATH.key).filter_map(|sample| {
-            let side = |records: &[&Record]| {
-                let means: Option<Vec<f64>> =
-                    records.iter().map(|record| exit_mean(record.arm(&sample.arm)?)).collect();
-                means.filter(|means| !means.is_empty()).map(|means| means.iter().sum::<f64>() / means.len() as f64)
-            };
-            let (base, new) = side(&pair.base).zip(side(&pair.new))?;
-            Some(format!("{} {} → {}", sample.arm, layout::time(base), layout::time(new)))
-        });
-        notes.extend(exit_means(request.statistic, &means.collect::<Vec<_>>()));
+        notes.extend(counts::unlike(&pair.base, &pair.new));
         samples.extend(found.into_iter().map(|sample| (index, sample)));
     }
     sample::check_asked(&samples, &pairs, request)?;
@@ -155,7 +148,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         .map(|(group, sample)| {
             let times: Vec<f64> = sample.base.iter().chain(&sample.new).flat_map(|run| run.zeros.clone()).collect();
             let zero = no_ratio(&references[*group], times.iter());
-            (*group, of_arm(sample, zero, request, pairs[*group].between()))
+            (*group, of_arm(sample, zero, request, pairs[*group].simulated()))
         })
         .collect();
     for (group, pair) in pairs.iter().enumerate() {
@@ -166,6 +159,13 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         rows.extend(
             metrics.iter().filter_map(|metric| Some((group, of_all(&own, metric, request, pair.simulated())?))),
         );
+        let mut whole: Vec<&String> =
+            own.iter().filter(|sample| sample.not_whole.is_none()).map(|sample| &sample.arm).collect();
+        whole.dedup();
+        if counts::unlike(&pair.base, &pair.new).is_none() && request.metrics.is_empty() {
+            let of_arm = |arm: &&String| counts::rows(arm, &pair.base, &pair.new, request);
+            rows.extend(whole.iter().flat_map(of_arm).map(|row| (group, row)));
+        }
     }
     let rows = judge(rows, exact, false);
     let starts = |side: &[&Record]| side.iter().map(|record| record.started_unix).collect::<Vec<_>>();
@@ -203,8 +203,42 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         exit: 0,
         verdict: String::new(),
     };
-    (comparison.exit, comparison.verdict) = conclude(&comparison);
+    (comparison.exit, comparison.verdict) = of_comparison(&comparison);
     Ok(comparison)
+}
+
+/// Compares ratios to the floor alone, within `factor`: the one comparison that unlike hosts allow. It takes no statistics: it asks
+/// whether a ratio is off by more than a factor, as a gate for machines whose times mean nothing.
+///
+/// # Errors
+/// Returns the errors of [`compare`].
+pub fn ratios(
+    base: (&str, &[Record]),
+    new: (&str, &[Record]),
+    factor: f64,
+    request: &CompareSpec,
+) -> Result<Comparison, Error> {
+    let mut found = compare(base, new, &CompareSpec { unlike_hosts_allowed: true, ..request.clone() })?;
+    let mut missing = found.notes.iter().any(|note| note.starts_with(sample::ONLY_IN));
+    for group in &mut found.groups {
+        missing |= group.reference != FLOOR;
+        group.rows.retain(|row| row.question == Question::OneArm && !row.limits.report_only);
+        for row in &mut group.rows {
+            let ratios = [&row.base, &row.new].map(|side| side.as_ref().and_then(|level| level.ratio));
+            (row.verdict, row.why) = match ratios {
+                [Some(base), Some(new)] if new > base * factor => (Verdict::Slower, String::new()),
+                [Some(_), Some(_)] => (Verdict::NoChange, String::new()),
+                _ => (Verdict::Inconclusive, "a side has no ratio to the floor".to_owned()),
+            };
+            (row.change_interval, row.p_value, row.p_value_adjusted) = (None, None, None);
+        }
+    }
+    let rows: Vec<&Row> = found.rows().collect();
+    let (exit, words) = conclude(&rows, missing.then_some("an arm or the floor is on one side only"));
+    let bad = rows.iter().filter(|row| row.verdict == Verdict::Slower).count();
+    let above = format!("{bad} of {} ratios above {} × BASE's; {words}", rows.len(), layout::ratio(factor));
+    (found.exit, found.verdict) = (exit.code(), above);
+    Ok(found)
 }
 
 /// Compares arms of one result with the first of them.
@@ -239,7 +273,6 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
         return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
     }
-    let rows_of_exits = rows.iter().any(|(_, row)| row.metric == EXIT_PATH.key);
     let group = Group {
         label: sample::group_label(record),
         unit: "round",
@@ -253,11 +286,6 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     for arm in std::iter::once(first).chain(others) {
         sample::note_short(&arm.name, name, &[*arm], &mut notes);
     }
-    if rows_of_exits {
-        let mean = |arm: &&Arm<Any>| Some(format!("{} {}", arm.name, layout::time(exit_mean(arm)?)));
-        let means: Vec<String> = std::iter::once(first).chain(others).filter_map(mean).collect();
-        notes.extend(exit_means(request.statistic, &means));
-    }
     let mut comparison = Comparison {
         schema: SCHEMA,
         base: side(&format!("{} of {name}", first.name), records),
@@ -270,22 +298,15 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         exit: 0,
         verdict: String::new(),
     };
-    (comparison.exit, comparison.verdict) = conclude(&comparison);
+    (comparison.exit, comparison.verdict) = of_comparison(&comparison);
     Ok(comparison)
 }
 
 fn level(runs: &[Run]) -> Option<SideLevel> {
     let values: Vec<f64> = runs.iter().flat_map(|run| run.values.iter().copied()).collect();
     let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
-    let guests: Vec<u64> = runs.iter().flat_map(|run| run.logs.values().map(|(guest, _)| *guest)).collect();
-    let interval = (guests.len() == values.len()).then(|| paired::median_interval(&values, &guests)).flatten();
-    Some(SideLevel {
-        median_ns: median(&values)?,
-        interval_ns: interval,
-        ratio: paired::centre(&pairs).map(f64::exp),
-        n: values.len(),
-        runs: runs.len(),
-    })
+    let ratio = paired::centre(&pairs).map(f64::exp);
+    Some(SideLevel { median_ns: Some(median(&values)?), ratio, count: None, n: values.len(), runs: runs.len() })
 }
 
 /// Says that an arm is 0 ns in some rounds, which have no ratio.
@@ -299,20 +320,10 @@ fn of_zeros(sample: &Sample) -> Option<String> {
     no_ratio(&sample.arm, sample.base.iter().chain(&sample.new).flat_map(|run| &run.values))
 }
 
-/// Gives the means beside the medians of the exits: most exits are cheap, and a median sees nothing of the others.
-fn exit_means(statistic: Statistic, means: &[String]) -> Option<String> {
-    let (key, means) = (EXIT_PATH.key, (statistic == Statistic::P50 && !means.is_empty()).then(|| means.join(", "))?);
-    Some(format!("{key}: p50 sees the cheap exits alone; means: {means}; --quantile mean compares them"))
-}
-
-fn exit_mean(arm: &Arm<Any>) -> Option<f64> {
-    arm.metrics.get(EXIT_PATH.key)?.mean
-}
-
 /// The row of an arm; `zero` says that its reference arm is 0 ns.
-fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, between: Option<Spread>) -> Row {
+fn of_arm(sample: &Sample, zero: Option<String>, request: &CompareSpec, simulated: bool) -> Row {
     let (base, new) = (level(&sample.base), level(&sample.new));
-    let found = change::of_arm(&sample.base, &sample.new, between);
+    let found = change::of_arm(&sample.base, &sample.new, simulated);
     let (whole, why) = match (&base, &new, &sample.not_whole) {
         (None, ..) => (false, "one-sided: BASE has no rounds of it".to_owned()),
         (_, None, _) => (false, "one-sided: NEW has no rounds of it".to_owned()),
@@ -329,27 +340,30 @@ fn of_all(samples: &[&Sample], metric: &str, request: &CompareSpec, simulated: b
         sample.metric == metric && !sample.base.is_empty() && !sample.new.is_empty() && sample.not_whole.is_none()
     };
     let arms: Vec<Sides<'_>> = samples.iter().filter(common).map(|one| (&one.base[..], &one.new[..])).collect();
-    let most = |pick: fn(&Sides<'_>) -> usize| arms.iter().map(pick).max();
-    let (base_runs, new_runs) = (most(|both| both.0.len())?, most(|both| both.1.len())?);
-    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run], runs: usize| {
-        let all: Vec<&Run> = arms.iter().flat_map(pick).collect();
-        let n = all.iter().map(|run| run.values.len()).sum::<usize>() / arms.len();
-        let medians: Option<Vec<f64>> = all.iter().map(|run| Some(median(&run.values)?.max(1.0).ln())).collect();
-        let median_ns = medians.map(|logs| (logs.iter().sum::<f64>() / logs.len() as f64).exp())?;
-        Some(SideLevel { median_ns, interval_ns: None, ratio: None, n, runs })
+    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| {
+        let n = arms.iter().flat_map(pick).map(|run| run.values.len()).sum::<usize>() / arms.len();
+        let runs = arms.iter().map(|both| pick(both).len()).max()?;
+        Some(SideLevel { median_ns: None, ratio: None, count: None, n, runs })
     };
+    if arms.is_empty() {
+        return None;
+    }
     let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric));
-    let (base, new) = (side(|both| both.0, base_runs), side(|both| both.1, new_runs));
     let why = samples.iter().filter(common).find_map(|sample| of_zeros(sample)).unwrap_or_else(few_rounds);
-    Some(Row { base, new, why, ..row }.with(change::of_all(&arms, simulated)))
+    let row = Row { base: side(|both| both.0), new: side(|both| both.1), why, ..row };
+    Some(match change::of_all(&arms, simulated) {
+        Some((sides, found)) => row.shows(sides).with(found),
+        None => row,
+    })
 }
 
 fn few_rounds() -> String {
     format!("too few rounds: an interval needs {} a side", paired::MIN_ROUNDS)
 }
 
-fn conclude(comparison: &Comparison) -> (u8, String) {
-    let tally = Tally::of(comparison.rows().map(|row| row.verdict));
+fn of_comparison(comparison: &Comparison) -> (u8, String) {
+    let rows: Vec<&Row> = comparison.rows().collect();
+    let tally = Tally::of(rows.iter().filter(|row| row.question != Question::Counts).map(|row| row.verdict));
     if comparison.notes.iter().any(|note| note.starts_with(SAME)) {
         return (
             3,
@@ -357,62 +371,67 @@ fn conclude(comparison: &Comparison) -> (u8, String) {
         );
     }
     let is_of_arm = |note: &String| sample::ARM_ONLY_IN.iter().any(|begin| note.starts_with(begin));
-    let missing = comparison.notes.iter().any(is_of_arm);
-    let one_sided = "an arm is on one side only";
+    let missing = comparison.notes.iter().any(is_of_arm).then(|| "an arm is on one side only".to_owned());
     if !comparison.unlike.is_empty() && !comparison.unlike_hosts_allowed {
-        let (before, remedy) = if missing {
-            (format!("{one_sided}; "), "")
-        } else {
-            (String::new(), "; --ignore-host-differences compares anyway")
+        let (before, remedy) = match missing {
+            Some(one_sided) => (format!("{one_sided}; "), ""),
+            None => (String::new(), "; --ignore-host-differences compares anyway"),
         };
         return (3, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"));
     }
-    // Rows that are not judged are open only if all arms changed together.
-    let all = |row: &&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive && row.whole;
-    let moved = comparison.rows().find(|row| all(row) && row.found.is_some() && row.few_runs());
-    let shown = |row: &Row| row.change.map_or_else(dash, |share| layout::change(share, row.change_interval));
-    let moved = moved.map(|row| format!("all arms moved by {} and were not judged", shown(row)));
-    let doubt = if missing { Some(one_sided.to_owned()) } else { moved };
-    let (exit, verdict) = tally.conclude(doubt.as_deref());
+    let all = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
+    let moved = rows.iter().filter(all).find_map(|row| row.change.filter(|_| row.found.is_none()));
+    let moved = moved.map(|share| format!("all arms moved by {} and were not judged", layout::change(share, None)));
+    let (exit, verdict) = conclude(&rows, missing.or(moved).as_deref());
     (exit.code(), verdict)
+}
+
+/// Returns the exit of rows, and the verdict in a sentence. `doubt` is what keeps "no regression" from being said.
+pub fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
+    let of = |of_counts: bool| rows.iter().filter(move |row| (row.question == Question::Counts) == of_counts);
+    let tally = Tally::of(of(false).map(|row| row.verdict));
+    if let Some(more) = more_work(of(true).copied().filter(|row| row.verdict == Verdict::Slower)) {
+        let times = match tally {
+            Tally { slower: 0, open: 0, .. } if doubt.is_none() => "same time, ".to_owned(),
+            Tally { slower: 0, .. } => format!("times are open ({tally}); "),
+            _ => format!("{tally}; "),
+        };
+        return (Exit::Regression, format!("regression: {times}{more}"));
+    }
+    let one_sided = of(true).any(|row| row.verdict == Verdict::Inconclusive);
+    tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")))
+}
+
+/// Says which counts grew most: all operations of an arm before one kind of them.
+fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
+    let size = |row: &&Row| (row.metric == counts::OPERATIONS, row.change.unwrap_or(f64::INFINITY));
+    let row = rows.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
+    let by = row.change.map_or_else(String::new, |share| format!("{} % ", layout::percent(share)));
+    let what = if row.metric == counts::OPERATIONS { "host operations" } else { &row.metric };
+    let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().map_or_else(layout::dash, SideLevel::text));
+    Some(format!("{by}more {what} ({}: {base} → {new} of a PMI)", row.arm))
 }
 
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric, request.statistic);
-    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
-        let level = paired::level(arm, metric, request.statistic)?;
-        Some(SideLevel { median_ns: level.ns, interval_ns: level.interval, ratio, n: level.rounds, runs: 1 })
-    };
     let times =
         |arm: &Arm<Any>| paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect::<Vec<f64>>();
-    // Arms differ in which accesses exit: the median of their exits is no reason to prefer one.
-    let asked = request.metrics.iter().any(|asked| asked == metric);
-    let mut limits = request.limits(metric);
-    let shown = metric == EXIT_PATH.key && !asked;
-    limits.report_only |= shown;
+    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
+        let values = times(arm);
+        Some(SideLevel { median_ns: Some(median(&values)?), ratio, count: None, n: values.len(), runs: 1 })
+    };
     let not_whole = comparable::of_record(record, base).or_else(|| comparable::of_record(record, arm));
     let whole = not_whole.is_none();
-    let (verdict, why) = match not_whole {
-        _ if shown => (Verdict::NotJudged, format!("judged only with --metric {metric}")),
-        Some(why) => (Verdict::Inconclusive, format!("not whole: {why}")),
-        None => {
-            let zero = [base, arm].into_iter().find_map(|one| no_ratio(&one.name, times(one).iter()));
-            let few = || format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS);
-            (Verdict::Inconclusive, zero.unwrap_or_else(few))
-        }
-    };
-    let found_change = found.and_then(|found| {
-        let log = found.log?;
-        Some(Change { log, sides: [0.0, log.value], allowance: found.between, blocks: 0 })
+    let why = not_whole.map(|why| format!("not whole: {why}")).unwrap_or_else(|| {
+        let zero = [base, arm].into_iter().find_map(|one| no_ratio(&one.name, times(one).iter()));
+        zero.unwrap_or_else(|| format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS))
     });
-    Row {
-        base: level(base, Some(1.0)),
-        new: level(arm, found.map(|found| found.ratio)),
-        verdict,
-        why,
-        whole,
-        ..Row::blank(Question::OneArm, &arm.name, metric, limits)
-    }
-    .with(found_change)
+    let change = found.and_then(|found| {
+        let log = found.log?;
+        Some(Change { log, sides: [0.0, log.value], fixed: found.between, blocks: 0 })
+    });
+    let row = Row::blank(Question::OneArm, &arm.name, metric, request.limits(metric));
+    let (base, new) = (level(base, Some(1.0)), level(arm, found.map(|found| found.ratio)));
+    Row { base, new, why, whole, ..row }.with(change)
 }

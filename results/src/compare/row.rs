@@ -1,21 +1,23 @@
 //! A row of a comparison, and its verdict.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use super::change::Change;
 use super::sample::MIN_RUNS;
-use crate::metric;
 use crate::stats::holm;
-use crate::stats::interval::CONFIDENCE;
-use crate::stats::interval::Interval;
-use crate::stats::jackknife::{Estimate, known};
+use crate::stats::interval::{CONFIDENCE, Interval};
+use crate::stats::jackknife::known;
+use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
 
 /// Runs a side that show how runs of their own host differ.
 const FEW: usize = 2;
-
-/// Changes of all arms of few runs whose p value is below are not passed in silence.
-const LITTLE_ROOM: f64 = 0.2;
+/// Change below which one run a side is never slower or faster: processes of another host may differ by so much.
+const ONE_RUN: f64 = 0.2;
+/// Change of all arms, of runs that show none, that is not passed in silence.
+const ALL_MOVED: f64 = 0.25;
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -25,21 +27,39 @@ pub enum Question {
     OneArm,
     /// Did the times of all arms change together?
     AllArms,
+    /// Did the times of one arm change from one build to the other, in turns?
+    Turns,
+    /// Does an arm do more for each PMI?
+    Counts,
 }
 
 /// One side of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideLevel {
-    /// Median over rounds of the statistic, ns; of all arms the trimmed mean of their logarithms.
-    pub median_ns: f64,
-    /// Its 95 % interval, ns.
-    pub interval_ns: Option<Interval>,
+    /// Median over rounds of the statistic, ns; of all arms the mean of their logarithms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median_ns: Option<f64>,
     /// Ratio to the reference arm, in paired rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
+    /// Count, for a PMI or a sample.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<f64>,
     /// Rounds.
     pub n: usize,
     /// Number of runs.
     pub runs: usize,
+}
+
+impl SideLevel {
+    /// Formats it: its ratio to the reference arm, its count, or its time.
+    pub(super) fn text(&self) -> String {
+        match (self.ratio, self.count, self.median_ns) {
+            (Some(ratio), ..) => format!("× {ratio:.3}"),
+            (_, Some(count), _) => format!("{count:.3}"),
+            (.., ns) => ns.map_or_else(layout::dash, layout::time),
+        }
+    }
 }
 
 /// One arm and metric.
@@ -49,25 +69,27 @@ pub struct Row {
     pub question: Question,
     /// The arm; "all arms".
     pub arm: String,
-    /// The metric, such as `nmi_handler_ns`.
+    /// The metric, such as `nmi_handler_ns`, or the count, such as `open/PMI`.
     pub metric: String,
     /// BASE.
     pub base: Option<SideLevel>,
     /// NEW.
     pub new: Option<SideLevel>,
-    /// Relative change, of the ratio to the reference arm or of all times: 0.1 is 10 % slower.
+    /// Relative change, of the ratio to the reference arm, of all times or of a count: 0.1 is 10 % more.
     pub change: Option<f64>,
-    /// Its 95 % confidence interval.
+    /// Its 95 % confidence interval; `None` of what is not judged, and of counts that repeat.
     pub change_interval: Option<Interval>,
-    /// p value of "no change", two-sided.
+    /// Two-sided p value.
     pub p_value: Option<f64>,
-    /// The p value, adjusted by Holm's method over the rows that are judged.
+    /// Adjusted for the number of rows by Holm's method.
     pub p_value_adjusted: Option<f64>,
-    /// Blocks of neighbouring runs; 0: runs were not taken in turns, or are too few.
+    /// Pairs of neighbouring runs behind the interval; 0: there were none.
     pub blocks: usize,
-    /// Limits for this metric.
+    /// The counts repeat from round to round on each side, and were compared exactly.
+    pub exact: bool,
+    /// Limits of the verdict.
     pub limits: Limits,
-    /// Verdict on the change.
+    /// The verdict.
     pub verdict: Verdict,
     /// Why there is no verdict, and what would do; beside one, the doubt about its figures.
     pub why: String,
@@ -81,22 +103,28 @@ pub struct Row {
 impl Row {
     /// Fills in what `found` says.
     pub(super) fn with(mut self, found: Option<Change>) -> Self {
-        if let Some(change) = found {
-            let Interval { low, high } = change.log.interval();
-            self.change = Some(change.log.value.exp_m1());
-            self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
-            self.p_value = Some(change.log.p());
-            self.blocks = change.blocks;
-            // One definition for the sides and for what is between them.
-            for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(change.sides) {
-                let Some(level) = level else { continue };
-                match self.question {
-                    Question::OneArm => level.ratio = Some(log.exp()),
-                    Question::AllArms => level.median_ns = log.exp(),
-                }
+        let Some(change) = found else { return self };
+        let Interval { low, high } = change.log.interval();
+        self.change = Some(change.log.value.exp_m1());
+        self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
+        self.p_value = Some(change.log.p());
+        self.blocks = change.blocks;
+        self.found = found;
+        self.shows(change.sides)
+    }
+
+    /// Shows these logarithms of the two sides: one definition for the sides and for what is between them.
+    pub(super) fn shows(mut self, sides: [f64; 2]) -> Self {
+        for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(sides) {
+            let Some(level) = level else { continue };
+            match self.question {
+                Question::OneArm => level.ratio = Some(log.exp()),
+                Question::AllArms => level.median_ns = Some(log.exp()),
+                Question::Turns => level.median_ns = level.median_ns.map(|_| log.exp()),
+                Question::Counts => level.count = Some(log.exp()),
             }
-            self.found = found;
         }
+        self.change = Some((sides[1] - sides[0]).exp_m1());
         self
     }
 
@@ -113,6 +141,7 @@ impl Row {
             p_value: None,
             p_value_adjusted: None,
             blocks: 0,
+            exact: false,
             limits,
             verdict: Verdict::Inconclusive,
             why: String::new(),
@@ -121,14 +150,50 @@ impl Row {
         }
     }
 
+    /// Judges counts that repeat on each side: any difference is a change.
+    pub(super) fn exactly(self, [before, after]: [f64; 2]) -> Self {
+        let verdict = match before.total_cmp(&after) {
+            _ if is_same(before, after) => Verdict::NoChange,
+            Ordering::Less => Verdict::Slower,
+            _ => Verdict::Faster,
+        };
+        Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact: true, ..self }
+    }
+
+    /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
+    pub fn half_width(&self) -> Option<f64> {
+        self.change_interval.map(|Interval { low, high }| (((1.0 + high) / (1.0 + low)).sqrt() - 1.0).max(0.0))
+    }
+
+    /// Returns the verdict in a word.
+    pub fn word(&self) -> &'static str {
+        match (self.question, self.verdict) {
+            (Question::Counts, Verdict::Slower) => "MORE",
+            (Question::Counts, Verdict::Faster) => "fewer",
+            (Question::Counts, Verdict::NoChange) => "the same",
+            (_, verdict) => verdict.word(),
+        }
+    }
+
+    /// Returns whether it says what a reader asked for: not a metric that is not judged, nor a count that is the same.
+    pub(super) fn is_news(&self) -> bool {
+        let both = self.base.is_some() && self.new.is_some();
+        let silent = [Verdict::NotJudged, Verdict::NoChange].contains(&self.verdict);
+        both && match self.question {
+            Question::OneArm | Question::AllArms | Question::Turns => !self.limits.report_only,
+            Question::Counts => !silent,
+        }
+    }
+
     /// Returns the runs of the side that has fewer.
     fn runs(&self) -> usize {
         [&self.base, &self.new].into_iter().flatten().map(|level| level.runs).min().unwrap_or(0)
     }
+}
 
-    pub(super) fn few_runs(&self) -> bool {
-        self.runs() < MIN_RUNS
-    }
+/// Returns whether two counts are the same number but for how they were calculated.
+pub(super) fn is_same(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another;
@@ -140,7 +205,7 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> 
     for (&i, adjusted) in judged.iter().zip(holm(&p)) {
         let row = &mut rows[i].1;
         row.p_value_adjusted = Some(adjusted);
-        let (found, why) = verdict(row, adjusted, exact, one_run, p.len());
+        let (found, why) = verdict(row, adjusted, exact, one_run);
         if row.whole {
             (row.verdict, row.why) = (found, why);
         } else if found == Verdict::Slower {
@@ -148,70 +213,60 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> 
             row.verdict = found;
         }
     }
-    for (_, row) in rows.iter_mut().filter(|(_, row)| row.limits.report_only && row.verdict != Verdict::NotJudged) {
-        row.verdict = Verdict::NotJudged;
-        let by_default = metric::find(&row.metric).is_some_and(|found| !found.judged);
-        row.why = if by_default { format!("judged only with --metric {}", row.metric) } else { String::new() };
+    for (_, row) in &mut rows {
+        if row.limits.report_only {
+            (row.verdict, row.why) = (Verdict::NotJudged, String::new());
+        } else if row.question == Question::AllArms && row.found.is_none() && row.change.is_some() {
+            let moved = row.change.is_some_and(|change| change.abs() >= ALL_MOVED);
+            row.verdict = if moved { Verdict::Inconclusive } else { Verdict::NotJudged };
+            row.why = format!("times of all arms are judged of {MIN_RUNS} runs a side in turns: a host wanders");
+        }
     }
     rows
 }
 
-fn verdict(row: &Row, p: f64, exact: bool, one_run: bool, rows: usize) -> (Verdict, String) {
-    let (Some(base), Some(found)) = (&row.base, &row.found) else { return (Verdict::Inconclusive, String::new()) };
-    let limits = row.limits.at_level(base.median_ns);
-    let (change, below) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
-    match row.limits.verdict(&found.log, p, base.median_ns) {
-        Verdict::Slower | Verdict::Faster
-            if !one_run && row.runs() < FEW && found.may_be_layout(limits.alpha / rows as f64) =>
-        {
-            let why = "runs of another host may differ by so much: their part is a default of one host; two runs a side, or \
-                       `vpmu ab`, would decide";
-            (Verdict::Inconclusive, why.to_owned())
+fn verdict(row: &Row, p: f64, exact: bool, one_run: bool) -> (Verdict, String) {
+    let Some(found) = &row.found else { return (Verdict::Inconclusive, String::new()) };
+    let (change, high) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
+    match row.limits.verdict(&found.log, p) {
+        // What a host's load does to counts is no news, and leaves nothing open.
+        judged if row.question == Question::Counts => {
+            let clear = matches!(judged, Verdict::Slower | Verdict::Faster);
+            (if clear { judged } else { Verdict::NotJudged }, String::new())
         }
-        judged @ (Verdict::Slower | Verdict::Faster) => (judged, String::new()),
-        _ if row.question == Question::AllArms && row.few_runs() && !exact => {
-            let why = format!("absolute times of fewer than {MIN_RUNS} runs a side are not judged: a host drifts");
-            // A change that leaves little room for "none" is not passed in silence: the allowance is a wide one.
-            let moved = found.log.p() < LITTLE_ROOM;
-            (if moved { Verdict::Inconclusive } else { Verdict::NotJudged }, why)
+        Verdict::Slower | Verdict::Faster if !one_run && !exact && row.runs() < FEW && change.abs() < ONE_RUN => {
+            let least = ONE_RUN * 100.0;
+            let why = format!(
+                "one run a side shows no change below {least:.0} %: another process may differ by so much; two runs a side, or \
+                 `vpmu ab`, would decide"
+            );
+            (Verdict::Inconclusive, why)
         }
-        judged if below < limits.bound => {
-            let small = change.abs() < limits.threshold && (judged != Verdict::NoChange || below > row.limits.bound);
-            let why = match judged {
-                _ if small => small_change(row),
-                Verdict::NoChange => String::new(),
-                _ => {
-                    format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
-                }
+        Verdict::Inconclusive => {
+            let bound = row.limits.bound * 100.0;
+            let mut why = if high < row.limits.bound {
+                format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
+            } else {
+                format!("it may be up to {:.1} % slower, and {bound:.1} % is the bound", high * 100.0)
             };
-            (judged, why)
-        }
-        _ => {
-            let (high, asked) = (below * 100.0, limits.bound * 100.0);
-            let mut why = format!("it may be up to {high:.1} % slower, and {asked:.1} % is the bound");
-            if found.blocks == 0 && !row.few_runs() && !exact {
+            if found.blocks == 0 && row.runs() >= MIN_RUNS && !exact {
                 why += "; runs in turns would show less of the host's wander";
-            } else if let Some(more) = would_do(found, limits.bound, row, one_run) {
+            } else if let Some(more) = would_do(found, row, one_run).filter(|_| high >= row.limits.bound) {
                 why = format!("{why}; about {more} would do");
             }
             (Verdict::Inconclusive, why)
         }
+        judged => (judged, String::new()),
     }
 }
 
-/// Says why a change that is strong as a share is none: it is small in time.
-fn small_change(row: &Row) -> String {
-    let least = row.limits.least_change_ns;
-    let (low, high) = row.change_interval.map_or((0.0, 0.0), |change| (change.low * 100.0, change.high * 100.0));
-    format!("{low:+.1} to {high:+.1} % is less than {least} ns here, which the placement of code and data moves")
-}
-
-/// Says how many rounds or runs a side would show that a change is below `bound` where there is none.
-fn would_do(found: &Change, bound: f64, row: &Row, one_run: bool) -> Option<String> {
+/// Says how many rounds or runs a side would show that a change is below the bound where there is none.
+fn would_do(found: &Change, row: &Row, one_run: bool) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
     let few = row.runs();
-    let times = |fixed: &Estimate| found.log.times_as_many(fixed, f64::midpoint(1.0, CONFIDENCE), bound.ln_1p());
-    let by_rounds = times(&found.allowance).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
+    let confidence = f64::midpoint(1.0, CONFIDENCE);
+    let times = |fixed| found.log.times_as_many(fixed, confidence, row.limits.bound.ln_1p());
+    let by_rounds = times(&found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
     let Some(by_rounds) = by_rounds else {
         let runs = (times(&known(0.0)).filter(|_| !one_run)? * few as f64).ceil().max(few as f64 + 1.0);
         return Some(format!("{runs} runs a side"));

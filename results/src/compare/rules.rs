@@ -28,7 +28,6 @@ struct Given {
     alpha: Option<f64>,
     threshold: Option<f64>,
     bound: Option<f64>,
-    least_change_ns: Option<f64>,
     #[serde(default)]
     report_only: bool,
 }
@@ -39,7 +38,6 @@ struct File {
     alpha: Option<f64>,
     threshold: Option<f64>,
     bound: Option<f64>,
-    least_change_ns: Option<f64>,
     #[serde(default)]
     metric: BTreeMap<String, Given>,
 }
@@ -51,15 +49,11 @@ fn changed(own: Limits, given: Given) -> Result<Limits, String> {
         threshold: given.threshold.unwrap_or(own.threshold),
         // A threshold above the bound moves it along.
         bound: given.bound.unwrap_or_else(|| own.bound.max(given.threshold.unwrap_or(0.0))),
-        least_change_ns: given.least_change_ns.unwrap_or(own.least_change_ns),
         report_only: given.report_only,
     };
-    for (name, value, most) in [
-        ("alpha", limits.alpha, 0.5),
-        ("threshold", limits.threshold, 100.0),
-        ("bound", limits.bound, 100.0),
-        ("least-change-ns", limits.least_change_ns, 1e12),
-    ] {
+    for (name, value, most) in
+        [("alpha", limits.alpha, 0.5), ("threshold", limits.threshold, 100.0), ("bound", limits.bound, 100.0)]
+    {
         let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
         if !fits {
             return Err(format!("{name} = {value} is not between 0 and {most}"));
@@ -95,7 +89,6 @@ impl Rules {
             alpha: alpha.or(file.alpha),
             threshold: threshold.or(file.threshold),
             bound: file.bound,
-            least_change_ns: file.least_change_ns,
             report_only: false,
         };
         let default = changed(Limits::default(), of_file).map_err(wrong)?;
@@ -110,9 +103,10 @@ impl Rules {
         Ok(Self { default, own })
     }
 
-    /// Returns the rules of a metric. `asked`: the comparison is of this metric by name, so that it is judged unless the rules say otherwise.
+    /// Returns the rules of a metric. Only main metrics are judged, unless the rules say otherwise or the comparison is of this metric by
+    /// name: `asked`.
     pub fn limits(&self, metric: &str, asked: bool) -> Limits {
-        let shown = !asked && metric::find(metric).is_some_and(|metric| !metric.judged);
+        let shown = !asked && !metric::is_main(metric);
         self.own
             .get(metric)
             .copied()
@@ -178,7 +172,7 @@ mod tests {
         // The command line's threshold goes before the file's default, not before a metric's own.
         assert_eq!(rules.default, Limits { alpha: 0.05, threshold: 0.2, bound: 0.2, ..Limits::default() });
         let own = Limits { alpha: 0.05, threshold: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
-        assert_eq!((rules.limits("exit_path_ns", true), rules.limits("other", false)), (own, rules.default));
+        assert_eq!((rules.limits("exit_path_ns", true), rules.limits("nmi_handler_ns", false)), (own, rules.default));
     }
 
     #[test]

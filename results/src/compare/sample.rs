@@ -9,7 +9,7 @@ use super::comparable;
 use super::rules::CompareSpec;
 use crate::document::{Any, Arm, ArmKind, Record, Round};
 use crate::error::Error;
-use crate::paired::{self, Spread, Statistic};
+use crate::paired::{self, Statistic};
 use crate::stats::median;
 use crate::table::layout::plural;
 
@@ -64,16 +64,6 @@ impl Pair<'_> {
         arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.clone())
     }
 
-    /// Returns how ratios of runs differ; `None` of simulated runs.
-    pub(super) fn between(&self) -> Option<Spread> {
-        if self.simulated() {
-            return None;
-        }
-        let reference = self.reference()?;
-        let mut sides = self.base.iter().chain(&self.new).filter_map(|record| record.arm(&reference));
-        Some(Spread::between_runs(sides.any(|arm| arm.kind == ArmKind::Floor)))
-    }
-
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
     pub(super) fn simulated(&self) -> bool {
         let backend = |record: &&Record| record.parameter("backend").is_some_and(|name| name.starts_with("sim:"));
@@ -94,8 +84,6 @@ pub(super) struct Run {
     pub(super) zeros: Vec<f64>,
     /// Its rounds' statistic, ns.
     pub(super) values: Vec<f64>,
-    /// Guest, and the logarithm of the statistic, of each round.
-    pub(super) logs: BTreeMap<u64, (u64, f64)>,
 }
 
 /// The runs of an arm in BASE and NEW.
@@ -288,14 +276,12 @@ fn run(of: &Beside<'_>, metric: &str, statistic: Statistic) -> Option<Run> {
     let Beside { document, started, arm, reference } = of;
     let counting: Vec<(Round, f64)> = paired::counting(arm, metric, statistic).collect();
     let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
-    let log = |(round, ns): &(Round, f64)| (*ns > 0.0).then(|| (round.index, (round.guest, ns.ln())));
-    let logs = counting.iter().filter_map(log).collect();
     let beside = |base| paired::of_counting(counting.iter().copied(), paired::counting(base, metric, statistic));
     let pairs = reference.map_or_else(Vec::new, beside);
     let zero = |(_, ns): (Round, f64)| (ns <= 0.0).then_some(ns);
     let zeros =
         reference.map_or_else(Vec::new, |base| paired::counting(base, metric, statistic).filter_map(zero).collect());
-    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, zeros, values, logs })
+    (!values.is_empty()).then_some(Run { document: *document, started: *started, pairs, zeros, values })
 }
 
 /// The arms of both sides, in the order of the documents.

@@ -2,68 +2,75 @@
 
 use super::change::Order;
 use super::judge::{Comparison, Group};
-use super::row::{Row, SideLevel};
+use super::row::{Question, Row, SideLevel};
 use crate::junit::Case;
-use crate::table::layout::{self, change, dash, plural, time};
+use crate::table::layout::{self, change, dash, plural};
 use crate::table::{Part, Report, Table};
+use crate::verdict::Verdict;
 
 /// The verdict is beside the change, so that a narrow terminal does not part them.
 const HEADER: [&str; 7] = ["arm", "metric", "change", "verdict", "BASE", "NEW", "p (adj.)"];
 const LEGEND: &str = "p: t-test over guests or runs, Holm-adjusted";
 
-/// Formats a side of a row: its ratio to the reference arm, or its time.
-fn level(level: Option<&SideLevel>) -> String {
-    level.map_or_else(dash, |level| match level.ratio {
-        Some(ratio) => format!("× {ratio:.3}"),
-        None => time(level.median_ns),
-    })
+fn shown_change(row: &Row) -> String {
+    row.change.map_or_else(dash, |share| change(share, row.change_interval))
 }
 
 fn cells(row: &Row) -> [String; 7] {
     [
         row.arm.clone(),
         row.metric.clone(),
-        row.change.map_or_else(dash, |share| change(share, row.change_interval)),
-        row.verdict.word().to_owned(),
-        level(row.base.as_ref()),
-        level(row.new.as_ref()),
+        shown_change(row),
+        row.word().to_owned(),
+        row.base.as_ref().map_or_else(dash, SideLevel::text),
+        row.new.as_ref().map_or_else(dash, SideLevel::text),
         row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
     ]
 }
 
 fn case(row: &Row) -> Case {
-    let change = row.change.map_or_else(String::new, |share| change(share, None));
     let why = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
     Case {
         name: format!("{} {}", row.arm, row.metric),
         class: format!("vpmu.{}", row.arm),
         verdict: row.verdict,
-        message: format!("{} {change}{why}", row.verdict.word()),
+        message: format!("{} {}{why}", row.word(), shown_change(row)),
     }
 }
 
 fn heading(group: &Group, comparison: &Comparison) -> String {
     let [base, new] = group.documents;
-    let rounds = |pick: fn(&Row) -> Option<&SideLevel>| group.rows.iter().filter_map(pick).map(|level| level.n).max();
+    let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
+    let rounds = |pick: fn(&Row) -> Option<&SideLevel>| times().filter_map(pick).map(|level| level.n).max();
     let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
     let statistic = comparison.statistic.name();
-    let runs = |order: Order| format!(" of {base} and {new} runs, {}", order.about());
+    let blocks = times().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
+    let blocks = blocks.map_or_else(String::new, |blocks| format!(" ({blocks} pairs)"));
+    let runs = |order: Order| format!(" of {base} and {new} runs, {}{blocks}", order.about());
     let (label, reference, runs) = (&group.label, &group.reference, group.order.map_or_else(String::new, runs));
     format!("{label}: {statistic} against {reference}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 
-/// Returns the comparison as it is shown.
-pub fn report(comparison: &Comparison) -> Report {
+/// Adds these rows to a report, as a table and as cases; `all`: with the rows that are not judged, and with counts that are the same.
+pub fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: bool) {
+    let mut table = Table::new(HEADER).keys(2).left(3).caption(heading);
+    // Of an arm of one side there is nothing to show but that, which a note says.
+    let both = |row: &&Row| row.base.is_some() && row.new.is_some() && (all || row.is_news());
+    rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
+    report.table(table);
+    report.suite(suite, rows.iter().map(case).collect());
+}
+
+/// Returns the comparison as it is shown; `all`: with the rows that are not judged, and with counts that are the same.
+pub fn report(comparison: &Comparison, all: bool) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
-        let mut table = Table::new(HEADER).keys(2).left(3).caption(heading(group, comparison));
-        // Of an arm of one side there is nothing to show but that, which a note says.
-        let both = group.rows.iter().filter(|row| row.base.is_some() && row.new.is_some());
-        both.for_each(|row| table.add_row(cells(row)));
-        report.table(table);
-        report.suite(group.label.clone(), group.rows.iter().map(case).collect());
+        add(&mut report, &heading(group, comparison), &group.label, &group.rows, all);
     }
-    report.notes(remarks(comparison));
+    let rows: Vec<&Row> = comparison.rows().collect();
+    report.notes(remarks(&rows));
+    report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
+    report.notes(comparison.notes.iter().map(|line| format!("note: {line}")));
     report.note(LEGEND);
     let (base, new) = (&comparison.base, &comparison.new);
     report.parts.push(Part::Sources(format!(
@@ -78,12 +85,11 @@ pub fn report(comparison: &Comparison) -> Report {
     report
 }
 
-/// Returns lines about rows that are open, sides that differ, and figures that are missing.
-fn remarks(comparison: &Comparison) -> Vec<String> {
+/// Returns lines about rows that are open, those of one reason together, and about counts that are not shown.
+pub fn remarks(rows: &[&Row]) -> Vec<String> {
     let mut lines = Vec::new();
-    // Rows that are open for the same reason, in the order of the first of each.
     let mut open: Vec<(&Row, usize)> = Vec::new();
-    for row in comparison.rows().filter(|row| !row.why.is_empty()) {
+    for row in rows.iter().filter(|row| !row.why.is_empty()) {
         match open.iter_mut().find(|(first, _)| first.why == row.why && first.verdict == row.verdict) {
             Some((_, more)) => *more += 1,
             None => open.push((row, 0)),
@@ -91,9 +97,14 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     }
     for (row, more) in open {
         let more = if more > 0 { format!(" and {}", plural(more, "other row")) } else { String::new() };
-        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, row.verdict.word(), row.why));
+        lines.push(format!("{}, {}{more}: {}: {}", row.arm, row.metric, row.word(), row.why));
     }
-    lines.extend(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
-    lines.extend(comparison.notes.iter().map(|line| format!("note: {line}")));
+    let counts = || rows.iter().filter(|row| row.question == Question::Counts);
+    let same = counts().filter(|row| row.verdict == Verdict::NoChange).count();
+    if same > 0 {
+        lines.push(format!("counts of a PMI: {same} of {} repeat, and are the same on both sides", counts().count()));
+    } else if counts().any(|row| row.verdict == Verdict::NotJudged) {
+        lines.push("counts of a PMI follow the host's load here; --all-metrics shows them".to_owned());
+    }
     lines
 }

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::groups::{groups, repeat};
-use super::ratio::{LAYOUT, MIN_ROUNDS};
+use super::ratio::MIN_ROUNDS;
 use super::rounds::{Statistic, counting};
 use crate::document::{Arm, Experiment};
 use crate::stats::interval::Interval;
-use crate::stats::jackknife::{known, over_groups};
+use crate::stats::jackknife::over_groups;
 use crate::stats::median;
 
 /// A latency of an arm.
@@ -28,16 +28,13 @@ pub struct Level {
 ///
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ
 /// (jackknife with Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share
-/// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow. With few
-/// guests [`LAYOUT`] is allowed for.
+/// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow.
 pub fn level<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Level> {
     let (guests, values) = counting_rounds(arm, metric, statistic);
     let ns = median(&values)?;
-    // A simulated guest has no layout.
-    let layout = if arm.backend.starts_with("sim:") { 0.0 } else { LAYOUT };
-    let interval = (values.len() >= MIN_ROUNDS).then(|| interval(&values, &guests, layout));
-    let constant =
-        values.iter().all(|value| value.to_bits() == ns.to_bits()) || layout <= 0.0 && repeat(&guests, &values);
+    let interval = median_interval(&values, &guests);
+    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits())
+        || arm.backend.starts_with("sim:") && repeat(&guests, &values);
     Some(Level { ns, interval, rounds: values.len(), constant })
 }
 
@@ -53,10 +50,10 @@ fn counting_rounds<E: Experiment>(arm: &Arm<E>, metric: &str, statistic: Statist
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
 pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
-    (values.len() >= MIN_ROUNDS).then(|| interval(values, guests, LAYOUT))
+    (values.len() >= MIN_ROUNDS).then(|| interval(values, guests))
 }
 
-fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
+fn interval(values: &[f64], guests: &[u64]) -> Interval {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = median(values).unwrap_or_default();
@@ -74,12 +71,7 @@ fn interval(values: &[f64], guests: &[u64], layout: f64) -> Interval {
     }
     let reach = (share.interval().high - share.value) / 2.0;
     let (low, high) = (at(&sorted, 0.5 - reach), at(&sorted, 0.5 + reach));
-    if found.by_guest || middle <= 0.0 || layout <= 0.0 {
-        return Interval { low, high };
-    }
-    let layout = known(layout / (found.guests as f64).sqrt()).interval().high;
-    let further = |bound: f64| (bound.max(f64::MIN_POSITIVE) / middle).ln().hypot(layout);
-    Interval { low: middle * (-further(low)).exp(), high: middle * further(high).exp() }
+    Interval { low, high }
 }
 
 /// Returns the `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
@@ -117,7 +109,7 @@ mod tests {
         let guests: Vec<u64> = (0..40).map(|round| round / 4).collect();
         let apart: Vec<u64> = (0..40).collect();
         let width = |guests: &[u64]| {
-            let found = interval(&values, guests, LAYOUT);
+            let found = interval(&values, guests);
             found.high - found.low
         };
         assert!(width(&guests) >= width(&apart) + 1.0, "{} {}", width(&guests), width(&apart));
@@ -135,12 +127,11 @@ mod tests {
             Host { modes: Modes::None, ..host },
             Host { guests: 0.03, rounds_per_guest: 20, ..host },
             Host { rounds: 10, rounds_per_guest: 1, ..host },
-            Host { rounds_per_guest: 80, guests: LAYOUT, ..host },
         ] {
             let truth = median(&run(&Host { rounds: 60_000, ..host }, 1 << 40).0).unwrap();
             let covers = |seed: &u64| {
                 let (values, guests) = run(&host, *seed);
-                let Interval { low, high } = interval(&values, &guests, LAYOUT);
+                let Interval { low, high } = interval(&values, &guests);
                 low <= truth && truth <= high
             };
             // For 300 runs at 95 %, 276 or fewer have a chance of 1 %.

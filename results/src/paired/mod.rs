@@ -2,7 +2,7 @@
 //!
 //! A round has a turn of every arm, one right after the other, so what slows the host for longer than a round slows all of
 //! them, and their ratio stays. [`ratio`] takes the logarithm of the ratio of each round, and its centre over the rounds
-//! ([`stats::location`](crate::stats::location)). The interval treats rounds of one guest as related: see [`groups`](mod@groups).
+//! ([`stats::trimmed`](crate::stats::trimmed)). The interval treats rounds of one guest as related: see [`groups`](mod@groups).
 //!
 //! | question | function |
 //! |---|---|
@@ -14,19 +14,15 @@
 //! | which rounds count? | [`counting()`] |
 //! | which rounds belong together? | [`groups`](mod@groups) |
 
-mod between;
 pub mod groups;
 mod level;
 mod looks;
 mod ratio;
 mod rounds;
-mod spread;
 
-pub use between::{narrowest_to_floor, over_runs};
 pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
-pub(crate) use ratio::logarithms;
-pub use ratio::{LAYOUT, MIN_ROUNDS, Ratio, centre, log_ratio, of_turns, ratio};
+pub(crate) use ratio::log;
+pub use ratio::{BETWEEN_RUNS, MIN_ROUNDS, Ratio, centre, log_ratio, narrowest, of_turns, over_runs, ratio};
 pub(crate) use rounds::of_counting;
 pub use rounds::{Pair, Statistic, are_few, counting, in_plan_order, pairs, short};
-pub use spread::Spread;

@@ -9,8 +9,6 @@ pub const PRESETS: [&str; 9] =
 const OTHERS: usize = 3;
 /// Patterns of a further colour: solid, dashed, dotted.
 const PATTERNS: usize = 3;
-/// Tints of the style sheet for parts of a bar, which are no strategies.
-const TINTS: usize = 10;
 
 /// A class of the style sheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +19,6 @@ pub(crate) enum Ink {
     Floor,
     /// A Pareto front.
     Front,
-    /// A part of a bar.
-    Part(usize),
 }
 
 impl Ink {
@@ -33,7 +29,6 @@ impl Ink {
             Self::Strategy(colour, pattern) => format!("c{colour} d{pattern}"),
             Self::Floor => "c-floor".to_owned(),
             Self::Front => "c-front".to_owned(),
-            Self::Part(place) => format!("t{}", place % TINTS),
         }
     }
 
@@ -147,9 +142,6 @@ mod tests {
         let style = crate::plot::STYLE;
         for colour in 0..PRESETS.len() + OTHERS {
             assert!(style.contains(&format!(".{} {{", Ink::Strategy(colour, 0).class())), "{colour}");
-        }
-        for tint in 0..TINTS {
-            assert!(style.contains(&format!(".{} {{", Ink::Part(tint).class())), "{tint}");
         }
         assert!(style.contains(".c-floor {") && style.contains(".c-front {"));
     }

@@ -13,7 +13,7 @@ pub(crate) use axis::{Axis, duration, plain};
 pub use colour::PRESETS;
 pub(crate) use colour::{Ink, Inks};
 pub(crate) use lines::{Curve, lines, scatter};
-pub(crate) use rows::{Bar, Estimate, Part, Strip, bars, estimates, strips};
+pub(crate) use rows::{Estimate, Strip, estimates, strips};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("plot.css");

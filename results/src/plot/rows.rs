@@ -1,4 +1,4 @@
-//! Plots of rows below each other, each with its name left of it: estimates with intervals, the spread of rounds, stacked bars.
+//! Plots of rows below each other, each with its name left of it: estimates with intervals, and the spread of rounds.
 
 use super::axis::Axis;
 use super::colour::Ink;
@@ -32,23 +32,6 @@ pub(crate) struct Strip {
     /// Lower quartile, median, upper quartile.
     pub(crate) quartiles: [f64; 3],
     /// The median, as text.
-    pub(crate) text: String,
-}
-
-/// A row of stacked bars.
-pub(crate) struct Bar {
-    pub(crate) name: String,
-    /// The sum, as text.
-    pub(crate) total: String,
-    /// Each with its name and its value as text.
-    pub(crate) parts: Vec<Part>,
-}
-
-/// A part of a bar.
-pub(crate) struct Part {
-    pub(crate) name: String,
-    pub(crate) ink: Ink,
-    pub(crate) value: f64,
     pub(crate) text: String,
 }
 
@@ -102,41 +85,6 @@ pub(crate) fn strips(label: &str, x: &Axis, strips: &[Strip]) -> String {
             svg.line(&format!("l {class} whole"), 5.0, &[(centre, from - 3.0), (centre, to + 3.0)]);
         });
     })
-}
-
-/// Draws stacked bars from 0, with the names of the parts in them where there is room. Gives the plot and the parts
-/// without a name in any row.
-pub(crate) fn bars(label: &str, x: &Axis, bars: &[Bar]) -> (String, Vec<(String, Ink)>) {
-    let texts: Vec<(&str, &str)> = bars.iter().map(|bar| (bar.name.as_str(), bar.total.as_str())).collect();
-    let area = area(&texts, 0.0, CHARACTER);
-    let wide = |value: f64| x.place(value, area.left, area.right) - x.place(0.0, area.left, area.right);
-    let fits = |part: &Part| wide(part.value) >= (part.name.chars().count() as f64 + 0.6) * CHARACTER;
-    let all = || bars.iter().flat_map(|bar| &bar.parts);
-    let mut unnamed: Vec<(String, Ink)> = Vec::new();
-    for part in all() {
-        let named = all().any(|other| other.name == part.name && fits(other));
-        if !named && !unnamed.iter().any(|(name, _)| *name == part.name) {
-            unnamed.push((part.name.clone(), part.ink));
-        }
-    }
-    let text = drawn(label, x, area, |svg, area, place| {
-        for_rows(svg, area, &texts, |svg, row, middle| {
-            let mut from = 0.0;
-            for part in &bars[row].parts {
-                let (left, right) = (place(from), place(from + part.value));
-                let class = part.ink.class();
-                svg.open(&part.name, &format!("{}: {} {}", bars[row].name, part.name, part.text));
-                svg.rectangle(&format!("f {class}"), (left, middle - HALF_BAND), (right - left, 2.0 * HALF_BAND));
-                if fits(part) {
-                    let at = (f64::midpoint(left, right), middle + HALF_LINE);
-                    svg.text(&format!("on {class}"), at, Anchor::Middle, &part.name);
-                }
-                svg.close();
-                from += part.value;
-            }
-        });
-    });
-    (text, unnamed)
 }
 
 /// Returns the room that rows with these names and texts, of this width, leave between them.

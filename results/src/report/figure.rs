@@ -57,18 +57,12 @@ impl From<Table> for Laid {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Key {
     class: String,
-    /// Shape in which it is drawn: bar, circle.
-    mark: &'static str,
     name: String,
 }
 
 impl Key {
-    pub(super) fn bar(ink: Ink, name: impl Into<String>) -> Self {
-        Self { class: format!("f {}", ink.class()), mark: "bar", name: name.into() }
-    }
-
     pub(super) fn dot(ink: Ink, name: impl Into<String>) -> Self {
-        Self { class: ink.mark(), mark: "circle", name: name.into() }
+        Self { class: ink.mark(), name: name.into() }
     }
 }
 
@@ -78,8 +72,8 @@ pub(super) struct Figure {
     pub(super) title: String,
     /// Note on the subject, the source, and what was left out or thinned.
     pub(super) note: String,
-    /// Its plots, next to each other.
-    pub(super) plots: Vec<String>,
+    /// Its SVG.
+    pub(super) plot: String,
     /// Names for which the plots have no room.
     pub(super) key: Vec<Key>,
     pub(super) table: Table,

@@ -79,7 +79,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
              axes are logarithmic.{}",
             too_many(curves.len())
         ),
-        plots: vec![plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines)],
+        plot: plot::lines(&format!("{title}, by arm"), &Axis::percentile(most as f64), &y, &lines),
         key: Vec::new(),
         title,
         table,
@@ -172,7 +172,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     };
     Some(Figure {
         note: format!("{}{}", thinned.trim_start(), too_many(series.len())),
-        plots: vec![plot::lines(&title, &x, &y, &lines)],
+        plot: plot::lines(&title, &x, &y, &lines),
         key: Vec::new(),
         title,
         table,
@@ -255,7 +255,7 @@ pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
             plural(most, "round"),
             too_many(arms)
         ),
-        plots: vec![plot::strips(&title, &x, &strips)],
+        plot: plot::strips(&title, &x, &strips),
         key: Vec::new(),
         title,
         table,

@@ -5,19 +5,19 @@
 //! nothing is missing. Everything in it that comes from a document is escaped, by the template engine or by the
 //! plotting library. Data that do not fit are thinned or left out by the constants here, and the page says so.
 
+mod by_parameter;
 mod figure;
+mod front;
 mod group;
 mod hosts;
-mod kernels;
 mod latency;
 pub mod published;
-mod scaling;
 pub mod strategies;
 mod sweep;
-mod work;
 
 pub use figure::STYLE;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -47,9 +47,8 @@ const GROUPS: usize = 20;
 const ROWS: usize = 1500;
 /// Rows of the table of strategies.
 const STRATEGIES: usize = 100;
-/// Plots of scaling, of kernels, and of sweeps.
-const SCALINGS: usize = 12;
-const KERNELS: usize = 12;
+/// Plots by a parameter, and of sweeps.
+const BY_PARAMETER: usize = 24;
 const SWEEPS: usize = 12;
 
 /// Sources of a page.
@@ -120,8 +119,7 @@ struct Page {
     advice: Option<Choice>,
     /// The definitions of the strategies of the results shown.
     strategies: Table,
-    scaling: Vec<Figure>,
-    kernels: Vec<Figure>,
+    by_parameter: Vec<Figure>,
     sweeps: Vec<Figure>,
     published: Published,
     hosts: Vec<Host>,
@@ -178,8 +176,7 @@ fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
         sections,
         advice: choice(&groups),
         strategies,
-        scaling: scaling::figures(records, &inks, SCALINGS),
-        kernels: kernels::figures(records, &inks, KERNELS),
+        by_parameter: by_parameter::figures(records, &inks, BY_PARAMETER),
         sweeps,
         published: published::tables(&sources.published),
         hosts,
@@ -288,9 +285,7 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
     figures.extend(latency::rounds(shown, inks));
     figures.extend(latency::percentiles(shown, inks)?);
     figures.extend(latency::over_time(group, inks));
-    figures.extend(work::host_operations(shown));
-    figures.extend(work::phases(shown));
-    figures.extend(work::pareto(shown, inks));
+    figures.extend(front::of_result(shown, inks));
     // Settings of the host stand with the hosts.
     let caveats = shown.warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
     let caveat = |warning: &Warning| match &warning.arm {
@@ -344,7 +339,9 @@ fn arms(record: &Record) -> Table {
     let over = base.map_or_else(|| "× floor".to_owned(), |base| format!("× {}", base.name));
     let columns = column::columns(Place::Page);
     let mut head = vec!["arm", "p50 [95 %]", &over];
-    head.extend(columns.clone().map(|column| column.heading).chain(["backend", "note"]));
+    let parts = parts(record);
+    head.extend(columns.clone().map(|column| column.heading));
+    head.extend(parts.iter().map(|(name, _)| name.as_str()).chain(["backend", "note"]));
     let what = key.map_or_else(String::new, metric::name);
     let caption = format!(
         "Every arm of the result shown: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
@@ -376,11 +373,44 @@ fn arms(record: &Record) -> Table {
         ];
         let figures = Figures::new(arm, found);
         row.extend(columns.clone().map(|column| column.text(&figures)));
+        row.extend(parts.iter().map(|(_, of)| of(arm).unwrap_or_else(dash)));
         row.push(if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() });
         row.push(note);
         table.rows.push(row);
     }
     table
+}
+
+/// A figure of an arm that only some results have.
+type OfArm<'a> = Box<dyn Fn(&Arm<Any>) -> Option<String> + 'a>;
+
+/// Returns what a result's work consists of, by name: host operations of each kind, and phases of a set-up.
+fn parts(record: &Record) -> Vec<(String, OfArm<'_>)> {
+    let kinds: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).collect();
+    let of_kind = |kind: &String| -> (String, OfArm<'_>) {
+        let key = kind.clone();
+        let main = record.metric();
+        let of = move |arm: &Arm<Any>| {
+            let samples = main.and_then(|main| arm.metrics.get(main)).map_or(0, |metric| metric.count);
+            let op = arm.own.host_ops.get(&key)?;
+            let samples = arm.own.counts.nmis.max(samples).max(1) as f64;
+            Some(format!("{}, {}", ratio(op.count as f64 / samples), time(op.total_ns as f64 / samples)))
+        };
+        (format!("{kind} of a sample"), Box::new(of))
+    };
+    let phases = record.arms.iter().flat_map(|arm| arm.metrics.keys());
+    // Rotations come later than the set-up of a guest.
+    let is_part = |key: &&String| {
+        let part = key.strip_prefix("phases/").and_then(|key| key.split_once('/'));
+        part.is_some_and(|(name, time)| matches!(time, "wall_ns" | "total_ns") && name != "rotate")
+    };
+    let phases: BTreeSet<&String> = phases.filter(is_part).collect();
+    let of_phase = |key: &String| -> (String, OfArm<'_>) {
+        let name = key.split('/').nth(1).unwrap_or_default().to_owned();
+        let key = key.clone();
+        (name, Box::new(move |arm: &Arm<Any>| Some(time(arm.metrics.get(&key)?.median()))))
+    };
+    kinds.into_iter().map(of_kind).chain(phases.into_iter().map(of_phase)).collect()
 }
 
 /// Returns what each strategy of these results is, a row for each definition, and how many there are.

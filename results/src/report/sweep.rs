@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::figure::Figure;
-use super::work::{Candidate, front};
+use super::front::{Candidate, front};
 use crate::plot::Inks;
 use crate::sweep::Line;
 

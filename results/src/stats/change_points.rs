@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::jackknife::Estimate;
 use super::median;
+use super::related::{last, product};
 
 /// Fewest values of a series that can have a change point.
 pub const MIN_VALUES: usize = 6;
@@ -18,8 +19,6 @@ const LOOSE: f64 = 0.05;
 const NEIGHBOURS: usize = 3;
 /// Deviations from them, in robust standard deviations, beyond which it is.
 const FAR: f64 = 4.0;
-/// Largest correlation of neighbours that is allowed for.
-const MOST: f64 = 0.9;
 /// Twice the logarithm of the likelihoods' ratio from which one description is clearly better than another: 20 to 1.
 const CLEAR: f64 = 6.0;
 
@@ -79,12 +78,12 @@ pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let clean = undisturbed(series);
     let loose = Rules { p: LOOSE.max(rules.p), ..*rules };
     // A change looks like correlation, so the search does without it.
-    let unrelated = Noise::of(&clean, &[]).without_correlation();
-    let places = candidates(&clean, &loose, unrelated);
+    let noise = noise(&clean);
+    let places = candidates(&clean, &loose, noise);
     let of_unrelated = |own: &[f64], at: usize| Estimate {
         value: mean(&own[at..]) - mean(&own[..at]),
-        error: (unrelated.variance * (1.0 / at as f64 + 1.0 / (own.len() - at) as f64)).sqrt(),
-        freedom: unrelated.freedom,
+        error: noise.error * (1.0 / at as f64 + 1.0 / (own.len() - at) as f64).sqrt(),
+        ..noise
     };
     // Weak candidates are noise, and must not be taken out of it.
     let strong = pruned(&clean, &places, of_unrelated, &loose, 1);
@@ -127,46 +126,6 @@ fn pruned(
 /// Returns a column that is 1 from a place on.
 fn step(values: usize, at: usize) -> Vec<f64> {
     (0..values).map(|run| f64::from(u8::from(run >= at))).collect()
-}
-
-/// Estimates the last of these columns' coefficients by generalized least squares. How related neighbours are is not known well
-/// from few values: of all correlations within one standard error of the likeliest the least favourable one counts.
-fn last(values: &[f64], columns: &[Vec<f64>]) -> Estimate {
-    let freedom = (values.len() as f64 - columns.len() as f64).max(1.0);
-    let fit = |correlation: f64| {
-        let own = (1.0 - correlation * correlation).sqrt();
-        let unrelated = |values: &[f64]| -> Vec<f64> {
-            let rest = values.windows(2).map(|pair| pair[1] - correlation * pair[0]);
-            values.first().map(|first| own * first).into_iter().chain(rest).collect()
-        };
-        let mut bases: Vec<Vec<f64>> = Vec::new();
-        let mut left = unrelated(values);
-        let (mut value, mut size, mut sizes) = (0.0, 0.0, 0.0);
-        for column in columns {
-            let mut base = unrelated(column);
-            for other in &bases {
-                take_away(&mut base, other);
-            }
-            (value, size) = (take_away(&mut left, &base), squares(&base));
-            sizes += size.ln();
-            bases.push(base);
-        }
-        let variance = squares(&left) / freedom;
-        // Twice the restricted likelihood's negative logarithm.
-        let unlikely = freedom * variance.max(f64::MIN_POSITIVE).ln() - 2.0 * own.ln() + sizes;
-        (unlikely, Estimate { value, error: (variance / size).sqrt(), freedom })
-    };
-    let fits: Vec<(f64, Estimate)> = (0..=9).map(|tenths| fit(f64::from(tenths) / 10.0)).collect();
-    let least = fits.iter().map(|(unlikely, _)| *unlikely).fold(f64::INFINITY, f64::min);
-    let near = fits.iter().filter(|(unlikely, _)| *unlikely <= least + 1.0).map(|(_, estimate)| *estimate);
-    near.max_by(|a, b| a.p().total_cmp(&b.p())).unwrap_or(fits[0].1)
-}
-
-/// Takes out of values what a column explains; returns its coefficient.
-fn take_away(values: &mut [f64], column: &[f64]) -> f64 {
-    let share = product(values, column) / squares(column);
-    values.iter_mut().zip(column).for_each(|(value, column)| *value -= share * column);
-    share
 }
 
 /// Returns the series with values that differ from all around them replaced by the median of those.
@@ -290,10 +249,6 @@ fn rest(series: &[f64], places: &[usize]) -> Vec<f64> {
     parts.flat_map(|part| part.iter().map(move |value| value - mean(part))).collect()
 }
 
-fn product(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 fn squares(values: &[f64]) -> f64 {
     product(values, values)
 }
@@ -303,10 +258,10 @@ fn mean(part: &[f64]) -> f64 {
 }
 
 /// Returns the places where the means of neighbouring windows differ by more than noise, in order.
-fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
+fn candidates(series: &[f64], rules: &Rules, noise: Estimate) -> Vec<usize> {
     let window = rules.window.max(2);
     // One value alone may be disturbed, unless none ever is.
-    let least = if noise.variance > 0.0 { 2 } else { 1 };
+    let least = if noise.error > 0.0 { 2 } else { 1 };
     let mut sums = vec![0.0];
     sums.extend(series.iter().scan(0.0, |sum, value| {
         *sum += value;
@@ -320,7 +275,7 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
             let (n, m) = ((at - from) as f64, (to - at) as f64);
             Estimate {
                 value: (sums[to] - sums[at]) / m - (sums[at] - sums[from]) / n,
-                error: (noise.variance * (1.0 / n + 1.0 / m)).sqrt().max(f64::EPSILON),
+                error: (noise.error * (1.0 / n + 1.0 / m).sqrt()).max(f64::EPSILON),
                 freedom: noise.freedom,
             }
         };
@@ -341,61 +296,16 @@ fn candidates(series: &[f64], rules: &Rules, noise: Noise) -> Vec<usize> {
     places
 }
 
-/// Spread and correlation of a series without its changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Noise {
-    variance: f64,
-    correlation: f64,
-    /// Degrees of freedom of the variance.
-    freedom: f64,
-}
-
-impl Noise {
-    /// Estimates the noise by differences of values one and two apart, without those across a candidate; far ones are
-    /// cut. In a series with correlation ρ their variances are 2σ²(1 − ρ) and 2σ²(1 − ρ²).
-    fn of(series: &[f64], places: &[usize]) -> Self {
-        let squares = |apart: usize| {
-            let across = |at: usize| places.iter().any(|place| at < *place && *place <= at + apart);
-            let windows = series.windows(apart + 1).enumerate().filter(|(at, _)| !across(*at));
-            let apart: Vec<f64> = windows.map(|(_, w)| (w[apart] - w[0]).powi(2)).collect();
-            // The median of squares of normal values is 0.455 of their mean.
-            let cut = median(&apart).unwrap_or(0.0) / 0.455 * 9.0;
-            let kept: Vec<f64> = apart.iter().map(|square| square.min(cut)).collect();
-            kept.iter().sum::<f64>() / kept.len().max(1) as f64
-        };
-        let (one, two) = (squares(1), squares(2));
-        // Of differences of neighbours every second one is independent.
-        let freedom = (series.len() as f64 / 2.0 - 1.0).max(1.0);
-        if one <= 0.0 {
-            // Values two apart differ across a change that is still to be found.
-            let variance = if places.is_empty() { 0.0 } else { two / 2.0 };
-            return Self { variance, correlation: 0.0, freedom };
-        }
-        // One standard error up: short series show less correlation than there is.
-        let correlation = (two / one - 1.0 + 1.0 / (series.len() as f64).sqrt()).clamp(0.0, MOST);
-        Self { variance: one / (2.0 * (1.0 - correlation)), correlation, freedom }
-    }
-
-    /// Returns the noise of values that are taken as independent: that of neighbours' differences.
-    fn without_correlation(self) -> Self {
-        Self { variance: self.variance * (1.0 - self.correlation), correlation: 0.0, ..self }
-    }
-
-    /// Returns the variance of the mean of so many neighbouring values.
-    fn of_mean(self, values: usize) -> f64 {
-        let n = values as f64;
-        let related: f64 = (1..values)
-            .map(|lag| (1.0 - lag as f64 / n) * self.correlation.powi(i32::try_from(lag).unwrap_or(i32::MAX)))
-            .sum();
-        self.variance / n * (1.0 + 2.0 * related)
-    }
-}
-
-/// Returns the standard error of the difference of the means of two sides, each in order of time, and its degrees of
-/// freedom.
-pub fn of_related([one, two]: [&[f64]; 2]) -> (f64, f64) {
-    let noise = Noise::of(&[one, two].concat(), &[one.len()]);
-    ((noise.of_mean(one.len()) + noise.of_mean(two.len())).sqrt(), noise.freedom)
+/// Returns the variance of a series whose neighbours are taken as independent, by their differences, of which far ones are cut; its
+/// value is that of the estimate.
+fn noise(series: &[f64]) -> Estimate {
+    let squares: Vec<f64> = series.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).collect();
+    // The median of squares of normal values is 0.455 of their mean.
+    let cut = median(&squares).unwrap_or(0.0) / 0.455 * 9.0;
+    let sum: f64 = squares.iter().map(|square| square.min(cut)).sum();
+    // Of differences of neighbours every second one is independent.
+    let freedom = (series.len() as f64 / 2.0 - 1.0).max(1.0);
+    Estimate { value: 0.0, error: (sum / (2.0 * squares.len().max(1) as f64)).sqrt(), freedom }
 }
 
 #[cfg(test)]
@@ -462,7 +372,9 @@ mod tests {
         assert!(steps.iter().all(|count| *count >= 56), "of 60 steps: {steps:?}");
         let alarms =
             [(0.05, 0.0), (0.02, 0.7), (0.05, 0.7)].map(|(spread, related)| found(spread, related, 0.0, 1, 300));
-        assert!(alarms[0] == 0 && alarms.iter().all(|count| *count <= 6), "of 300 without a step: {alarms:?}");
+        assert!(alarms[..2].iter().all(|count| *count <= 3), "of 300 without a step: {alarms:?}");
+        // Twenty runs that wander by 5 % may pass for a step in one of twenty series.
+        assert!(alarms[2] <= 24, "of 300 without a step: {alarms:?}");
     }
 
     #[test]
@@ -553,18 +465,6 @@ mod tests {
         assert_eq!((indices(&fall, loose), indices(&slip, loose), indices(&half, loose)), (vec![6], vec![4], vec![10]));
         let strong = Rules { strength: 0.2, ..loose };
         assert_eq!((indices(&fall, strong), indices(&slip, strong)), (vec![6], vec![]));
-    }
-
-    #[test]
-    fn neighbours_that_are_alike_have_a_correlation() {
-        let estimated = |correlation| {
-            let all: Vec<f64> = (0..40)
-                .map(|seed| Noise::of(&series(seed, [0.02, correlation, 0.0], (50, 0.0)), &[]).correlation)
-                .collect();
-            mean(&all)
-        };
-        assert!(estimated(0.0) < 0.3 && estimated(0.7) > 0.6, "{} {}", estimated(0.0), estimated(0.7));
-        assert!(Noise::of(&[1.0; 9], &[]).variance.abs() < 1e-12);
     }
 
     proptest! {

@@ -102,34 +102,18 @@ pub fn known(error: f64) -> Estimate {
 /// `None` with fewer than two groups, or if the figure does not exist without one of them.
 pub fn over_groups<T: Copy>(values: &[T], group: &[usize], figure: impl Fn(&[T]) -> Option<f64>) -> Option<Estimate> {
     let count = group.iter().max()? + 1;
-    of_leave_one_out(figure(values)?, &leave_one_out(values, group, count, figure)?)
-}
-
-/// Computes `figure` of the values without each of `count` groups in turn; `None` if it does not exist without one of them.
-pub fn leave_one_out<T: Copy>(
-    values: &[T],
-    group: &[usize],
-    count: usize,
-    figure: impl Fn(&[T]) -> Option<f64>,
-) -> Option<Vec<f64>> {
+    let value = figure(values)?;
     let mut kept = Vec::with_capacity(values.len());
     let mut without = |out: usize| {
         kept.clear();
         kept.extend(values.iter().zip(group).filter(|(_, own)| **own != out).map(|(value, _)| *value));
         figure(&kept)
     };
-    (0..count).map(&mut without).collect()
-}
-
-/// Estimates a figure of all groups from its values without each of them.
-pub fn of_leave_one_out(value: f64, without: &[f64]) -> Option<Estimate> {
-    if without.len() < 2 {
-        return None;
-    }
-    let n = without.len() as f64;
+    let without: Vec<f64> = (0..count).map(&mut without).collect::<Option<_>>()?;
+    let n = count as f64;
     let mean = without.iter().sum::<f64>() / n;
     let squares: f64 = without.iter().map(|one| (one - mean).powi(2)).sum();
-    Some(Estimate { value, error: ((n - 1.0) / n * squares).sqrt(), freedom: n - 1.0 })
+    (count > 1).then(|| Estimate { value, error: ((n - 1.0) / n * squares).sqrt(), freedom: n - 1.0 })
 }
 
 #[cfg(test)]

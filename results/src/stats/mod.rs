@@ -8,9 +8,9 @@
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
-pub mod leave_one_out;
-pub mod location;
 pub mod pareto;
+pub mod related;
+pub mod trimmed;
 
 /// Applies Holm's adjustment: p values of a family of tests such that "below α" is wrong anywhere with a chance of at most α.
 pub fn holm(p: &[f64]) -> Vec<f64> {

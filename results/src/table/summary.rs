@@ -9,7 +9,7 @@ use crate::answers;
 use crate::document::warnings::UNIDENTIFIED;
 use crate::document::{Arm, ArmKind, Document, Experiment, Warning};
 use crate::metric::Metric;
-use crate::paired::{self, Ratio, Spread, Statistic};
+use crate::paired::{self, Ratio, Statistic};
 
 const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
 /// Two arms that seem closer than this are advised the number of rounds that this difference needs.
@@ -124,12 +124,10 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     if document.is_simulated() || with_intervals().next().is_none() {
         return;
     }
-    let [strategies, floor] = [false, true].map(|to_floor| 100.0 * Spread::between_runs(to_floor).deviation);
-    report.line("intervals of ratios allow for how runs differ:");
-    report.line(format!("  {strategies:.2} %, to the floor {floor:.2} % (a default)"));
+    let default = layout::percent(paired::BETWEEN_RUNS.error);
+    report.line(format!("intervals of ratios allow for how runs differ: {default} %"));
     if let Some(guests) = with_intervals().filter(few).map(|pair| pair.ratio.guests).min() {
-        let guests = layout::plural(guests, "guest");
-        report.line(format!("{guests} an arm: and for layouts of {} %", layout::percent(paired::LAYOUT)));
+        report.line(format!("{} an arm do not show how guests differ", layout::plural(guests, "guest")));
     }
 }
 

@@ -1,13 +1,14 @@
 //! Rates at which the statistics are right, by synthetic hosts with a known truth: the tables of docs/validation.md and
 //! docs/comparing.md.
 //!
-//! `cargo run --release -p trials --example statistics [intervals|until|compare] [RUNS]`
+//! `cargo run --release -p trials --example statistics [intervals|until|compare|wanders|history] [RUNS]`
 
 use std::process::ExitCode;
 
 use rayon::prelude::*;
 use results::compare::{CompareSpec, Question, compare};
 use results::paired::{Looks, Pair, Ratio, median_interval, of_turns};
+use results::stats::change_points::{Rules, find, trend};
 use results::stats::interval::Interval;
 use results::stats::median;
 use trials::fixture;
@@ -21,7 +22,14 @@ const LONG: usize = 400_000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
-    for (name, print) in [("intervals", intervals as fn(u64)), ("until", until), ("compare", comparisons)] {
+    let all = [
+        ("intervals", intervals as fn(u64)),
+        ("until", until),
+        ("compare", comparisons),
+        ("wanders", wanders),
+        ("history", histories),
+    ];
+    for (name, print) in all {
         if arguments.first().is_none_or(|asked| asked == name) {
             print(runs);
         }
@@ -118,57 +126,126 @@ fn until(runs: u64) {
     }
 }
 
-/// A host, how its level goes from run to run, the spread with which one arm's ratio does, too, and what NEW has in one arm
-/// that BASE has not.
+/// A host, how its level and one arm's ratio go from run to run, and whether sides take turns.
 #[derive(Clone, Copy)]
 struct Case {
     host: Host,
     correlation: f64,
     wander: f64,
-    planted: f64,
+    in_turns: bool,
 }
 
-/// Returns the exit of a comparison of so many runs a side, and whether the interval of the one arm covers the truth.
-fn compared(case: &Case, runs: usize, seed: u64) -> Option<(u8, bool)> {
+/// Returns the exit of a comparison of so many runs a side, and whether the interval of the one arm covers the truth. `planted` is
+/// what NEW has in one arm that BASE has not, or in all.
+fn compared(case: &Case, runs: usize, planted: f64, of_all: bool, seed: u64) -> Option<(u8, bool)> {
     let template = fixture::record(1, 1, |_, _| 1000);
     let mut random = Random::new(seed);
     let mut sides = [Vec::new(), Vec::new()];
     let ratios = Random::new(!seed).related(2 * runs, case.correlation);
     for (run, level) in random.related(2 * runs, case.correlation).into_iter().enumerate() {
-        let planted = if run < runs { 0.0 } else { case.planted };
-        let truth = [0.15, 0.1 + planted + case.wander * ratios[run], 0.1, 0.0];
+        let side = if case.in_turns { run % 2 } else { run / runs };
+        let (one, all) = match (side, of_all) {
+            (0, _) => (0.0, 0.0),
+            (_, false) => (planted, 0.0),
+            (_, true) => (0.0, planted),
+        };
+        let truth = [0.15 + all, 0.1 + all + one + case.wander * ratios[run], 0.1 + all, all];
         let turns = case.host.run_at(level, &truth, &mut random);
-        sides[run / runs].push(fixture::of_turns(&template, 100 + run as u64, &turns));
+        sides[side].push(fixture::of_turns(&template, 100 + run as u64, &turns));
     }
     let [base, new] = &sides;
     let found = compare(("base", base), ("new", new), &CompareSpec::default()).ok()?;
-    let row = found.rows().find(|row| row.question == Question::OneArm && row.arm == "reuse");
-    let truth = case.planted.exp_m1();
+    let (question, arm) = if of_all { (Question::AllArms, "all arms") } else { (Question::OneArm, "reuse") };
+    let row = found.rows().find(|row| row.question == question && row.arm == arm);
+    let truth = planted.exp_m1();
     let covers = row.and_then(|row| row.change_interval).is_some_and(|one| one.low <= truth && truth <= one.high);
     Some((found.exit, covers))
 }
 
-/// Prints exits 1 / 0 / 3 of so many pairs by runs a side, one side after the other, and the coverage of one arm's interval.
+/// Returns the exits of so many pairs, and the coverage, as text.
+fn cell(case: &Case, runs: usize, (planted, of_all): (f64, bool), pairs: u64) -> String {
+    let of = |seed| compared(case, runs, planted, of_all, seed);
+    let all: Vec<(u8, bool)> = (0..pairs).into_par_iter().filter_map(of).collect();
+    let share =
+        |is: &dyn Fn(&(u8, bool)) -> bool| all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0;
+    let exits = [1, 0, 3].map(|exit| format!("{:.0}", share(&|one| one.0 == exit)));
+    format!("{} ({:.0})", exits.join(" / "), share(&|one| one.1))
+}
+
+/// Prints exits 1 / 0 / 3 of so many pairs by noise, order and runs a side, and the coverage of the one interval.
 fn comparisons(pairs: u64) {
-    let host = Host { guests: 0.01, ..Host::default() };
-    let same = Case { host, correlation: 0.0, wander: 0.0, planted: 0.0 };
-    let cases = [
-        ("A/A, AR 0.9, a ratio's, too (1 %)", Case { correlation: 0.9, wander: 0.01, ..same }),
-        ("A/A, layouts of processes 3 %", Case { host: Host { processes: 0.03, ..host }, ..same }),
-        ("one arm +5 %", Case { planted: 1.05_f64.ln(), ..same }),
-        ("one arm +10 %", Case { planted: 1.1_f64.ln(), ..same }),
+    let plain = Host { guests: 0.01, modes: Modes::None, ..Host::default() };
+    let noises = [
+        ("iid", plain, 0.0, 0.0),
+        ("modes", Host { modes: Modes::InTime, ..plain }, 0.0, 0.0),
+        ("process 1 %", Host { processes: 0.01, ..plain }, 0.0, 0.0),
+        ("process 2 %", Host { processes: 0.02, ..plain }, 0.0, 0.0),
+        ("a ratio wanders, AR .9, 2 %", plain, 0.9, 0.02),
+        ("all of it", Host { processes: 0.01, modes: Modes::InTime, ..plain }, 0.7, 0.005),
     ];
-    println!("| exits 1 / 0 / 3 (covered), % | 1 | 2 | 3 | 4 | 8 |\n|---|---|---|---|---|---|");
-    for (name, case) in cases {
-        let cells = [1, 2, 3, 4, 8].map(|runs| {
-            let all: Vec<(u8, bool)> =
-                (0..pairs).into_par_iter().filter_map(|seed| compared(&case, runs, seed)).collect();
-            let share = |is: &dyn Fn(&(u8, bool)) -> bool| {
-                all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0
-            };
-            let exits = [1, 0, 3].map(|exit| format!("{:.0}", share(&|one| one.0 == exit)));
-            format!("{} ({:.0})", exits.join(" / "), share(&|one| one.1))
-        });
-        println!("| {name} | {} |", cells.join(" | "));
+    let orders = [(1, true), (2, true), (3, true), (4, true), (8, true), (8, false)];
+    let planted =
+        [(0.0, false), (1.03_f64.ln(), false), (1.05_f64.ln(), false), (1.1_f64.ln(), false), (1.1_f64.ln(), true)];
+    println!("| exits 1 / 0 / 3 (covered), % | A/A | +3 % | +5 % | +10 % | all +10 % |\n|---|---|---|---|---|---|");
+    for (runs, in_turns) in orders {
+        for (name, host, correlation, wander) in noises {
+            let case = Case { host, correlation, wander, in_turns };
+            let cells = planted.map(|planted| cell(&case, runs, planted, pairs));
+            let order = if in_turns { "in turns" } else { "one after the other" };
+            println!("| {runs} a side, {order}: {name} | {} |", cells.join(" | "));
+        }
+    }
+}
+
+/// Prints the same of ten runs a side, one after the other, whose ratio wanders.
+fn wanders(pairs: u64) {
+    let host = Host { guests: 0.01, modes: Modes::None, ..Host::default() };
+    println!("| exits 1 / 0 / 3 (covered), % | A/A | +11 % | +17 % |\n|---|---|---|---|");
+    for (correlation, wander) in [(0.7, 0.02), (0.7, 0.04), (0.9, 0.02), (0.9, 0.04)] {
+        let case = Case { host, correlation, wander, in_turns: false };
+        let cells = [0.0, 1.11_f64.ln(), 1.17_f64.ln()].map(|planted| cell(&case, 10, (planted, false), pairs));
+        println!("| 10 a side, one after the other: AR {correlation}, {} % | {} |", wander * 100.0, cells.join(" | "));
+    }
+}
+
+/// Prints how many of so many series of 50 runs have changes, and how many the right first one.
+fn histories(count: u64) {
+    let cases: [(&str, f64, f64, f64, fn(usize) -> f64); 11] = [
+        ("no change, 2 %", 0.02, 0.0, 0.0, |_| 0.0),
+        ("no change, 2 %, outliers", 0.02, 0.0, 0.02, |_| 0.0),
+        ("no change, 3 %, AR .7", 0.03, 0.7, 0.0, |_| 0.0),
+        ("no change, 3 %, AR .7, outliers", 0.03, 0.7, 0.02, |_| 0.0),
+        ("+5 % at 25, 1 %", 0.01, 0.0, 0.0, |run| if run >= 25 { 0.05 } else { 0.0 }),
+        ("+6 % at 25, 1 %", 0.01, 0.0, 0.0, |run| if run >= 25 { 0.06 } else { 0.0 }),
+        ("+10 % at 47, 1 %", 0.01, 0.0, 0.0, |run| if run >= 47 { 0.1 } else { 0.0 }),
+        ("+10 % at 25, 1 %, AR .7", 0.01, 0.7, 0.0, |run| if run >= 25 { 0.1 } else { 0.0 }),
+        ("+10 % at 45, 1 %, AR .7", 0.01, 0.7, 0.0, |run| if run >= 45 { 0.1 } else { 0.0 }),
+        ("creep of 10 %, 1 %", 0.01, 0.0, 0.0, |run| 0.1 * run as f64 / 49.0),
+        ("one high last run, 1 %", 0.01, 0.0, 0.0, |run| if run == 49 { 0.2 } else { 0.0 }),
+    ];
+    println!("| series of 50, % with | any change | its place | a trend |\n|---|---|---|---|");
+    for (name, spread, correlation, outliers, shape) in cases {
+        let found: Vec<(bool, bool, bool)> = (0..count)
+            .into_par_iter()
+            .map(|seed| {
+                let mut random = Random::new(seed);
+                let noise = random.related(50, correlation);
+                let series: Vec<f64> = (0..50)
+                    .map(|run| {
+                        let far = if random.uniform() < outliers { 0.3 } else { 0.0 };
+                        1.0 + shape(run) + spread * noise[run] + far
+                    })
+                    .collect();
+                let rules = Rules::default();
+                let (trend, steps) = trend(&series, &rules, 12, find(&series, &rules, 12));
+                let place = (1..50).find(|run| (shape(*run) - shape(run - 1)).abs() > 0.04);
+                let right = |place: usize| steps.iter().any(|step| step.index.abs_diff(place) < 2);
+                (!steps.is_empty(), place.is_some_and(right), trend.is_some())
+            })
+            .collect();
+        let share = |is: &dyn Fn(&(bool, bool, bool)) -> bool| {
+            found.iter().filter(|one| is(one)).count() as f64 / found.len() as f64 * 100.0
+        };
+        println!("| {name} | {:.1} | {:.1} | {:.1} |", share(&|one| one.0), share(&|one| one.1), share(&|one| one.2));
     }
 }

@@ -97,6 +97,10 @@ pub struct AbArgs {
     #[arg(long, conflicts_with = "json", help_heading = "Result")]
     pub markdown: bool,
 
+    /// Also show counts that are the same
+    #[arg(long, help_heading = "Result")]
+    pub all_metrics: bool,
+
     /// Print the document in place of the table
     #[arg(long, help_heading = "Result")]
     pub json: bool,
@@ -183,8 +187,6 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             alpha: args.alpha,
             threshold: args.threshold,
             bound: Limits::default().bound.max(args.threshold),
-            // The handler takes some thousand times as long.
-            least_change_ns: 0.0,
             report_only: false,
         },
     })
@@ -205,7 +207,7 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     })?;
     let json = compact(&outcome.document)?;
     let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
-    let report = show::report(&outcome, &spec.rules);
+    let report = show::report(&outcome, &spec.rules, args.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     let reported = junit(&report);
     if args.json {
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("a"), Some("b")]);
         assert_eq!(spec.common, ["--pin=1"]);
         assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
-        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits { least_change_ns: 0.0, ..Limits::default() }));
+        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits::default()));
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.sides[0].binary, one.sides[1].binary);
     }

@@ -39,8 +39,9 @@ Examples:
   # limits by metric, and a JUnit report
   vpmu compare --rules rules.toml --junit report.xml v1 new.json
 
-Exit codes: 0 no regression, 1 regression, 2 bad usage or
-input, 3 inconclusive: too few rounds, different hosts, noise,
+Exit codes: 0 no regression, 1 regression: slower, or more
+host operations for a PMI, 2 bad usage or input,
+3 inconclusive: too few rounds, different hosts, noise,
 figures that are not whole, 70 a bug of vpmu.";
 
 /// Options of `vpmu compare`.
@@ -66,7 +67,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
 
-    /// TOML file with limits, also by metric: alpha, threshold, bound, least-change-ns, report-only
+    /// TOML file with limits, also by metric: alpha, threshold, bound, report-only
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
@@ -74,16 +75,20 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub series: SeriesOptions,
 
+    /// Also show metrics that are not judged, such as the exit path, and counts that are the same
+    #[arg(long)]
+    pub all_metrics: bool,
+
     /// Judge although hosts or builds differ
     #[arg(long)]
     pub ignore_host_differences: bool,
 
     /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
-    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["markdown", "junit", "rules", "alpha", "threshold"])]
+    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
 
     /// Compare each host with itself, then average over hosts; implied for campaigns
-    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "ignore_host_differences"])]
+    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
     pub by_host: bool,
 
     /// Folder of results; baseline names are looked up in its baselines/
@@ -144,7 +149,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     }
     let new = other.as_deref().unwrap_or(&base);
     if let Some(factor) = args.ratios {
-        return ratios(args, factor, &request, (&args.base, &base), (name, new));
+        if !(1.0..=1000.0).contains(&factor) {
+            return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
+        }
+        let found = compare::ratios((&args.base, &base), (name, new), factor, &request)?;
+        return show(args, base.iter().chain(new), &found, None);
     }
     show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?, None)
 }
@@ -172,6 +181,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
         ("--ratios", args.ratios.is_some()),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--ignore-host-differences", args.ignore_host_differences),
+        ("--all-metrics", args.all_metrics),
     ];
     by_host::refuse(base, &of_results)?;
     let sources = [base, new];
@@ -193,25 +203,10 @@ fn show<'a>(
 ) -> Result<Exit, Error> {
     let inputs = inputs.into_iter().map(|record| &record.path).chain(&args.rules);
     args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    let mut report = compare::report(found);
+    let mut report = compare::report(found, args.all_metrics);
     report.notes(closing);
     write_junit(args.junit.as_deref(), &report.junit())?;
     console::show(Form::of(args.json, args.markdown), &report, found)?;
-    Ok(found.exit())
-}
-
-fn ratios(
-    args: &CompareArgs,
-    factor: f64,
-    request: &CompareSpec,
-    base: (&str, &[Record]),
-    new: (&str, &[Record]),
-) -> Result<Exit, Error> {
-    if !(1.0..=1000.0).contains(&factor) {
-        return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
-    }
-    let found = compare::ratios(base, new, factor, request)?;
-    console::show(Form::of(args.json, false), &compare::ratios_report(&found), &found)?;
     Ok(found.exit())
 }
 

@@ -29,7 +29,7 @@ use cpu_list::CpuList;
 use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
-use results::paired::narrowest_to_floor;
+use results::paired::narrowest;
 use results::table::layout::percent;
 use trace::read::Trace;
 
@@ -124,7 +124,7 @@ impl Plan {
         let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.pin.cpus(arms.vcpus, usable)?;
         check(arms, host.cpu, chosen.simulated)?;
-        let least = narrowest_to_floor();
+        let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
             let why = format!("runs differ: a ratio to the floor is known to ± {:.2} % at best", 100.0 * least);

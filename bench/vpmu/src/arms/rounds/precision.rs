@@ -129,7 +129,7 @@ fn is_sure(ratio: &Ratio, wanted: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use results::metric::NMI_HANDLER;
-    use results::paired::narrowest_to_floor;
+    use results::paired::narrowest;
 
     use super::*;
     use crate::arms::rounds::mock;
@@ -158,7 +158,7 @@ mod tests {
         // All rounds are the same, and runs of a host differ by a default: by 3.18 × 0.3 % of a ratio to the floor.
         let document = mock::finished(&["--rounds", "12"]).document;
         let shown = document.extra.answers[0].times_floor_interval.unwrap();
-        assert!((shown[1] / shown[0]).sqrt() - 1.0 >= narrowest_to_floor(), "{shown:?}");
+        assert!((shown[1] / shown[0]).sqrt() - 1.0 >= narrowest(), "{shown:?}");
         assert!(!is_reached(&document, 0.009) && is_reached(&document, 0.012));
         let error = mock::plan(&["--until-ci", "0.95%"]).unwrap_err().to_string();
         assert!(error.contains("known to ± 0.96 % at best"), "{error}");

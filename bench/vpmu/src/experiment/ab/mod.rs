@@ -3,9 +3,8 @@
 //! Two runs minutes apart meet different hosts, and what differs between them is mostly that. Here each round has a [`turn`] of
 //! BASE and one of NEW, in random order. A turn is a whole process, `vpmu nmi-latency` with six rounds, so that the layout
 //! of one process is not taken for a difference of builds, and any build with that command can be a side. The two turns of
-//! a round are a ratio for each arm of theirs; [`judge`] knows only those.
+//! a round are a block for each arm of theirs, as pairs of runs are to `compare`, which judges both.
 
-pub mod judge;
 pub mod show;
 mod turn;
 
@@ -15,6 +14,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use results::compare::{self, COUNTS, Question, Row};
 use results::document::{KVM_ARMS, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -23,7 +23,6 @@ use results::paired::{Looks, are_few};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
-use self::judge::SIDES;
 pub use self::turn::Side;
 use self::turn::{ROUNDS, Turn, TurnArm};
 use crate::engine::Rounds;
@@ -33,6 +32,8 @@ use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents.
 pub const NAME: &str = "ab";
+/// Names of the sides, which are the arms of the document.
+pub const SIDES: [&str; 2] = ["BASE", "NEW"];
 /// Pairs of a run that its time bounds.
 const OPEN_ENDED: u64 = 1_000_000;
 /// Arms that are on both sides whatever was asked for.
@@ -70,7 +71,7 @@ pub struct Outcome {
     /// The document: the sides are its arms, and their figures `ARM/METRIC` its metrics.
     pub document: Record,
     /// The ratios with their verdicts.
-    pub rows: Vec<judge::Row>,
+    pub rows: Vec<Row>,
     /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side, or is not known as well as wanted.
     pub doubts: Vec<String>,
     /// Pairs that are left out of an arm, where they are few.
@@ -130,10 +131,10 @@ pub fn run(
     let nowhere = HostFs::at("/nonexistent");
     let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
-    let rows = |document: &Record| judge::rows(document, &names, &spec.rules);
+    let rows = |document: &Record| rows(document, &names, &spec.rules);
     let mut looks = Looks::default();
     let mut enough = |look: &mut dyn FnMut() -> Record| {
-        spec.until_ci.is_some_and(|share| looks.are_enough(|| judge::known_to(&rows(&look()), share)))
+        spec.until_ci.is_some_and(|share| looks.are_enough(|| known_to(&rows(&look()), share)))
     };
     let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut enough, &mut |_| Ok(())));
     let (mut document, error) = measured?;
@@ -141,7 +142,7 @@ pub fn run(
     let (few, many) = left_out(&document, &names, &why.borrow());
     let mut doubts = many;
     doubts.extend(alone(&arms, &shared));
-    if spec.until_ci.is_some_and(|share| !judge::known_to(&rows, share)) {
+    if spec.until_ci.is_some_and(|share| !known_to(&rows, share)) {
         doubts.push("--until-ci was not reached: a longer --duration has more pairs".to_owned());
     }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
@@ -160,6 +161,19 @@ impl Outcome {
     pub fn is_doubtful(&self) -> bool {
         self.document.status != Status::Complete || !self.doubts.is_empty()
     }
+}
+
+/// Returns a row for each arm of these names, one for all together, and those of counts.
+fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
+    let [Some(base), Some(new)] = SIDES.map(|side| document.arm(side)) else { return Vec::new() };
+    let sampled = names.iter().any(|name| base.metrics.contains_key(&format!("{name}/{}", NMI_HANDLER.key)));
+    compare::turns([base, new], names, if sampled { NMI_HANDLER.key } else { ROTATION.key }, rules)
+}
+
+/// Returns whether the change of every arm's time is known to `share`.
+fn known_to(rows: &[Row], share: f64) -> bool {
+    let mut times = rows.iter().filter(|row| row.question == Question::Turns).peekable();
+    times.peek().is_some() && times.all(|row| row.half_width().is_some_and(|width| width <= share))
 }
 
 fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
@@ -193,9 +207,13 @@ fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<St
     let (mut sample, arms) = (Sample::default(), turn.arms());
     for Shared { places, name } in shared {
         let gone = || (Err("it was gone".to_owned()), ROUNDS);
-        let (medians, bad) = arms.get(places[side]).map_or_else(gone, |arm| (arm.medians.clone(), arm.bad));
+        let arm = arms.get(places[side]);
+        let (medians, bad) = arm.map_or_else(gone, |arm| (arm.medians.clone(), arm.bad));
         match medians {
             Ok(medians) => {
+                for (count, value) in arm.iter().flat_map(|arm| &arm.counts) {
+                    sample.add(&format!("{name}/{COUNTS}{count}"), [*value]);
+                }
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
                     #[expect(clippy::cast_sign_loss, reason = "medians are above 0")]
                     let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
@@ -318,6 +336,100 @@ fn same([base, new]: &Both<Side>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terminal::progress::Silent;
+    use results::compare::{ALL, conclude};
+    use results::verdict::Verdict;
+
+    const NAMES: [&str; 4] = ["arm0", "arm1", "arm2", "arm3"];
+
+    /// Returns a document of arms whose NEW takes these times as long, with some per cent of spread from pair to pair; of the second arm
+    /// the first pairs are left out.
+    fn document(ratios: &[f64], rounds: u64, lacks: u64) -> Record {
+        let noise = |pair: u64, arm: usize| 1.0 + 0.02 * ((((pair * 37 + arm as u64 * 11) % 41) as f64) / 20.0 - 1.0);
+        let take = |side: usize, pair: u64| {
+            let mut sample = Sample::default();
+            for (at, ratio) in ratios.iter().enumerate().filter(|(at, _)| *at != 1 || pair >= lacks) {
+                let ns = if side == 0 { noise(pair, at) } else { ratio * noise(pair + 5, at + 3) };
+                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [(100_000.0 * ns) as u64]);
+            }
+            sample
+        };
+        let side = |side: usize| Plain::new(SIDES[side], "none", move |turn| Ok(Some(take(side, turn.index))));
+        let (mut arms, fs) = ([side(0), side(1)], HostFs::at("/nonexistent"));
+        let rounds = Rounds::of(rounds, 1);
+        let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds, expected: None };
+        let facts = (HostFacts::default(), &fs);
+        experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap().0
+    }
+
+    fn of(ratios: &[f64], rounds: u64) -> Vec<Row> {
+        rows(&document(ratios, rounds, 0), &NAMES[..ratios.len()], &Limits::default())
+    }
+
+    fn judged(ratios: &[f64]) -> Vec<(String, Verdict)> {
+        of(ratios, 60).into_iter().map(|row| (row.arm, row.verdict)).collect()
+    }
+
+    #[test]
+    fn the_same_build_has_no_change() {
+        assert!(judged(&[1.0, 1.0, 1.0]).iter().all(|(_, verdict)| *verdict == Verdict::NoChange));
+        assert_eq!(judged(&[1.0])[0].0, "arm0", "one arm needs no row for all");
+    }
+
+    #[test]
+    fn one_slow_arm_and_all_slow_arms_have_different_verdicts() {
+        let one = judged(&[1.0, 1.06, 1.0, 1.0]);
+        assert_eq!(
+            (one[0].clone(), one[2].clone()),
+            ((ALL.into(), Verdict::NoChange), ("arm1".into(), Verdict::Slower))
+        );
+        let all = judged(&[1.06, 1.06, 1.06]);
+        assert!(all.iter().all(|(_, verdict)| *verdict == Verdict::Slower));
+        assert_eq!(judged(&[0.9, 1.0])[1].1, Verdict::Faster);
+    }
+
+    #[test]
+    fn few_pairs_are_inconclusive_and_say_how_many_there_must_be() {
+        let found = of(&[1.0], 3);
+        assert_eq!((found[0].verdict, found[0].p_value), (Verdict::Inconclusive, None));
+        assert!(found[0].why.starts_with("too few pairs: an interval needs 5"), "{found:?}");
+        assert!(!known_to(&found, 0.5) && known_to(&of(&[1.0], 60), 0.05) && !known_to(&[], 1.0));
+    }
+
+    #[test]
+    fn a_doubt_keeps_a_pass_from_being_said_and_hides_no_slow_down() {
+        let of = |ratio, doubt| conclude(&of(&[ratio], 60).iter().collect::<Vec<_>>(), doubt).0;
+        assert_eq!((of(1.0, None), of(1.0, Some("x"))), (Exit::Done, Exit::Inconclusive));
+        assert_eq!((of(1.06, None), of(1.06, Some("x"))), (Exit::Regression, Exit::Regression));
+        assert_eq!(conclude(&[], None).0, Exit::Inconclusive);
+    }
+
+    #[test]
+    fn pairs_that_one_arm_lacks_are_not_common() {
+        let all = rows(&document(&[1.1, 1.1], 60, 20), &NAMES[..2], &Limits::default());
+        assert_eq!((all[0].arm.as_str(), all[0].blocks, all[1].blocks), (ALL, 40, 60));
+    }
+
+    #[test]
+    fn counts_that_repeat_are_exact_and_others_go_by_pairs() {
+        let judged = |count: &dyn Fn(usize, u64) -> u64| {
+            let mut document = document(&[1.0], 30, 0);
+            for (side, arm) in document.arms.iter_mut().enumerate() {
+                let mut column = arm.rounds.metrics.values().next().unwrap().clone();
+                column.p50 = (0..30).map(|pair| count(side, pair)).collect();
+                arm.rounds.metrics.insert(format!("arm0/{COUNTS}operations"), column);
+            }
+            let rows = rows(&document, &NAMES[..1], &Limits::default());
+            let (exit, words) = conclude(&rows.iter().collect::<Vec<_>>(), None);
+            (rows.last().unwrap().verdict, exit, words)
+        };
+        assert_eq!(judged(&|_, _| 7240).0, Verdict::NoChange);
+        let (verdict, exit, words) = judged(&|side, _| 7240 + side as u64);
+        assert_eq!((verdict, exit), (Verdict::Slower, Exit::Regression));
+        assert!(words.contains("same time, 0.014 % more host operations (arm0: 7.240 → 7.241 of a PMI)"), "{words}");
+        let noisy = |more: u64| move |side: usize, pair: u64| 40_000 + pair * 37 % 13 * 60 + more * side as u64;
+        assert_eq!((judged(&noisy(0)).0, judged(&noisy(4000)).0), (Verdict::NotJudged, Verdict::Slower));
+    }
 
     #[test]
     fn arms_are_paired_by_name_or_by_place() {

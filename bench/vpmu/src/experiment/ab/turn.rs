@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use results::child::{Gathered, Keep, POLL, Supervised};
+use results::compare::PMIS;
 use results::document::Tool;
 use results::error::{Error, Exit, one_line};
 use results::stats::median_of;
@@ -67,6 +68,23 @@ struct Written {
     incomplete: Vec<String>,
     #[serde(default)]
     rounds: Rounds,
+    #[serde(default)]
+    nmis: u64,
+    #[serde(default)]
+    host_ops: BTreeMap<String, Operation>,
+    #[serde(default)]
+    msr_exits: BTreeMap<String, Exits>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Operation {
+    count: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Exits {
+    reads: u64,
+    writes: u64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -99,6 +117,8 @@ pub(super) struct TurnArm {
     pub(super) not_available: Option<String>,
     /// Median over the rounds of their p50s, by metric, ns; the reason if the figures are not whole.
     pub(super) medians: Result<BTreeMap<String, f64>, String>,
+    /// Host operations by kind and together, and exits, for [`PMIS`] PMIs.
+    pub(super) counts: BTreeMap<String, u64>,
     /// Rounds that are not whole, as far as the document tells them from others: of medians none are.
     pub(super) bad: usize,
 }
@@ -143,6 +163,7 @@ impl Turn {
                     None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
                     None => Ok(medians(&arm.rounds)),
                 },
+                counts: counts(arm),
                 bad: if arm.rounds.complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
             }
         };
@@ -164,6 +185,19 @@ fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
         median_of(&mut values)
     };
     rounds.metrics.iter().filter_map(|(key, column)| Some((key.clone(), median(column)?))).collect()
+}
+
+fn counts(arm: &Written) -> BTreeMap<String, u64> {
+    if arm.nmis == 0 || arm.host_ops.is_empty() {
+        return BTreeMap::new();
+    }
+    #[expect(clippy::cast_sign_loss, reason = "no count is negative")]
+    let of_pmis = |count: f64| (count * PMIS / arm.nmis as f64).round() as u64;
+    let kinds = arm.host_ops.iter().map(|(kind, operation)| (plain(kind), operation.count as f64));
+    let operations = arm.host_ops.values().map(|operation| operation.count as f64).sum();
+    let exits = arm.msr_exits.values().map(|one| one.reads as f64 + one.writes as f64).sum();
+    let all = [("operations".to_owned(), operations), ("exits".to_owned(), exits)];
+    kinds.chain(all).map(|(name, count)| (name, of_pmis(count))).collect()
 }
 
 /// Returns text of another build as one bounded line.

@@ -1,0 +1,122 @@
+//! Counts of work: host operations by kind, exits, and PMIs of a sample. They need no quiet host.
+//!
+//! With one event a guest makes the same operations for each PMI at any load, so counts that repeat from round to round are compared
+//! exactly: one open too many in a hundred is a change. With more events than counters they follow the tick, and the host's load
+//! with it; then all operations together are compared, by how rounds and runs differ, and only what is clearly more is said.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::change::{Change, of_few};
+use super::row::{Question, Row, SideLevel, is_same};
+use super::rules::CompareSpec;
+use crate::document::{Any, Arm, Record};
+use crate::metric::EXIT_PATH;
+use crate::paired::groups::groups;
+use crate::stats::jackknife::{Estimate, over_groups};
+use crate::verdict::Verdict;
+
+/// All host operations of a PMI.
+pub(super) const OPERATIONS: &str = "operations/PMI";
+/// What differs between two runs' counts that do not repeat, standard deviation of a logarithm: six runs of the development host
+/// with ten events, at loads of 4 to 7, differ by 1.8 to 2.1 %.
+const BETWEEN: f64 = 0.025;
+/// Parameters that counts of a PMI depend on, beside those that must be equal anyway.
+const OF_A_ROUND: [&str; 4] = ["samples", "warmup_samples", "warmup_rounds", "rounds_per_guest"];
+
+/// Counts of one arm in one run.
+struct Work {
+    /// By name, each for a PMI.
+    counts: BTreeMap<String, f64>,
+    /// Each of its rounds has the same.
+    repeats: bool,
+    /// Logarithm of its operations, with the error that its rounds' exits show.
+    operations: Estimate,
+    rounds: usize,
+}
+
+impl Work {
+    /// Returns the counts of an arm; `None` where nothing was counted, as below KVM's own vPMU.
+    fn of(arm: &Arm<Any>) -> Option<Self> {
+        let (own, rounds) = (&arm.own, &arm.rounds);
+        let pmis = own.counts.nmis as f64;
+        if pmis <= 0.0 || own.host_ops.is_empty() {
+            return None;
+        }
+        let mut counts: BTreeMap<String, f64> =
+            own.host_ops.iter().map(|(kind, op)| (format!("{kind}/PMI"), op.count as f64 / pmis)).collect();
+        let operations = own.all_ops() as f64 / pmis;
+        counts.insert(OPERATIONS.to_owned(), operations);
+        counts.insert("exits/PMI".to_owned(), own.all_exits() as f64 / pmis);
+        let (_, main) = arm.headline()?;
+        counts.insert("PMIs/sample".to_owned(), pmis / main.count.max(1) as f64);
+        let exits = rounds.metrics.get(EXIT_PATH.key).map_or(&[][..], |column| &column.count);
+        let whole = |column: &[u64]| -> Vec<u64> {
+            column.iter().zip(&rounds.complete).filter(|(_, complete)| **complete).map(|(count, _)| *count).collect()
+        };
+        let [exits, opens, nmis] = [exits, &rounds.counts.opens, &rounds.counts.nmis].map(whole);
+        let repeats = [&exits, &opens, &nmis].iter().all(|all| all.iter().all(|count| *count == all[0]));
+        let guests: Vec<u64> = rounds.iter().filter(|round| round.complete).map(|round| round.guest).collect();
+        let logs: Vec<f64> =
+            exits.iter().zip(&nmis).map(|(e, n)| ((*e).max(1) as f64 / (*n).max(1) as f64).ln()).collect();
+        let mean = |logs: &[f64]| (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64);
+        let spread = (logs.len() == guests.len()).then(|| over_groups(&logs, &groups(&guests).group, mean)).flatten();
+        let value = operations.max(f64::MIN_POSITIVE).ln();
+        let operations = spread.map(|spread| Estimate { value, ..spread })?;
+        Some(Self { counts, repeats: repeats && exits.len() == nmis.len(), operations, rounds: nmis.len() })
+    }
+}
+
+/// Says why the counts of a PMI may differ although nothing changed.
+pub(super) fn unlike(base: &[&Record], new: &[&Record]) -> Option<String> {
+    let differs = |name: &&&str| {
+        let of = |record: &&Record| record.parameters.get(**name).map(ToString::to_string);
+        base.iter().chain(new).map(of).collect::<BTreeSet<_>>().len() > 1
+    };
+    OF_A_ROUND.iter().find(differs).map(|name| format!("counts are not compared: {name} differs"))
+}
+
+/// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
+pub(super) fn rows(name: &str, base: &[&Record], new: &[&Record], request: &CompareSpec) -> Vec<Row> {
+    let side = |records: &[&Record]| -> Vec<Work> {
+        records.iter().filter_map(|record| Work::of(record.arm(name)?)).collect()
+    };
+    let (of_base, of_new) = (side(base), side(new));
+    let blank = |metric: &str| Row::blank(Question::Counts, name, metric, request.rules.limits(metric, true));
+    match (of_base.is_empty(), of_new.is_empty()) {
+        (true, true) => return Vec::new(),
+        (false, false) => {}
+        (lacks, _) => {
+            let why = format!("one-sided: {} has no counts of it", if lacks { "BASE" } else { "NEW" });
+            return vec![Row { why, whole: false, ..blank(OPERATIONS) }];
+        }
+    }
+    let names: BTreeSet<&String> = of_base.iter().chain(&of_new).flat_map(|work| work.counts.keys()).collect();
+    let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
+    let level = |works: &[Work], name: &str| {
+        let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64;
+        let n = works.iter().map(|work| work.rounds).sum();
+        SideLevel { median_ns: None, ratio: None, count: Some(mean), n, runs: works.len() }
+    };
+    let repeats = |works: &[Work]| {
+        let first = &works[0];
+        works.iter().all(|work| work.repeats && names.iter().all(|name| is_same(count(work, name), count(first, name))))
+    };
+    let exact = repeats(&of_base) && repeats(&of_new);
+    let row = |name: &&String| {
+        let (one, two) = (level(&of_base, name), level(&of_new, name));
+        let (before, after) = (one.count.unwrap_or(0.0), two.count.unwrap_or(0.0));
+        let row = Row { base: Some(one), new: Some(two), ..blank(name) };
+        if exact {
+            return row.exactly([before, after]);
+        }
+        if **name != OPERATIONS || before <= 0.0 || after <= 0.0 {
+            let change = (before > 0.0).then(|| after / before - 1.0);
+            return Row { change, verdict: Verdict::NotJudged, ..row };
+        }
+        let runs = |works: &[Work]| works.iter().map(|work| work.operations).collect::<Vec<_>>();
+        let found = of_few(&runs(&of_base), &runs(&of_new), false);
+        let between = BETWEEN * (1.0 / of_base.len() as f64 + 1.0 / of_new.len() as f64).sqrt();
+        row.with(Some(Change { log: found.log.widened(between), ..found }))
+    };
+    names.iter().map(row).collect()
+}

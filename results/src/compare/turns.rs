@@ -1,0 +1,105 @@
+//! Two arms of one document whose metrics are those of arms of their own, `ARM/METRIC`: two builds that took turns, as `vpmu ab` runs
+//! them. A round has a turn of each, and is a block, as a pair of neighbouring runs is.
+
+use super::change::Change;
+use super::row::{Question, Row, SideLevel, judge};
+use crate::document::{Any, Arm};
+use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
+use crate::stats::jackknife::known;
+use crate::stats::{median, trimmed};
+use crate::verdict::{Limits, Verdict};
+
+/// Name of the row over all arms.
+pub const ALL: &str = "all arms";
+/// Begin of the metrics of an arm that are its counts, for [`PMIS`] PMIs.
+pub const COUNTS: &str = "counts/";
+/// PMIs that counts of a turn are for.
+pub const PMIS: f64 = 1000.0;
+
+/// Judges the arms of these names by a metric, and by their counts.
+pub fn turns([base, new]: [&Arm<Any>; 2], names: &[&str], metric: &str, limits: &Limits) -> Vec<Row> {
+    let of = |name: &&str| pairs(new, base, &format!("{name}/{metric}"), Statistic::P50);
+    let found: Vec<Vec<Pair>> = names.iter().map(of).collect();
+    let measured: Vec<&Vec<Pair>> = found.iter().filter(|pairs| !pairs.is_empty()).collect();
+    let mut rows = Vec::new();
+    if measured.len() > 1 {
+        rows.extend(row(ALL, metric, &common(&measured), limits, None));
+    }
+    for (name, pairs) in names.iter().zip(&found) {
+        let key = format!("{name}/{metric}");
+        let level = |arm: &Arm<Any>| median(&arm.rounds.metrics.get(&key)?.medians().collect::<Vec<_>>());
+        rows.extend(row(name, metric, pairs, limits, level(base)));
+    }
+    for name in names {
+        let begin = format!("{name}/{COUNTS}");
+        let keys = base.rounds.metrics.keys().filter(|key| key.starts_with(&begin));
+        rows.extend(keys.filter_map(|key| count(name, key, [base, new], limits)));
+    }
+    judge(rows.into_iter().map(|row| (0, row)).collect(), false, true).into_iter().map(|(_, row)| row).collect()
+}
+
+/// Returns the mean of the arms' logarithms, over the pairs that all of them have.
+fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
+    let Some((first, others)) = arms.split_first() else { return Vec::new() };
+    let all = |pair: &Pair| {
+        let of = |other: &&Vec<Pair>| {
+            other.binary_search_by_key(&pair.round, |found| found.round).ok().map(|at| other[at].log)
+        };
+        let sum = others.iter().map(of).sum::<Option<f64>>()?;
+        Some(Pair { log: (pair.log + sum) / arms.len() as f64, ..*pair })
+    };
+    first.iter().filter_map(all).collect()
+}
+
+fn change(pairs: &[Pair], sides: impl Fn(f64) -> [f64; 2]) -> Option<Change> {
+    let logs: Vec<f64> = pairs.iter().map(|pair| pair.log).collect();
+    let log = trimmed::over_blocks(&logs).filter(|_| logs.len() >= MIN_ROUNDS)?;
+    Some(Change { log, sides: sides(log.value), fixed: known(0.0), blocks: logs.len() })
+}
+
+/// Builds the row of an arm whose turns in BASE take `level` ns.
+fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
+    let side =
+        |ns: Option<f64>| SideLevel { median_ns: ns, ratio: None, count: None, n: pairs.len(), runs: pairs.len() };
+    let why = format!("too few pairs: an interval needs {MIN_ROUNDS}, and a verdict more yet");
+    let centre = trimmed::centre(&pairs.iter().map(|pair| pair.log).collect::<Vec<_>>())?;
+    let new = level.map(|ns| ns * centre.exp());
+    let row = Row {
+        base: Some(side(level)),
+        new: Some(side(new)),
+        change: Some(centre.exp_m1()),
+        why,
+        ..blank(arm, metric, limits)
+    };
+    let logs = |log: f64| level.map_or([0.0, log], |ns| [ns.ln(), ns.ln() + log]);
+    let found = change(pairs, logs);
+    Some(row.with(found))
+}
+
+fn blank(arm: &str, metric: &str, limits: &Limits) -> Row {
+    Row::blank(Question::Turns, arm, metric, *limits)
+}
+
+/// Builds the row of a count: exact where each turn of a side has the same.
+fn count(arm: &str, key: &str, [base, new]: [&Arm<Any>; 2], limits: &Limits) -> Option<Row> {
+    let of = |side: &Arm<Any>| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
+    let (one, two) = (of(base)?, of(new).unwrap_or_default());
+    let level = |all: &[f64]| {
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS;
+        SideLevel { median_ns: None, ratio: None, count: Some(mean), n: all.len(), runs: all.len() }
+    };
+    let metric = format!("{}/PMI", key.rsplit('/').next().unwrap_or(key));
+    let (before, after) = (level(&one), level(&two));
+    let counts = [before.count?, after.count?];
+    let row = Row { base: Some(before), new: Some(after), ..Row::blank(Question::Counts, arm, &metric, *limits) };
+    if two.is_empty() {
+        return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), new: None, ..row });
+    }
+    let repeats = |all: &[f64]| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
+    if repeats(&one) && repeats(&two) {
+        return Some(row.exactly(counts));
+    }
+    let change = change(&pairs(new, base, key, Statistic::P50), |log| [counts[0].ln(), counts[0].ln() + log]);
+    let is_all = metric == super::counts::OPERATIONS && counts[0] > 0.0;
+    Some(if is_all && change.is_some() { row.with(change) } else { Row { verdict: Verdict::NotJudged, ..row } })
+}
