@@ -379,39 +379,38 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::CounterSet;
 
-    use super::super::tests::{A, Host, bank, pmc};
+    use super::super::tests::{A, Host, bank, gate, pmc};
     use super::*;
 
     /// Returns a bank with a parked event, and nothing due.
-    fn parked(preset: &str) -> (Bank<Host>, Host) {
-        let (mut bank, host) = bank(preset);
-        host.0.borrow_mut().gated = preset == "gate";
+    fn parked(preset: &str) -> Bank<Host> {
+        let mut bank = if preset == "gate" { gate() } else { bank(preset) };
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
         bank.pause(pmc(0));
         bank.stop(pmc(0), true);
         bank.on_entry(CounterSet::EMPTY);
-        (bank, host)
+        bank
     }
 
     #[test]
     fn an_entry_with_something_due_is_not_passed() {
         for preset in ["reuse-lazy", "gate", "deferred"] {
-            let (mut bank, host) = parked(preset);
+            let mut bank = parked(preset);
             let entries = bank.stats().counts.entries;
             assert!(bank.passes_entry() && bank.passes_entry());
             assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
-            host.slice();
+            bank.script().sched_in = true;
             assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
             bank.on_entry(CounterSet::EMPTY);
             assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
             bank.start(pmc(0), A, 100);
             assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
         }
-        let (mut bank, host) = parked("reuse");
-        host.slice();
+        let mut bank = parked("reuse");
+        bank.script().sched_in = true;
         assert!(bank.passes_entry(), "no slice makes it release");
-        host.0.borrow_mut().refuse_open = true;
+        bank.script().refuse_open = true;
         bank.start(pmc(1), A, 100);
         assert!(!bank.passes_entry(), "an open to try again");
     }

@@ -158,11 +158,12 @@ mod tests {
     use arch_pmu::spec::CounterSet;
 
     use super::super::tests::{A, Host, bank, pmc};
+    use crate::bank::Bank;
     use crate::side::HostPmu as _;
 
     /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
-    fn overflows(host: &Host, count: u64) {
-        let mut script = host.0.borrow_mut();
+    fn overflows(bank: &mut Bank<Host>, count: u64) {
+        let script = bank.script();
         script.records = vec![(0, 104)];
         script.counts[0] = count;
     }
@@ -170,34 +171,34 @@ mod tests {
     #[test]
     fn a_record_that_an_account_finds_waits_for_the_kick() {
         for begin in [false, true] {
-            let (mut bank, host) = bank("gate");
+            let mut bank = bank("gate");
             bank.start(pmc(0), A, 100);
             bank.on_entry(CounterSet::EMPTY);
-            host.0.borrow_mut().complete = true;
+            bank.script().complete = true;
             bank.signalled();
             // It comes as the turn ends: its signal is taken with the next turn.
-            overflows(&host, 107);
+            overflows(&mut bank, 107);
             if begin {
                 bank.restart_account();
             } else {
                 bank.account(&mut counts::Counts::default());
             }
-            assert!(host.0.borrow().records.is_empty() && !bank.nothing_overflowed());
+            assert!(bank.script().records.is_empty() && !bank.nothing_overflowed());
             assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));
         }
     }
 
     #[test]
     fn a_signal_of_another_user_touches_no_event() {
-        let (mut bank, host) = bank("gate");
+        let mut bank = bank("gate");
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
+        bank.log();
         assert!(!bank.nothing_overflowed(), "records that are not complete prove nothing");
-        host.0.borrow_mut().complete = true;
+        bank.script().complete = true;
         bank.signalled();
-        assert!(bank.nothing_overflowed() && host.log().is_empty());
-        overflows(&host, 107);
+        assert!(bank.nothing_overflowed() && bank.log().is_empty());
+        overflows(&mut bank, 107);
         assert!(!bank.nothing_overflowed(), "one came with it");
         assert_eq!(
             (bank.signalled().counters, bank.take(pmc(0))),
@@ -208,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_kick_takes_its_record_without_a_look_and_the_rest_is_read() {
-        let (mut bank, host) = bank("gate");
+        let mut bank = bank("gate");
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
-        host.0.borrow_mut().complete = true;
-        overflows(&host, 107);
+        bank.log();
+        bank.script().complete = true;
+        overflows(&mut bank, 107);
         bank.signalled();
-        assert_eq!((bank.take(pmc(0)), host.log().len()), (104, 0));
-        assert_eq!((bank.take(pmc(0)), host.log()), (3, vec!["read 0".to_owned()]));
+        assert_eq!((bank.take(pmc(0)), bank.log().len()), (104, 0));
+        assert_eq!((bank.take(pmc(0)), bank.log()), (3, vec!["read 0".to_owned()]));
     }
 }

@@ -371,27 +371,27 @@ mod tests {
     use crate::side::HostPmu;
 
     /// Starts counters with a period of 100, behind events whose counts can be looked at.
-    fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
-        let (mut bank, host) = bank("virtual");
+    fn running(specs: &[Spec]) -> Bank<Host> {
+        let mut bank = bank("virtual");
         {
-            let mut script = host.0.borrow_mut();
+            let script = bank.script();
             (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
         }
         for (n, &spec) in specs.iter().enumerate() {
             bank.start(pmc(n), spec, 100);
         }
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
-        (bank, host)
+        bank.log();
+        bank
     }
 
-    fn count(host: &Host, counts: &[u64]) {
-        host.0.borrow_mut().counts.copy_from_slice(counts);
+    fn count(bank: &mut Bank<Host>, counts: &[u64]) {
+        bank.script().counts.copy_from_slice(counts);
     }
 
     /// Has event `id` signal at `count`, and takes the kick.
-    fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
-        host.0.borrow_mut().records = vec![(id, count)];
+    fn signal(bank: &mut Bank<Host>, id: u64, count: u64) -> CounterSet {
+        bank.script().records = vec![(id, count)];
         bank.signalled().counters
     }
 
@@ -403,35 +403,35 @@ mod tests {
 
     #[test]
     fn a_record_of_an_event_whose_counter_is_off_is_no_overflow_that_a_signal_was_for() {
-        let (mut bank, host) = running(&[A, B]);
-        host.0.borrow_mut().overflowed_at = Some(7);
+        let mut bank = running(&[A, B]);
+        bank.script().overflowed_at = Some(7);
         off(&mut bank, 0);
-        host.0.borrow_mut().records = vec![(0, 100)];
+        bank.script().records = vec![(0, 100)];
         bank.signalled();
         assert!(!bank.stats.signals.any());
-        host.0.borrow_mut().records = vec![(1, 100)];
+        bank.script().records = vec![(1, 100)];
         bank.signalled();
         assert!(bank.stats.signals.any());
     }
 
     #[test]
     fn a_pmi_of_one_counter_is_one_host_call_and_no_count_is_lost() {
-        let (mut bank, host) = running(&[A]);
+        let mut bank = running(&[A]);
         let mut seen = 0;
         for pmi in 1..=3u64 {
             // It overflows; the guest counts 7 more, is in its handler for 40, and starts the counter again.
             let overflow = 140 * (pmi - 1) + if pmi == 1 { 100 } else { 107 };
-            count(&host, &[overflow]);
-            assert!(signal(&mut bank, &host, 0, overflow).contains(pmc(0)));
+            count(&mut bank, &[overflow]);
+            assert!(signal(&mut bank, 0, overflow).contains(pmc(0)));
             seen += bank.take(pmc(0));
             bank.on_entry(CounterSet::EMPTY);
-            count(&host, &[overflow + 7]);
+            count(&mut bank, &[overflow + 7]);
             seen += off(&mut bank, 0);
             bank.on_entry(CounterSet::EMPTY);
-            count(&host, &[overflow + 47]);
+            count(&mut bank, &[overflow + 47]);
             bank.start(pmc(0), A, 93);
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
+            assert_eq!(bank.log(), ["period 0 93"], "PMI {pmi}");
             assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
         }
         assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().counts.pinned_errors), (0, 0));
@@ -439,110 +439,110 @@ mod tests {
 
     #[test]
     fn of_many_counters_the_next_to_signal_is_aimed_and_the_others_wait() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         // A handler of 5 begins at 20; counter 1 is written, and overflows first.
-        count(&host, &[20, 20]);
+        count(&mut bank, &[20, 20]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [20, 20]);
-        count(&host, &[25, 25]);
+        count(&mut bank, &[25, 25]);
         bank.start(pmc(0), A, 80);
         bank.start(pmc(1), B, 10);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 1 10"], "what signals five counts early comes after it");
+        assert_eq!(bank.log(), ["period 1 10"], "what signals five counts early comes after it");
         // Its signal; the guest lets counter 1 count on to something far away, and counter 0 is next.
-        count(&host, &[35, 35]);
-        signal(&mut bank, &host, 1, 35);
+        count(&mut bank, &[35, 35]);
+        signal(&mut bank, 1, 35);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [10, 10]);
         bank.start(pmc(0), A, 70);
         bank.start(pmc(1), B, 1000);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 1 1000", "period 0 70"]);
+        assert_eq!(bank.log(), ["period 1 1000", "period 0 70"]);
     }
 
     #[test]
     fn a_pause_that_lasts_becomes_a_real_one_and_what_was_counted_until_then_is_left_out() {
-        let (mut bank, host) = running(&[A]);
-        count(&host, &[20]);
+        let mut bank = running(&[A]);
+        count(&mut bank, &[20]);
         assert_eq!(off(&mut bank, 0), 20);
-        count(&host, &[50]);
+        count(&mut bank, &[50]);
         bank.on_entry(CounterSet::EMPTY);
         let mut entries = 1;
         while bank.is_quiet(false) && entries <= MOST_ENTRIES {
             bank.count_entry();
             entries += 1;
         }
-        assert!(host.log().is_empty());
+        assert!(bank.log().is_empty());
         assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0"]);
+        assert_eq!(bank.log(), ["pause 0"]);
         assert!(bank.is_quiet(false));
         bank.start(pmc(0), A, 80);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["resume 0", "period 0 80"]);
-        count(&host, &[60]);
+        assert_eq!(bank.log(), ["resume 0", "period 0 80"]);
+        count(&mut bank, &[60]);
         assert_eq!(bank.take(pmc(0)), 10);
     }
 
     #[test]
     fn an_event_of_a_counter_that_is_off_is_paused_when_others_go_on_or_it_signals_twice() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
         for (at, log) in [(100, 0), (200, 1)] {
-            assert_eq!(signal(&mut bank, &host, 0, at), CounterSet::EMPTY);
+            assert_eq!(signal(&mut bank, 0, at), CounterSet::EMPTY);
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!(host.log().len(), log, "after the signal at {at}");
+            assert_eq!(bank.log().len(), log, "after the signal at {at}");
         }
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 0 100", "pause 1", "resume 0"]);
+        assert_eq!(bank.log(), ["period 0 100", "pause 1", "resume 0"]);
         // An event taken from the pool is treated likewise.
         bank.pause(pmc(0));
         bank.stop(pmc(0), false);
         bank.start(pmc(1), B, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0", "resume 1"], "its period had not begun");
+        assert_eq!(bank.log(), ["pause 0", "resume 1"], "its period had not begun");
     }
 
     #[test]
     fn without_a_look_events_are_read() {
-        let (mut bank, host) = running(&[A]);
-        host.0.borrow_mut().peeks = false;
-        count(&host, &[30]);
+        let mut bank = running(&[A]);
+        bank.script().peeks = false;
+        count(&mut bank, &[30]);
         assert_eq!(off(&mut bank, 0), 30);
-        count(&host, &[40]);
+        count(&mut bank, &[40]);
         bank.start(pmc(0), A, 70);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["read 0", "read 0", "period 0 70"]);
+        assert_eq!(bank.log(), ["read 0", "read 0", "period 0 70"]);
     }
 
     #[test]
     fn a_retry_ends_the_pauses_of_others() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
-        assert!(bank.is_quiet(false) && host.log().is_empty());
+        assert!(bank.is_quiet(false) && bank.log().is_empty());
         // The host lost an event, which a look at its count shows.
         bank.retry(pmc(0));
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0", "pause 1"]);
+        assert_eq!(bank.log(), ["pause 0", "pause 1"]);
     }
 
     #[test]
     fn a_pause_ends_in_time_whatever_account_it_began_in() {
-        let (mut bank, host) = running(&[A]);
+        let mut bank = running(&[A]);
         (0..100).for_each(|_| bank.on_entry(CounterSet::EMPTY));
         off(&mut bank, 0);
         bank.on_entry(CounterSet::EMPTY);
         HostPmu::restart_account(&mut bank);
-        host.log();
+        bank.log();
         (0..=MOST_ENTRIES).for_each(|_| bank.on_entry(CounterSet::EMPTY));
-        assert_eq!(host.log(), ["pause 0"]);
+        assert_eq!(bank.log(), ["pause 0"]);
     }
 
     #[test]
     fn a_lost_event_is_found_by_a_signal_of_none() {
-        let (mut bank, host) = running(&[A]);
-        host.0.borrow_mut().lost = true;
+        let mut bank = running(&[A]);
+        bank.lose(true);
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
         assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
         assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");

@@ -113,8 +113,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         Some(file) => Grid::from_file(file)?.overridden_by(&args.axes)?,
         None => args.axes.clone(),
     };
-    let (points, mut hosts) = grid.points()?;
-    let left_out = std::mem::take(&mut hosts.left_out);
+    let (points, hosts) = grid.points()?;
     let points = match args.part {
         Some(part) => part.take(points),
         None => points,
@@ -139,7 +138,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
 
     // All work of a trace adds up; that of its median PMI does not.
     let by = args.by.unwrap_or(if grid.trace.is_some() { By::Mean } else { By::P50 });
-    let pareto = Pareto { left_out, ..pareto::compare(&outcome.points, by) };
+    let pareto = pareto::compare(&outcome.points, by);
     let fronts = show::save(&args.output, &pareto)?;
     let form = Form::of(args.json, args.markdown);
     console::show(form, &show::report(&pareto), &pareto)?;

@@ -16,7 +16,7 @@ use sim::model::{Costs, Model};
 use super::grid::{Factors, Grid, Seeds, by_name};
 use super::point::{GridPoint, hash};
 use super::simulate::Hosts;
-use crate::arms::arm::replay::{IN_NO_TRACE, Parts, falls_apart};
+use crate::arms::arm::replay::{IN_NO_TRACE, Parts};
 use crate::arms::arm::sim as simulated;
 use crate::setting::backend::default_period;
 use crate::setting::parse;
@@ -53,9 +53,7 @@ impl Grid {
             Load::Trace(hash, parts) => Some((hash, *parts)),
             Load::Work(_) => None,
         });
-        let mut hosts = Hosts { models, traces: traces.collect(), left_out: Vec::new() };
-        let points = with_counters(points, &mut hosts)?;
-        Ok((points, hosts))
+        Ok((points, Hosts { models, traces: traces.collect() }))
     }
 
     /// Returns the traces. What a trace has of its own is no axis and no parameter of its points.
@@ -345,37 +343,6 @@ impl Axes {
             );
         }
         Ok(())
-    }
-}
-
-/// Leaves out the points of traces and models on which the strategy's gate would fall apart.
-///
-/// # Errors
-/// Exit 2 if no point is left, or a trace cannot be read.
-fn with_counters(points: Vec<GridPoint>, hosts: &mut Hosts) -> Result<Vec<GridPoint>, Error> {
-    let (mut known, mut kept) = (BTreeMap::new(), Vec::with_capacity(points.len()));
-    for point in points {
-        let parts = point.trace_hash.as_ref().and_then(|hash| hosts.traces.get(hash));
-        let (Some(parts), Some(model)) = (parts, hosts.models.get(&point.model_hash)) else {
-            kept.push(point);
-            continue;
-        };
-        let key = (point.model_hash.clone(), point.trace_hash.clone(), point.definition.clone());
-        if !known.contains_key(&key) {
-            let why = Strategy::from_toml(&point.definition).ok().map(|strategy| falls_apart(parts, model, &strategy));
-            let why = why.transpose()?.flatten();
-            hosts.left_out.extend(why.iter().map(|why| format!("{} of {}: {why}", point.strategy, point.workload)));
-            known.insert(key.clone(), why.is_some());
-        }
-        if !known[&key] {
-            kept.push(point);
-        }
-    }
-    match hosts.left_out.first() {
-        Some(why) if kept.is_empty() => {
-            Err(Error::usage("no strategy here can be replayed", why, "name others by strategy, or take another model"))
-        }
-        _ => Ok(kept),
     }
 }
 

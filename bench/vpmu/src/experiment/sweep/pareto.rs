@@ -98,9 +98,6 @@ pub struct Pareto {
     pub by: By,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
-    /// Strategies that are left out of a trace on a model, with the reason.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
 }
 
 /// Compares the strategies of each scenario.
@@ -117,7 +114,7 @@ pub fn compare(points: &[Entry], by: By) -> Pareto {
         scenarios[place].1.push(entry);
     }
     let scenarios = scenarios.into_iter().map(|(name, entries)| Scenario { name, rows: rows(&entries, by) }).collect();
-    Pareto { by, scenarios, left_out: Vec::new() }
+    Pareto { by, scenarios }
 }
 
 fn rows(entries: &[&Entry], by: By) -> Vec<StrategySummary> {
