@@ -7,7 +7,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 
 use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto::{self, By, Pareto};
+use crate::experiment::sweep::pareto::{self, By};
 use crate::experiment::sweep::point::GridPoint;
 use crate::experiment::sweep::simulate::Simulator;
 use crate::experiment::sweep::store::{self, Found, Store};

@@ -1,6 +1,6 @@
 //! Expansion of a grid to its points.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
