@@ -24,11 +24,11 @@ impl<B: Backend> Bank<B> {
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
             let Some((at, held)) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
-            if let Some(time) = time.filter(|_| held.state.is_on() || !virtually) {
+            if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.signals.overflowed(time);
             }
             held.fired(count);
-            if held.state.is_on() {
+            if held.on {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (kick && !blind).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
@@ -45,12 +45,12 @@ impl<B: Backend> Bank<B> {
         if blind {
             // An event that passed its signal before its pause began its period anew, and one that signalled since may once
             // more without a record.
-            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.state.is_on());
+            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.on);
             let passed = |held: &&mut HeldEvent<_>| held.fired_off > 0 || held.handed_over() >= held.fires;
             parked.filter(passed).for_each(HeldEvent::forget_aim);
             return;
         }
-        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
+        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.on);
         off.for_each(HeldEvent::forget_aim);
         *recorded = None;
         // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
@@ -80,7 +80,7 @@ impl<B: Backend> Bank<B> {
         for counter in self.tracked {
             // An event that does not sample has no records.
             let held = self.slots[counter.index()].as_ref();
-            if held.is_some_and(|held| held.state.is_on() && !held.spec.samples()) {
+            if held.is_some_and(|held| held.on && !held.spec.samples()) {
                 counters.insert(counter);
             }
         }
@@ -99,7 +99,7 @@ impl<B: Backend> Bank<B> {
         let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
             let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
             match count(backend, stats, &mut held.event) {
                 Ok(total) => {
@@ -122,7 +122,7 @@ impl<B: Backend> Bank<B> {
         }
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
             let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
             if let Err(error) = count(backend, stats, &mut held.event) {
                 self.fail(counter, &error);

@@ -15,9 +15,8 @@
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
-use super::held::HeldEvent;
-use super::state::{EventState, Transition};
-use super::{Bank, BankStats, NEVER_ENDS, aim, count, find_event, host_op};
+use super::held::{AtHost, HeldEvent};
+use super::{Bank, NEVER_ENDS, aim, count, find_event, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -40,7 +39,7 @@ struct ComingSignal {
 impl<B: Backend> Bank<B> {
     /// Stops a counter by shutting the gate.
     pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
-        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.state.is_on()) {
+        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
             return 0;
         }
         if self.gate_open
@@ -62,7 +61,7 @@ impl<B: Backend> Bank<B> {
         }
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        held.note(Transition::Off);
+        held.on = false;
         let gathered = held.gather(held.shut_at);
         self.counts_again(counter);
         gathered
@@ -71,7 +70,7 @@ impl<B: Backend> Bank<B> {
     /// Returns whether the counter goes off while others stay on behind the open gate, or as the only one of several: the gate would
     /// be shut and opened again for it.
     pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
-        let runs = |held: &HeldEvent<_>| held.state == EventState::Running;
+        let runs = |held: &HeldEvent<_>| held.on && held.at_host == AtHost::Enabled;
         let on = self.counters_on();
         let together = on.and(self.changing);
         let alone = self.gate_open
@@ -94,24 +93,62 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate
-    /// opens for them.
-    pub(super) fn finish_at_gate(&mut self) {
-        self.unchanged_since_entry = !self.gate_failed;
-        if self.gate_failed || !self.any_on() {
+    /// Begins a virtual pause of a counter.
+    pub(super) fn begin_virtual_pause(&mut self) {
+        self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
+        self.note_change();
+    }
+
+    /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
+    pub(super) fn leave_out_pause(&mut self, counter: CounterId) -> bool {
+        // It may have signalled since the last kick.
+        self.drain_records();
+        let Self { backend, stats, slots, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        resumed.insert(counter);
+        if !held.leaves() {
+            return true;
+        }
+        match count(backend, stats, &mut held.event) {
+            Ok(total) => held.leave_out(total),
+            Err(HostError::PinnedLost) => {
+                stats.counts.pinned_errors += 1;
+                // Its counts since the pause are not the counter's.
+                (held.at_host, held.forfeited) = (AtHost::Lost, true);
+            }
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// Ends the pauses before an entry: events of counters that stay off are disabled, the others enabled, and the gate opens for
+    /// them, or those that would signal early are aimed anew.
+    #[inline(never)]
+    pub(super) fn finish_all_pauses(&mut self) {
+        let gated = self.backend.has_gate();
+        self.unchanged_since_entry = !(gated && self.gate_failed);
+        let on = self.counters_on();
+        if gated && (self.gate_failed || on.is_empty()) || !gated && !self.backend.pauses_virtually() {
             return;
         }
-        self.stop_leaving_gate();
-        for counter in self.tracked {
+        // A counter whose event the host refused is on, too.
+        let all = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
+        if !self.stop_leaving(all) {
+            self.pauses_until = NEVER_ENDS;
+        }
+        for counter in on {
             let Self { backend, slots, stats, .. } = self;
-            let Some(held) = &mut slots[counter.index()] else { continue };
-            if held.state == EventState::Entering {
-                match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
-                    Ok(()) => held.note(Transition::Enabled),
-                    Err(error) => self.fail(counter, &error),
-                }
-                self.gate_changed = true;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.enters()) else { continue };
+            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
+                Ok(()) => held.enabled(),
+                Err(error) => self.fail(counter, &error),
             }
+            self.gate_changed = true;
+        }
+        if !gated {
+            self.aim_first(on);
+            self.resumed = CounterSet::EMPTY;
+            return;
         }
         if !self.gate_open {
             // A refusal is seen again at the next entry.
@@ -123,158 +160,35 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Disables the events of counters that are off.
-    fn stop_leaving_gate(&mut self) {
+    /// Disables events that go on though their counters are off: all of them, or those that signalled too often. Returns whether any
+    /// goes on.
+    pub(super) fn stop_leaving(&mut self, all: bool) -> bool {
+        let due = |held: &HeldEvent<B::Event>| held.leaves() && (all || held.fired_off >= MOST_SIGNALS);
+        let mut goes_on = false;
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let leaves = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Leaving;
-            let Some(held) = slots[counter.index()].as_mut().filter(leaves) else { continue };
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.leaves()) else { continue };
+            if !due(held) {
+                goes_on = true;
+                continue;
+            }
             match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
-                Ok(_) => held.note(Transition::Disabled),
+                Ok(total) => held.stopped(total),
                 Err(error) => self.fail(counter, &error),
             }
         }
-        while let Some(at) = self.pool.iter().position(|held| held.state == EventState::Leaving) {
+        while let Some(at) = self.pool.iter().position(due) {
             let Self { backend, pool, stats, .. } = self;
             let held = &mut pool[at];
-            held.note(Transition::Disabled);
-            if host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)).is_err() {
+            if let Ok(total) = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+                held.stopped(total);
+            } else {
                 stats.counts.pinned_errors += 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
         }
-    }
-
-    /// Stops the events of counters that are off before another event is opened. The host schedules an event that is
-    /// enabled beside the new one: a group that is too large with it is refused (`validate_group`), and a pinned event
-    /// would find no counter.
-    pub(super) fn stop_leaving(&mut self) {
-        if self.backend.has_gate() {
-            self.stop_leaving_gate();
-        } else if self.backend.pauses_virtually() {
-            self.end_virtual_pauses(true);
-        }
-    }
-
-    /// Looks at the event's count, and lets it go on.
-    pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
-        let Self { backend, stats, slots, recorded, .. } = self;
-        let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };
-        match count(backend, stats, &mut held.event) {
-            Ok(total) => {
-                held.note(Transition::Off);
-                // The count contains everything that a record could report.
-                (held.recorded, held.fired_off) = (None, 0);
-                if let Some(recorded) = recorded {
-                    recorded.remove(counter);
-                }
-                let gathered = held.gather(total);
-                self.counts_again(counter);
-                self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
-                self.note_change();
-                gathered
-            }
-            Err(error) => {
-                self.fail(counter, &error);
-                self.note_off(counter);
-                0
-            }
-        }
-    }
-
-    /// Makes the event in the slot, which has the right spec, count for its counter again; returns whether it does.
-    pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
-        // It may have signalled since the last kick.
-        self.drain_records();
-        let least = self.shortest_period(counter, period);
-        let Self { backend, stats, slots, strategy, resumed, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        resumed.insert(counter);
-        if held.state == EventState::Leaving {
-            match count(backend, stats, &mut held.event) {
-                Ok(total) => held.leave_out(total),
-                Err(HostError::PinnedLost) => {
-                    stats.counts.pinned_errors += 1;
-                    held.note(Transition::Failed);
-                    // Its counts since the pause are not the counter's.
-                    held.forfeited = true;
-                }
-                Err(_) => return false,
-            }
-        }
-        let lost = held.state.is_lost();
-        held.aim = held.aim_after(period);
-        // An early signal is left to the entry, at which all counters that are on are known.
-        let kept = strategy.skip_period && held.left().is_some() && held.period >= least && !lost;
-        if held.spec.samples() && !kept && !aim(backend, stats, held, period, least) {
-            return false;
-        }
-        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
-        if !lost {
-            // An event that was stopped is enabled before the entry, after those that leave were stopped.
-            held.note(Transition::On);
-            stats.counts.reused += 1;
-            return true;
-        }
-        // The host schedules it at once: an event that leaves has its counter until then.
-        self.stop_leaving();
-        let Self { backend, stats, slots, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
-            return false;
-        }
-        held.note(Transition::Enabled);
-        stats.counts.reused += 1;
-        self.regain(counter, period)
-    }
-
-    /// Pauses before an entry the events whose counters stay off.
-    pub(super) fn finish_virtual_pauses(&mut self) {
-        self.unchanged_since_entry = true;
-        let on = self.counters_on();
-        // A counter whose event the host refused is on, too.
-        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
-        if !self.end_virtual_pauses(ends) {
-            self.pauses_until = NEVER_ENDS;
-        }
-        for counter in on {
-            let Self { backend, slots, stats, .. } = self;
-            let entering = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Entering;
-            let Some(held) = slots[counter.index()].as_mut().filter(entering) else { continue };
-            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
-                Ok(()) => held.note(Transition::Enabled),
-                Err(error) => self.fail(counter, &error),
-            }
-        }
-        self.aim_first(on);
-        self.resumed = CounterSet::EMPTY;
-    }
-
-    /// Pauses events whose counters are off: all of them, or those that signalled too often. Returns whether any runs on.
-    fn end_virtual_pauses(&mut self, all: bool) -> bool {
-        let due =
-            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (all || held.fired_off >= MOST_SIGNALS);
-        let mut goes_on = false;
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state == EventState::Leaving) else {
-                continue;
-            };
-            if !due(held) {
-                goes_on = true;
-            } else if let Err(error) = stop(backend, stats, held) {
-                self.fail(counter, &error);
-            }
-        }
-        while let Some(at) = self.pool.iter().position(due) {
-            if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
-                self.stats.counts.pinned_errors += 1;
-                let lost = self.pool.swap_remove(at);
-                self.release(lost);
-            }
-        }
-        goes_on || self.pool.iter().any(|held| held.state == EventState::Leaving)
+        goes_on || self.pool.iter().any(HeldEvent::leaves)
     }
 
     /// Restarts the count of entries for a new account.
@@ -350,15 +264,6 @@ impl<B: Backend> Bank<B> {
         }
         aimed
     }
-}
-
-/// Ends a virtual pause by a real one.
-fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut HeldEvent<B::Event>) -> Result<(), HostError> {
-    held.note(Transition::Disabled);
-    held.fired_off = 0;
-    let total = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))?;
-    held.leave_out(total);
-    Ok(())
 }
 
 #[cfg(test)]
