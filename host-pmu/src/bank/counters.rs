@@ -63,7 +63,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             }
             return gathered;
         }
-        if self.slots[counter.index()].as_ref().is_some_and(|held| held.is_lost()) {
+        if self.slots[counter.index()].as_ref().is_some_and(HeldEvent::is_lost) {
             self.note_off(counter);
             return 0;
         }

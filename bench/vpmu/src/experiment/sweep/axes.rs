@@ -510,6 +510,7 @@ pub(super) fn time(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::path::Path;
 
     use super::super::grid::Seeds;
