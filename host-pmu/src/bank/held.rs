@@ -103,12 +103,9 @@ impl<E> HeldEvent<E> {
         (self.on, self.at_host) = (true, AtHost::Enabled);
     }
 
-    /// Notes that the host disabled it for a counter that is off. IOC_DISABLE does not disable an event in error state.
-    pub(super) fn disabled(&mut self) {
-        self.on = false;
-        if !self.is_lost() {
-            self.at_host = AtHost::Disabled;
-        }
+    /// Notes that the host disabled it for a counter that is off.
+    pub(super) const fn disabled(&mut self) {
+        (self.on, self.at_host) = (false, AtHost::Disabled);
     }
 
     /// Notes that the host disabled it at this count, in a pause.
