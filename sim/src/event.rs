@@ -1,8 +1,6 @@
-//! State of one host event: base, rate, running time and next signal.
+//! Count of one host event: base, rate, running time and next signal.
 
-use arch_pmu::spec::{MAX_COUNTERS, MAX_FIXED, Source, Spec};
-use host_pmu::backend::scheduling::CounterMask;
-use host_pmu::strategy::MAX_POOL;
+use arch_pmu::spec::{MAX_FIXED, Source, Spec};
 
 use crate::clock::Times;
 use crate::model::Rate;
@@ -53,11 +51,9 @@ impl Base {
     }
 }
 
-/// An event; times are in the unit of its base: ns, or exits.
+/// The count of an event; times are in the unit of its base: ns, or exits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EventState {
-    /// 0: the place in the table is free.
-    pub(crate) id: u64,
+pub struct EventCount {
     pub(crate) base: Base,
     pub(crate) rate: Rate,
     pub(crate) samples: bool,
@@ -69,31 +65,22 @@ pub(crate) struct EventState {
     /// Count of the next signal, and the running time at which it is reached.
     pub(crate) signal_at: u64,
     pub(crate) due: u64,
-    /// The counters that may count it; none: it needs none.
-    pub(crate) allowed: CounterMask,
-    /// Its counter while it runs.
-    pub(crate) counter: CounterMask,
     pub(crate) running: bool,
-    /// Its place among those that run.
-    pub(crate) place: usize,
-    /// Enabled behind a gate: runs while the gate is open.
-    pub(crate) let_in: bool,
-    /// A pinned event without a counter.
-    pub(crate) lost: bool,
     /// Time off the CPU when its count was last known, where it is [peeked](host_pmu::backend::Backend::peek) at.
     pub(crate) anchored: Option<u64>,
 }
 
-impl EventState {
+impl EventCount {
+    pub(crate) fn new(base: Base, rate: Rate, samples: bool, period: u64) -> Self {
+        let (signal_at, due, running, anchored) = (0, 0, false, None);
+        let mut new = Self { base, rate, samples, ran: 0, since: 0, period, signal_at, due, running, anchored };
+        new.aim(0, period);
+        new
+    }
+
     #[inline]
     pub(crate) const fn ran(&self, times: Times) -> u64 {
         if self.running { self.ran + (self.base.of(times) - self.since) } else { self.ran }
-    }
-
-    /// Returns whether it signals at all.
-    #[inline]
-    pub(crate) const fn can_signal(&self) -> bool {
-        self.samples && !self.lost
     }
 
     /// Returns its base at the next signal, if it runs until then.
@@ -121,7 +108,7 @@ impl EventState {
     #[inline]
     pub(crate) const fn expiries(&self, times: Times) -> u64 {
         let ran = self.ran(times);
-        if !self.running || !self.can_signal() || ran < self.due || !matches!(self.base, Base::Thread { .. }) {
+        if !self.running || !self.samples || ran < self.due || !matches!(self.base, Base::Thread { .. }) {
             return 0;
         }
         let late = self.rate.counts(ran).saturating_sub(self.signal_at);
@@ -136,65 +123,5 @@ impl EventState {
         if let Base::Thread { least } = self.base {
             self.due = self.due.max(self.rate.ns_for(count).saturating_add(least));
         }
-    }
-}
-
-/// Places of events that run: a power of two, so that a place needs no check of its own.
-const PLACES: usize = 128;
-const _: () = assert!(MAX_POOL + MAX_COUNTERS < PLACES);
-
-/// Indices of the running events in their table; their order has no effect.
-#[derive(Debug)]
-pub(crate) struct Running {
-    at: [u8; PLACES],
-    count: usize,
-}
-
-impl Default for Running {
-    fn default() -> Self {
-        Self { at: [0; PLACES], count: 0 }
-    }
-}
-
-impl Running {
-    #[inline]
-    pub(crate) const fn len(&self) -> usize {
-        self.count
-    }
-
-    #[inline]
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Returns the index at `place`.
-    #[inline]
-    pub(crate) fn get(&self, place: usize) -> Option<usize> {
-        (place < self.count).then(|| usize::from(self.at[place % PLACES]))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.at.iter().take(self.count).map(|&at| usize::from(at))
-    }
-
-    #[inline]
-    pub(crate) const fn push(&mut self, at: usize) {
-        self.at[self.count % PLACES] = at as u8;
-        self.count += 1;
-    }
-
-    /// Takes the event at `place` out; the last one takes its place.
-    #[inline]
-    pub(crate) fn leave(&mut self, table: &mut [EventState], place: usize) {
-        self.count -= 1;
-        if place < self.count {
-            let moved = self.at[self.count % PLACES];
-            self.at[place % PLACES] = moved;
-            table[usize::from(moved)].place = place;
-        }
-    }
-
-    pub(crate) const fn clear(&mut self) {
-        self.count = 0;
     }
 }

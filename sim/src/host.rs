@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use super::clock::Schedule;
 use super::vcpu::SimHost;
-use crate::backend::SimBackend;
+use crate::backend::sim_backend;
 use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
@@ -126,7 +126,7 @@ fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn L
             open_with(&model, plan, place, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))
         }
         CounterSource::Events(strategy) => open_with(&model, plan, place, |clock| {
-            Bank::new(SimBackend::new(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
+            Bank::new(sim_backend(Rc::clone(&model), clock, Rc::clone(&on_host), strategy), strategy.clone())
         }),
     }
 }

@@ -1,5 +1,7 @@
 //! Prices of host operations, for simulated events and for those of a trace.
 
+use host_pmu::backend::model::Op;
+
 use crate::clock::Clock;
 use crate::model::{Cost, Costs};
 use crate::stream::Purpose;
@@ -23,62 +25,40 @@ impl Prices<'_> {
         self.clock.host(ns);
     }
 
-    /// Opens an event; `first`: of the host.
-    #[inline]
-    pub(crate) fn open(mut self, first: bool) {
-        self.spend(if first { &self.costs.open_first } else { &self.costs.open_more }, Purpose::Open);
-    }
-
-    /// Releases an event; `last`: of the host.
-    #[inline]
-    pub(crate) fn release(mut self, last: bool) {
-        self.spend(if last { &self.costs.release_last } else { &self.costs.release }, Purpose::Release);
-    }
-
-    /// Pauses an event.
-    #[inline]
-    pub(crate) fn pause(mut self) {
-        self.spend(&self.costs.pause, Purpose::Pause);
-    }
-
-    /// Resumes an event beside others that run; `None`: behind a gate that is shut.
-    #[inline]
-    pub(crate) fn resume(mut self, beside: Option<u64>) {
-        self.spend(&self.costs.resume, Purpose::Resume);
-        if let Some(others) = beside {
-            self.spend_n(&self.costs.resume_other, others, Purpose::ResumeOther);
+    /// Pays for an operation of a thread that holds so many events, on a host that has so many.
+    #[expect(clippy::inline_always, reason = "which operation it is, is known where it is called")]
+    #[inline(always)]
+    pub(crate) fn pay(mut self, op: Op, on_host: u64, held: u64) {
+        let costs = self.costs;
+        match op {
+            Op::Open { .. } => {
+                self.spend(if on_host == 0 { &costs.open_first } else { &costs.open_more }, Purpose::Open);
+            }
+            Op::Release(_) => {
+                self.spend(if on_host == 1 { &costs.release_last } else { &costs.release }, Purpose::Release);
+            }
+            Op::Pause(_) => self.spend(&costs.pause, Purpose::Pause),
+            Op::Resume { beside, .. } => {
+                self.spend(&costs.resume, Purpose::Resume);
+                if let Some(others) = beside {
+                    self.spend_n(&costs.resume_other, others as u64, Purpose::ResumeOther);
+                }
+            }
+            Op::Read(_) => self.spend(&costs.read, Purpose::Read),
+            Op::OpenGate => self.spend(&costs.resume, Purpose::Resume),
+            Op::LetIn => self.spend(&costs.resume_other, Purpose::ResumeOther),
+            Op::ShutGate => {
+                self.spend(&costs.pause, Purpose::Pause);
+                self.spend_n(&costs.group_read, held, Purpose::Read);
+            }
+            Op::Expiries(expiries) => self.expiries(expiries),
         }
-    }
-
-    /// Opens the gate.
-    #[inline]
-    pub(crate) fn open_gate(mut self) {
-        self.spend(&self.costs.resume, Purpose::Resume);
-    }
-
-    /// Starts an event behind the gate that was opened.
-    #[inline]
-    pub(crate) fn let_in(mut self) {
-        self.spend(&self.costs.resume_other, Purpose::ResumeOther);
-    }
-
-    /// Shuts the gate, and reads so many events.
-    #[inline]
-    pub(crate) fn shut_gate(mut self, members: u64) {
-        self.spend(&self.costs.pause, Purpose::Pause);
-        self.spend_n(&self.costs.group_read, members, Purpose::Read);
     }
 
     /// Sets a period; `moves_first`: what ends first is now another.
     #[inline]
     pub(crate) fn period(mut self, moves_first: bool) {
         self.spend(if moves_first { &self.costs.period_running } else { &self.costs.period }, Purpose::Period);
-    }
-
-    /// Reads an event.
-    #[inline]
-    pub(crate) fn read(mut self) {
-        self.spend(&self.costs.read, Purpose::Read);
     }
 
     /// Lets so many clocks interrupt the thread in its host code, or in ring 0 of the guest.

@@ -13,8 +13,9 @@ use arch_pmu::msr::is_global_ctrl;
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
-use host_pmu::backend::scheduling::{Assignment, CounterMask};
-use host_pmu::backend::{Backend, HostError, Overflow};
+use host_pmu::backend::model::{Event, Host, ModelBackend, Op};
+use host_pmu::backend::scheduling::CounterMask;
+use host_pmu::backend::{HostError, Overflow};
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::stats::HostSide;
@@ -29,13 +30,14 @@ use crate::model::{CountBase, Model, Rate};
 use crate::price::Prices;
 use crate::stream::{Purpose, Streams};
 
-/// Host events whose counts are those of a trace.
+type TraceBackend = ModelBackend<TraceThread>;
+type Events = host_pmu::backend::model::Events<TraceCount>;
+
+/// A vCPU's thread, whose events count what a trace has.
 #[derive(Debug)]
-struct TraceBackend {
+struct TraceThread {
     model: Rc<Model>,
     clock: Clock,
-    table: Vec<TraceEvent>,
-    free: Vec<usize>,
     /// Number of the part of the trace that goes on: what an event served before is over.
     part: u64,
     /// Counts that are still to be handed over in this part, by counter.
@@ -44,32 +46,17 @@ struct TraceBackend {
     fired: Vec<(u64, u64)>,
     /// No record of them was lost.
     complete: bool,
-    /// State of the gate, `true` if it is open; `None` without a gate.
-    gate: Option<bool>,
-    opened: u64,
-    held: u64,
-    running: u64,
     /// Events of the host's other users.
     others: u64,
-    /// Their counters; `None` where events need none, or no gate wants them all at once.
-    counters: Option<Box<Assignment>>,
-    /// Most events behind an open gate that would find no counters together.
-    too_many: u64,
     switched: bool,
 }
 
-/// A host event.
+/// The count of a host event.
 #[derive(Clone, Copy, Debug)]
-struct TraceEvent {
-    /// 0: the place is free.
-    id: u64,
+struct TraceCount {
     rate: Rate,
     count: u64,
     samples: bool,
-    allowed: CounterMask,
-    /// It runs, or will once the gate is open.
-    let_in: bool,
-    running: bool,
     /// A clock has ns of its period here, and its next end by that; while it does not run, what is left.
     period: u64,
     ends: u64,
@@ -78,32 +65,20 @@ struct TraceEvent {
     part: u64,
 }
 
-impl TraceBackend {
-    fn new(model: Rc<Model>, strategy: &Strategy, seed: u64, vcpu: u64) -> Self {
-        Self {
+impl TraceThread {
+    fn backend(model: Rc<Model>, strategy: &Strategy, seed: u64, vcpu: u64) -> TraceBackend {
+        let others = model.others();
+        let thread = Self {
             clock: Clock::new(Schedule::new(1, 1, 0, None), Streams::new(seed, 0, vcpu)),
-            table: Vec::new(),
-            free: Vec::new(),
             part: 0,
             due: Default::default(),
             fired: Vec::new(),
             complete: true,
-            gate: strategy.gate.then_some(false),
-            opened: 0,
-            held: 0,
-            running: 0,
             others: host::others(&model),
-            counters: (strategy.gate && model.needs_counters()).then(|| {
-                let mut others = Box::<Assignment>::default();
-                for event in model.host.pmu.others() {
-                    others.add([event]);
-                }
-                others
-            }),
-            too_many: 0,
             switched: false,
             model,
-        }
+        };
+        ModelBackend::new(thread, strategy.gate, others)
     }
 
     #[inline]
@@ -112,157 +87,75 @@ impl TraceBackend {
     }
 
     /// Takes the thread out and in again.
-    fn switch(&mut self) {
+    fn switch(&mut self, events: &Events) {
         self.switched = true;
-        let (held, running) = (self.held, self.running);
-        self.price().switch(held, running);
-    }
-
-    fn run(&mut self, at: usize) {
-        let now = self.clock.now();
-        let event = &mut self.table[at];
-        if !std::mem::replace(&mut event.running, true) {
-            self.running += 1;
-            event.ends = event.ends.saturating_add(now);
-        }
-    }
-
-    fn halt(&mut self, at: usize) {
-        let now = self.clock.now();
-        let event = &mut self.table[at];
-        if std::mem::take(&mut event.running) {
-            self.running -= 1;
-            event.ends = event.ends.saturating_sub(now);
-        }
-    }
-
-    /// Notes whether the events behind the open gate would find counters together.
-    fn find_counters(&mut self) {
-        let Some(mut counters) = self.counters.as_deref().copied().filter(|_| self.running > self.too_many) else {
-            return;
-        };
-        if !counters.add(self.table.iter().filter(|event| event.running).map(|event| event.allowed)) {
-            self.too_many = self.running;
-        }
+        self.price().switch(events.held() as u64, events.running.len() as u64);
     }
 
     /// Returns whether a new period moves what ends first, by the model's pace of counts.
-    fn moves_first(&self, at: usize, period: u64) -> bool {
-        let event = &self.table[at];
-        if !event.running || self.model.base != CountBase::ThreadTime {
-            return event.running;
+    fn moves_first(&self, at: usize, period: u64, events: &Events) -> bool {
+        let Event { running, count, .. } = &events.table[at];
+        if !running || self.model.base != CountBase::ThreadTime {
+            return *running;
         }
-        let running = self.table.iter().filter(|event| event.running && event.samples);
-        let first = running.map(|event| event.ends).min().unwrap_or(u64::MAX);
-        event.ends <= first || self.clock.now().saturating_add(period) <= first
-    }
-
-    /// Hands the event the next counts of its counter.
-    fn advance(&mut self, at: usize) {
-        let event = &mut self.table[at];
-        let count = if event.part == self.part { self.due[event.serves].pop_front() } else { None };
-        event.count = event.count.saturating_add(count.unwrap_or(0));
+        let running = events.running.iter().map(|at| &events.table[at].count).filter(|count| count.samples);
+        let first = running.map(|count| count.ends).min().unwrap_or(u64::MAX);
+        count.ends <= first || self.clock.now().saturating_add(period) <= first
     }
 
     /// Lets the event signal, as the trace has it.
-    fn signal(&mut self, at: usize) {
-        let TraceEvent { id, samples, period, .. } = self.table[at];
-        if samples {
-            self.advance(at);
-            self.fired.push((id, self.table[at].count));
-            self.table[at].ends = self.clock.now().saturating_add(period);
+    fn signal(&mut self, at: usize, events: &mut Events) {
+        if events.table[at].count.samples {
+            let count = self.count(at, events);
+            let event = &mut events.table[at];
+            self.fired.push((event.id, count));
+            event.count.ends = self.clock.now().saturating_add(event.count.period);
         }
     }
 }
 
-impl Backend for TraceBackend {
-    type Event = usize;
+impl Host for TraceThread {
+    type Count = TraceCount;
 
-    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let first = self.held + self.others == 0;
-        self.price().open(first);
-        self.opened += 1;
-        self.held += 1;
+    fn pay(&mut self, op: Op, events: &mut Events) -> Result<(), HostError> {
+        let (others, held) = (self.others, events.held() as u64);
+        self.price().pay(op, others + held, held);
+        Ok(())
+    }
+
+    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> TraceCount {
         let rate = self.model.rate(code(spec));
         let period = rate.ns_for(period);
-        let event = TraceEvent {
-            id: self.opened,
-            rate,
-            count: 0,
-            samples: spec.samples(),
-            allowed: if self.counters.is_some() { self.model.host.pmu.allows(spec) } else { 0 },
-            let_in: true,
-            running: false,
-            period,
-            ends: period,
-            serves: 0,
-            part: 0,
-        };
-        let at = self.free.pop().unwrap_or(self.table.len());
-        if at == self.table.len() {
-            self.table.push(event);
-        } else {
-            self.table[at] = event;
-        }
-        if self.gate != Some(false) {
-            self.run(at);
-            self.find_counters();
-        }
-        Ok(at)
+        TraceCount { rate, count: 0, samples: spec.samples(), period, ends: period, serves: 0, part: 0 }
     }
 
-    fn release(&mut self, event: usize) {
-        let last = self.held + self.others == 1;
-        self.halt(event);
-        self.price().release(last);
-        self.held -= 1;
-        (self.table[event].id, self.table[event].let_in) = (0, false);
-        self.free.push(event);
+    fn start(&mut self, at: usize, events: &mut Events) {
+        let ends = &mut events.table[at].count.ends;
+        *ends = ends.saturating_add(self.clock.now());
     }
 
-    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        self.halt(*event);
-        self.price().pause();
-        self.advance(*event);
-        let event = &mut self.table[*event];
-        event.let_in = false;
-        Ok(event.count)
+    fn stop(&mut self, at: usize, events: &mut Events) -> u64 {
+        let ends = &mut events.table[at].count.ends;
+        *ends = ends.saturating_sub(self.clock.now());
+        0
     }
 
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
-        let beside = (self.gate != Some(false)).then_some(self.running);
-        self.price().resume(beside);
-        self.table[*event].let_in = true;
-        if beside.is_some() {
-            self.run(*event);
-            self.find_counters();
-        }
-        Ok(())
-    }
-
-    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
-        let period = self.table[*event].rate.ns_for(period);
-        let moves_first = self.moves_first(*event, period);
+    fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
+        let period = events.table[at].count.rate.ns_for(period);
+        let moves_first = self.moves_first(at, period, events);
         self.price().period(moves_first);
-        let now = self.clock.now();
-        let event = &mut self.table[*event];
-        event.period = period;
-        event.ends = if event.running { now.saturating_add(period) } else { period };
+        let Event { running, count, .. } = &mut events.table[at];
+        count.period = period;
+        count.ends = if *running { self.clock.now().saturating_add(period) } else { period };
         Ok(())
     }
 
-    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        self.price().read();
-        self.advance(*event);
-        Ok(self.table[*event].count)
-    }
-
-    fn counts_at_one_pace(&self) -> bool {
-        self.model.base != CountBase::GuestTime
-    }
-
-    fn id(&self, event: &usize) -> u64 {
-        self.table[*event].id
+    /// Hands the event the next counts of its counter.
+    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
+        let event = &mut events.table[at].count;
+        let counts = if event.part == self.part { self.due[event.serves].pop_front() } else { None };
+        event.count = event.count.saturating_add(counts.unwrap_or(0));
+        event.count
     }
 
     fn overflowed(&mut self, report: &mut dyn FnMut(Overflow)) -> bool {
@@ -270,47 +163,20 @@ impl Backend for TraceBackend {
         std::mem::replace(&mut self.complete, true)
     }
 
-    fn has_gate(&self) -> bool {
-        self.gate.is_some()
+    fn allows(&mut self, spec: Spec) -> CounterMask {
+        self.model.host.pmu.allows(spec)
     }
 
-    fn open_gate(&mut self) -> Result<(), HostError> {
-        self.price().open_gate();
-        self.gate = Some(true);
-        for at in 0..self.table.len() {
-            if self.table[at].let_in && !self.table[at].running {
-                self.price().let_in();
-                self.run(at);
-            }
-        }
-        self.find_counters();
-        Ok(())
-    }
-
-    fn shut_gate(&mut self, report: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        self.gate = Some(false);
-        (0..self.table.len()).for_each(|at| self.halt(at));
-        let members = self.held;
-        self.price().shut_gate(members);
-        for at in 0..self.table.len() {
-            if self.table[at].id != 0 {
-                self.advance(at);
-                report(self.table[at].id, self.table[at].count);
-            }
-        }
-        Ok(())
-    }
-
-    fn leave_gate(&mut self) {
-        self.gate = None;
-    }
-
-    fn sched_in(&mut self) -> bool {
-        std::mem::take(&mut self.switched)
+    fn counts_at_one_pace(&self) -> bool {
+        self.model.base != CountBase::GuestTime
     }
 
     fn may_have_switched(&self) -> bool {
         self.switched
+    }
+
+    fn sched_in(&mut self) -> bool {
+        std::mem::take(&mut self.switched)
     }
 
     fn now_ns(&self) -> u64 {
@@ -376,9 +242,6 @@ pub struct Replayed {
     pub first: Option<Divergence>,
     /// Rows that the trace lost.
     pub missing: u64,
-    /// Most events behind a gate at once that the model has no counters for together: the gate would fall apart, which no
-    /// replay shows. 0: it has them.
-    pub too_many: u64,
     /// From a PMI's entry to the entry after the guest turned its counters on again, in the replay.
     pub handler: Latency,
     /// The trace's own time of that.
@@ -399,7 +262,6 @@ impl Replayed {
         self.pmis_missing += other.pmis_missing;
         self.first = self.first.or(other.first);
         self.missing += other.missing;
-        self.too_many = self.too_many.max(other.too_many);
         self.handler.merge(&other.handler);
         self.recorded.merge(&other.recorded);
     }
@@ -415,7 +277,7 @@ const MOST_PASSED: u64 = 4096;
 impl Replay {
     /// Begins a replay of a vCPU with such a PMU under `strategy`, on a host of `model`.
     pub fn new(model: &Rc<Model>, pmu: PmuCaps, strategy: &Strategy, seed: u64, vcpu: u16) -> Self {
-        let backend = TraceBackend::new(Rc::clone(model), strategy, seed, vcpu.into());
+        let backend = TraceThread::backend(Rc::clone(model), strategy, seed, vcpu.into());
         Self {
             vpmu: Vpmu::new(pmu.bounded(), Bank::new(backend, strategy.clone())),
             rows: 0,
@@ -484,7 +346,7 @@ impl Replay {
     fn play(&mut self, group: &[Row]) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { return };
         let think = self.entered.map_or(0, |entered| first.at.saturating_sub(entered));
-        let clock = &mut self.backend().clock;
+        let clock = &mut self.backend().host.clock;
         let think = think.min(MOST_NS.saturating_sub(clock.now()));
         clock.host(think);
         self.thought += think;
@@ -514,7 +376,10 @@ impl Replay {
                 // What cannot be set is what no guest could have set either.
                 Kind::State => self.vpmu.wrmsr(row.register, row.value).unwrap_or_default(),
                 Kind::Signal => self.signal(row.value, group[..at].iter().all(is_switch)),
-                Kind::Slice => self.backend().switch(),
+                Kind::Slice => {
+                    let TraceBackend { host, events, .. } = self.backend();
+                    host.switch(events);
+                }
                 Kind::Pmi | Kind::LatePmi => {
                     self.pmi(row, self.rows + at as u64);
                     nmi |= row.brings_pmi();
@@ -528,7 +393,7 @@ impl Replay {
             }
             at = until.max(at + 1);
         }
-        let now = self.backend().clock.now();
+        let now = self.backend().host.clock.now();
         if restarts && let Some((began, recorded)) = self.pmi_at.take() {
             self.out.handler.record(now - began);
             self.out.recorded.record(last.at.saturating_sub(recorded));
@@ -550,27 +415,34 @@ impl Replay {
     /// Has the events of these counters hand over the counts that the trace has next. What is left from before is theirs as well.
     fn hand_over(&mut self, counts: &[Row]) {
         let bank = self.vpmu.host();
-        bank.backend().part += 1;
+        bank.backend().host.part += 1;
         let mut fresh = CounterSet::EMPTY;
         for row in counts {
             let Some(counter) = CounterId::from_index(row.register as usize) else { continue };
             let at = bank.event(counter).copied();
             let backend = bank.backend();
-            let due = &mut backend.due[counter.index()];
+            let is_gate_lost = backend.gate_lost();
+            let TraceBackend { host, events, .. } = backend;
+            let mut event = at.and_then(|at| events.table.get_mut(at));
+            if let Some(event) = &mut event {
+                (event.count.serves, event.count.part) = (counter.index(), host.part);
+            }
+            // An event in error state counts nothing.
+            if event.is_some_and(|event| event.lost || is_gate_lost) {
+                continue;
+            }
+            let due = &mut host.due[counter.index()];
             let is_first = !fresh.contains(counter);
             fresh.insert(counter);
             let before = if is_first && !due.is_empty() { due.drain(..).fold(0, u64::saturating_add) } else { 0 };
             due.push_back(row.value.saturating_add(before));
-            if let Some(event) = at.and_then(|at| backend.table.get_mut(at)) {
-                (event.serves, event.part) = (counter.index(), backend.part);
-            }
         }
     }
 
     fn access(&mut self, row: &Row, place: u64) {
         // The exit itself is in the guest's time: a row has the time after it.
-        let backend = self.backend();
-        backend.clock.spend(&backend.model.costs.vmm, Purpose::Vmm);
+        let TraceThread { model, clock, .. } = &mut self.backend().host;
+        clock.spend(&model.costs.vmm, Purpose::Vmm);
         self.out.accesses += 1;
         if (row.kind, row.register) == (Kind::Rdpmc, UNKNOWN) {
             return;
@@ -594,15 +466,18 @@ impl Replay {
         let all = CounterSet::ALL.into_iter().all(|counter| behind & 1 << counter.index() != 0);
         self.out.counts.signals += 1;
         let signalled = if all { 0 } else { behind & !CERTAIN };
-        self.backend().complete = !all;
+        self.backend().host.complete = !all;
         // The cost of the one that ended the guest's run is in its time.
         let expired = u64::from(signalled.count_ones()).saturating_sub(u64::from(ended_run));
-        self.backend().price().expiries(expired);
+        self.backend().host.price().expiries(expired);
         for counter in CounterSet::ALL {
             if signalled & 1 << counter.index() != 0
                 && let Some(event) = self.vpmu.host().event(counter).copied()
             {
-                self.backend().signal(event);
+                let backend = self.backend();
+                if !backend.gate_lost() && !backend.events.table[event].lost {
+                    backend.host.signal(event, &mut backend.events);
+                }
             }
         }
         self.out.counts.empty_kicks += u64::from(self.vpmu.kick() == 0);
@@ -651,7 +526,7 @@ impl Replay {
     /// Returns the host's time so far, ns: operations, switches of the thread, and the vPMU's work at exits. The exits themselves are in
     /// the guest's time.
     pub fn host_ns(&mut self) -> u64 {
-        self.backend().clock.now() - self.thought
+        self.backend().host.clock.now() - self.thought
     }
 
     /// Takes what was found since the last call. Rows after the last entry have no effect yet.
@@ -663,8 +538,7 @@ impl Replay {
         // A PMI that has not come may come yet.
         let owed = self.owed.is_some_and(|row| row.brings_pmi()).into();
         let out = std::mem::replace(&mut self.out, Replayed { pmis_missing: owed, ..Replayed::default() });
-        let too_many = self.backend().too_many;
-        Replayed { counts, host, too_many, pmis_missing: out.pmis_missing - owed, ..out }
+        Replayed { counts, host, pmis_missing: out.pmis_missing - owed, ..out }
     }
 
     /// Ends the replay, and takes the rest.

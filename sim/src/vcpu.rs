@@ -598,34 +598,38 @@ pub trait SimHost: HostPmu {
 
 impl SimHost for Bank<SimBackend> {
     fn clock(&mut self) -> &mut Clock {
-        self.backend().clock_mut()
+        self.backend().host.clock_mut()
     }
 
     fn preempt_if_due(&mut self) {
-        self.backend().preempt_if_due();
+        let SimBackend { host, events, .. } = self.backend();
+        host.preempt_if_due(events);
     }
 
     fn sleep_until(&mut self, at: u64) {
-        self.backend().sleep_until(at);
+        let SimBackend { host, events, .. } = self.backend();
+        host.sleep_until(at, events);
     }
 
     fn user_ns_to_signal(&mut self) -> u64 {
-        self.backend().user_ns_to_signal()
+        let SimBackend { host, events, .. } = self.backend();
+        host.user_ns_to_signal(events)
     }
 
     fn take_signals(&mut self) -> u64 {
-        self.backend().take_signals()
+        let SimBackend { host, events, .. } = self.backend();
+        host.take_signals(events)
     }
 
     fn signals_in_ring_3(&mut self) {
-        self.backend().signals_in_ring_3();
+        self.backend().host.signals_in_ring_3();
     }
 
     #[inline]
     fn pass_entry(&mut self) -> bool {
-        let backend = self.backend_ref();
-        let clock = backend.clock();
-        let passes = !clock.slice_is_over() && !backend.may_signal() && self.is_quiet(clock.was_away());
+        let host = &self.backend_ref().host;
+        let clock = host.clock();
+        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.was_away());
         if passes {
             self.count_entry();
         }

@@ -278,18 +278,6 @@ fn a_guest_with_one_counter_too_many_fares_as_by_perfs_rules() {
 }
 
 #[test]
-fn a_gate_without_all_of_its_counters_falls_apart_and_says_so() {
-    let left = |pinned| host::run(&on("cascade-lake", pinned), &plan("gate", &boot(TEN, 2_000_000, 500, 1000)), 0);
-    let said = |left: &[sim::guest::GuestOutcome]| left[0].side.host.last_error.clone().unwrap_or_default();
-    let (whole, apart) = (left(""), left("0x3c"));
-    assert_eq!(said(&whole), "");
-    // Single events, one of which has no counter now and then.
-    assert!(apart[0].side.counts.pinned_errors > 1, "{:?}", apart[0].side.counts);
-    let pauses = |left: &[sim::guest::GuestOutcome]| left[0].side.host.ops.count(OpKind::Pause);
-    assert!(pauses(&apart) > 2 * pauses(&whole), "each event by itself");
-}
-
-#[test]
 fn the_first_event_of_a_host_is_dear_only_if_nobody_else_has_one() {
     let mean = |name: &str, vcpus: u64| {
         let plan = Plan { vcpus, cpus: vcpus, ..plan("recreate", &boot(SINGLE, 2_000_000, 50, 10_000)) };

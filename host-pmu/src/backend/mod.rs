@@ -3,6 +3,7 @@
 pub mod attr;
 pub mod encoding;
 mod key;
+pub mod model;
 pub mod monitor;
 pub mod perf;
 mod retired;

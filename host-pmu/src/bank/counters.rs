@@ -6,8 +6,7 @@ use arch_pmu::spec::{CounterId, CounterSet, Source, Spec};
 use counts::Counts;
 
 use super::held::HeldEvent;
-use super::state::Transition;
-use super::{Bank, BankStats, WantedEvent, aim, host_op};
+use super::{Bank, BankStats, WantedEvent, aim, count, host_op};
 use crate::backend::step::StepCounts;
 use crate::backend::{Backend, HostError};
 use crate::side::HostPmu;
@@ -32,7 +31,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn take(&mut self, counter: CounterId) -> u64 {
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        if !held.state.is_on() || held.state.is_lost() {
+        if !held.counts() {
             return 0;
         }
         let recorded = held.recorded.take();
@@ -56,7 +55,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     fn pause(&mut self, counter: CounterId) -> u64 {
         self.wants_none(counter);
         if self.strategy.release == Release::Eager {
-            let counts = |held: &HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &HeldEvent<B::Event>| held.counts();
             let gathered =
                 if self.slots[counter.index()].as_ref().is_some_and(counts) { self.read(counter) } else { 0 };
             if let Some(held) = self.slots[counter.index()].take() {
@@ -64,23 +63,39 @@ impl<B: Backend> HostCounters for Bank<B> {
             }
             return gathered;
         }
-        if self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_lost()) {
+        if self.slots[counter.index()].as_ref().is_some_and(HeldEvent::is_lost) {
             self.note_off(counter);
             return 0;
         }
         if self.backend.has_gate() && !self.leaves_alone(counter) {
             return self.pause_behind_gate(counter);
         }
-        if self.backend.pauses_virtually() {
-            return self.pause_virtually(counter);
-        }
-        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        if !held.state.is_on() && self.strategy.skip_paused {
+        // In a virtual pause it goes on, and its count is looked at.
+        let virtually = self.backend.pauses_virtually();
+        let Self { backend, stats, slots, strategy, recorded, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return 0 };
+        if !held.on && (virtually || strategy.skip_paused) {
             return 0;
         }
-        match host_op(&mut self.backend, &mut self.stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+        let total = if virtually {
+            count(backend, stats, &mut held.event)
+        } else {
+            host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))
+        };
+        match total {
+            Ok(total) if virtually => {
+                // The count contains everything that a record could report.
+                (held.on, held.recorded, held.fired_off) = (false, None, 0);
+                if let Some(recorded) = recorded {
+                    recorded.remove(counter);
+                }
+                let gathered = held.gather(total);
+                self.counts_again(counter);
+                self.begin_virtual_pause();
+                gathered
+            }
             Ok(total) => {
-                held.note(Transition::Disabled);
+                held.disabled();
                 let gathered = held.gather(total);
                 self.counts_again(counter);
                 gathered
@@ -105,7 +120,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         self.note_change();
         if !own_enable && let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.
-            held.forfeited |= held.state.is_lost();
+            held.forfeited |= held.is_lost();
         }
         if !own_enable && matches!(self.strategy.reuse, Reuse::Pool(_)) {
             self.park(counter);
@@ -122,12 +137,12 @@ impl<B: Backend> HostCounters for Bank<B> {
             wanted.period = period;
         }
         let Some(held) = &mut self.slots[counter.index()] else { return };
-        if held.state.is_lost() {
+        if held.is_lost() {
             // The guest wrote the counter.
             held.forfeited = true;
             return;
         }
-        if !held.state.is_on() || !held.spec.samples() {
+        if !held.on || !held.spec.samples() {
             return;
         }
         let (backend, stats) = (&mut self.backend, &mut self.stats);
@@ -138,7 +153,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn touch(&mut self, counter: CounterId) {
-        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_lost()) {
+        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.is_lost()) {
             held.forfeited = true;
         }
         self.in_use.insert(counter);
@@ -286,7 +301,7 @@ impl<B: Backend> Bank<B> {
         }
         self.parks += 1;
         held.parked_as = self.parks;
-        held.forfeited |= held.state.is_lost();
+        held.forfeited |= held.is_lost();
         self.pool.push(held);
     }
 
@@ -307,7 +322,9 @@ impl<B: Backend> Bank<B> {
         let wanted = self.wanting.into_iter().filter(|counter| self.wanted[counter.index()].is_some()).count() as u64;
         let bound = self.most_held as u64;
         while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
-        self.stop_leaving();
+        // The host schedules an event that is enabled beside the new one: a group that is too large with it is refused
+        // (`validate_group`), and a pinned event would find no counter.
+        self.stop_leaving(true);
         for counter in std::mem::take(&mut self.wanting) {
             if let Some(WantedEvent { spec, period }) = self.wanted[counter.index()].take() {
                 self.open(counter, spec, period);
@@ -342,33 +359,42 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Makes the event in the slot, which has the right spec, count again.
+    /// Makes the event in the slot, which has the right spec, count again; returns whether it does.
     fn resume(&mut self, counter: CounterId, period: u64) -> bool {
-        if self.backend.pauses_virtually() {
-            return self.resume_virtually(counter, period);
+        let virtually = self.backend.pauses_virtually();
+        if virtually && !self.leave_out_pause(counter) {
+            return false;
         }
-        let gated = self.backend.has_gate();
+        let waits = virtually || self.backend.has_gate();
         let least = self.shortest_period(counter, period);
-        let Some(held) = &mut self.slots[counter.index()] else { return false };
-        let (backend, stats) = (&mut self.backend, &mut self.stats);
+        let Self { backend, stats, slots, strategy, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
         let aim_now = held.aim_after(period);
-        let lost = held.state.is_lost();
-        let keeps = self.strategy.skip_period && held.aim == aim_now && !lost && held.period >= least;
-        held.aim = aim_now;
+        let lost = held.is_lost();
+        let moved = std::mem::replace(&mut held.aim, aim_now) != aim_now;
+        // An early signal is left to the entry, at which all counters that are on are known.
+        let signals_in_time = if virtually { held.left().is_some() } else { !moved };
+        let keeps = strategy.skip_period && signals_in_time && !lost && held.period >= least;
         if held.spec.samples() && !keeps && !aim(backend, stats, held, period, least) {
             return false;
         }
-        if gated {
-            // The event itself was not stopped, or is enabled with the others before the entry.
-            held.note(Transition::On);
-        } else {
-            if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
-                return false;
-            }
-            held.note(Transition::Enabled);
+        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
+        if waits && !lost {
+            // It was not stopped, or is enabled before the entry: with the gate, or after those that leave were stopped.
+            held.on = true;
+            stats.counts.reused += 1;
+            return true;
         }
-        held.recorded = None;
-        held.idle_slices = 0;
+        if virtually {
+            // The host schedules it at once: an event that leaves has its counter until then.
+            self.stop_leaving(true);
+        }
+        let Self { backend, stats, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
+            return false;
+        }
+        held.enabled();
         stats.counts.reused += 1;
         !lost || self.regain(counter, period)
     }
@@ -379,39 +405,38 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::CounterSet;
 
-    use super::super::tests::{A, Host, bank, pmc};
+    use super::super::tests::{A, Host, bank, gate, pmc};
     use super::*;
 
     /// Returns a bank with a parked event, and nothing due.
-    fn parked(preset: &str) -> (Bank<Host>, Host) {
-        let (mut bank, host) = bank(preset);
-        host.0.borrow_mut().gated = preset == "gate";
+    fn parked(preset: &str) -> Bank<Host> {
+        let mut bank = if preset == "gate" { gate() } else { bank(preset) };
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
         bank.pause(pmc(0));
         bank.stop(pmc(0), true);
         bank.on_entry(CounterSet::EMPTY);
-        (bank, host)
+        bank
     }
 
     #[test]
     fn an_entry_with_something_due_is_not_passed() {
         for preset in ["reuse-lazy", "gate", "deferred"] {
-            let (mut bank, host) = parked(preset);
+            let mut bank = parked(preset);
             let entries = bank.stats().counts.entries;
             assert!(bank.passes_entry() && bank.passes_entry());
             assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
-            host.slice();
+            bank.script().sched_in = true;
             assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
             bank.on_entry(CounterSet::EMPTY);
             assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
             bank.start(pmc(0), A, 100);
             assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
         }
-        let (mut bank, host) = parked("reuse");
-        host.slice();
+        let mut bank = parked("reuse");
+        bank.script().sched_in = true;
         assert!(bank.passes_entry(), "no slice makes it release");
-        host.0.borrow_mut().refuse_open = true;
+        bank.script().refuse_open = true;
         bank.start(pmc(1), A, 100);
         assert!(!bank.passes_entry(), "an open to try again");
     }

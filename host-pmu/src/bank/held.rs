@@ -2,7 +2,16 @@
 
 use arch_pmu::spec::{CounterId, Spec};
 
-use super::state::{EventState, Transition};
+/// What the host does with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtHost {
+    /// It lets the event count; behind a gate, while that is open.
+    Enabled,
+    /// It does not.
+    Disabled,
+    /// The event is pinned and got no hardware counter. It counts no more until it is enabled again.
+    Lost,
+}
 
 /// A host event.
 #[derive(Debug)]
@@ -13,7 +22,9 @@ pub(super) struct HeldEvent<E> {
     pub(super) spec: Spec,
     /// The counter that it serves, or served last.
     pub(super) counter: CounterId,
-    pub(super) state: EventState,
+    /// Its counter is on. A counter goes on and off without a call for its event behind a gate and in a virtual pause.
+    pub(super) on: bool,
+    pub(super) at_host: AtHost,
     /// The part of its count that was handed over.
     taken: u64,
     /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
@@ -33,7 +44,7 @@ pub(super) struct HeldEvent<E> {
     pub(super) idle_slices: u32,
     /// Its place in the order in which events were parked.
     pub(super) parked_as: u64,
-    /// Its counts until it was [lost](EventState::Lost) are not the counter's, which was off, or was written by the guest since.
+    /// Its counts until it was [lost](AtHost::Lost) are not the counter's, which was off, or was written by the guest since.
     pub(super) forfeited: bool,
 }
 
@@ -45,7 +56,8 @@ impl<E> HeldEvent<E> {
             id,
             spec,
             counter,
-            state: EventState::Running,
+            on: true,
+            at_host: AtHost::Enabled,
             taken: 0,
             aim: 0,
             fires: 0,
@@ -61,11 +73,46 @@ impl<E> HeldEvent<E> {
         held
     }
 
-    /// Moves the event to its next state.
-    pub(super) fn note(&mut self, event: Transition) {
-        let next = self.state.next(event);
-        debug_assert!(next.is_some(), "{event:?} in state {:?}", self.state);
-        self.state = next.unwrap_or(self.state);
+    /// Returns whether it has no hardware counter.
+    pub(super) fn is_lost(&self) -> bool {
+        self.at_host == AtHost::Lost
+    }
+
+    /// Returns whether its counter is on, and counts by it.
+    pub(super) fn counts(&self) -> bool {
+        self.on && !self.is_lost()
+    }
+
+    /// Returns whether its counter is on, and it is to be enabled before the entry.
+    pub(super) fn enters(&self) -> bool {
+        self.on && self.at_host == AtHost::Disabled
+    }
+
+    /// Returns whether its counter is off, and it goes on behind the shut gate or in a virtual pause.
+    pub(super) fn leaves(&self) -> bool {
+        !self.on && self.at_host == AtHost::Enabled
+    }
+
+    /// Returns whether it signals, now or from the entry on that enables it.
+    pub(super) fn may_expire(&self) -> bool {
+        self.counts() || self.leaves()
+    }
+
+    /// Notes that the host enabled it for a counter that is on.
+    pub(super) const fn enabled(&mut self) {
+        (self.on, self.at_host) = (true, AtHost::Enabled);
+    }
+
+    /// Notes that the host disabled it for a counter that is off.
+    pub(super) const fn disabled(&mut self) {
+        (self.on, self.at_host) = (false, AtHost::Disabled);
+    }
+
+    /// Notes that the host disabled it at this count, in a pause.
+    pub(super) fn stopped(&mut self, total: u64) {
+        self.disabled();
+        self.fired_off = 0;
+        self.leave_out(total);
     }
 
     /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period

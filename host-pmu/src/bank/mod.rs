@@ -12,16 +12,16 @@
 //! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`; `touch` notes use | `counters.rs`, `release.rs` |
 //! | [`apply`] | [`HostCounters::changed`] | `counters.rs` |
 //! | [`skip-paused`] | `pause` | `counters.rs` |
-//! | [`skip-period`] | `resume`; `resume_virtually` for virtual pauses | `counters.rs`, `pause.rs` |
+//! | [`skip-period`] | `resume` | `counters.rs` |
 //! | [`overflow`] | `after_overflow` | `overflow.rs` |
-//! | [`pause`] | `pause_virtually`, `resume_virtually`, `finish_virtual_pauses` | `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_at_gate`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
+//! | [`pause`] | `pause` and `resume`; `finish_all_pauses` | `counters.rs`, `pause.rs` |
+//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_all_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
 //!
 //! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it
 //! once it was enabled again. The rules by which the host's PMU serves events are in
 //! [`scheduling`](crate::backend::scheduling).
 //!
-//! The other files: `state.rs` has the states of an event and their one transition table, `held.rs` an event with its counts.
+//! `held.rs` has an event: whether its counter is on, what the host does with it, and its counts.
 //!
 //! [`Strategy`]: crate::strategy::Strategy
 //! [`HostCounters::changed`]: arch_pmu::host::HostCounters::changed
@@ -39,14 +39,12 @@ mod held;
 mod overflow;
 mod pause;
 mod release;
-mod state;
 #[cfg(test)]
 mod tests;
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
-use held::HeldEvent;
-use state::Transition;
+use held::{AtHost, HeldEvent};
 
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, HostError};
@@ -214,18 +212,9 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    #[inline(never)]
-    fn finish_all_pauses(&mut self) {
-        if self.backend.has_gate() {
-            self.finish_at_gate();
-        } else if self.backend.pauses_virtually() {
-            self.finish_virtual_pauses();
-        }
-    }
-
     /// Returns the counters that are on, with an event.
     fn counters_on(&self) -> CounterSet {
-        let on = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.state.is_on());
+        let on = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.on);
         self.tracked.into_iter().filter(on).collect()
     }
 
@@ -237,8 +226,8 @@ impl<B: Backend> Bank<B> {
     /// Notes that `counter`, whose event failed, is off.
     fn note_off(&mut self, counter: CounterId) {
         self.retries.remove(counter);
-        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.state.is_on()) {
-            held.note(Transition::Off);
+        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.on) {
+            held.on = false;
         }
     }
 
@@ -284,12 +273,12 @@ impl<B: Backend> Bank<B> {
     #[cold]
     fn fail(&mut self, counter: CounterId, error: &HostError) {
         let slot = &mut self.slots[counter.index()];
-        let is_on = slot.as_ref().is_none_or(|held| held.state.is_on());
+        let is_on = slot.as_ref().is_none_or(|held| held.on);
         if *error == HostError::PinnedLost
             && let Some(held) = slot
         {
             self.stats.counts.pinned_errors += 1;
-            held.note(Transition::Failed);
+            held.at_host = AtHost::Lost;
             held.forget_aim();
             held.recorded = None;
             held.forfeited |= !is_on;
@@ -347,7 +336,7 @@ impl<B: Backend> Bank<B> {
     /// overflows looks at none.
     fn find_lost(&mut self) {
         for counter in self.tracked {
-            let counts = |held: &&HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &&HeldEvent<B::Event>| held.counts();
             let held = self.slots[counter.index()].as_ref().filter(counts);
             if held.is_some_and(|held| self.backend.is_lost(&held.event)) {
                 self.stats.failed(&HostError::PinnedLost);
@@ -374,7 +363,7 @@ impl<B: Backend> Bank<B> {
         (self.gate_open, self.gate_failed) = (false, true);
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { continue };
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.on) else { continue };
             // The leader alone is in error state.
             held.shut_at = count(backend, stats, &mut held.event).unwrap_or_else(|_| held.handed_over());
             self.retry(counter);
@@ -394,9 +383,7 @@ impl<B: Backend> Bank<B> {
                 self.release(held);
             }
         }
-        while let Some(held) = self.pool.pop() {
-            self.release(held);
-        }
+        self.release_from_pool(|_| true);
         self.backend.leave_gate();
         (self.gate_failed, self.gate_left) = (false, true);
         true
@@ -418,7 +405,7 @@ impl<B: Backend> Bank<B> {
         }
         let own = self.tracked.into_iter().filter(|&other| other != counter);
         let held = own.filter_map(|other| self.slots[other.index()].as_ref()).chain(&self.pool);
-        let expiring = held.filter(|held| held.state.may_expire() && held.spec.samples() && held.period > 0);
+        let expiring = held.filter(|held| held.may_expire() && held.spec.samples() && held.period > 0);
         let others: u64 = expiring.map(|held| shortest.saturating_mul(1024).div_ceil(held.period)).sum();
         shortest.saturating_mul(1024) / (2048_u64.saturating_sub(others) / 2).clamp(1024 / 32, 1024)
     }

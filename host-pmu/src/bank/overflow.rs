@@ -24,11 +24,11 @@ impl<B: Backend> Bank<B> {
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
             let Some((at, held)) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
-            if let Some(time) = time.filter(|_| held.state.is_on() || !virtually) {
+            if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.signals.overflowed(time);
             }
             held.fired(count);
-            if held.state.is_on() {
+            if held.on {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (kick && !blind).then_some(count);
                 if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
@@ -45,12 +45,12 @@ impl<B: Backend> Bank<B> {
         if blind {
             // An event that passed its signal before its pause began its period anew, and one that signalled since may once
             // more without a record.
-            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.state.is_on());
+            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.on);
             let passed = |held: &&mut HeldEvent<_>| held.fired_off > 0 || held.handed_over() >= held.fires;
             parked.filter(passed).for_each(HeldEvent::forget_aim);
             return;
         }
-        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.state.is_on());
+        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.on);
         off.for_each(HeldEvent::forget_aim);
         *recorded = None;
         // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
@@ -80,7 +80,7 @@ impl<B: Backend> Bank<B> {
         for counter in self.tracked {
             // An event that does not sample has no records.
             let held = self.slots[counter.index()].as_ref();
-            if held.is_some_and(|held| held.state.is_on() && !held.spec.samples()) {
+            if held.is_some_and(|held| held.on && !held.spec.samples()) {
                 counters.insert(counter);
             }
         }
@@ -99,7 +99,7 @@ impl<B: Backend> Bank<B> {
         let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
             let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
             match count(backend, stats, &mut held.event) {
                 Ok(total) => {
@@ -122,7 +122,7 @@ impl<B: Backend> Bank<B> {
         }
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.state.is_on() && !held.state.is_lost();
+            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
             let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
             if let Err(error) = count(backend, stats, &mut held.event) {
                 self.fail(counter, &error);
@@ -158,11 +158,12 @@ mod tests {
     use arch_pmu::spec::CounterSet;
 
     use super::super::tests::{A, Host, bank, pmc};
+    use crate::bank::Bank;
     use crate::side::HostPmu as _;
 
     /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
-    fn overflows(host: &Host, count: u64) {
-        let mut script = host.0.borrow_mut();
+    fn overflows(bank: &mut Bank<Host>, count: u64) {
+        let script = bank.script();
         script.records = vec![(0, 104)];
         script.counts[0] = count;
     }
@@ -170,34 +171,34 @@ mod tests {
     #[test]
     fn a_record_that_an_account_finds_waits_for_the_kick() {
         for begin in [false, true] {
-            let (mut bank, host) = bank("gate");
+            let mut bank = bank("gate");
             bank.start(pmc(0), A, 100);
             bank.on_entry(CounterSet::EMPTY);
-            host.0.borrow_mut().complete = true;
+            bank.script().complete = true;
             bank.signalled();
             // It comes as the turn ends: its signal is taken with the next turn.
-            overflows(&host, 107);
+            overflows(&mut bank, 107);
             if begin {
                 bank.restart_account();
             } else {
                 bank.account(&mut counts::Counts::default());
             }
-            assert!(host.0.borrow().records.is_empty() && !bank.nothing_overflowed());
+            assert!(bank.script().records.is_empty() && !bank.nothing_overflowed());
             assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));
         }
     }
 
     #[test]
     fn a_signal_of_another_user_touches_no_event() {
-        let (mut bank, host) = bank("gate");
+        let mut bank = bank("gate");
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
+        bank.log();
         assert!(!bank.nothing_overflowed(), "records that are not complete prove nothing");
-        host.0.borrow_mut().complete = true;
+        bank.script().complete = true;
         bank.signalled();
-        assert!(bank.nothing_overflowed() && host.log().is_empty());
-        overflows(&host, 107);
+        assert!(bank.nothing_overflowed() && bank.log().is_empty());
+        overflows(&mut bank, 107);
         assert!(!bank.nothing_overflowed(), "one came with it");
         assert_eq!(
             (bank.signalled().counters, bank.take(pmc(0))),
@@ -208,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_kick_takes_its_record_without_a_look_and_the_rest_is_read() {
-        let (mut bank, host) = bank("gate");
+        let mut bank = bank("gate");
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
-        host.0.borrow_mut().complete = true;
-        overflows(&host, 107);
+        bank.log();
+        bank.script().complete = true;
+        overflows(&mut bank, 107);
         bank.signalled();
-        assert_eq!((bank.take(pmc(0)), host.log().len()), (104, 0));
-        assert_eq!((bank.take(pmc(0)), host.log()), (3, vec!["read 0".to_owned()]));
+        assert_eq!((bank.take(pmc(0)), bank.log().len()), (104, 0));
+        assert_eq!((bank.take(pmc(0)), bank.log()), (3, vec!["read 0".to_owned()]));
     }
 }

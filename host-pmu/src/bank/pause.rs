@@ -15,9 +15,8 @@
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
-use super::held::HeldEvent;
-use super::state::{EventState, Transition};
-use super::{Bank, BankStats, NEVER_ENDS, aim, count, find_event, host_op};
+use super::held::{AtHost, HeldEvent};
+use super::{Bank, NEVER_ENDS, aim, count, find_event, host_op};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -40,7 +39,7 @@ struct ComingSignal {
 impl<B: Backend> Bank<B> {
     /// Stops a counter by shutting the gate.
     pub(super) fn pause_behind_gate(&mut self, counter: CounterId) -> u64 {
-        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.state.is_on()) {
+        if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
             return 0;
         }
         if self.gate_open
@@ -62,7 +61,7 @@ impl<B: Backend> Bank<B> {
         }
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        held.note(Transition::Off);
+        held.on = false;
         let gathered = held.gather(held.shut_at);
         self.counts_again(counter);
         gathered
@@ -71,7 +70,7 @@ impl<B: Backend> Bank<B> {
     /// Returns whether the counter goes off while others stay on behind the open gate, or as the only one of several: the gate would
     /// be shut and opened again for it.
     pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
-        let runs = |held: &HeldEvent<_>| held.state == EventState::Running;
+        let runs = |held: &HeldEvent<_>| held.on && held.at_host == AtHost::Enabled;
         let on = self.counters_on();
         let together = on.and(self.changing);
         let alone = self.gate_open
@@ -94,24 +93,62 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Ends the pauses before an entry: events of counters that are off are disabled, the others enabled, and the gate
-    /// opens for them.
-    pub(super) fn finish_at_gate(&mut self) {
-        self.unchanged_since_entry = !self.gate_failed;
-        if self.gate_failed || !self.any_on() {
+    /// Begins a virtual pause of a counter.
+    pub(super) fn begin_virtual_pause(&mut self) {
+        self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
+        self.note_change();
+    }
+
+    /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
+    pub(super) fn leave_out_pause(&mut self, counter: CounterId) -> bool {
+        // It may have signalled since the last kick.
+        self.drain_records();
+        let Self { backend, stats, slots, resumed, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        resumed.insert(counter);
+        if !held.leaves() {
+            return true;
+        }
+        match count(backend, stats, &mut held.event) {
+            Ok(total) => held.leave_out(total),
+            Err(HostError::PinnedLost) => {
+                stats.counts.pinned_errors += 1;
+                // Its counts since the pause are not the counter's.
+                (held.at_host, held.forfeited) = (AtHost::Lost, true);
+            }
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// Ends the pauses before an entry: events of counters that stay off are disabled, the others enabled, and the gate opens for
+    /// them, or those that would signal early are aimed anew.
+    #[inline(never)]
+    pub(super) fn finish_all_pauses(&mut self) {
+        let gated = self.backend.has_gate();
+        self.unchanged_since_entry = !(gated && self.gate_failed);
+        let on = self.counters_on();
+        if gated && (self.gate_failed || on.is_empty()) || !gated && !self.backend.pauses_virtually() {
             return;
         }
-        self.stop_leaving_gate();
-        for counter in self.tracked {
+        // A counter whose event the host refused is on, too.
+        let all = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
+        if !self.stop_leaving(all) {
+            self.pauses_until = NEVER_ENDS;
+        }
+        for counter in on {
             let Self { backend, slots, stats, .. } = self;
-            let Some(held) = &mut slots[counter.index()] else { continue };
-            if held.state == EventState::Entering {
-                match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
-                    Ok(()) => held.note(Transition::Enabled),
-                    Err(error) => self.fail(counter, &error),
-                }
-                self.gate_changed = true;
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.enters()) else { continue };
+            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
+                Ok(()) => held.enabled(),
+                Err(error) => self.fail(counter, &error),
             }
+            self.gate_changed = true;
+        }
+        if !gated {
+            self.aim_first(on);
+            self.resumed = CounterSet::EMPTY;
+            return;
         }
         if !self.gate_open {
             // A refusal is seen again at the next entry.
@@ -123,158 +160,35 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Disables the events of counters that are off.
-    fn stop_leaving_gate(&mut self) {
+    /// Disables events that go on though their counters are off: all of them, or those that signalled too often. Returns whether any
+    /// goes on.
+    pub(super) fn stop_leaving(&mut self, all: bool) -> bool {
+        let due = |held: &HeldEvent<B::Event>| held.leaves() && (all || held.fired_off >= MOST_SIGNALS);
+        let mut goes_on = false;
         for counter in self.tracked {
             let Self { backend, slots, stats, .. } = self;
-            let leaves = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Leaving;
-            let Some(held) = slots[counter.index()].as_mut().filter(leaves) else { continue };
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.leaves()) else { continue };
+            if !due(held) {
+                goes_on = true;
+                continue;
+            }
             match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
-                Ok(_) => held.note(Transition::Disabled),
+                Ok(total) => held.stopped(total),
                 Err(error) => self.fail(counter, &error),
             }
         }
-        while let Some(at) = self.pool.iter().position(|held| held.state == EventState::Leaving) {
+        while let Some(at) = self.pool.iter().position(due) {
             let Self { backend, pool, stats, .. } = self;
             let held = &mut pool[at];
-            held.note(Transition::Disabled);
-            if host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)).is_err() {
+            if let Ok(total) = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+                held.stopped(total);
+            } else {
                 stats.counts.pinned_errors += 1;
                 let lost = self.pool.swap_remove(at);
                 self.release(lost);
             }
         }
-    }
-
-    /// Stops the events of counters that are off before another event is opened. The host schedules an event that is
-    /// enabled beside the new one: a group that is too large with it is refused (`validate_group`), and a pinned event
-    /// would find no counter.
-    pub(super) fn stop_leaving(&mut self) {
-        if self.backend.has_gate() {
-            self.stop_leaving_gate();
-        } else if self.backend.pauses_virtually() {
-            self.end_virtual_pauses(true);
-        }
-    }
-
-    /// Looks at the event's count, and lets it go on.
-    pub(super) fn pause_virtually(&mut self, counter: CounterId) -> u64 {
-        let Self { backend, stats, slots, recorded, .. } = self;
-        let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state.is_on()) else { return 0 };
-        match count(backend, stats, &mut held.event) {
-            Ok(total) => {
-                held.note(Transition::Off);
-                // The count contains everything that a record could report.
-                (held.recorded, held.fired_off) = (None, 0);
-                if let Some(recorded) = recorded {
-                    recorded.remove(counter);
-                }
-                let gathered = held.gather(total);
-                self.counts_again(counter);
-                self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
-                self.note_change();
-                gathered
-            }
-            Err(error) => {
-                self.fail(counter, &error);
-                self.note_off(counter);
-                0
-            }
-        }
-    }
-
-    /// Makes the event in the slot, which has the right spec, count for its counter again; returns whether it does.
-    pub(super) fn resume_virtually(&mut self, counter: CounterId, period: u64) -> bool {
-        // It may have signalled since the last kick.
-        self.drain_records();
-        let least = self.shortest_period(counter, period);
-        let Self { backend, stats, slots, strategy, resumed, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        resumed.insert(counter);
-        if held.state == EventState::Leaving {
-            match count(backend, stats, &mut held.event) {
-                Ok(total) => held.leave_out(total),
-                Err(HostError::PinnedLost) => {
-                    stats.counts.pinned_errors += 1;
-                    held.note(Transition::Failed);
-                    // Its counts since the pause are not the counter's.
-                    held.forfeited = true;
-                }
-                Err(_) => return false,
-            }
-        }
-        let lost = held.state.is_lost();
-        held.aim = held.aim_after(period);
-        // An early signal is left to the entry, at which all counters that are on are known.
-        let kept = strategy.skip_period && held.left().is_some() && held.period >= least && !lost;
-        if held.spec.samples() && !kept && !aim(backend, stats, held, period, least) {
-            return false;
-        }
-        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
-        if !lost {
-            // An event that was stopped is enabled before the entry, after those that leave were stopped.
-            held.note(Transition::On);
-            stats.counts.reused += 1;
-            return true;
-        }
-        // The host schedules it at once: an event that leaves has its counter until then.
-        self.stop_leaving();
-        let Self { backend, stats, slots, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        if host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
-            return false;
-        }
-        held.note(Transition::Enabled);
-        stats.counts.reused += 1;
-        self.regain(counter, period)
-    }
-
-    /// Pauses before an entry the events whose counters stay off.
-    pub(super) fn finish_virtual_pauses(&mut self) {
-        self.unchanged_since_entry = true;
-        let on = self.counters_on();
-        // A counter whose event the host refused is on, too.
-        let ends = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
-        if !self.end_virtual_pauses(ends) {
-            self.pauses_until = NEVER_ENDS;
-        }
-        for counter in on {
-            let Self { backend, slots, stats, .. } = self;
-            let entering = |held: &&mut HeldEvent<B::Event>| held.state == EventState::Entering;
-            let Some(held) = slots[counter.index()].as_mut().filter(entering) else { continue };
-            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
-                Ok(()) => held.note(Transition::Enabled),
-                Err(error) => self.fail(counter, &error),
-            }
-        }
-        self.aim_first(on);
-        self.resumed = CounterSet::EMPTY;
-    }
-
-    /// Pauses events whose counters are off: all of them, or those that signalled too often. Returns whether any runs on.
-    fn end_virtual_pauses(&mut self, all: bool) -> bool {
-        let due =
-            |held: &HeldEvent<B::Event>| held.state == EventState::Leaving && (all || held.fired_off >= MOST_SIGNALS);
-        let mut goes_on = false;
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.state == EventState::Leaving) else {
-                continue;
-            };
-            if !due(held) {
-                goes_on = true;
-            } else if let Err(error) = stop(backend, stats, held) {
-                self.fail(counter, &error);
-            }
-        }
-        while let Some(at) = self.pool.iter().position(due) {
-            if stop(&mut self.backend, &mut self.stats, &mut self.pool[at]).is_err() {
-                self.stats.counts.pinned_errors += 1;
-                let lost = self.pool.swap_remove(at);
-                self.release(lost);
-            }
-        }
-        goes_on || self.pool.iter().any(|held| held.state == EventState::Leaving)
+        goes_on || self.pool.iter().any(HeldEvent::leaves)
     }
 
     /// Restarts the count of entries for a new account.
@@ -352,15 +266,6 @@ impl<B: Backend> Bank<B> {
     }
 }
 
-/// Ends a virtual pause by a real one.
-fn stop<B: Backend>(backend: &mut B, stats: &mut BankStats, held: &mut HeldEvent<B::Event>) -> Result<(), HostError> {
-    held.note(Transition::Disabled);
-    held.fired_off = 0;
-    let total = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event))?;
-    held.leave_out(total);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use arch_pmu::host::HostCounters as _;
@@ -371,27 +276,27 @@ mod tests {
     use crate::side::HostPmu;
 
     /// Starts counters with a period of 100, behind events whose counts can be looked at.
-    fn running(specs: &[Spec]) -> (Bank<Host>, Host) {
-        let (mut bank, host) = bank("virtual");
+    fn running(specs: &[Spec]) -> Bank<Host> {
+        let mut bank = bank("virtual");
         {
-            let mut script = host.0.borrow_mut();
+            let script = bank.script();
             (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
         }
         for (n, &spec) in specs.iter().enumerate() {
             bank.start(pmc(n), spec, 100);
         }
         bank.on_entry(CounterSet::EMPTY);
-        host.log();
-        (bank, host)
+        bank.log();
+        bank
     }
 
-    fn count(host: &Host, counts: &[u64]) {
-        host.0.borrow_mut().counts.copy_from_slice(counts);
+    fn count(bank: &mut Bank<Host>, counts: &[u64]) {
+        bank.script().counts.copy_from_slice(counts);
     }
 
     /// Has event `id` signal at `count`, and takes the kick.
-    fn signal(bank: &mut Bank<Host>, host: &Host, id: u64, count: u64) -> CounterSet {
-        host.0.borrow_mut().records = vec![(id, count)];
+    fn signal(bank: &mut Bank<Host>, id: u64, count: u64) -> CounterSet {
+        bank.script().records = vec![(id, count)];
         bank.signalled().counters
     }
 
@@ -403,35 +308,35 @@ mod tests {
 
     #[test]
     fn a_record_of_an_event_whose_counter_is_off_is_no_overflow_that_a_signal_was_for() {
-        let (mut bank, host) = running(&[A, B]);
-        host.0.borrow_mut().overflowed_at = Some(7);
+        let mut bank = running(&[A, B]);
+        bank.script().overflowed_at = Some(7);
         off(&mut bank, 0);
-        host.0.borrow_mut().records = vec![(0, 100)];
+        bank.script().records = vec![(0, 100)];
         bank.signalled();
         assert!(!bank.stats.signals.any());
-        host.0.borrow_mut().records = vec![(1, 100)];
+        bank.script().records = vec![(1, 100)];
         bank.signalled();
         assert!(bank.stats.signals.any());
     }
 
     #[test]
     fn a_pmi_of_one_counter_is_one_host_call_and_no_count_is_lost() {
-        let (mut bank, host) = running(&[A]);
+        let mut bank = running(&[A]);
         let mut seen = 0;
         for pmi in 1..=3u64 {
             // It overflows; the guest counts 7 more, is in its handler for 40, and starts the counter again.
             let overflow = 140 * (pmi - 1) + if pmi == 1 { 100 } else { 107 };
-            count(&host, &[overflow]);
-            assert!(signal(&mut bank, &host, 0, overflow).contains(pmc(0)));
+            count(&mut bank, &[overflow]);
+            assert!(signal(&mut bank, 0, overflow).contains(pmc(0)));
             seen += bank.take(pmc(0));
             bank.on_entry(CounterSet::EMPTY);
-            count(&host, &[overflow + 7]);
+            count(&mut bank, &[overflow + 7]);
             seen += off(&mut bank, 0);
             bank.on_entry(CounterSet::EMPTY);
-            count(&host, &[overflow + 47]);
+            count(&mut bank, &[overflow + 47]);
             bank.start(pmc(0), A, 93);
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!(host.log(), ["period 0 93"], "PMI {pmi}");
+            assert_eq!(bank.log(), ["period 0 93"], "PMI {pmi}");
             assert_eq!(seen, overflow + 7 - 40 * (pmi - 1), "the handlers' own counts are left out");
         }
         assert_eq!((bank.stats().ops.count(OpKind::Read), bank.stats().counts.pinned_errors), (0, 0));
@@ -439,110 +344,110 @@ mod tests {
 
     #[test]
     fn of_many_counters_the_next_to_signal_is_aimed_and_the_others_wait() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         // A handler of 5 begins at 20; counter 1 is written, and overflows first.
-        count(&host, &[20, 20]);
+        count(&mut bank, &[20, 20]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [20, 20]);
-        count(&host, &[25, 25]);
+        count(&mut bank, &[25, 25]);
         bank.start(pmc(0), A, 80);
         bank.start(pmc(1), B, 10);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 1 10"], "what signals five counts early comes after it");
+        assert_eq!(bank.log(), ["period 1 10"], "what signals five counts early comes after it");
         // Its signal; the guest lets counter 1 count on to something far away, and counter 0 is next.
-        count(&host, &[35, 35]);
-        signal(&mut bank, &host, 1, 35);
+        count(&mut bank, &[35, 35]);
+        signal(&mut bank, 1, 35);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [10, 10]);
         bank.start(pmc(0), A, 70);
         bank.start(pmc(1), B, 1000);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 1 1000", "period 0 70"]);
+        assert_eq!(bank.log(), ["period 1 1000", "period 0 70"]);
     }
 
     #[test]
     fn a_pause_that_lasts_becomes_a_real_one_and_what_was_counted_until_then_is_left_out() {
-        let (mut bank, host) = running(&[A]);
-        count(&host, &[20]);
+        let mut bank = running(&[A]);
+        count(&mut bank, &[20]);
         assert_eq!(off(&mut bank, 0), 20);
-        count(&host, &[50]);
+        count(&mut bank, &[50]);
         bank.on_entry(CounterSet::EMPTY);
         let mut entries = 1;
         while bank.is_quiet(false) && entries <= MOST_ENTRIES {
             bank.count_entry();
             entries += 1;
         }
-        assert!(host.log().is_empty());
+        assert!(bank.log().is_empty());
         assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0"]);
+        assert_eq!(bank.log(), ["pause 0"]);
         assert!(bank.is_quiet(false));
         bank.start(pmc(0), A, 80);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["resume 0", "period 0 80"]);
-        count(&host, &[60]);
+        assert_eq!(bank.log(), ["resume 0", "period 0 80"]);
+        count(&mut bank, &[60]);
         assert_eq!(bank.take(pmc(0)), 10);
     }
 
     #[test]
     fn an_event_of_a_counter_that_is_off_is_paused_when_others_go_on_or_it_signals_twice() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
         for (at, log) in [(100, 0), (200, 1)] {
-            assert_eq!(signal(&mut bank, &host, 0, at), CounterSet::EMPTY);
+            assert_eq!(signal(&mut bank, 0, at), CounterSet::EMPTY);
             bank.on_entry(CounterSet::EMPTY);
-            assert_eq!(host.log().len(), log, "after the signal at {at}");
+            assert_eq!(bank.log().len(), log, "after the signal at {at}");
         }
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["period 0 100", "pause 1", "resume 0"]);
+        assert_eq!(bank.log(), ["period 0 100", "pause 1", "resume 0"]);
         // An event taken from the pool is treated likewise.
         bank.pause(pmc(0));
         bank.stop(pmc(0), false);
         bank.start(pmc(1), B, 100);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0", "resume 1"], "its period had not begun");
+        assert_eq!(bank.log(), ["pause 0", "resume 1"], "its period had not begun");
     }
 
     #[test]
     fn without_a_look_events_are_read() {
-        let (mut bank, host) = running(&[A]);
-        host.0.borrow_mut().peeks = false;
-        count(&host, &[30]);
+        let mut bank = running(&[A]);
+        bank.script().peeks = false;
+        count(&mut bank, &[30]);
         assert_eq!(off(&mut bank, 0), 30);
-        count(&host, &[40]);
+        count(&mut bank, &[40]);
         bank.start(pmc(0), A, 70);
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["read 0", "read 0", "period 0 70"]);
+        assert_eq!(bank.log(), ["read 0", "read 0", "period 0 70"]);
     }
 
     #[test]
     fn a_retry_ends_the_pauses_of_others() {
-        let (mut bank, host) = running(&[A, B]);
+        let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
-        assert!(bank.is_quiet(false) && host.log().is_empty());
+        assert!(bank.is_quiet(false) && bank.log().is_empty());
         // The host lost an event, which a look at its count shows.
         bank.retry(pmc(0));
         bank.on_entry(CounterSet::EMPTY);
-        assert_eq!(host.log(), ["pause 0", "pause 1"]);
+        assert_eq!(bank.log(), ["pause 0", "pause 1"]);
     }
 
     #[test]
     fn a_pause_ends_in_time_whatever_account_it_began_in() {
-        let (mut bank, host) = running(&[A]);
+        let mut bank = running(&[A]);
         (0..100).for_each(|_| bank.on_entry(CounterSet::EMPTY));
         off(&mut bank, 0);
         bank.on_entry(CounterSet::EMPTY);
         HostPmu::restart_account(&mut bank);
-        host.log();
+        bank.log();
         (0..=MOST_ENTRIES).for_each(|_| bank.on_entry(CounterSet::EMPTY));
-        assert_eq!(host.log(), ["pause 0"]);
+        assert_eq!(bank.log(), ["pause 0"]);
     }
 
     #[test]
     fn a_lost_event_is_found_by_a_signal_of_none() {
-        let (mut bank, host) = running(&[A]);
-        host.0.borrow_mut().lost = true;
+        let mut bank = running(&[A]);
+        bank.lose(true);
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
         assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
         assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");

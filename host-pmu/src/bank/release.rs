@@ -12,7 +12,7 @@ impl<B: Backend> Bank<B> {
         if self.release_oldest_of_pool() {
             return true;
         }
-        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.state.is_on());
+        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.on);
         let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_as));
         let Some(held) = oldest.and_then(|at| self.slots[at].take()) else { return false };
         self.release(held);
@@ -49,7 +49,7 @@ impl<B: Backend> Bank<B> {
         self.release_from_pool(|held| held.idle_slices >= slices);
     }
 
-    fn release_from_pool(&mut self, dead: impl Fn(&HeldEvent<B::Event>) -> bool) {
+    pub(super) fn release_from_pool(&mut self, dead: impl Fn(&HeldEvent<B::Event>) -> bool) {
         while let Some(at) = self.pool.iter().position(&dead) {
             let held = self.pool.swap_remove(at);
             self.release(held);

@@ -1,7 +1,6 @@
 //! The bank over a scripted host, which logs every call.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::cell::Cell;
 
 use arch_pmu::host::{AfterOverflow, HostCounters};
 use arch_pmu::intel::PerfEvtSel;
@@ -10,7 +9,9 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy as _;
 
 use super::Bank;
-use crate::backend::{Backend, HostError, Overflow};
+use crate::backend::model::{self, ModelBackend, Op};
+use crate::backend::scheduling::Assignment;
+use crate::backend::{HostError, Overflow};
 use crate::side::HostPmu;
 use crate::stats::OpKind;
 use crate::strategy::{MAX_POOL, Reuse, Strategy};
@@ -19,25 +20,20 @@ use crate::strategy::{MAX_POOL, Reuse, Strategy};
 #[derive(Debug, Default)]
 pub(super) struct Script {
     pub(super) log: Vec<String>,
+    /// The counts of all events that were opened.
     pub(super) counts: Vec<u64>,
-    pub(super) open: Vec<usize>,
-    pub(super) now: u64,
+    pub(super) now: Cell<u64>,
     pub(super) sched_in: bool,
     pub(super) refuse_open: bool,
     /// An event that is refused, among others that are not.
     pub(super) refuse: Option<Spec>,
     pub(super) refuse_period: bool,
-    pub(super) lost: bool,
-    pub(super) gated: bool,
     /// Its events go on while their counters are off; whether their counts can be looked at without a call.
     pub(super) goes_on: bool,
     pub(super) peeks: bool,
     pub(super) one_pace: bool,
     /// Its shortest period, if it has one.
     pub(super) shortest: u64,
-    /// The period of each event, while it is enabled.
-    pub(super) periods: Vec<u64>,
-    pub(super) enabled: Vec<bool>,
     /// Records of overflows; some are lost unless they are complete.
     pub(super) records: Vec<(u64, u64)>,
     pub(super) complete: bool,
@@ -45,153 +41,127 @@ pub(super) struct Script {
     pub(super) overflowed_at: Option<u64>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Host(pub(super) Rc<RefCell<Script>>);
+/// The number of an event in the script, from 0, and its period.
+#[derive(Debug)]
+pub(super) struct Count {
+    number: usize,
+    period: u64,
+}
+
+pub(super) type Host = ModelBackend<Script>;
+type Events = crate::backend::model::Events<Count>;
 
 pub(super) const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
 
-impl Backend for Host {
-    type Event = usize;
+impl model::Host for Script {
+    type Count = Count;
 
-    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let mut s = self.0.borrow_mut();
-        if s.refuse_open || s.refuse == Some(spec) {
-            return Err(REFUSED);
-        }
-        let id = s.counts.len();
-        s.counts.push(0);
-        s.periods.push(period);
-        s.enabled.push(true);
-        s.open.push(id);
-        s.log.push(format!("open {id} {:#x} {period}", spec.raw_config().unwrap_or(0)));
-        Ok(id)
-    }
-
-    fn release(&mut self, event: usize) {
-        let mut s = self.0.borrow_mut();
-        assert!(s.open.contains(&event), "released twice");
-        s.open.retain(|&id| id != event);
-        s.enabled[event] = false;
-        s.log.push(format!("release {event}"));
-    }
-
-    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("pause {event}"));
-        s.enabled[*event] = false;
-        if s.lost { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
-    }
-
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("resume {event}"));
-        s.enabled[*event] = true;
+    fn pay(&mut self, op: Op, _: &mut Events) -> Result<(), HostError> {
+        self.log.push(match op {
+            Op::Open { spec, .. } if self.refuse_open || self.refuse == Some(spec) => return Err(REFUSED),
+            Op::Open { spec, period } => {
+                format!("open {} {:#x} {period}", self.counts.len(), spec.raw_config().unwrap_or(0))
+            }
+            Op::Release(id) => format!("release {}", id - 1),
+            Op::Pause(id) => format!("pause {}", id - 1),
+            Op::Resume { id, .. } => format!("resume {}", id - 1),
+            Op::Read(id) => format!("read {}", id - 1),
+            Op::OpenGate => "open gate".to_owned(),
+            Op::ShutGate => "shut gate".to_owned(),
+            Op::LetIn | Op::Expiries(_) => return Ok(()),
+        });
         Ok(())
     }
 
-    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("period {event} {period}"));
-        if s.refuse_period {
+    fn open(&mut self, _: u64, _: Spec, period: u64, _: &mut Events) -> Count {
+        self.counts.push(0);
+        Count { number: self.counts.len() - 1, period }
+    }
+
+    fn start(&mut self, _: usize, _: &mut Events) {}
+
+    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
+        0
+    }
+
+    fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
+        let count = &mut events.table[at].count;
+        self.log.push(format!("period {} {period}", count.number));
+        if self.refuse_period {
             return Err(REFUSED);
         }
-        s.periods[*event] = period;
+        count.period = period;
         Ok(())
     }
 
-    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push(format!("read {event}"));
-        // Behind a gate the leader alone is in error state.
-        if s.lost && !s.gated { Err(HostError::PinnedLost) } else { Ok(s.counts[*event]) }
-    }
-
-    fn is_lost(&self, _event: &usize) -> bool {
-        self.0.borrow().lost && !self.has_gate()
-    }
-
-    fn is_gate_lost(&self) -> bool {
-        self.0.borrow().lost && self.has_gate()
-    }
-
-    fn id(&self, event: &usize) -> u64 {
-        *event as u64
+    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
+        self.counts[events.table[at].count.number]
     }
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
-        let mut s = self.0.borrow_mut();
-        let at = s.overflowed_at;
-        s.records.drain(..).for_each(|(id, count)| visit(Overflow { id, count, at }));
-        s.complete
+        let at = self.overflowed_at;
+        self.records.drain(..).for_each(|(number, count)| visit(Overflow { id: number + 1, count, at }));
+        self.complete
     }
 
     fn pauses_virtually(&self) -> bool {
-        self.0.borrow().goes_on
+        self.goes_on
     }
 
-    fn peek(&mut self, event: &usize) -> Option<u64> {
-        let s = self.0.borrow();
-        (s.peeks && !s.lost).then(|| s.counts[*event])
+    fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
+        self.peeks.then(|| self.counts[events.table[at].count.number])
     }
 
     fn counts_at_one_pace(&self) -> bool {
-        self.0.borrow().one_pace
+        self.one_pace
     }
 
     fn shortest_period(&self) -> u64 {
-        self.0.borrow().shortest.max(1)
-    }
-
-    fn has_gate(&self) -> bool {
-        self.0.borrow().gated
-    }
-
-    fn open_gate(&mut self) -> Result<(), HostError> {
-        self.0.borrow_mut().log.push("open gate".to_owned());
-        Ok(())
-    }
-
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        let mut s = self.0.borrow_mut();
-        s.log.push("shut gate".to_owned());
-        for &id in &s.open {
-            visit(id as u64, s.counts[id]);
-        }
-        Ok(())
-    }
-
-    fn leave_gate(&mut self) {
-        self.0.borrow_mut().gated = false;
+        self.shortest.max(1)
     }
 
     fn may_have_switched(&self) -> bool {
-        self.0.borrow().sched_in
+        self.sched_in
     }
 
     fn sched_in(&mut self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().sched_in)
+        std::mem::take(&mut self.sched_in)
     }
 
     fn now_ns(&self) -> u64 {
-        let mut s = self.0.borrow_mut();
-        s.now += 1;
-        s.now
+        self.now.set(self.now.get() + 1);
+        self.now.get()
     }
 }
 
-impl Host {
-    pub(super) fn log(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.borrow_mut().log)
+impl Bank<Host> {
+    /// Returns the script of its host.
+    pub(super) fn script(&mut self) -> &mut Script {
+        &mut self.backend.host
     }
 
-    pub(super) fn slice(&self) {
-        self.0.borrow_mut().sched_in = true;
+    /// Takes the calls since the last time.
+    pub(super) fn log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.script().log)
+    }
+
+    /// Takes their counters from all events, or leaves them theirs.
+    pub(super) fn lose(&mut self, lost: bool) {
+        self.backend.set_others(lost.then(Assignment::default));
     }
 }
 
-pub(super) fn bank(preset: &str) -> (Bank<Host>, Host) {
-    let host = Host::default();
-    (Bank::new(host.clone(), Strategy::preset(preset).unwrap()), host)
+pub(super) fn bank_of(strategy: Strategy, gated: bool) -> Bank<Host> {
+    Bank::new(ModelBackend::new(Script::default(), gated, None), strategy)
+}
+
+/// Returns a bank whose host has no gate.
+pub(super) fn bank(preset: &str) -> Bank<Host> {
+    bank_of(Strategy::preset(preset).unwrap(), false)
+}
+
+pub(super) fn gate() -> Bank<Host> {
+    bank_of(Strategy::preset("gate").unwrap(), true)
 }
 
 pub(super) fn pmc(n: usize) -> CounterId {
@@ -203,56 +173,56 @@ pub(super) const B: Spec = PerfEvtSel::from_bits(0x53_00c5).spec();
 
 #[test]
 fn recreate_reads_and_closes_at_each_pause() {
-    let (mut bank, host) = bank("recreate");
+    let mut bank = bank("recreate");
     bank.start(pmc(0), A, 100);
-    host.0.borrow_mut().counts[0] = 7;
+    bank.script().counts[0] = 7;
     assert_eq!(bank.pause(pmc(0)), 7);
     bank.start(pmc(0), A, 93);
-    assert_eq!(host.log(), ["open 0 0x3c 100", "read 0", "release 0", "open 1 0x3c 93"]);
+    assert_eq!(bank.log(), ["open 0 0x3c 100", "read 0", "release 0", "open 1 0x3c 93"]);
     assert_eq!((bank.held(), bank.stats().counts.reused), (1, 0));
 }
 
 #[test]
 fn reuse_resumes_its_last_event_with_the_new_period() {
-    let (mut bank, host) = bank("reuse");
+    let mut bank = bank("reuse");
     bank.start(pmc(0), A, 100);
-    host.0.borrow_mut().counts[0] = 7;
+    bank.script().counts[0] = 7;
     assert_eq!(bank.pause(pmc(0)), 7);
     bank.stop(pmc(0), true);
     assert_eq!(bank.pause(pmc(0)), 0, "the count is handed over once");
     bank.start(pmc(0), A, 93);
-    host.0.borrow_mut().counts[0] = 10;
+    bank.script().counts[0] = 10;
     assert_eq!(bank.take(pmc(0)), 3);
-    let log = host.log();
+    let log = bank.log();
     assert_eq!(log, ["open 0 0x3c 100", "pause 0", "pause 0", "period 0 93", "resume 0", "read 0"]);
 }
 
 #[test]
 fn another_configuration_or_a_refused_period_is_a_miss() {
-    let (mut bank, host) = bank("reuse");
+    let mut bank = bank("reuse");
     bank.start(pmc(0), A, 100);
     bank.pause(pmc(0));
     bank.start(pmc(0), B, 100);
-    assert_eq!(host.log(), ["open 0 0x3c 100", "pause 0", "release 0", "open 1 0xc5 100"]);
+    assert_eq!(bank.log(), ["open 0 0x3c 100", "pause 0", "release 0", "open 1 0xc5 100"]);
     bank.pause(pmc(0));
-    host.0.borrow_mut().refuse_period = true;
+    bank.script().refuse_period = true;
     bank.start(pmc(0), B, 50);
-    assert_eq!(host.log(), ["pause 1", "period 1 50", "release 1", "open 2 0xc5 50"]);
+    assert_eq!(bank.log(), ["pause 1", "period 1 50", "release 1", "open 2 0xc5 50"]);
     assert_eq!(bank.stats().counts.refused_periods, 1);
 }
 
 #[test]
 fn a_paused_event_is_not_paused_again_with_the_flag() {
-    let (mut bank, host) = bank("paused-flag");
+    let mut bank = bank("paused-flag");
     bank.start(pmc(0), A, 100);
     bank.pause(pmc(0));
     bank.pause(pmc(0));
-    assert_eq!(host.log(), ["open 0 0x3c 100", "pause 0"]);
+    assert_eq!(bank.log(), ["open 0 0x3c 100", "pause 0"]);
 }
 
 #[test]
 fn the_pool_serves_rotation_and_migration_without_opens() {
-    let (mut bank, host) = bank("pool");
+    let mut bank = bank("pool");
     for spec in [A, B] {
         bank.pause(pmc(0));
         bank.start(pmc(0), spec, 100);
@@ -264,14 +234,12 @@ fn the_pool_serves_rotation_and_migration_without_opens() {
     bank.start(pmc(3), A, 50);
     bank.start(pmc(0), B, 60);
     assert_eq!((bank.stats().ops.count(OpKind::Open), bank.stats().counts.reused, bank.held()), (2, 2, 2));
-    assert!(host.log().contains(&"period 0 50".to_owned()));
+    assert!(bank.log().contains(&"period 0 50".to_owned()));
 }
 
 #[test]
 fn the_pool_gives_back_the_least_recently_parked() {
-    let host = Host::default();
-    let strategy = Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() };
-    let mut bank = Bank::new(host.clone(), strategy);
+    let mut bank = bank_of(Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() }, false);
     for (n, event) in [0x3c, 0xc0, 0xc5].into_iter().enumerate() {
         bank.start(pmc(n), PerfEvtSel::from_bits(event).spec(), 10);
         bank.on_entry(CounterSet::EMPTY);
@@ -279,12 +247,12 @@ fn the_pool_gives_back_the_least_recently_parked() {
         bank.stop(pmc(n), false);
     }
     assert_eq!(bank.held(), 2);
-    assert_eq!(host.log()[4..], ["release 0", "open 2 0xc5 10", "pause 2"]);
+    assert_eq!(bank.log()[4..], ["release 0", "open 2 0xc5 10", "pause 2"]);
 }
 
 #[test]
 fn a_pooled_event_ages_with_the_counter_that_it_served_last() {
-    let (mut bank, host) = bank("pool");
+    let mut bank = bank("pool");
     bank.start(pmc(0), A, 100);
     bank.on_entry(CounterSet::EMPTY);
     bank.pause(pmc(0));
@@ -293,11 +261,11 @@ fn a_pooled_event_ages_with_the_counter_that_it_served_last() {
     bank.pause(pmc(1));
     bank.stop(pmc(1), false);
     bank.touch(pmc(1));
-    host.slice();
+    bank.script().sched_in = true;
     bank.on_entry(CounterSet::EMPTY);
     assert_eq!(bank.held(), 1);
     bank.touch(pmc(0));
-    host.slice();
+    bank.script().sched_in = true;
     bank.on_entry(CounterSet::EMPTY);
     assert_eq!(bank.held(), 0);
 }
@@ -305,7 +273,7 @@ fn a_pooled_event_ages_with_the_counter_that_it_served_last() {
 #[test]
 fn a_rest_of_the_vcpu_ages_no_event() {
     let parked = |rest: bool| {
-        let (mut bank, host) = bank("reuse-lazy");
+        let mut bank = bank("reuse-lazy");
         bank.start(pmc(0), A, 10);
         bank.on_entry(CounterSet::EMPTY);
         bank.pause(pmc(0));
@@ -313,7 +281,7 @@ fn a_rest_of_the_vcpu_ages_no_event() {
         if rest {
             bank.rest();
         }
-        host.slice();
+        bank.script().sched_in = true;
         if rest {
             bank.restart_account();
         }
@@ -325,19 +293,19 @@ fn a_rest_of_the_vcpu_ages_no_event() {
 
 #[test]
 fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
-    let (mut bank, host) = bank("reuse");
+    let mut bank = bank("reuse");
     let fixed = Spec(Source::Fixed { index: 0, control: 3 });
-    host.0.borrow_mut().refuse_open = true;
+    bank.script().refuse_open = true;
     bank.start(pmc(0), fixed, 100);
     let counts = bank.stats().counts;
     assert_eq!((counts.failed_opens, counts.opens_fixed, bank.held()), (1, 1, 0));
     assert!(bank.stats().last_error.is_some());
-    host.0.borrow_mut().refuse_open = false;
+    bank.script().refuse_open = false;
     for counter in bank.take_retries() {
         bank.start(counter, fixed, 100);
     }
     assert_eq!((bank.take(pmc(0)), bank.held(), bank.stats().counts.opens_fixed), (0, 1, 2));
-    host.0.borrow_mut().lost = true;
+    bank.lose(true);
     assert_eq!(bank.take(pmc(0)), 0);
     assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
     assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
@@ -345,8 +313,8 @@ fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
 
 #[test]
 fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
-    let (mut bank, host) = bank("deferred");
-    host.0.borrow_mut().refuse_open = true;
+    let mut bank = bank("deferred");
+    bank.script().refuse_open = true;
     bank.start(pmc(0), A, 100);
     let mut asked_at = Vec::new();
     for entry in 1..=5000 {
@@ -357,16 +325,16 @@ fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
     }
     assert_eq!(asked_at[..5], [1, 3, 7, 15, 31], "after 1, 2, 4, 8, 16 entries");
     assert!(asked_at.len() < 16, "{asked_at:?}");
-    host.0.borrow_mut().refuse_open = false;
+    bank.script().refuse_open = false;
     let entries = (0..2000).take_while(|_| bank.take_retries().is_empty()).count();
     assert!(entries <= 1024, "never given up: asked again after {entries} entries");
 }
 
 #[test]
 fn pitfall_12_a_refused_counter_is_not_hurried_by_the_success_of_another() {
-    let (mut bank, host) = bank("deferred");
+    let mut bank = bank("deferred");
     let mut asked_at = Vec::new();
-    host.0.borrow_mut().refuse = Some(B);
+    bank.script().refuse = Some(B);
     bank.start(pmc(0), B, 100);
     for entry in 1..=200 {
         // Another counter gets an event at every entry.
@@ -382,21 +350,21 @@ fn pitfall_12_a_refused_counter_is_not_hurried_by_the_success_of_another() {
 
 #[test]
 fn pitfall_12_a_lost_event_does_not_wait_for_a_refused_one() {
-    let (mut bank, host) = bank("deferred");
+    let mut bank = bank("deferred");
     bank.start(pmc(1), A, 100);
-    host.0.borrow_mut().refuse = Some(B);
+    bank.script().refuse = Some(B);
     for _ in 0..5 {
         bank.start(pmc(0), B, 100);
     }
-    host.0.borrow_mut().lost = true;
+    bank.lose(true);
     bank.take(pmc(1));
     assert_eq!([(); 2].map(|()| bank.take_retries()), [counters([]), counters([1])]);
 }
 
 #[test]
 fn pitfall_12_another_event_of_a_refused_counter_begins_anew() {
-    let (mut bank, host) = bank("deferred");
-    host.0.borrow_mut().refuse_open = true;
+    let mut bank = bank("deferred");
+    bank.script().refuse_open = true;
     for _ in 0..5 {
         bank.start(pmc(0), A, 100);
     }
@@ -406,13 +374,13 @@ fn pitfall_12_another_event_of_a_refused_counter_begins_anew() {
 
 #[test]
 fn pitfall_18_no_period_is_set_for_an_event_that_does_not_sample() {
-    let (mut bank, host) = bank("reuse");
+    let mut bank = bank("reuse");
     let txcp = PerfEvtSel::from_bits(0x2_0053_003c).spec();
     bank.start(pmc(2), txcp, 100);
     bank.set_period(pmc(2), 50);
     bank.pause(pmc(2));
     bank.start(pmc(2), txcp, 40);
-    assert!(host.log().iter().all(|line| !line.starts_with("period")));
+    assert!(bank.log().iter().all(|line| !line.starts_with("period")));
     assert_eq!(bank.stats().counts.reused, 1);
 }
 
@@ -424,42 +392,44 @@ fn pinned_errors(bank: &mut Bank<Host>) -> u64 {
 
 #[test]
 fn pitfall_22_a_lost_pinned_event_is_reported_and_enabled_again() {
-    let (mut bank, host) = bank("deferred");
+    let mut bank = bank("deferred");
     bank.start(pmc(0), A, 100);
     assert_eq!(pinned_errors(&mut bank), 0);
-    host.0.borrow_mut().lost = true;
+    bank.lose(true);
     // A guest that waits for its overflow looks at nothing.
     assert_eq!([(); 2].map(|()| pinned_errors(&mut bank)), [1, 1], "once");
     assert_eq!((bank.pause(pmc(0)), bank.held()), (0, 1), "a count that is not known is not made up");
-    host.log();
+    bank.log();
     bank.start(pmc(0), A, 100);
-    assert_eq!(host.log(), ["period 0 100", "resume 0", "read 0"]);
+    assert_eq!(bank.log(), ["period 0 100", "resume 0", "read 0"]);
     assert_eq!((bank.stats().counts.pinned_errors, &bank.stats().last_error), (2, &Some(HostError::PinnedLost)));
     // It counted 30 before it was lost: its counter overflows as much sooner.
-    (host.0.borrow_mut().lost, host.0.borrow_mut().counts[0]) = (false, 30);
+    bank.lose(false);
+    bank.script().counts[0] = 30;
     bank.pause(pmc(0));
     bank.start(pmc(0), A, 100);
-    assert_eq!(host.log(), ["period 0 100", "resume 0", "read 0", "period 0 70"]);
+    assert_eq!(bank.log(), ["period 0 100", "resume 0", "read 0", "period 0 70"]);
     assert_eq!((bank.take(pmc(0)), bank.stats().ops.count(OpKind::Open)), (30, 1));
 }
 
 #[test]
 fn counts_before_a_loss_are_not_those_of_a_counter_that_was_written_since() {
-    let (mut bank, host) = bank("deferred");
+    let mut bank = bank("deferred");
     bank.start(pmc(0), A, 100);
-    host.0.borrow_mut().lost = true;
+    bank.lose(true);
     bank.pause(pmc(0));
     bank.touch(pmc(0));
-    (host.0.borrow_mut().lost, host.0.borrow_mut().counts[0]) = (false, 30);
+    bank.lose(false);
+    bank.script().counts[0] = 30;
     bank.start(pmc(0), A, 100);
     assert_eq!(bank.take(pmc(0)), 0);
 }
 
 #[test]
 fn pitfall_12_a_lost_event_is_enabled_ever_more_rarely() {
-    let (mut bank, host) = bank("deferred");
+    let mut bank = bank("deferred");
     bank.start(pmc(0), A, 100);
-    host.0.borrow_mut().lost = true;
+    bank.lose(true);
     bank.take(pmc(0));
     let mut enabled_at = Vec::new();
     for entry in 1..=5000 {
@@ -475,26 +445,26 @@ fn pitfall_12_a_lost_event_is_enabled_ever_more_rarely() {
 
 #[test]
 fn a_gate_that_fails_hands_over_its_counts_and_is_left() {
-    let (mut bank, host) = bank("gate");
-    host.0.borrow_mut().gated = true;
+    let mut bank = gate();
     for (n, spec) in [(0, A), (1, B)] {
         bank.start(pmc(n), spec, 100);
     }
     bank.on_entry(CounterSet::EMPTY);
-    (host.0.borrow_mut().counts, host.0.borrow_mut().lost) = (vec![30, 40], true);
+    bank.script().counts = vec![30, 40];
+    bank.lose(true);
     assert_eq!((pinned_errors(&mut bank), &bank.stats().last_error), (1, &Some(HostError::GateTooLarge)));
     let due = bank.due();
     assert_eq!(due, counters([0, 1]));
     assert_eq!([bank.pause(pmc(0)), bank.pause(pmc(1))], [30, 40]);
-    host.0.borrow_mut().lost = false;
+    bank.lose(false);
     for (n, spec) in [(0, A), (1, B)] {
         bank.start(pmc(n), spec, 70);
     }
     bank.on_entry(CounterSet::EMPTY);
-    host.log();
+    bank.log();
     bank.pause(pmc(0));
     bank.stop(pmc(0), true);
-    assert_eq!((host.log(), bank.held()), (vec!["pause 2".to_owned()], 2), "single events");
+    assert_eq!((bank.log(), bank.held()), (vec!["pause 2".to_owned()], 2), "single events");
     // The next turn's account does not contain the failure, but its arm is no gate.
     bank.restart_account();
     let mut counts = counts::Counts::default();
@@ -517,26 +487,25 @@ fn off_and_on(bank: &mut Bank<Host>, counters: &[(usize, Spec, u64)]) {
 
 #[test]
 fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
-    let (mut bank, host) = bank("gate");
-    host.0.borrow_mut().gated = true;
+    let mut bank = gate();
     for (n, spec) in [(0, A), (1, B)] {
         bank.start(pmc(n), spec, 100);
     }
     bank.on_entry(CounterSet::EMPTY);
-    host.log();
-    host.0.borrow_mut().counts = vec![30, 100];
+    bank.log();
+    bank.script().counts = vec![30, 100];
     off_and_on(&mut bank, &[(0, A, 70), (1, B, 55)]);
-    assert_eq!(host.log(), ["shut gate", "period 1 55", "open gate"], "only what overflowed has a new period");
+    assert_eq!(bank.log(), ["shut gate", "period 1 55", "open gate"], "only what overflowed has a new period");
     assert_eq!((bank.stats().ops.count(OpKind::Pause), bank.stats().ops.count(OpKind::Resume)), (1, 2));
     // One counter goes off by itself, and on again: the gate stays open for the other.
-    host.0.borrow_mut().counts = vec![33, 100];
+    bank.script().counts = vec![33, 100];
     bank.changing([pmc(0)].into_iter().collect());
     assert_eq!(bank.pause(pmc(0)), 3);
     bank.stop(pmc(0), true);
     bank.on_entry(CounterSet::EMPTY);
     bank.start(pmc(0), A, 67);
     bank.on_entry(CounterSet::EMPTY);
-    assert_eq!(host.log(), ["pause 0", "resume 0"]);
+    assert_eq!(bank.log(), ["pause 0", "resume 0"]);
     // So do two that go off and on one after the other; together they shut it.
     for n in [0, 1] {
         bank.changing([pmc(n)].into_iter().collect());
@@ -548,17 +517,15 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
         bank.start(pmc(n), spec, period);
         bank.on_entry(CounterSet::EMPTY);
     }
-    assert_eq!(host.log(), ["pause 0", "pause 1", "resume 0", "resume 1"]);
+    assert_eq!(bank.log(), ["pause 0", "pause 1", "resume 0", "resume 1"]);
     bank.changing(CounterSet::ALL);
     off_and_on(&mut bank, &[(0, A, 67), (1, B, 55)]);
-    assert_eq!(host.log(), ["shut gate", "open gate"]);
+    assert_eq!(bank.log(), ["shut gate", "open gate"]);
 }
 
 #[test]
 fn a_pool_opens_events_after_every_counter_took_what_is_parked() {
-    let host = Host::default();
-    let strategy = Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() };
-    let mut bank = Bank::new(host.clone(), strategy);
+    let mut bank = bank_of(Strategy { reuse: Reuse::Pool(2), ..Strategy::preset("pool").unwrap() }, false);
     let c = PerfEvtSel::from_bits(0x53_00c0).spec();
     for (n, spec) in [(0, A), (1, B)] {
         bank.start(pmc(n), spec, 100);
@@ -568,23 +535,23 @@ fn a_pool_opens_events_after_every_counter_took_what_is_parked() {
         bank.pause(pmc(n));
         bank.stop(pmc(n), false);
     }
-    host.log();
+    bank.log();
     // The first counter wants an event that is not there; the second the one that the first once had.
     bank.start(pmc(0), c, 100);
     bank.start(pmc(1), A, 100);
     bank.on_entry(CounterSet::EMPTY);
-    let log = host.log();
+    let log = bank.log();
     assert_eq!(log, ["period 0 100", "resume 0", "release 1", "open 2 0xc0 100"], "the event nobody wanted gave way");
     assert_eq!((bank.held(), bank.stats().counts.held_max), (2, 2));
 }
 
 #[test]
 fn among_lost_records_the_last_one_left_is_not_taken_for_the_count() {
-    let (mut bank, host) = bank("gate");
+    let mut bank = bank("gate");
     bank.start(pmc(0), A, 100);
     bank.on_entry(CounterSet::EMPTY);
-    host.0.borrow_mut().counts = vec![230];
-    host.0.borrow_mut().records = vec![(0, 110)];
+    bank.script().counts = vec![230];
+    bank.script().records = vec![(0, 110)];
     assert!(bank.signalled().certain, "an event that goes on is aimed anew");
     assert_eq!(bank.take(pmc(0)), 230, "read, not from the record");
 }
@@ -592,21 +559,21 @@ fn among_lost_records_the_last_one_left_is_not_taken_for_the_count() {
 #[test]
 fn after_an_early_signal_of_a_counter_that_is_off_its_period_is_set_anew() {
     for complete in [true, false] {
-        let (mut bank, host) = bank("gate");
+        let mut bank = bank("gate");
         bank.start(pmc(0), A, 100);
         bank.on_entry(CounterSet::EMPTY);
-        host.0.borrow_mut().counts = vec![98];
-        host.0.borrow_mut().complete = complete;
+        bank.script().counts = vec![98];
+        bank.script().complete = complete;
         if complete {
-            host.0.borrow_mut().records = vec![(0, 98)];
+            bank.script().records = vec![(0, 98)];
         }
         // Off before the kick: perf began the period anew at 98.
         bank.pause(pmc(0));
         bank.stop(pmc(0), true);
         bank.signalled();
-        host.log();
+        bank.log();
         bank.start(pmc(0), A, 2);
-        assert!(host.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
+        assert!(bank.log().contains(&"period 0 2".to_owned()), "the same aim is not the same period");
     }
 }
 
@@ -617,29 +584,30 @@ fn counters(of: impl IntoIterator<Item = usize>) -> CounterSet {
 const SHORTEST: u64 = 50_000;
 
 /// Returns a bank on a clock that bears a signal every [`SHORTEST`].
-fn clock(preset: &str) -> (Bank<Host>, Host) {
-    let (bank, host) = bank(preset);
+fn clock(preset: &str) -> Bank<Host> {
+    let gated = preset == "gate";
+    let mut bank = bank_of(Strategy::preset(preset).unwrap(), gated);
     {
-        let mut script = host.0.borrow_mut();
+        let script = bank.script();
         (script.shortest, script.complete, script.one_pace, script.peeks) = (SHORTEST, true, true, true);
         script.goes_on = preset == "virtual";
-        script.gated = preset == "gate";
     }
-    (bank, host)
+    bank
 }
 
 #[test]
 fn clocks_of_a_thread_leave_it_most_of_its_time() {
-    let (mut bank, host) = clock("deferred");
+    let mut bank = clock("deferred");
     for n in 0..8 {
         bank.start(pmc(n), A, 1);
     }
-    assert_eq!(host.0.borrow().periods, [1, 2, 4, 8, 16, 32, 32, 32].map(|factor| factor * SHORTEST));
+    let periods: Vec<u64> = bank.backend.events.iter().map(|event| event.count.period).collect();
+    assert_eq!(periods, [1, 2, 4, 8, 16, 32, 32, 32].map(|factor| factor * SHORTEST));
 }
 
 #[test]
 fn a_short_rest_is_no_period_to_go_on_with() {
-    let (mut bank, host) = clock("virtual");
+    let mut bank = clock("virtual");
     for (period, answer) in [(1, AfterOverflow::Aim), (4 * SHORTEST, AfterOverflow::Leave)] {
         bank.start(pmc(0), A, period);
         bank.on_entry(CounterSet::EMPTY);
@@ -650,7 +618,7 @@ fn a_short_rest_is_no_period_to_go_on_with() {
         bank.stop(pmc(0), true);
     }
     // Other hosts' events need no such care.
-    host.0.borrow_mut().shortest = 1;
+    bank.script().shortest = 1;
     bank.start(pmc(0), A, 1);
     assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
 }
@@ -684,7 +652,7 @@ proptest! {
         preset in prop::sample::select(vec!["recreate", "reuse", "reuse-lazy", "paused-flag", "pool", "gate", "virtual"]),
         steps in prop::collection::vec(step(), 0..120),
     ) {
-        let (mut bank, host) = clock(preset);
+        let mut bank = clock(preset);
         let mut on = CounterSet::EMPTY;
         for step in steps {
             match step {
@@ -707,12 +675,12 @@ proptest! {
                 }
                 Step::Signal { event, after } => {
                     let count = {
-                        let mut script = host.0.borrow_mut();
+                        let script = bank.script();
                         let Some(count) = script.counts.get_mut(event as usize) else { continue };
                         *count += after;
                         *count
                     };
-                    host.0.borrow_mut().records = vec![(event, count)];
+                    bank.script().records = vec![(event, count)];
                     for counter in bank.signalled().counters.and(on) {
                         bank.take(counter);
                         if bank.overflowed(counter, false) == AfterOverflow::Aim {
@@ -723,9 +691,8 @@ proptest! {
                 }
                 Step::Entry => bank.on_entry(CounterSet::EMPTY),
             }
-            let script = host.0.borrow();
-            let enabled = script.periods.iter().zip(&script.enabled).filter(|&(_, &enabled)| enabled);
-            let shares = || enabled.clone().map(|(&period, _)| 1024 * SHORTEST / period);
+            let events = &bank.backend.events;
+            let shares = || events.iter().filter(|event| event.enabled).map(|event| 1024 * SHORTEST / event.count.period);
             let (all, events) = (shares().sum::<u64>(), shares().count());
             prop_assert!(events <= MAX_COUNTERS + MAX_POOL);
             prop_assert!(all <= 2 * 1024 + 32 * events as u64 && shares().all(|one| one <= 1024), "{} of {}", all, events);

@@ -9,7 +9,7 @@ use host_pmu::stats::OpKind;
 use host_pmu::strategy::Strategy;
 
 use crate::model::Burst;
-use crate::model::host::{Release, Rules, ScriptedHost};
+use crate::model::host::{self, Release, Rules, Script, ScriptedHost};
 
 const GLOBAL_CTRL: u32 = 0x38f;
 /// Selectors of events that only general-purpose counters of a Cascade Lake count: branches, their misses, references, misses.
@@ -24,7 +24,6 @@ const KVMS: [&str; 4] = ["reuse", "reuse-lazy", "paused-flag", "deferred"];
 /// A guest with the four [`EVENTS`], on a Cascade Lake with hyper-threading.
 struct Guest {
     vpmu: Vpmu<Bank<ScriptedHost>>,
-    host: ScriptedHost,
     /// Exits for a signal at the entry before.
     kicks: u32,
 }
@@ -32,9 +31,9 @@ struct Guest {
 impl Guest {
     fn new(preset: &str, release: Release, others: usize) -> Self {
         let strategy = Strategy::preset(preset).expect("a preset");
-        let host = ScriptedHost::by_rules(&strategy, Rules { processor: Processor::CascadeLake, release, others });
-        let vpmu = Vpmu::new(PmuCaps::default(), Bank::new(host.clone(), strategy));
-        let mut guest = Self { vpmu, host, kicks: 0 };
+        let script = Script::by_rules(Rules { processor: Processor::CascadeLake, release, others });
+        let host = host::host(&strategy, script);
+        let mut guest = Self { vpmu: Vpmu::new(PmuCaps::default(), Bank::new(host, strategy)), kicks: 0 };
         guest.write(GLOBAL_CTRL, 0);
         for (n, event) in (0..).zip(EVENTS) {
             guest.write(0xc1 + n, 0u64.wrapping_sub(1_000_000));
@@ -42,6 +41,14 @@ impl Guest {
         }
         guest.on();
         guest
+    }
+
+    fn host(&mut self) -> &mut ScriptedHost {
+        self.vpmu.host().backend()
+    }
+
+    fn set_others(&mut self, others: usize) {
+        host::set_others(self.host(), others);
     }
 
     fn write(&mut self, msr: u32, value: u64) {
@@ -67,7 +74,7 @@ impl Guest {
     fn enter(&mut self) {
         self.vpmu.enter();
         self.kicks = 0;
-        while self.host.take_error_signal() {
+        while host::take_error_signal(self.host()) {
             self.kicks += 1;
             assert!(self.kicks < 10, "signals keep the vCPU out of the guest");
             self.vpmu.kick();
@@ -77,7 +84,7 @@ impl Guest {
 
     /// Runs the guest for a moment.
     fn run(&mut self) {
-        if self.host.run(Burst::new(7, 8)) {
+        if host::run(self.host(), Burst::new(7, 8)) {
             self.vpmu.kick();
         }
         self.enter();
@@ -97,8 +104,8 @@ impl Guest {
         [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]
     }
 
-    fn counting(&self) -> usize {
-        self.host.armed().len()
+    fn counting(&mut self) -> usize {
+        host::armed(self.host()).len()
     }
 }
 
@@ -108,7 +115,7 @@ fn a_lost_pinned_event_is_kept_and_enabled_again_at_the_next_resume() {
         let mut guest = Guest::new(preset, release, 0);
         guest.run();
         assert_eq!((guest.counting(), guest.failures()), (4, [0; 3]), "{preset}");
-        guest.host.set_others(ONE_TOO_MANY);
+        guest.set_others(ONE_TOO_MANY);
         for _ in 0..100 {
             guest.enter();
             guest.run();
@@ -118,7 +125,7 @@ fn a_lost_pinned_event_is_kept_and_enabled_again_at_the_next_resume() {
         assert_eq!((guest.counting(), guest.ops(OpKind::Open)), (3, 4), "{preset}: as KVM's");
         assert!(guest.failures()[2] > 50, "{preset}: each attempt is reported");
         assert_eq!(guest.stats().last_error, Some(HostError::PinnedLost), "{preset}");
-        guest.host.set_others(0);
+        guest.set_others(0);
         guest.off();
         guest.on();
         assert_eq!((guest.counting(), guest.ops(OpKind::Open)), (4, 4), "{preset}: the counter is back");
@@ -129,11 +136,11 @@ fn a_lost_pinned_event_is_kept_and_enabled_again_at_the_next_resume() {
 fn a_lost_event_keeps_its_counts() {
     let mut guest = Guest::new("reuse", Release(6, 1), 0);
     let start = guest.read(0xc4);
-    guest.host.run(Burst::new(7, 8));
+    host::run(guest.host(), Burst::new(7, 8));
     // The youngest event goes without a counter, with the counts of that run.
-    guest.host.set_others(ONE_TOO_MANY);
+    guest.set_others(ONE_TOO_MANY);
     guest.off();
-    guest.host.set_others(0);
+    guest.set_others(0);
     guest.on();
     assert!(guest.read(0xc4) > start, "its counts until then are the counter's");
 }
@@ -142,7 +149,7 @@ fn a_lost_event_keeps_its_counts() {
 fn the_signal_of_a_lost_event_leaves_the_guest_its_time() {
     for preset in ["reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "virtual", "gate"] {
         let mut guest = Guest::new(preset, Release(6, 15), 0);
-        guest.host.set_others(ONE_TOO_MANY);
+        guest.set_others(ONE_TOO_MANY);
         let (opens, mut kicks) = (guest.ops(OpKind::Open), 0);
         for _ in 0..1000 {
             guest.enter();
@@ -175,7 +182,7 @@ fn a_gate_without_all_its_counters_falls_apart_to_single_events_and_says_so() {
     for release in [Release(6, 1), Release(6, 12), Release(6, 15)] {
         let mut guest = Guest::new("gate", release, 0);
         guest.run();
-        guest.host.set_others(ONE_TOO_MANY);
+        guest.set_others(ONE_TOO_MANY);
         let before = guest.read(0xc1);
         for _ in 0..4 {
             guest.off();
@@ -202,7 +209,7 @@ fn without_records_only_what_overflowed_is_aimed_anew() {
         guest.write(0xc1, 0u64.wrapping_sub(2));
         guest.on();
         let (reads, before) = (guest.ops(OpKind::Read), guest.ops(OpKind::Period));
-        assert!(guest.host.run(Burst::new(7, 8)), "it signals");
+        assert!(host::run(guest.host(), Burst::new(7, 8)), "it signals");
         guest.vpmu.kick();
         assert_eq!(guest.vpmu.counts().overflows, 1, "{preset}");
         let (reads, set) = (guest.ops(OpKind::Read) - reads, guest.ops(OpKind::Period) - before);

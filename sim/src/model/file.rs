@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::Spec;
-use host_pmu::backend::scheduling::{CounterMask, Processor};
+use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor};
 use thiserror::Error;
 
 use super::cost::{Cost, Section};
@@ -192,6 +192,18 @@ impl Model {
             return refuse(format!("there is no cost '{cost}'; there are {}", Costs::SCALABLE.join(", ")));
         }
         Ok(())
+    }
+
+    /// Returns the counters with the events of other users alone; `None` where events need no counters.
+    pub fn others(&self) -> Option<Assignment> {
+        self.needs_counters().then(|| {
+            let mut others = Assignment::default();
+            for event in self.host.pmu.others() {
+                // One that finds no counter is its user's loss.
+                others.add([event]);
+            }
+            others
+        })
     }
 
     /// Returns whether its events need hardware counters: stand-ins do not.

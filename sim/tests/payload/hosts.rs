@@ -10,7 +10,7 @@ use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, EventSpec, FLAG_STAT_SETUP, FLAG_TURNS, WORKLOAD_IO};
 use host_pmu::bank::Bank;
 use host_pmu::strategy::{PRESETS, Strategy};
-use sim::backend::SimBackend;
+use sim::backend::sim_backend;
 use sim::clock::Clock;
 use sim::clock::Schedule;
 use sim::floor::SimFloor;
@@ -88,7 +88,7 @@ fn the_simulated_guest_is_the_payload_on_every_host() {
                 let strategy = Strategy::preset(preset).unwrap();
                 accesses += check(pmu, &model, &boot, turns, || {
                     let others = Rc::new(Cell::new(0));
-                    Bank::new(SimBackend::new(Rc::clone(&model), clock(&model), others, &strategy), strategy.clone())
+                    Bank::new(sim_backend(Rc::clone(&model), clock(&model), others, &strategy), strategy.clone())
                 });
             }
             if pmu.vendor() == Vendor::Intel {

@@ -194,7 +194,8 @@ fn replay_trace(args: &SimArgs, folder: &Path) -> Result<Exit, Error> {
     } else {
         print(&replay::shown(&trace, name, &found).text(columns()))?;
     }
-    Ok(Exit::Done)
+    let is_whole = found.iter().all(|(_, found)| found.counts.pinned_errors + found.counts.ungated == 0);
+    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {

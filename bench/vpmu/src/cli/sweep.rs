@@ -138,10 +138,6 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         pool.install(|| sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut()))?;
 
     let pareto = pareto::compare(&outcome.lines, args.by);
-    if let Some(why) = pareto.left_out.first().filter(|_| pareto.scenarios.iter().all(|one| one.rows.is_empty())) {
-        let remedy = "name others by strategy=LIST, or take another model";
-        return Err(Error::usage("no strategy here can be replayed", why, remedy));
-    }
     let fronts = show::save(&args.output, &pareto)?;
     let form = Form::of(args.json, args.markdown);
     console::show(form, &show::report(&pareto), &pareto)?;

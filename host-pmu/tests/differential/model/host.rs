@@ -1,12 +1,13 @@
-//! A host in memory: it counts the bursts that were executed, signals as perf does, and fails on demand.
+//! A host for the model backend: it counts the bursts that were executed, signals as perf does, and fails on demand.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{Source, Spec, Vendor};
-use host_pmu::backend::scheduling::{Assignment, Processor, SHORTEST_PERIOD};
-use host_pmu::backend::{Backend, HostError, Overflow};
+use host_pmu::backend::model::{Host, ModelBackend, Op};
+use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor, SHORTEST_PERIOD};
+use host_pmu::backend::{HostError, Overflow};
 use host_pmu::strategy::{Pause, Strategy};
 
 use super::{Armed, Burst};
@@ -14,18 +15,16 @@ use super::{Armed, Burst};
 /// Cycles, as the NMI watchdog counts them.
 const CYCLES: Spec = PerfEvtSel::from_bits(0x53_003c).spec();
 
+/// The count of an event.
 #[derive(Debug)]
-struct Event {
-    id: u64,
+pub(crate) struct Count {
     spec: Spec,
-    running: bool,
     total: u64,
     /// Counts to the signal, for what samples; after it the period begins anew.
     left: Option<u64>,
     period: u64,
     /// It signalled since its period was set.
     signalled: bool,
-    lost: bool,
 }
 
 /// Misbehaviour of the host.
@@ -34,37 +33,6 @@ pub(crate) struct Failing {
     pub(crate) open: bool,
     pub(crate) period: bool,
     pub(crate) resume: bool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    events: Vec<Option<Event>>,
-    failing: Failing,
-    sched_in: bool,
-    now: u64,
-    /// Failures that were handed out: opens, periods, pinned events.
-    failures: [u64; 3],
-    /// Overflows nobody asked for yet: id and count.
-    overflowed: Vec<(u64, u64)>,
-    /// It records overflows.
-    records: bool,
-    /// An event signals a few counts before its period is over, as a clock may.
-    early: bool,
-    /// Records are lost until they are next asked for.
-    losing: bool,
-    /// Times that records were lost.
-    lost_records: u64,
-    /// Events may go on while their counters are off.
-    goes_on: bool,
-    /// State of the gate, if it has one: open or not.
-    gate: Option<bool>,
-    /// The leader of the gate is in error state.
-    gate_lost: bool,
-    opened: u64,
-    /// perf's rules for hardware events; without them every event counts.
-    rules: Option<Rules>,
-    /// An event went to error state and signalled its owner, who has not taken that signal.
-    error_signal: bool,
 }
 
 /// A release of Linux.
@@ -98,9 +66,17 @@ pub(crate) struct Rules {
     pub(crate) others: usize,
 }
 
-impl Event {
+impl Rules {
+    fn taken(&self) -> Assignment {
+        let mut assignment = Assignment::default();
+        (0..self.others).for_each(|_| _ = assignment.add([self.processor.allows(CYCLES)]));
+        assignment
+    }
+}
+
+impl Count {
     /// Returns its counts of `burst`.
-    fn counts(&self, burst: Burst) -> u64 {
+    fn of(&self, burst: Burst) -> u64 {
         let select = match self.spec.0 {
             Source::Selector(selection) => u64::from(selection.code()) | u64::from(selection.select() >> 8) << 16,
             Source::Fixed { index, .. } => [0xc0, 0x3c, 0x13c, 0x1a4][usize::from(index)],
@@ -109,29 +85,67 @@ impl Event {
     }
 }
 
-impl State {
-    /// Puts events on counters, as perf does when one is enabled: those of other users first, then the thread's in the
-    /// order in which they were opened. A pinned one without a counter goes to error state.
-    fn schedule(&mut self) {
-        let Some(Rules { processor, release, others }) = &self.rules else { return };
-        let mut assignment = Assignment::default();
-        for _ in 0..*others {
-            assignment.add([processor.allows(CYCLES)]);
-        }
-        if let Some(open) = self.gate {
-            let group = self.events.iter().flatten().filter(|e| e.running);
-            if open && !self.gate_lost && !assignment.add(group.map(|e| processor.allows(e.spec))) {
-                self.gate_lost = true;
-                self.error_signal |= release.signals_errors();
-            }
-            return;
-        }
-        let mut enabled: Vec<_> = self.events.iter_mut().flatten().filter(|e| e.running && !e.lost).collect();
-        enabled.sort_unstable_by_key(|e| e.id);
-        for event in enabled {
-            event.lost = !assignment.add([processor.allows(event.spec)]);
-            self.error_signal |= event.lost && release.signals_errors();
-        }
+/// The host's side of a script.
+#[derive(Debug, Default)]
+pub(crate) struct Script {
+    failing: Failing,
+    sched_in: bool,
+    now: Cell<u64>,
+    /// Failures that were handed out: opens, periods, pinned events.
+    failures: Cell<[u64; 3]>,
+    /// Overflows nobody asked for yet: id and count.
+    overflowed: Vec<(u64, u64)>,
+    /// It records overflows.
+    records: bool,
+    /// An event signals a few counts before its period is over, as a clock may.
+    early: bool,
+    /// Records are lost until they are next asked for.
+    losing: bool,
+    /// Times that records were lost.
+    lost_records: u64,
+    /// Events may go on while their counters are off.
+    goes_on: bool,
+    opened: u64,
+    /// Events that are open, for when the bank is gone.
+    held: Rc<Cell<u64>>,
+    /// perf's rules for hardware events; without them every event counts.
+    rules: Option<Rules>,
+    /// Errors whose signals were taken.
+    errors_taken: u64,
+}
+
+type Events = host_pmu::backend::model::Events<Count>;
+/// A host in memory.
+pub(crate) type ScriptedHost = ModelBackend<Script>;
+
+const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
+
+/// Builds a host with events as `strategy` wants them.
+pub(crate) fn host(strategy: &Strategy, script: Script) -> ScriptedHost {
+    let others = script.rules.as_ref().map(Rules::taken);
+    ModelBackend::new(Script { goes_on: strategy.pause == Pause::Virtual, ..script }, strategy.gate, others)
+}
+
+impl Script {
+    /// A host with records of overflows or without any.
+    pub(crate) fn plain(records: bool) -> Self {
+        Self { records, ..Self::default() }
+    }
+
+    /// A host whose events signal a little early.
+    pub(crate) fn clock() -> Self {
+        Self { early: true, ..Self::plain(true) }
+    }
+
+    /// A host with hardware events by perf's rules.
+    pub(crate) fn by_rules(rules: Rules) -> Self {
+        Self { rules: Some(rules.clone()), ..Self::plain(rules.release.shares_rings()) }
+    }
+
+    fn fails(&self, what: usize) {
+        let mut failures = self.failures.get();
+        failures[what] += 1;
+        self.failures.set(failures);
     }
 
     /// Returns whether a period of 1 makes a BTS event of this one.
@@ -140,259 +154,182 @@ impl State {
         let traces = |rules: &Rules| rules.release.traces_branches() && rules.processor.vendor() == Vendor::Intel;
         self.rules.as_ref().is_some_and(traces) && branches && period == 1
     }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ScriptedHost(Rc<RefCell<State>>);
-
-const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: "" };
-
-impl ScriptedHost {
-    /// Builds a host with events as `strategy` wants them, with records of overflows or without any.
-    pub(crate) fn for_strategy(strategy: &Strategy, records: bool) -> Self {
-        let (gate, goes_on) = (strategy.gate.then_some(false), strategy.pause == Pause::Virtual);
-        Self(Rc::new(RefCell::new(State { records, goes_on, gate, ..State::default() })))
-    }
-
-    /// Builds a host with hardware events by perf's rules.
-    pub(crate) fn by_rules(strategy: &Strategy, rules: Rules) -> Self {
-        let records = rules.release.shares_rings();
-        let host = Self::for_strategy(strategy, records);
-        host.0.borrow_mut().rules = Some(rules);
-        host
-    }
-
-    /// Sets how many counters other users have.
-    pub(crate) fn set_others(&self, others: usize) {
-        let mut state = self.0.borrow_mut();
-        if let Some(rules) = &mut state.rules {
-            rules.others = others;
-        }
-        state.schedule();
-    }
-
-    /// Takes the signal of an event that went to error state.
-    pub(crate) fn take_error_signal(&self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().error_signal)
-    }
 
     /// Returns whether it has the rules of perf.
     pub(crate) fn has_rules(&self) -> bool {
-        self.0.borrow().rules.is_some()
-    }
-
-    /// Builds a host whose events signal a little early.
-    pub(crate) fn clock(strategy: &Strategy) -> Self {
-        let host = Self::for_strategy(strategy, true);
-        host.0.borrow_mut().early = true;
-        host
-    }
-
-    /// Counts a `burst` that the guest executes; returns whether any event signalled.
-    pub(crate) fn run(&self, burst: Burst) -> bool {
-        let mut signalled = false;
-        let state = &mut *self.0.borrow_mut();
-        let early = if state.early { 3 } else { 0 };
-        let State { events, overflowed, gate, gate_lost, losing, .. } = state;
-        if *gate == Some(false) || *gate_lost {
-            return false;
-        }
-        for event in events.iter_mut().flatten().filter(|e| e.running && !e.lost) {
-            let n = event.counts(burst);
-            let Some(left) = event.left else {
-                event.total += n;
-                continue;
-            };
-            let left = left.saturating_sub(early).max(1);
-            if n < left {
-                event.total += n;
-                event.left = event.left.map(|left| left - n);
-                continue;
-            }
-            signalled = true;
-            event.total += n;
-            // Counts that an event gains after its overflow are not in the record. Several overflows before a kick are recorded
-            // at their end: the model has one overflow of a counter for them.
-            let several = event.signalled || n - left >= event.period;
-            let since = if several { 0 } else { n - left };
-            event.signalled = true;
-            event.left = Some(event.period - (n - left) % event.period);
-            if !*losing {
-                overflowed.push((event.id, event.total - since));
-            }
-        }
-        signalled
+        self.rules.is_some()
     }
 
     /// Records of overflows are lost from now until they are next asked for.
-    pub(crate) fn lose_records(&self) {
-        self.0.borrow_mut().losing = true;
+    pub(crate) fn lose_records(&mut self) {
+        self.losing = true;
     }
 
     /// Returns how often records were lost.
     pub(crate) fn lost_records(&self) -> u64 {
-        self.0.borrow().lost_records
+        self.lost_records
     }
 
-    pub(crate) fn set_failing(&self, failing: Failing) {
-        self.0.borrow_mut().failing = failing;
+    pub(crate) fn set_failing(&mut self, failing: Failing) {
+        self.failing = failing;
     }
 
-    /// Takes their counters from all events that run.
-    pub(crate) fn lose(&self) {
-        let mut state = self.0.borrow_mut();
-        match state.gate {
-            Some(open) => state.gate_lost |= open,
-            None => state.events.iter_mut().flatten().filter(|e| e.running).for_each(|e| e.lost = true),
-        }
+    pub(crate) fn new_slice(&mut self) {
+        self.sched_in = true;
     }
 
-    pub(crate) fn new_slice(&self) {
-        self.0.borrow_mut().sched_in = true;
-    }
-
-    pub(crate) fn open_events(&self) -> usize {
-        self.0.borrow().events.iter().flatten().count()
+    /// Returns the number of events that are open, which can be asked for when the host is gone.
+    pub(crate) fn held(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.held)
     }
 
     pub(crate) fn failures(&self) -> [u64; 3] {
-        self.0.borrow().failures
-    }
-
-    /// Events that run, sorted.
-    pub(crate) fn armed(&self) -> Vec<Armed> {
-        let state = self.0.borrow();
-        if state.gate == Some(false) || state.gate_lost {
-            return Vec::new();
-        }
-        let mut armed: Vec<_> = state
-            .events
-            .iter()
-            .flatten()
-            .filter(|e| e.running && !e.lost && (e.spec.user() || e.spec.kernel()))
-            .map(|e| {
-                let event = match e.spec.0 {
-                    Source::Selector(_) => e.spec.raw_config().unwrap_or_default(),
-                    Source::Fixed { index, .. } => (1 << 63) | (32 + u64::from(index)),
-                };
-                (event, e.spec.kernel(), e.spec.user(), e.left.unwrap_or(0))
-            })
-            .collect();
-        armed.sort_unstable();
-        armed
+        self.failures.get()
     }
 }
 
-impl Backend for ScriptedHost {
-    type Event = usize;
+/// Sets how many counters other users have.
+pub(crate) fn set_others(host: &mut ScriptedHost, others: usize) {
+    if let Some(rules) = &mut host.host.rules {
+        rules.others = others;
+        let taken = rules.taken();
+        host.set_others(Some(taken));
+    }
+}
 
-    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let mut state = self.0.borrow_mut();
-        if state.failing.open {
-            state.failures[0] += 1;
-            return Err(REFUSED);
-        }
-        assert!(period > 0, "perf refuses a period of 0 for what samples");
-        if let (Some(rules), Some(_)) = (&state.rules, state.gate) {
-            // validate_group: those that are enabled behind a shut gate, and this one.
-            let enabled = state.events.iter().flatten().filter(|e| e.running).map(|e| e.spec);
-            if !Assignment::default().add(enabled.chain([spec]).map(|spec| rules.processor.allows(spec))) {
-                state.failures[0] += 1;
-                return Err(HostError::GateTooLarge);
-            }
-        }
-        if state.is_bts(spec, period) {
-            state.failures[0] += 1;
-            return Err(REFUSED);
-        }
-        let left = spec.samples().then_some(period);
-        state.opened += 1;
-        let id = state.opened;
-        let event = Some(Event { id, spec, running: true, total: 0, left, period, signalled: false, lost: false });
-        let free = state.events.iter().position(Option::is_none);
-        let at = match free {
-            Some(at) => {
-                state.events[at] = event;
-                at
-            }
-            None => {
-                state.events.push(event);
-                state.events.len() - 1
-            }
+/// Takes their counters from all events that run, on a host without perf's rules.
+pub(crate) fn lose(host: &mut ScriptedHost) {
+    host.set_others(Some(Assignment::default()));
+    host.set_others(None);
+}
+
+/// Takes the signal of an event that went to error state.
+pub(crate) fn take_error_signal(host: &mut ScriptedHost) -> bool {
+    let taken = std::mem::replace(&mut host.host.errors_taken, host.errors);
+    taken < host.errors && host.host.rules.as_ref().is_some_and(|rules| rules.release.signals_errors())
+}
+
+/// Counts a `burst` that the guest executes; returns whether any event signalled.
+pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
+    let mut signalled = false;
+    let ScriptedHost { host: Script { early, overflowed, losing, .. }, events, .. } = host;
+    let early = if *early { 3 } else { 0 };
+    for event in events.table.iter_mut().filter(|event| event.running) {
+        let count = &mut event.count;
+        let n = count.of(burst);
+        let Some(left) = count.left else {
+            count.total += n;
+            continue;
         };
-        state.schedule();
-        Ok(at)
-    }
-
-    fn release(&mut self, event: usize) {
-        let released = self.0.borrow_mut().events[event].take();
-        assert!(released.is_some(), "released twice");
-    }
-
-    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let total = self.read(event)?;
-        self.with(*event, |e| e.running = false);
-        Ok(total)
-    }
-
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
-        if self.0.borrow().failing.resume {
-            return Err(REFUSED);
+        let left = left.saturating_sub(early).max(1);
+        count.total += n;
+        if n < left {
+            count.left = count.left.map(|left| left - n);
+            continue;
         }
-        // IOC_ENABLE clears the error state.
-        self.with(*event, |e| (e.running, e.lost) = (true, false));
-        self.0.borrow_mut().schedule();
+        signalled = true;
+        // Counts that an event gains after its overflow are not in the record. Several overflows before a kick are recorded
+        // at their end: the model has one overflow of a counter for them.
+        let several = count.signalled || n - left >= count.period;
+        let since = if several { 0 } else { n - left };
+        count.signalled = true;
+        count.left = Some(count.period - (n - left) % count.period);
+        if !*losing {
+            overflowed.push((event.id, count.total - since));
+        }
+    }
+    signalled
+}
+
+/// Events that run, sorted.
+pub(crate) fn armed(host: &ScriptedHost) -> Vec<Armed> {
+    let running = host.events.table.iter().filter(|event| event.running).map(|event| &event.count);
+    let mut armed: Vec<_> = running
+        .filter(|count| count.spec.user() || count.spec.kernel())
+        .map(|count| {
+            let event = match count.spec.0 {
+                Source::Selector(_) => count.spec.raw_config().unwrap_or_default(),
+                Source::Fixed { index, .. } => (1 << 63) | (32 + u64::from(index)),
+            };
+            (event, count.spec.kernel(), count.spec.user(), count.left.unwrap_or(0))
+        })
+        .collect();
+    armed.sort_unstable();
+    armed
+}
+
+impl Host for Script {
+    type Count = Count;
+
+    fn pay(&mut self, op: Op, _: &mut Events) -> Result<(), HostError> {
+        match op {
+            Op::Open { spec, period } => {
+                assert!(period > 0, "perf refuses a period of 0 for what samples");
+                if self.failing.open || self.is_bts(spec, period) {
+                    self.fails(0);
+                    return Err(REFUSED);
+                }
+            }
+            Op::Release(_) => self.held.set(self.held.get() - 1),
+            Op::Resume { .. } | Op::OpenGate if self.failing.resume => return Err(REFUSED),
+            _ => {}
+        }
         Ok(())
     }
 
-    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> Count {
+        self.opened += 1;
+        self.held.set(self.held.get() + 1);
+        Count { spec, total: 0, left: spec.samples().then_some(period), period, signalled: false }
+    }
+
+    fn start(&mut self, _: usize, _: &mut Events) {}
+
+    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
+        0
+    }
+
+    fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
         assert!(period > 0, "perf refuses a period of 0");
-        let spec = self.with(*event, |e| e.spec);
-        let is_bts = self.0.borrow().is_bts(spec, period);
-        if self.0.borrow().failing.period || is_bts {
-            self.0.borrow_mut().failures[1] += 1;
+        let count = &mut events.table[at].count;
+        if self.failing.period || self.is_bts(count.spec, period) {
+            self.fails(1);
             return Err(REFUSED);
         }
-        self.with(*event, |e| {
-            assert!(e.spec.samples(), "perf refuses a period for what only counts");
-            e.left = Some(period);
-            e.period = period;
-            e.signalled = false;
-        });
+        assert!(count.spec.samples(), "perf refuses a period for what only counts");
+        (count.left, count.period, count.signalled) = (Some(period), period, false);
         Ok(())
     }
 
-    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        let (total, lost) = self.with(*event, |e| (e.total, e.lost));
-        if lost {
-            self.0.borrow_mut().failures[2] += 1;
-            return Err(HostError::PinnedLost);
-        }
-        Ok(total)
-    }
-
-    fn id(&self, event: &usize) -> u64 {
-        self.with(*event, |e| e.id)
+    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
+        events.table[at].count.total
     }
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
-        let mut state = self.0.borrow_mut();
         // Without records of hardware events there is none; other hosts without them have some.
-        let visible = state.records || state.rules.is_none();
-        let visited = state.overflowed.drain(..).filter(|_| visible);
+        let visible = self.records || !self.has_rules();
+        let visited = self.overflowed.drain(..).filter(|_| visible);
         visited.for_each(|(id, count)| visit(Overflow { id, count, at: None }));
-        let lost = std::mem::take(&mut state.losing);
-        state.lost_records += u64::from(lost);
-        state.records && !lost
+        let lost = std::mem::take(&mut self.losing);
+        self.lost_records += u64::from(lost);
+        self.records && !lost
+    }
+
+    fn allows(&mut self, spec: Spec) -> CounterMask {
+        self.rules.as_ref().map_or(0, |rules| rules.processor.allows(spec))
+    }
+
+    fn told(&self, error: &HostError) {
+        self.fails(if *error == HostError::PinnedLost { 2 } else { 0 });
     }
 
     fn pauses_virtually(&self) -> bool {
-        self.0.borrow().goes_on
+        self.goes_on
     }
 
     /// Returns an answer that is wrong half of the time.
     fn counts_at_one_pace(&self) -> bool {
-        self.0.borrow().opened.is_multiple_of(2) && !self.has_rules()
+        self.opened.is_multiple_of(2) && !self.has_rules()
     }
 
     fn shortest_period(&self) -> u64 {
@@ -400,72 +337,21 @@ impl Backend for ScriptedHost {
     }
 
     fn is_blind(&self) -> bool {
-        !self.0.borrow().records
-    }
-
-    fn is_lost(&self, event: &usize) -> bool {
-        let lost = self.with(*event, |e| e.lost);
-        self.0.borrow_mut().failures[2] += u64::from(lost);
-        lost
-    }
-
-    fn is_gate_lost(&self) -> bool {
-        let mut state = self.0.borrow_mut();
-        let lost = state.gate_lost && state.gate.is_some();
-        state.failures[2] += u64::from(lost);
-        lost
-    }
-
-    fn leave_gate(&mut self) {
-        let mut state = self.0.borrow_mut();
-        assert!(state.events.iter().all(Option::is_none), "events outlive their gate");
-        (state.gate, state.gate_lost) = (None, false);
+        !self.records
     }
 
     /// Returns the counts of some events; others must be read.
-    fn peek(&mut self, event: &usize) -> Option<u64> {
-        let goes_on = self.pauses_virtually() && !self.has_rules();
-        self.with(*event, |e| (goes_on && !e.lost && e.id % 2 == 1).then_some(e.total))
-    }
-
-    fn has_gate(&self) -> bool {
-        self.0.borrow().gate.is_some()
-    }
-
-    fn open_gate(&mut self) -> Result<(), HostError> {
-        let mut state = self.0.borrow_mut();
-        if state.failing.resume {
-            return Err(REFUSED);
-        }
-        (state.gate, state.gate_lost) = (Some(true), false);
-        state.schedule();
-        Ok(())
-    }
-
-    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        let mut state = self.0.borrow_mut();
-        state.gate = Some(false);
-        if state.gate_lost {
-            state.failures[2] += 1;
-            return Err(HostError::PinnedLost);
-        }
-        state.events.iter().flatten().for_each(|e| visit(e.id, e.total));
-        Ok(())
+    fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
+        let event = &events.table[at];
+        (self.goes_on && !self.has_rules() && event.id % 2 == 1).then_some(event.count.total)
     }
 
     fn sched_in(&mut self) -> bool {
-        std::mem::take(&mut self.0.borrow_mut().sched_in)
+        std::mem::take(&mut self.sched_in)
     }
 
     fn now_ns(&self) -> u64 {
-        let mut state = self.0.borrow_mut();
-        state.now += 1;
-        state.now
-    }
-}
-
-impl ScriptedHost {
-    fn with<T>(&self, event: usize, change: impl FnOnce(&mut Event) -> T) -> T {
-        change(self.0.borrow_mut().events[event].as_mut().expect("an event that was released is used"))
+        self.now.set(self.now.get() + 1);
+        self.now.get()
     }
 }

@@ -1,5 +1,8 @@
 //! The vPMU and the ideal one, side by side, and what can happen to them.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use arch_pmu::Vpmu;
 use arch_pmu::filter::{Action, Event, EventFilter};
 use host_pmu::backend::scheduling::SHORTEST_PERIOD;
@@ -7,7 +10,7 @@ use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Pause, Reuse, Strategy};
 
-use super::host::{Failing, Rules, ScriptedHost};
+use super::host::{self, Failing, Rules, Script, ScriptedHost};
 use super::{Armed, Burst, Line, Model, Shape};
 
 /// Events that the sequences select.
@@ -86,7 +89,9 @@ const MOST_ENTRIES_WITHOUT_GUEST: u32 = 24;
 pub(crate) struct Pair {
     model: Model,
     vpmu: Vpmu<Bank<ScriptedHost>>,
-    host: ScriptedHost,
+    /// The host's open events, and whether perf's rules hold there.
+    open_events: Rc<Cell<u64>>,
+    has_rules: bool,
     /// An event that went on with its old period signals before its counter overflows.
     early: bool,
     /// Every event may signal before its counter overflows, as a clock may.
@@ -136,29 +141,31 @@ impl Activity {
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
-        let host = match records {
-            Records::None => ScriptedHost::for_strategy(&strategy, false),
-            Records::Exact => ScriptedHost::for_strategy(&strategy, true),
-            Records::Early => ScriptedHost::clock(&strategy),
+        let script = match records {
+            Records::None => Script::plain(false),
+            Records::Exact => Script::plain(true),
+            Records::Early => Script::clock(),
         };
-        Self { early_signals: records == Records::Early, ..Self::with_host(shape, strategy, host) }
+        Self { early_signals: records == Records::Early, ..Self::with_host(shape, strategy, script) }
     }
 
     /// Creates a pair whose host has hardware events by perf's rules.
     pub(crate) fn by_rules(shape: Shape, strategy: Strategy, rules: Rules) -> Self {
         let others = rules.others;
-        let host = ScriptedHost::by_rules(&strategy, rules);
-        Self { others, ..Self::with_host(shape, strategy, host) }
+        Self { others, ..Self::with_host(shape, strategy, Script::by_rules(rules)) }
     }
 
-    fn with_host(shape: Shape, strategy: Strategy, host: ScriptedHost) -> Self {
+    fn with_host(shape: Shape, strategy: Strategy, script: Script) -> Self {
+        let (open_events, has_rules) = (script.held(), script.has_rules());
+        let host = host::host(&strategy, script);
         let goes_on = strategy.pause == Pause::Virtual;
         let early = strategy.overflow == OnOverflow::Keep || goes_on;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
         Self {
             model: Model::new(shape),
-            vpmu: Vpmu::new(shape.caps(), Bank::new(host.clone(), strategy)),
-            host,
+            vpmu: Vpmu::new(shape.caps(), Bank::new(host, strategy)),
+            open_events,
+            has_rules,
             early,
             goes_on,
             early_signals: false,
@@ -172,6 +179,10 @@ impl Pair {
             others: 0,
             late: false,
         }
+    }
+
+    fn host(&mut self) -> &mut ScriptedHost {
+        self.vpmu.host().backend()
     }
 
     fn read(&mut self, msr: u32) -> Result<(), String> {
@@ -204,7 +215,7 @@ impl Pair {
         self.model.enter();
         // An event that went to error state signals: KVM_RUN returns at once, and the guest has not run.
         let mut entries = 0;
-        while self.host.take_error_signal() {
+        while host::take_error_signal(self.host()) {
             self.kick();
             self.vpmu.enter();
             self.model.enter();
@@ -214,8 +225,9 @@ impl Pair {
             }
         }
         let held = self.vpmu.host().held();
-        if held != self.host.open_events() as u64 || held > self.most_held {
-            return Err(format!("{held} events held of {}, {} open", self.most_held, self.host.open_events()));
+        let open = self.open_events.get();
+        if held != open || held > self.most_held {
+            return Err(format!("{held} events held of {}, {open} open", self.most_held));
         }
         self.aimed()?;
         self.late &= !self.model.settled();
@@ -227,9 +239,9 @@ impl Pair {
         // An event that goes on with its old period is aimed anew when its signal is taken.
         let goes_on = (self.early || self.early_signals) && self.signal_held;
         if !self.aim_open && !goes_on && !self.late && self.model.settled() {
-            let (ideal, real) = (self.model.armed(), self.host.armed());
+            let (ideal, real) = (self.model.armed(), host::armed(self.host()));
             // x86 loads no less.
-            let least = |armed: u64| if self.host.has_rules() && armed > 0 { SHORTEST_PERIOD } else { 0 };
+            let least = |armed: u64| if self.has_rules && armed > 0 { SHORTEST_PERIOD } else { 0 };
             let fits = |(ideal, real): (&Armed, &Armed)| {
                 (ideal.0, ideal.1, ideal.2) == (real.0, real.1, real.2)
                     && (ideal.3 == real.3 || ideal.3.max(least(ideal.3)) == real.3 || self.early && real.3 < ideal.3)
@@ -254,11 +266,11 @@ impl Pair {
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
         // An event signals after two counts at the soonest: a counter that had one left overflows before it.
         let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
-        let one_left: Vec<_> = self.model.lines().filter(|_| self.host.has_rules()).filter_map(armed).collect();
+        let one_left: Vec<_> = self.model.lines().filter(|_| self.has_rules).filter_map(armed).collect();
         let overflowed = self.model.run(burst);
-        let signalled = self.host.run(burst);
+        let signalled = host::run(self.host(), burst);
         self.signal_held |= signalled;
-        let real = self.host.armed();
+        let real = host::armed(self.host());
         let lagging = one_left.iter().filter(|(_, armed)| real.contains(armed));
         let lagging = lagging.fold(0, |bits, (line, _)| bits | 1 << line);
         self.late |= lagging & overflowed != 0;
@@ -291,13 +303,14 @@ impl Pair {
         if !self.failing {
             return Ok(());
         }
-        self.host.set_failing(Failing::default());
-        if self.host.has_rules() {
-            self.host.set_others(self.others);
+        self.host().host.set_failing(Failing::default());
+        if self.has_rules {
+            let others = self.others;
+            host::set_others(self.host(), others);
         }
-        let came_back = |pair: &Self| {
+        let came_back = |pair: &mut Self| {
             let what = |(event, os, usr, _): Armed| (event, os, usr);
-            let real: Vec<_> = pair.host.armed().into_iter().map(what).collect();
+            let real: Vec<_> = host::armed(pair.host()).into_iter().map(what).collect();
             real == pair.model.armed().into_iter().map(what).collect::<Vec<_>>()
         };
         let mut entries = 0;
@@ -310,7 +323,7 @@ impl Pair {
         while !came_back(self) {
             entries += 1;
             if entries > MOST_ENTRIES {
-                return Err(format!("{MOST_ENTRIES} entries brought {:x?} back", self.host.armed()));
+                return Err(format!("{MOST_ENTRIES} entries brought {:x?} back", host::armed(self.host())));
             }
             self.kick();
             self.enter()?;
@@ -331,7 +344,7 @@ impl Pair {
         self.enter()?;
         let stats = self.vpmu.host().stats();
         let reported = [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors];
-        let injected = self.host.failures();
+        let injected = self.host().host.failures();
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
@@ -398,25 +411,26 @@ impl Pair {
             Op::Kick => self.kick(),
             Op::Enter => self.enter()?,
             Op::Pmi => self.pmi()?,
-            Op::Slice => self.host.new_slice(),
+            Op::Slice => self.host().host.new_slice(),
             Op::Reset => {
                 self.vpmu.reset();
                 self.model.reset();
                 self.signal_held = false;
             }
             Op::Fail(failing) => {
-                self.host.set_failing(failing);
+                self.host().host.set_failing(failing);
                 self.doubt();
             }
             Op::Lose => {
-                if self.host.has_rules() {
-                    self.host.set_others(self.others + 2);
+                if self.has_rules {
+                    let others = self.others + 2;
+                    host::set_others(self.host(), others);
                 } else {
-                    self.host.lose();
+                    host::lose(self.host());
                 }
                 self.doubt();
             }
-            Op::LoseRecords => self.host.lose_records(),
+            Op::LoseRecords => self.host().host.lose_records(),
             Op::Heal => self.heal()?,
             Op::Filter { denied, fixed, allow } => self.filter(denied, fixed, allow),
         }
@@ -435,15 +449,15 @@ impl Pair {
             self.read(msr)?;
         }
         self.pmi()?;
-        let Self { mut vpmu, host, pmis, .. } = self;
+        let Self { mut vpmu, open_events, pmis, .. } = self;
         let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
         let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
         let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
-        let lost_records = host.lost_records();
+        let lost_records = vpmu.host().backend().host.lost_records();
         let activity = Activity { overflows, pmis, reused, slices, failures, lost_records };
         drop(vpmu);
-        match host.open_events() {
+        match open_events.get() {
             0 => Ok(activity),
             left => Err(format!("{left} events left open")),
         }

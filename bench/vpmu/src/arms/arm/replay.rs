@@ -122,36 +122,6 @@ impl Parts {
     }
 }
 
-/// Returns why a strategy with a gate cannot be replayed on a model, if it would fall apart there: the most events at once that it has no
-/// counters for together.
-pub(crate) fn too_many_for(model: &Model, events: u64) -> Option<String> {
-    (events > 0).then(|| {
-        let name = &model.name;
-        format!("{events} events are on at once, for which {name} has no counters together, and no replay shows how the gate falls apart")
-    })
-}
-
-/// Replays a trace under a strategy with a gate to see whether it would fall apart.
-///
-/// # Errors
-/// The trace cannot be read.
-pub(crate) fn falls_apart(parts: &Parts, model: &Model, strategy: &Strategy) -> Result<Option<String>, Error> {
-    if !strategy.gate || !model.needs_counters() {
-        return Ok(None);
-    }
-    let shared = Rc::new(model.clone());
-    let vcpus = 0..parts.trace.meta.vcpus as u16;
-    let mut replays: Vec<_> = vcpus.map(|vcpu| Replay::new(&shared, parts.pmu, strategy, 0, vcpu)).collect();
-    for batch in parts.trace.batches() {
-        let batch = batch?;
-        if let Some(replay) = batch.first().and_then(|row| replays.get_mut(usize::from(row.vcpu))) {
-            replay.feed(&batch);
-        }
-    }
-    let most = replays.into_iter().map(|replay| replay.finish().too_many).max().unwrap_or(0);
-    Ok(too_many_for(model, most))
-}
-
 /// Replays the arms of a trace.
 #[derive(Debug)]
 pub struct ReplayRunner {
@@ -184,9 +154,7 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
 
 impl ArmRunner for ReplayRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        let Some(strategy) = strategy(arm)? else { return Ok(()) };
-        let found = falls_apart(&self.parts, &self.model, &strategy).map_err(|error| error.to_string())?;
-        found.map_or(Ok(()), Err)
+        strategy(arm).map(|_| ())
     }
 
     fn run(&mut self, arm: &Arm, _: Turn) -> Result<RunOutcome, Error> {
@@ -335,6 +303,7 @@ impl Live {
             wall = wall.max(part.counts.time_ns);
             counts.merge(&part.counts);
             account.host.ops.merge(&part.host.ops);
+            account.host.last_error = part.host.last_error.or(account.host.last_error);
             report.played += part.accesses;
             report.absent += part.pmis_missing;
             report.otherwise[0] += part.counter_divergences;

@@ -64,9 +64,6 @@ pub struct Pareto {
     pub by: Statistic,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
-    /// Strategies that are left out of a trace on a model, with the reason.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<String>,
 }
 
 /// Compares the strategies of each scenario; `None`: by the median, of traces by the mean, since all work of one adds up.
@@ -84,13 +81,8 @@ pub fn compare(lines: &[Line], by: Option<Statistic>) -> Pareto {
     };
     let mut places = BTreeMap::new();
     let mut scenarios: Vec<(String, Vec<&Line>)> = Vec::new();
-    let mut left_out: Vec<String> = Vec::new();
     for line in lines {
         let name = name(line);
-        for arm in line.strategies() {
-            let why = arm.not_available.as_ref().map(|why| format!("{} of {name}: {why}", arm.name));
-            left_out.extend(why.filter(|why| !left_out.contains(why)));
-        }
         let place = *places.entry(name.clone()).or_insert(scenarios.len());
         if place == scenarios.len() {
             scenarios.push((name, Vec::new()));
@@ -98,7 +90,7 @@ pub fn compare(lines: &[Line], by: Option<Statistic>) -> Pareto {
         scenarios[place].1.push(line);
     }
     let scenarios = scenarios.into_iter().map(|(name, lines)| Scenario { name, rows: rows(&lines, by) }).collect();
-    Pareto { by, scenarios, left_out }
+    Pareto { by, scenarios }
 }
 
 fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {

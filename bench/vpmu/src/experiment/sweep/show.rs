@@ -73,7 +73,6 @@ pub fn report(pareto: &Pareto) -> Report {
         report.notes(fastest(&scenario.rows, pareto.by));
         report.gap();
     }
-    report.notes(pareto.left_out.iter().map(|why| format!("left out: {why}")));
     report.notes(LEGEND);
     let rows = || pareto.scenarios.iter().flat_map(|scenario| &scenario.rows);
     if rows().any(|row| row.latency_ns.is_none()) {

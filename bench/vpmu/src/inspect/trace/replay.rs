@@ -16,24 +16,16 @@ use sim::replay::{Divergence, Replay, Replayed};
 use trace::read::Trace;
 
 use crate::arms::arm::play::{self, register_name};
-use crate::arms::arm::replay::{IN_NO_TRACE, too_many_for};
+use crate::arms::arm::replay::IN_NO_TRACE;
 
 /// A strategy and what a replay under it found.
 pub type Found = (Strategy, Replayed);
 
-/// Strategies that the model has too few counters for, with the reason.
-pub type LeftOut = Vec<(String, String)>;
-
 /// Replays the trace under each strategy.
 ///
 /// # Errors
-/// Exit 2: the trace cannot be read, or a strategy cannot be replayed, or none.
-pub fn replay(
-    trace: &Trace,
-    model: &Model,
-    strategies: Vec<Strategy>,
-    seed: u64,
-) -> Result<(Vec<Found>, LeftOut), Error> {
+/// Exit 2: the trace cannot be read, or a strategy cannot be replayed.
+pub fn replay(trace: &Trace, model: &Model, strategies: Vec<Strategy>, seed: u64) -> Result<Vec<Found>, Error> {
     let pmu = play::pmu(&trace.meta)?;
     if let Some(strategy) = strategies.iter().find(|strategy| strategy.pause == Pause::Virtual) {
         return Err(Error::usage(
@@ -63,20 +55,7 @@ pub fn replay(
         }
         all
     };
-    let (mut found, mut left_out) = (Vec::new(), Vec::new());
-    for (strategy, replayed) in strategies.into_iter().zip(replays.into_iter().map(merged)) {
-        match too_many_for(model, replayed.too_many) {
-            Some(why) => left_out.push((strategy.name, why)),
-            None => found.push((strategy, replayed)),
-        }
-    }
-    match (&found[..], &left_out[..]) {
-        ([], [(name, why), ..]) => {
-            let remedy = "take another strategy or model; vpmu sim without --trace simulates it";
-            Err(Error::usage(format!("cannot replay this trace under {name}"), why, remedy))
-        }
-        _ => Ok((found, left_out)),
-    }
+    Ok(strategies.into_iter().zip(replays.into_iter().map(merged)).collect())
 }
 
 /// Returns whether this is the strategy that the trace was recorded under.
@@ -98,7 +77,7 @@ fn total_ns(found: &Replayed) -> u64 {
 }
 
 /// Shows what the replays found.
-pub fn shown(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOut)) -> Report {
+pub fn shown(trace: &Trace, model: &str, found: &[Found]) -> Report {
     let mut report = Report::new("replay");
     let header = [
         "arm", "opens", "ops", "exits", "held", "host", "restart", "releases", "pauses", "resumes", "periods", "reads",
@@ -134,9 +113,8 @@ pub fn shown(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOu
     report.note("ops, exits: host operations and accesses; held: host events of a vCPU, mean over time");
     report.note("diverged: values and PMIs that are not the trace's, of all of it");
     report.note("host: time of the operations, by the model; restart: median from a PMI's entry to the guest's counters on again, at the guest's own pace");
-    report.notes(left_out.iter().map(|(name, why)| format!("{name} is left out: {why}")));
     for (strategy, found) in found {
-        report.notes(said(trace, strategy, found));
+        report.notes(said(trace, model, strategy, found));
     }
     report
 }
@@ -147,9 +125,20 @@ fn missing(trace: &Trace, found: &Replayed) -> u64 {
 }
 
 /// Says where a replay differs from its trace, and how it does from the run.
-fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
+fn said(trace: &Trace, model: &str, strategy: &Strategy, found: &Replayed) -> Vec<String> {
     let name_of = &strategy.name;
     let mut lines = Vec::new();
+    if found.counts.ungated > 0 {
+        lines.push(format!(
+            "{name_of}: the gate fell apart to single events, as {model} has no counters for its events together: the arm is no gate"
+        ));
+    }
+    if found.counts.pinned_errors > 0 {
+        lines.push(format!(
+            "{name_of}: {} times {model} had no counter for a pinned event: counts are too low",
+            found.counts.pinned_errors
+        ));
+    }
     if let Some(Divergence { row, recorded, replayed }) = found.first {
         let replayed = replayed.map_or_else(|| "none".to_owned(), |value| format!("{value:#x}"));
         let at = Duration::from_nanos(recorded.at).as_secs_f64();
@@ -197,7 +186,7 @@ fn said(trace: &Trace, strategy: &Strategy, found: &Replayed) -> Vec<String> {
 }
 
 /// Returns the same as JSON.
-pub fn as_json(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, LeftOut)) -> Value {
+pub fn as_json(trace: &Trace, model: &str, found: &[Found]) -> Value {
     let arm = |(strategy, found): &Found| {
         let ops: serde_json::Map<String, Value> =
             OpKind::ALL.iter().map(|kind| (kind.key().to_owned(), found.host.ops.count(*kind).into())).collect();
@@ -221,15 +210,15 @@ pub fn as_json(trace: &Trace, model: &str, (found, left_out): &(Vec<Found>, Left
             "pmi_divergences": found.pmis_differ,
             "masked_divergences": found.masked_differ,
             "missing_rows": missing(trace, found),
+            "pinned_errors": found.counts.pinned_errors,
+            "ungated": found.counts.ungated,
         })
     };
-    let left_out = left_out.iter().map(|(name, why)| (name.clone(), Value::from(why.as_str())));
     json!({
         "schema": "vpmu-replay/1",
         "model": model,
         "trace": trace.meta,
         "arms": found.iter().map(arm).collect::<Vec<_>>(),
-        "left_out": left_out.collect::<serde_json::Map<_, _>>(),
     })
 }
 
@@ -239,25 +228,29 @@ mod tests {
     use crate::arms::arm::sim;
 
     #[test]
-    fn a_gate_is_left_out_where_the_model_has_too_few_counters_for_it() {
+    fn a_gate_falls_apart_where_the_model_has_too_few_counters_for_it() {
         let (text, many) = sim::model_text("clx-ap-watchdog-on").unwrap();
         let few = Model::from_toml("few", &text.replace("cascade-lake-no-smt", "cascade-lake")).unwrap();
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/record10-clx-6.1");
         let trace = Trace::open(folder.as_ref()).unwrap();
-        let on = |model: &Model, names: &[&str]| {
-            let strategies = names.iter().map(|name| Strategy::preset(name).unwrap()).collect();
-            replay(&trace, model, strategies, 1)
+        let on = |model: &Model| {
+            let strategies = ["gate", "reuse", "gate-pool"].map(|name| Strategy::preset(name).unwrap());
+            replay(&trace, model, strategies.into(), 1).unwrap()
         };
-        assert_eq!(on(&many, &["gate", "reuse"]).unwrap().1, []);
-        let found = on(&few, &["gate", "reuse", "gate-pool"]).unwrap();
-        let names: Vec<&str> = found.1.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!((found.0.len(), names), (1, vec!["gate", "gate-pool"]));
-        let why = "7 events are on at once, for which clx-ap-watchdog-on has no counters together";
+        let fell = |found: &[Found]| [0, 1, 2].map(|at| found[at].1.counts.ungated > 0);
+        let lost = |found: &[Found]| found.iter().all(|(_, found)| found.counts.pinned_errors > 0);
+        let (enough, found) = (on(&many), on(&few));
+        assert_eq!((fell(&enough), lost(&enough[..1])), ([false; 3], false));
+        assert_eq!((fell(&found), lost(&found)), ([true, false, true], true), "a single event is lost as well");
         let said = shown(&trace, "few", &found).text(200).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(&format!("gate is left out: {why}")), "{said}");
-        assert!(as_json(&trace, "few", &found)["left_out"]["gate"].as_str().is_some_and(|said| said.starts_with(why)));
-        let error = on(&few, &["gate"]).unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");
+        let why =
+            "the gate fell apart to single events, as few has no counters for its events together: the arm is no gate";
+        assert!(said.contains(&format!("gate: {why}")) && !said.contains("reuse: the gate"), "{said}");
+        assert!(
+            said.contains("reuse: ") && said.contains("had no counter for a pinned event: counts are too low"),
+            "{said}"
+        );
+        assert!(as_json(&trace, "few", &found)["arms"][0]["ungated"] == 1);
     }
 
     /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each with some PMIs can be played back on KVM.
@@ -271,7 +264,7 @@ mod tests {
         for folder in folders {
             let trace = Trace::open(&folder).unwrap();
             let own = Strategy::from_toml(&trace.meta.definition).unwrap();
-            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().0.remove(0);
+            let (_, found) = replay(&trace, &model, vec![own], 1).unwrap().remove(0);
             let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
             assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
             let ops = operations(&found);

@@ -1,0 +1,562 @@
+//! A model of a thread's host events: which are open, enabled, behind a gate, on a hardware counter, in error state.
+//!
+//! How an event counts, when it overflows, and what an operation costs is left to a [`Host`]: the clock of the simulator, a
+//! trace, a test's script. Hardware counters are assigned by perf's rules ([`scheduling`](super::scheduling)).
+
+use std::fmt;
+
+use arch_pmu::spec::{MAX_COUNTERS, Spec};
+
+use super::scheduling::{Assignment, CounterMask};
+use super::{Backend, HostError, Overflow};
+use crate::strategy::MAX_POOL;
+
+/// An operation, before it has an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Opens an event.
+    Open {
+        /// What it counts.
+        spec: Spec,
+        /// Its period.
+        period: u64,
+    },
+    /// Releases the event with this number.
+    Release(u64),
+    /// Pauses the event with this number.
+    Pause(u64),
+    /// Enables an event.
+    Resume {
+        /// The event's number.
+        id: u64,
+        /// Number of events that run; `None` behind a gate that is shut.
+        beside: Option<usize>,
+    },
+    /// Reads the event with this number.
+    Read(u64),
+    /// Opens the gate.
+    OpenGate,
+    /// Starts an event behind the gate that was opened.
+    LetIn,
+    /// Shuts the gate and reads its events.
+    ShutGate,
+    /// Interrupts of the thread by so many expiries of clocks that no signal told of.
+    Expiries(u64),
+}
+
+/// The part of a host in which models differ.
+pub trait Host: fmt::Debug {
+    /// The count of one event.
+    type Count: fmt::Debug;
+
+    /// Pays for an operation.
+    ///
+    /// # Errors
+    /// The host refuses it, and it has no effect.
+    fn pay(&mut self, op: Op, events: &mut Events<Self::Count>) -> Result<(), HostError>;
+
+    /// Returns the count of a new event, which does not run yet.
+    fn open(&mut self, id: u64, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
+
+    /// Lets an event count, as one more of those that run.
+    fn start(&mut self, at: usize, events: &mut Events<Self::Count>);
+
+    /// Lets an event that runs count no more. Returns its expiries that are not paid for.
+    fn stop(&mut self, at: usize, events: &mut Events<Self::Count>) -> u64;
+
+    /// Notes that no event runs any more.
+    fn all_stopped(&mut self) {}
+
+    /// Sets an event's period.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    fn set_period(&mut self, at: usize, period: u64, events: &mut Events<Self::Count>) -> Result<(), HostError>;
+
+    /// Returns an event's count.
+    fn count(&mut self, at: usize, events: &mut Events<Self::Count>) -> u64;
+
+    /// Reports overflows, as [`Backend::overflowed`].
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool;
+
+    /// Returns the counters that may count an event.
+    fn allows(&mut self, _spec: Spec) -> CounterMask {
+        0
+    }
+
+    /// Notes that the caller is told of an error, other than by an operation that this host refused.
+    fn told(&self, _error: &HostError) {}
+
+    /// As [`Backend::peek`].
+    fn peek(&mut self, _at: usize, _events: &Events<Self::Count>) -> Option<u64> {
+        None
+    }
+
+    /// As [`Backend::pauses_virtually`].
+    fn pauses_virtually(&self) -> bool {
+        false
+    }
+
+    /// As [`Backend::counts_at_one_pace`].
+    fn counts_at_one_pace(&self) -> bool {
+        false
+    }
+
+    /// As [`Backend::shortest_period`].
+    fn shortest_period(&self) -> u64 {
+        1
+    }
+
+    /// As [`Backend::is_blind`].
+    fn is_blind(&self) -> bool {
+        false
+    }
+
+    /// As [`Backend::may_have_switched`].
+    fn may_have_switched(&self) -> bool {
+        true
+    }
+
+    /// As [`Backend::sched_in`].
+    fn sched_in(&mut self) -> bool;
+
+    /// As [`Backend::now_ns`].
+    fn now_ns(&self) -> u64;
+}
+
+/// An event, or a free place for one.
+#[derive(Debug)]
+pub struct Event<C> {
+    /// Number of the event among all that were opened, from 1; 0: the place is free.
+    pub id: u64,
+    /// Its count.
+    pub count: C,
+    /// It is not paused; behind a gate it runs while that is open.
+    pub enabled: bool,
+    /// It counts.
+    pub running: bool,
+    /// A pinned event in error state: it found no counter, and runs again after it was enabled again.
+    pub lost: bool,
+    /// The counters that may count it; none: it needs none.
+    allowed: CounterMask,
+    /// Its counter while it runs.
+    counter: CounterMask,
+    /// Its place among those that run.
+    place: usize,
+}
+
+/// The events of a thread.
+#[derive(Debug)]
+pub struct Events<C> {
+    /// Open events and free places.
+    pub table: Vec<Event<C>>,
+    free: Vec<usize>,
+    /// Indices of those that run.
+    pub running: Running,
+}
+
+impl<C> Events<C> {
+    /// Returns the number of open events.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+
+    /// Returns the open events.
+    pub fn iter(&self) -> impl Iterator<Item = &Event<C>> {
+        self.table.iter().filter(|event| event.id != 0)
+    }
+}
+
+/// Places of events that run: a power of two, so that a place needs no check of its own.
+const PLACES: usize = 128;
+const _: () = assert!(MAX_POOL + MAX_COUNTERS < PLACES);
+
+/// Indices of the running events in their table; their order has no effect.
+#[derive(Debug)]
+pub struct Running {
+    at: [u8; PLACES],
+    count: usize,
+}
+
+impl Running {
+    /// Returns their number.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns whether no event runs.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the indices.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.at.iter().take(self.count).map(|&at| usize::from(at))
+    }
+
+    #[inline]
+    const fn push(&mut self, at: usize) {
+        self.at[self.count % PLACES] = at as u8;
+        self.count += 1;
+    }
+
+    /// Takes the event at `place` out; the last one takes its place.
+    #[inline]
+    fn leave<C>(&mut self, table: &mut [Event<C>], place: usize) {
+        self.count -= 1;
+        if place < self.count {
+            let moved = self.at[self.count % PLACES];
+            self.at[place % PLACES] = moved;
+            table[usize::from(moved)].place = place;
+        }
+    }
+}
+
+/// Host events of one thread of `host`.
+#[derive(Debug)]
+pub struct ModelBackend<H: Host> {
+    /// How events count, and what operations cost.
+    pub host: H,
+    /// The events.
+    pub events: Events<H::Count>,
+    /// Times that an event, or those behind the gate, went to error state.
+    pub errors: u64,
+    /// The counters with the events of other users alone; `None` where events need none.
+    others: Option<Box<Assignment>>,
+    /// Counters in use, by others or by running events.
+    busy: CounterMask,
+    /// State of the gate, `true` if it is open; `None` without a gate.
+    gate: Option<bool>,
+    /// The events behind the gate found no counters together.
+    gate_lost: bool,
+    opened: u64,
+}
+
+impl<H: Host> ModelBackend<H> {
+    /// Creates the events of a thread, behind a gate or not. `others` has the counters of other users; `None`: events need no
+    /// counters.
+    pub fn new(host: H, gate: bool, others: Option<Assignment>) -> Self {
+        let running = Running { at: [0; PLACES], count: 0 };
+        let mut new = Self {
+            host,
+            events: Events { table: Vec::new(), free: Vec::new(), running },
+            errors: 0,
+            others: None,
+            busy: 0,
+            gate: gate.then_some(false),
+            gate_lost: false,
+            opened: 0,
+        };
+        new.set_others(others);
+        new
+    }
+
+    /// Gives other users these counters. Events that run find others, or go to error state.
+    pub fn set_others(&mut self, others: Option<Assignment>) {
+        self.others = others.map(Box::new);
+        self.busy = self.others_busy();
+        self.reschedule();
+    }
+
+    /// Returns whether the events behind the gate are in error state.
+    #[inline]
+    pub const fn gate_lost(&self) -> bool {
+        self.gate_lost
+    }
+
+    fn others_busy(&self) -> CounterMask {
+        self.others.as_ref().map_or(0, |others| others.busy())
+    }
+
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
+    fn pay(&mut self, op: Op) -> Result<(), HostError> {
+        self.host.pay(op, &mut self.events)
+    }
+
+    fn tell(&self, error: HostError) -> HostError {
+        self.host.told(&error);
+        error
+    }
+
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
+    fn run(&mut self, at: usize) {
+        if self.gate_lost {
+            return;
+        }
+        let place = self.events.running.len();
+        let event = &mut self.events.table[at];
+        // A fixed counter has few events that could use it.
+        let free = (event.allowed & !self.busy).checked_ilog2().map_or(0, |counter| 1 << counter);
+        let found = free != 0 || self.others.is_none();
+        (event.counter, event.running, event.place) = (free, true, place);
+        self.busy |= free;
+        self.host.start(at, &mut self.events);
+        self.events.running.push(at);
+        if !found {
+            self.reschedule();
+        }
+    }
+
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
+    fn halt(&mut self, at: usize) {
+        if !self.events.table[at].running {
+            return;
+        }
+        let expiries = self.host.stop(at, &mut self.events);
+        let event = &mut self.events.table[at];
+        event.running = false;
+        self.busy &= !event.counter;
+        let place = event.place;
+        self.events.running.leave(&mut self.events.table, place);
+        if self.events.running.is_empty() {
+            self.host.all_stopped();
+        }
+        if expiries > 0 {
+            // An interrupt cannot be refused.
+            let _ = self.pay(Op::Expiries(expiries));
+        }
+    }
+
+    /// Stops all events that run.
+    fn halt_all(&mut self) {
+        let mut expiries = 0;
+        for place in 0..self.events.running.count {
+            let at = usize::from(self.events.running.at[place % PLACES]);
+            expiries += self.host.stop(at, &mut self.events);
+            self.events.table[at].running = false;
+        }
+        self.events.running.count = 0;
+        self.busy = self.others_busy();
+        self.host.all_stopped();
+        if expiries > 0 {
+            let _ = self.pay(Op::Expiries(expiries));
+        }
+    }
+
+    /// Puts the running events on counters anew, in the order in which they were opened. A pinned one that finds none goes to
+    /// error state and counts no more until it is enabled again. A group has all of its counters or none.
+    #[cold]
+    fn reschedule(&mut self) {
+        let Some(mut assignment) = self.others.as_deref().copied() else { return };
+        let others = assignment.len();
+        if self.gate.is_some() {
+            let Events { running, table, .. } = &self.events;
+            if !assignment.add(running.iter().map(|at| table[at].allowed)) {
+                self.gate_lost = true;
+                self.errors += 1;
+                self.halt_all();
+                return;
+            }
+        } else {
+            let mut after = 0;
+            while let Some(at) = self.opened_after(after) {
+                after = self.events.table[at].id;
+                if !assignment.add([self.events.table[at].allowed]) {
+                    self.halt(at);
+                    self.events.table[at].lost = true;
+                    self.errors += 1;
+                }
+            }
+        }
+        let (mut after, in_order) = (0, self.gate.is_none());
+        for number in others..assignment.len() {
+            let place = number - others;
+            let at = if in_order { self.opened_after(after) } else { self.events.running.iter().nth(place) };
+            let Some(at) = at else { break };
+            after = self.events.table[at].id;
+            self.events.table[at].counter = assignment.counter_of(number);
+        }
+        self.busy = assignment.busy();
+    }
+
+    /// Returns the running event that was opened next after the one with this number.
+    fn opened_after(&self, id: u64) -> Option<usize> {
+        let Events { running, table, .. } = &self.events;
+        running.iter().filter(|&at| table[at].id > id).min_by_key(|&at| table[at].id)
+    }
+}
+
+impl<H: Host> Backend for ModelBackend<H> {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        self.pay(Op::Open { spec, period })?;
+        let allowed = if self.others.is_some() { self.host.allows(spec) } else { 0 };
+        if self.gate.is_some() && self.others.is_some() {
+            // validate_group: the new event beside those of the group that are enabled, on an idle PMU.
+            let enabled = self.events.table.iter().filter(|event| event.enabled).map(|event| event.allowed);
+            if !Assignment::default().add(enabled.chain([allowed])) {
+                return Err(self.tell(HostError::GateTooLarge));
+            }
+        }
+        self.opened += 1;
+        let id = self.opened;
+        let count = self.host.open(id, spec, period, &mut self.events);
+        let event = Event { id, count, enabled: true, running: false, lost: false, allowed, counter: 0, place: 0 };
+        let at = self.events.free.pop().unwrap_or(self.events.table.len());
+        if at == self.events.table.len() {
+            self.events.table.push(event);
+        } else {
+            self.events.table[at] = event;
+        }
+        if self.gate != Some(false) {
+            self.run(at);
+        }
+        Ok(at)
+    }
+
+    fn release(&mut self, at: usize) {
+        let id = self.events.table[at].id;
+        debug_assert_ne!(id, 0, "released twice");
+        self.halt(at);
+        // A release cannot be refused.
+        let _ = self.pay(Op::Release(id));
+        let event = &mut self.events.table[at];
+        (event.id, event.enabled, event.lost) = (0, false, false);
+        self.events.free.push(at);
+    }
+
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
+    fn pause(&mut self, at: &mut usize) -> Result<u64, HostError> {
+        self.halt(*at);
+        self.pay(Op::Pause(self.events.table[*at].id))?;
+        let event = &mut self.events.table[*at];
+        event.enabled = false;
+        if event.lost {
+            return Err(self.tell(HostError::PinnedLost));
+        }
+        Ok(self.host.count(*at, &mut self.events))
+    }
+
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
+    fn resume(&mut self, at: &mut usize) -> Result<(), HostError> {
+        let beside = (self.gate != Some(false)).then_some(self.events.running.len());
+        self.pay(Op::Resume { id: self.events.table[*at].id, beside })?;
+        let event = &mut self.events.table[*at];
+        (event.enabled, event.lost) = (true, false);
+        if beside.is_some() && !event.running {
+            self.run(*at);
+        }
+        Ok(())
+    }
+
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
+    fn set_period(&mut self, at: &mut usize, period: u64) -> Result<(), HostError> {
+        self.host.set_period(*at, period, &mut self.events)
+    }
+
+    #[inline]
+    fn read(&mut self, at: &mut usize) -> Result<u64, HostError> {
+        self.pay(Op::Read(self.events.table[*at].id))?;
+        if self.events.table[*at].lost {
+            return Err(self.tell(HostError::PinnedLost));
+        }
+        Ok(self.host.count(*at, &mut self.events))
+    }
+
+    fn id(&self, at: &usize) -> u64 {
+        self.events.table[*at].id
+    }
+
+    #[inline]
+    fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
+        self.host.overflowed(visit)
+    }
+
+    fn pauses_virtually(&self) -> bool {
+        self.host.pauses_virtually()
+    }
+
+    #[inline]
+    fn peek(&mut self, at: &usize) -> Option<u64> {
+        if self.events.table[*at].running { self.host.peek(*at, &self.events) } else { None }
+    }
+
+    fn counts_at_one_pace(&self) -> bool {
+        self.host.counts_at_one_pace()
+    }
+
+    fn shortest_period(&self) -> u64 {
+        self.host.shortest_period()
+    }
+
+    fn has_gate(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    fn open_gate(&mut self) -> Result<(), HostError> {
+        self.pay(Op::OpenGate)?;
+        (self.gate, self.gate_lost) = (Some(true), false);
+        for at in 0..self.events.table.len() {
+            if self.events.table[at].enabled && !self.events.table[at].running {
+                self.pay(Op::LetIn)?;
+                self.run(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
+        self.gate = Some(false);
+        self.halt_all();
+        self.pay(Op::ShutGate)?;
+        if self.gate_lost {
+            return Err(self.tell(HostError::PinnedLost));
+        }
+        for at in 0..self.events.table.len() {
+            if self.events.table[at].id != 0 {
+                visit(self.events.table[at].id, self.host.count(at, &mut self.events));
+            }
+        }
+        Ok(())
+    }
+
+    fn leave_gate(&mut self) {
+        debug_assert_eq!(self.events.held(), 0, "events outlive their gate");
+        (self.gate, self.gate_lost) = (None, false);
+    }
+
+    #[inline]
+    fn may_have_switched(&self) -> bool {
+        self.host.may_have_switched()
+    }
+
+    #[inline]
+    fn sched_in(&mut self) -> bool {
+        self.host.sched_in()
+    }
+
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        self.host.now_ns()
+    }
+
+    fn is_lost(&self, at: &usize) -> bool {
+        let lost = self.events.table[*at].lost;
+        if lost {
+            self.host.told(&HostError::PinnedLost);
+        }
+        lost
+    }
+
+    fn is_gate_lost(&self) -> bool {
+        if self.gate_lost {
+            self.host.told(&HostError::PinnedLost);
+        }
+        self.gate_lost
+    }
+
+    fn is_blind(&self) -> bool {
+        self.host.is_blind()
+    }
+}
