@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use results::compare::{self, COUNTS, Question, Row};
-use results::document::{KVM_ARMS, Record, Status};
+use results::document::{Column, KVM_ARMS, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
@@ -235,7 +235,9 @@ fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<St
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
                     #[expect(clippy::cast_sign_loss, reason = "medians are above 0")]
                     let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
-                    ns.into_iter().for_each(|ns| sample.add(&format!("{name}/{}", metric.key), [ns]));
+                    if ns.is_some() {
+                        sample.add(&format!("{name}/{}", metric.key), ns);
+                    }
                 }
             }
             Err(reason) => {
@@ -255,8 +257,9 @@ fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -
         let columns = || document.arms.iter().filter_map(|arm| arm.rounds.metrics.get(&format!("{name}/{BAD}")));
         let out = (0..pairs).filter(|at| columns().any(|column| column.count.get(*at).is_some_and(|count| *count > 0)));
         let out = out.count();
-        let bad: f64 = columns().flat_map(|column| column.medians()).sum();
+        let bad: f64 = columns().flat_map(Column::medians).sum();
         if out > 0 {
+            #[expect(clippy::cast_sign_loss, reason = "no number of rounds is negative")]
             let list = if are_few(bad as usize, 2 * ROUNDS * pairs) { &mut few } else { &mut many };
             list.push(format!("{out} of {pairs} pairs are left out: {why}"));
         }
@@ -361,7 +364,9 @@ mod tests {
             let mut sample = Sample::default();
             for (at, ratio) in ratios.iter().enumerate().filter(|(at, _)| *at != 1 || pair >= lacks) {
                 let ns = if side == 0 { noise(pair, at) } else { ratio * noise(pair + 5, at + 3) };
-                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [(100_000.0 * ns) as u64]);
+                #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
+                let ns = (100_000.0 * ns) as u64;
+                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [ns]);
             }
             sample
         };

@@ -66,7 +66,7 @@ pub fn report(outcome: &Outcome, rules: &Limits, all: bool) -> Report {
 fn describe(document: &Record, side: &str) -> String {
     let side = &document.parameters[side];
     let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
-    let args: String = side["args"].as_array().into_iter().flatten().map(|word| format!(" {}", text(word))).collect();
+    let args: Vec<String> = side["args"].as_array().into_iter().flatten().map(text).collect();
     let tool = ["version", "git_revision", "profile"].map(|key| text(&side["tool"][key])).join(", ");
-    format!("{}{args} ({tool})", text(&side["binary"]))
+    format!("{} ({tool})", [vec![text(&side["binary"])], args].concat().join(" "))
 }

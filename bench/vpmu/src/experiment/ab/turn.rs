@@ -265,7 +265,9 @@ fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
         format!("'{begin}' ({error})")
     })?;
     let Tool { name, version, git_revision, profile } = &mut turn.tool;
-    [name, version, git_revision, profile].into_iter().for_each(|text| *text = plain(text));
+    for text in [name, version, git_revision, profile] {
+        *text = plain(text);
+    }
     if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
 }
 
