@@ -11,7 +11,6 @@ mod turn;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,6 +23,7 @@ use results::paired::{Looks, are_few};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
+pub use self::turn::Side;
 use self::turn::{ROUNDS, Turn, TurnArm};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
@@ -45,17 +45,6 @@ const BAD: &str = "bad_rounds";
 
 /// The two sides, BASE first.
 type Both<T> = [T; 2];
-
-/// One of the two sides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
-    /// BASE or NEW.
-    pub name: &'static str,
-    /// The build.
-    pub binary: PathBuf,
-    /// Options of its own.
-    pub args: Vec<String>,
-}
 
 /// Parameters of `ab`.
 #[derive(Clone, Debug, PartialEq)]

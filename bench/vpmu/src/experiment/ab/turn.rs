@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,16 @@ use results::stats::median_of;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Side;
+/// One of the two sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// BASE or NEW.
+    pub name: &'static str,
+    /// The build.
+    pub binary: PathBuf,
+    /// Options of its own.
+    pub args: Vec<String>,
+}
 
 /// Rounds of a turn.
 pub(super) const ROUNDS: usize = 6;
