@@ -423,10 +423,13 @@ fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, re
     };
     let not_whole = comparable::of_record(record, base).or_else(|| comparable::of_record(record, arm));
     let whole = not_whole.is_none();
-    let why = not_whole.map(|why| format!("not whole: {why}")).unwrap_or_else(|| {
-        let zero = [base, arm].into_iter().find_map(|one| no_ratio(&one.name, times(one).iter()));
-        zero.unwrap_or_else(|| format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS))
-    });
+    let why = not_whole.map_or_else(
+        || {
+            let zero = [base, arm].into_iter().find_map(|one| no_ratio(&one.name, times(one).iter()));
+            zero.unwrap_or_else(|| format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS))
+        },
+        |why| format!("not whole: {why}"),
+    );
     let change = found.and_then(|found| {
         let log = found.log?;
         Some(Change { log, sides: [0.0, log.value], fixed: found.between, blocks: 0 })

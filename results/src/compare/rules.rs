@@ -171,7 +171,7 @@ mod tests {
             .unwrap();
         // The command line's threshold goes before the file's default, not before a metric's own.
         assert_eq!(rules.default, Limits { alpha: 0.05, threshold: 0.2, bound: 0.2, ..Limits::default() });
-        let own = Limits { alpha: 0.05, threshold: 0.3, bound: 0.3, report_only: true, ..Limits::default() };
+        let own = Limits { alpha: 0.05, threshold: 0.3, bound: 0.3, report_only: true };
         assert_eq!((rules.limits("exit_path_ns", true), rules.limits("nmi_handler_ns", false)), (own, rules.default));
     }
 

@@ -64,7 +64,7 @@ pub(super) fn front(title: &str, note: &str, points: &[Candidate<'_>], floor: Op
     Figure {
         title: title.to_owned(),
         note: format!("{note} The line joins those that none beats in both."),
-        plot: plot,
+        plot,
         key: unnamed.into_iter().map(|index| Key::dot(dots[index].ink, dots[index].name.as_str())).collect(),
         table,
     }

@@ -208,9 +208,12 @@ fn wanders(pairs: u64) {
     }
 }
 
+/// What a series has at a run beside its noise.
+type Shape = fn(usize) -> f64;
+
 /// Prints how many of so many series of 50 runs have changes, and how many the right first one.
 fn histories(count: u64) {
-    let cases: [(&str, f64, f64, f64, fn(usize) -> f64); 11] = [
+    let cases: [(&str, f64, f64, f64, Shape); 11] = [
         ("no change, 2 %", 0.02, 0.0, 0.0, |_| 0.0),
         ("no change, 2 %, outliers", 0.02, 0.0, 0.02, |_| 0.0),
         ("no change, 3 %, AR .7", 0.03, 0.7, 0.0, |_| 0.0),

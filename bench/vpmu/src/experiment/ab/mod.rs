@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use results::compare::{self, COUNTS, Question, Row};
-use results::document::{KVM_ARMS, Record, Status};
+use results::document::{Column, KVM_ARMS, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
@@ -239,14 +239,10 @@ fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -
         let columns = || document.arms.iter().filter_map(|arm| arm.rounds.metrics.get(&format!("{name}/{BAD}")));
         let out = (0..pairs).filter(|at| columns().any(|column| column.count.get(*at).is_some_and(|count| *count > 0)));
         let out = out.count();
-        let bad: u64 =
-            columns().flat_map(|column| column.count.iter().zip(&column.p50)).map(|(count, bad)| count * bad).sum();
+        let bad: f64 = columns().flat_map(Column::medians).sum();
         if out > 0 {
-            let list = if are_few(usize::try_from(bad).unwrap_or(usize::MAX), 2 * ROUNDS * pairs) {
-                &mut few
-            } else {
-                &mut many
-            };
+            #[expect(clippy::cast_sign_loss, reason = "no number of rounds is negative")]
+            let list = if are_few(bad as usize, 2 * ROUNDS * pairs) { &mut few } else { &mut many };
             list.push(format!("{out} of {pairs} pairs are left out: {why}"));
         }
     }
@@ -350,7 +346,9 @@ mod tests {
             let mut sample = Sample::default();
             for (at, ratio) in ratios.iter().enumerate().filter(|(at, _)| *at != 1 || pair >= lacks) {
                 let ns = if side == 0 { noise(pair, at) } else { ratio * noise(pair + 5, at + 3) };
-                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [(100_000.0 * ns) as u64]);
+                #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
+                let ns = (100_000.0 * ns) as u64;
+                sample.add(&format!("{}/{}", NAMES[at], NMI_HANDLER.key), [ns]);
             }
             sample
         };

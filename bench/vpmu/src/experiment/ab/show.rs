@@ -66,8 +66,7 @@ pub fn report(outcome: &Outcome, rules: &Limits, all: bool) -> Report {
 fn describe(document: &Record, side: &str) -> String {
     let side = &document.parameters[side];
     let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
-    let words = std::iter::once(&side["binary"]).chain(side["args"].as_array().into_iter().flatten());
-    let words: Vec<String> = words.map(text).collect();
+    let args: Vec<String> = side["args"].as_array().into_iter().flatten().map(text).collect();
     let tool = ["version", "git_revision", "profile"].map(|key| text(&side["tool"][key])).join(", ");
-    format!("{} ({tool})", words.join(" "))
+    format!("{} ({tool})", [vec![text(&side["binary"])], args].concat().join(" "))
 }
