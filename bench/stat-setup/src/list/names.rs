@@ -127,7 +127,7 @@ pub(super) fn number(text: &str) -> Option<u64> {
     digits.bytes().all(|digit| digit.is_ascii_alphanumeric()).then(|| u64::from_str_radix(digits, radix).ok())?
 }
 
-/// Modifiers after an event or a group: letters of [`LETTERS`], and a precision.
+/// Modifiers after an event or a group: letters of `LETTERS`, and a precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modifiers {
     letters: u16,

@@ -1,6 +1,6 @@
 //! `ab`: two builds, or two sets of options, take turns.
 //!
-//! Two runs minutes apart meet different hosts, and what differs between them is mostly that. Here each round has a [`turn`] of
+//! Two runs minutes apart meet different hosts, and what differs between them is mostly that. Here each round has a turn of
 //! BASE and one of NEW, in random order. A turn is a whole process, `vpmu nmi-latency` with six rounds, so that the layout
 //! of one process is not taken for a difference of builds, and any build with that command can be a side. The two turns of
 //! a round are a block for each arm of theirs, as pairs of runs are to `compare`, which judges both.
