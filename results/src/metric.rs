@@ -27,18 +27,27 @@ pub fn find(key: &str) -> Option<&'static Metric> {
 }
 
 /// Returns whether a comparison judges it without being asked: a headline metric, of an arm of a side, too, as `floor/nmi_handler_ns`;
-/// and one that is not known, but for phases.
+/// and a time that is not known, but for phases.
 pub fn is_main(key: &str) -> bool {
-    let (of, last) = key.rsplit_once('/').unwrap_or(("", key));
-    find(last).map_or(of.is_empty(), |metric| metric.headline)
+    let (of, last) = split(key);
+    find(last).map_or(of.is_empty() && key.ends_with("_ns"), |metric| metric.headline)
+}
+
+/// Splits a key of an arm of a side, as `floor/nmi_handler_ns`.
+fn split(key: &str) -> (&str, &str) {
+    key.rsplit_once('/').unwrap_or(("", key))
 }
 
 /// Returns the name of a metric in tables and plots: that of [`ALL`], else made from its key.
 pub fn name(key: &str) -> String {
-    find(key).map_or_else(
-        || key.strip_suffix("_ns").unwrap_or(key).replace(['_', '/'], " ") + " time",
-        |metric| metric.name.to_owned(),
-    )
+    let (of, last) = split(key);
+    let words = |key: &str| key.replace(['_', '/'], " ");
+    match (find(last), key.strip_suffix("_ns")) {
+        (Some(metric), _) if of.is_empty() => metric.name.to_owned(),
+        (Some(metric), _) => format!("{} of {of}", metric.name),
+        (None, Some(time)) => words(time) + " time",
+        (None, None) => words(key),
+    }
 }
 
 /// Direction in which values are better.

@@ -137,12 +137,15 @@ impl Summary {
             histogram.saturating_record(value);
         }
         let whole = Self::of(&histogram).unwrap_or_default();
+        let values = Self::of_values(values);
+        // The histogram rounds up to its buckets' ends.
+        let within = |quantile: Option<u64>| Some(quantile?.min(values.max?));
         Self {
-            p90: whole.p90,
-            p99: whole.p99,
-            p99_9: whole.p99_9,
+            p90: within(whole.p90),
+            p99: within(whole.p99),
+            p99_9: within(whole.p99_9),
             histogram: whole.histogram,
-            ..Self::of_values(values)
+            ..values
         }
     }
 

@@ -111,8 +111,14 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Res
     if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
-    let apart = unidentified(plan, &document, forms, (stop, fs))?;
-    document.warnings.extend(apart);
+    let error = match unidentified(plan, &document, forms, (stop, fs)) {
+        Ok(apart) => {
+            document.warnings.extend(apart);
+            error
+        }
+        // What was measured is kept.
+        Err(of_forms) => error.or(Some(of_forms)),
+    };
     if !nothing {
         save(&document)?;
     }

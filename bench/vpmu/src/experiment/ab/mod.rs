@@ -19,7 +19,7 @@ use results::document::{Column, KVM_ARMS, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{Looks, are_few};
+use results::paired::{Looks, MIN_LOOKED_AT, are_few};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
@@ -80,10 +80,10 @@ pub struct Outcome {
     pub error: Option<Error>,
 }
 
-/// An arm that both sides have: its place on each, and its name, BASE → NEW where the two differ.
+/// An arm that both sides have: its name on each, and in the document, BASE → NEW where the two differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shared {
-    places: Both<usize>,
+    sides: Both<String>,
     name: String,
 }
 
@@ -110,10 +110,17 @@ pub fn run(
     let shared = shared(&arms)?;
     let why = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
-        let (shared, why) = (&shared, &why);
+        let (shared, first, why) = (&shared, &first, &why);
         Plain::new(SIDES[side], &first[side].parameter("backend"), move |at| {
-            let taken = take(side, spec.seed.wrapping_add(at.index))?;
-            Ok(taken.map(|turn| sample(&turn, (side, shared), &mut why.borrow_mut())))
+            let Some(turn) = take(side, spec.seed.wrapping_add(at.index))? else { return Ok(None) };
+            if let Some(what) = turn.changed(&first[side]) {
+                return Err(Error::host(
+                    format!("{} is another than at the first turn", SIDES[side]),
+                    what,
+                    "leave builds, strategy files and the host as they are while it runs",
+                ));
+            }
+            Ok(Some(sample(&turn, (side, shared), &mut why.borrow_mut())))
         })
     };
     let mut sides = [arm(0), arm(1)];
@@ -142,7 +149,8 @@ pub fn run(
     let (few, many) = left_out(&document, &names, &why.borrow());
     let mut doubts = many;
     doubts.extend(alone(&arms, &shared));
-    if spec.until_ci.is_some_and(|share| !known_to(&rows, share)) {
+    let pairs = document.arms[0].rounds.len();
+    if spec.until_ci.is_some_and(|share| pairs < MIN_LOOKED_AT || !known_to(&rows, share)) {
         doubts.push("--until-ci was not reached: a longer --duration has more pairs".to_owned());
     }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
@@ -205,9 +213,9 @@ fn unlike([base, new]: &Both<Turn>) -> Vec<String> {
 /// Returns the figures of the shared arms in a turn of a side; `why` gets the reason where they are not whole.
 fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<String, String>) -> Sample {
     let (mut sample, arms) = (Sample::default(), turn.arms());
-    for Shared { places, name } in shared {
+    for Shared { sides, name } in shared {
         let gone = || (Err("it was gone".to_owned()), ROUNDS);
-        let arm = arms.get(places[side]);
+        let arm = arms.iter().find(|arm| arm.name == sides[side]);
         let (medians, bad) = arm.map_or_else(gone, |arm| (arm.medians.clone(), arm.bad));
         match medians {
             Ok(medians) => {
@@ -252,9 +260,9 @@ fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -
 /// Lists the arms that run on one side alone.
 fn alone(arms: &Both<Vec<TurnArm>>, shared: &[Shared]) -> Vec<String> {
     let of_side = |side: usize| {
-        let here = arms[side].iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
-        let alone = here.filter(move |(at, _)| !shared.iter().any(|shared| shared.places[side] == *at));
-        alone.map(move |(_, arm)| format!("{} runs on {} alone", arm.name, SIDES[side]))
+        let here = arms[side].iter().filter(|arm| arm.not_available.is_none());
+        let alone = here.filter(move |arm| !shared.iter().any(|shared| shared.sides[side] == arm.name));
+        alone.map(move |arm| format!("{} runs on {} alone", arm.name, SIDES[side]))
     };
     of_side(0).chain(of_side(1)).collect()
 }
@@ -290,8 +298,9 @@ fn shared(arms: &Both<Vec<TurnArm>>) -> Result<Vec<Shared>, Error> {
         .into_iter()
         .filter(runs)
         .map(|places| {
-            let [base, new] = [&names[0][places[0]], &names[1][places[1]]];
-            Shared { places, name: if base == new { base.clone() } else { format!("{base} → {new}") } }
+            let sides = [names[0][places[0]].clone(), names[1][places[1]].clone()];
+            let name = if sides[0] == sides[1] { sides[0].clone() } else { sides.join(" → ") };
+            Shared { sides, name }
         })
         .collect();
     if found.is_empty() {

@@ -10,6 +10,7 @@ use results::child::{Gathered, Keep, POLL, Supervised};
 use results::compare::PMIS;
 use results::document::Tool;
 use results::error::{Error, Exit, one_line};
+use results::metric::{NMI_HANDLER, ROTATION};
 use results::stats::median_of;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -145,6 +146,15 @@ impl Turn {
         )
     }
 
+    /// Returns what differs from the first turn of its side, of what makes figures comparable.
+    pub(super) fn changed(&self, first: &Self) -> Option<String> {
+        if self.tool != first.tool {
+            return Some("its build changed".to_owned());
+        }
+        let changed = ["backend", "workload"].into_iter().find(|name| self.parameter(name) != first.parameter(name))?;
+        Some(format!("its {changed} was {}, now it is {}", first.parameter(changed), self.parameter(changed)))
+    }
+
     /// Returns whether its guests were simulated.
     pub(super) fn is_simulated(&self) -> bool {
         self.parameter("backend").starts_with("sim:")
@@ -161,7 +171,7 @@ impl Turn {
                 medians: match arm.incomplete.first().or(arm.not_available.as_ref()) {
                     Some(why) => Err(plain(why)),
                     None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
-                    None => Ok(medians(&arm.rounds)),
+                    None => latencies(&arm.rounds),
                 },
                 counts: counts(arm),
                 bad: if arm.rounds.complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
@@ -176,6 +186,13 @@ impl Turn {
         }
         arms
     }
+}
+
+/// Returns the medians; the reason, if there is none of what is judged.
+fn latencies(rounds: &Rounds) -> Result<BTreeMap<String, f64>, String> {
+    let found = medians(rounds);
+    let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
+    if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
 }
 
 fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
