@@ -139,8 +139,8 @@ impl Script {
 
     /// A host with hardware events by perf's rules.
     pub(crate) fn by_rules(rules: Rules) -> Self {
-        let shared = rules.release.shares_rings();
-        Self { rules: Some(rules), ..Self::plain(shared) }
+        let records = rules.release.shares_rings();
+        Self { rules: Some(rules), ..Self::plain(records) }
     }
 
     fn fails(&self, what: usize) {
