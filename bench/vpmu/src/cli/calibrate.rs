@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -44,7 +45,7 @@ pub struct CalibrateArgs {
     pub backend: BackendChoice,
 
     /// The model's name
-    #[arg(long, value_name = "NAME", default_value = "calibrated")]
+    #[arg(long, value_name = "NAME", default_value = "calibrated", value_parser = NonEmptyStringValueParser::new())]
     pub name: String,
 
     /// The model's file

@@ -325,8 +325,9 @@ mod tests {
 
     const WRITTEN: &str = r#"{"schema":"vpmu-result/9","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},
       "parameters":{"workload":"w","backend":"b","pin":"1","samples":9,"more":1},"host":{"class":"h"},"arms":[
-      {"strategy":"reuse","incomplete":[],"rounds":{"metrics":{"x_ns":{"p50":[5,null,7,-1,6]},"y_ns":{"p50":[]}}}},
-      {"strategy":"gate","incomplete":["a guest\u001b failed"],"rounds":{"complete":[true,false,true]}},{"strategy":"pool","rounds":{}},
+      {"strategy":"reuse","incomplete":[],"rounds":{"metrics":{"rotation_ns":{"p50":[5,null,7,-1,6]},"y_ns":{"p50":[]}}}},
+      {"strategy":"gate","incomplete":["a guest\u001b failed"],"rounds":{"complete":[true,false,true],"metrics":{"nmi_handler_ns":{"p50":[4]}}}},
+      {"strategy":"pool","rounds":{"metrics":{"nmi_handler_ns":{"p50":[4]}}}},
       {"strategy":"kvm","not_available":"not here"}],"answers":[{"arm":"pool","whole":false}]}"#;
 
     #[test]
@@ -334,11 +335,18 @@ mod tests {
         for code in [0, 1, 3] {
             let turn = taken(&format!("cat <<'E'\n{WRITTEN}\nE\nexit {code}")).unwrap().unwrap();
             let arms = turn.arms();
-            assert_eq!(arms[0].medians, Ok([("x_ns".to_owned(), 6.0)].into()));
+            assert_eq!(arms[0].medians, Ok([("rotation_ns".to_owned(), 6.0)].into()));
             assert_eq!(arms[1].medians, Err("a guest failed".to_owned()));
             assert_eq!(arms[2].medians, Err("figures that are not whole".to_owned()));
             assert_eq!((arms[3].not_available.as_deref(), turn.host().as_str()), (Some("not here"), "h"));
             assert_eq!((arms[0].bad, arms[1].bad), (ROUNDS, 1));
+            let other = WRITTEN.replace(r#""backend":"b""#, r#""backend":"c""#).replace("rotation_ns", "x_ns");
+            let other: Turn = read(&(other, false)).unwrap();
+            assert_eq!(other.changed(&turn).as_deref(), Some("its backend was b, now it is c"));
+            assert_eq!(
+                (other.arms()[0].medians.clone(), turn.changed(&turn)),
+                (Err("it has no latency".to_owned()), None)
+            );
         }
         // Each arm has its figures, and the run has no answer.
         let sound = WRITTEN.replace("\"a guest\\u001b failed\"", "").replace("false}]", "true}]");
