@@ -9,8 +9,7 @@ use trials::Case;
 use crate::binary::{VPMU, json, run, text, vpmu};
 use crate::prerequisites::guests;
 
-/// Short simulated rounds.
-/// Guests of both sides in every case but that of KVM.
+/// Short simulated rounds of both sides, in every case but that of KVM.
 const SIM: [&str; 5] = ["--", "--backend", "sim:development-host", "--samples", "5"];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -48,20 +47,20 @@ fn the_same_build_twice() {
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is written unasked");
 }
 
-/// Every second turn of NEW has another strategy, which is 1.6 % faster.
+/// Every second turn of NEW has another strategy under the same name, which is 1.6 % faster.
 fn not_known_enough() {
     let dir = tempfile::tempdir().expect("a folder");
-    let other = format!("exec {VPMU} $(echo \"$@\" | sed 's/strategy reuse/strategy deferred/')");
-    let body = format!("echo >> turns; [ $(($(wc -l < turns) % 2)) = 0 ] && exec {VPMU} \"$@\"; {other}");
+    let other = "$(echo \"$@\" | sed 's/strategy reuse/strategy deferred/') | sed 's/\"deferred\"/\"reuse\"/g'";
+    let body = format!("echo >> turns; [ $(($(wc -l < turns) % 2)) = 0 ] && exec {VPMU} \"$@\"; {VPMU} {other}");
     script(dir.path(), "unsteady", &body);
-    let line = [VPMU, "unsteady", "--pairs", "6", "--until-ci", "0.01%", "--markdown"];
+    let line = [VPMU, "unsteady", "--pairs", "12", "--until-ci", "0.01%", "--markdown"];
     let words = [&line[..], &["--junit", "x.xml"], &SIM, &["--strategy", "reuse"]].concat();
     let output = ab(dir.path(), &words);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
     let report = std::fs::read_to_string(dir.path().join("x.xml")).expect("the report");
     for shown in [shown, report] {
-        assert!(shown.contains("inconclusive; --until-ci was not reached"), "{shown}");
+        assert!(shown.contains("inconclusive: --until-ci was not reached"), "{shown}");
     }
 }
 
@@ -71,7 +70,7 @@ fn slower_by_options() {
     let output = ab(dir.path(), &[&sides[..], &SIM].concat());
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{table}{}", text(&output.stderr));
-    assert!(table.contains("gate → recreate") && table.contains("NEW is slower: "), "{table}");
+    assert!(table.contains("gate → recreate") && table.contains("regression: 2 slower"), "{table}");
     let floor = table.lines().find(|line| line.starts_with("floor")).expect("a row of the floor");
     assert!(floor.contains("no change"), "{table}");
 }
@@ -92,7 +91,7 @@ fn the_document() {
         }
     }
     let rows = document["answers"].as_array().expect("answers");
-    assert!(rows.iter().all(|row| row["ratio"].is_f64() && row["verdict"] == "no-change"), "{rows:?}");
+    assert!(rows.len() > 3 && rows.iter().all(|row| row["verdict"] == "no-change"), "{rows:?}");
     let saved = std::fs::read(dir.path().join("ab.json")).expect("the file");
     assert_eq!(saved, output.stdout);
     for (words, exit) in [

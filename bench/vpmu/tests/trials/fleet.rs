@@ -183,7 +183,7 @@ fn fifo_in_a_folder() -> Result<()> {
     let script = format!("exec '{VPMU}' compare <(cat '{0}') <(cat '{0}')", document.display());
     let piped = Command::new("bash").args(["-c", &script]).output()?;
     let named = rig.run(&["compare", &document.to_string_lossy(), &document.to_string_lossy()])?;
-    ensure!(piped.status == named.status && said(&piped).contains("exit_path_ns"), "{}", said(&piped));
+    ensure!(piped.status == named.status && said(&piped).contains("rotation_ns"), "{}", said(&piped));
 
     std::fs::create_dir(rig.path("results"))?;
     let fifo = |path: &Path| -> Result<()> {
