@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use results::metric;
 use results::stats::jackknife::Estimate;
-use results::stats::{median, trimmed};
+use results::stats::median;
 use serde::Serialize;
 
 use crate::run::Run;
@@ -127,11 +127,14 @@ pub(crate) fn scale(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>()).map(|mad| mad / 0.6745)
 }
 
-/// Estimates what values of one block have in common; `None` of fewer than two.
+/// Standard error of a median of normal values, over that of their mean.
+const OF_MEDIAN: f64 = 1.2533;
+
+/// Estimates the median that values of one block have in common; `None` of fewer than two.
 pub(crate) fn block(values: &[f64]) -> Option<Estimate> {
     let n = values.len() as f64;
-    let error = scale(values)? / n.sqrt();
-    (values.len() > 1).then_some(Estimate { value: trimmed::centre(values)?, error, freedom: n - 1.0 })
+    let error = OF_MEDIAN * scale(values)? / n.sqrt();
+    (values.len() > 1).then_some(Estimate { value: median(values)?, error, freedom: n - 1.0 })
 }
 
 fn level(points: &Points) -> f64 {

@@ -14,7 +14,9 @@ pub fn last(values: &[f64], columns: &[Vec<f64>]) -> Estimate {
     let lag: f64 = left.windows(2).map(|pair| pair[0] * pair[1]).sum();
     let all = product(&left, &left);
     let seen = if all > 0.0 { lag / all } else { 0.0 };
-    fit(values, columns, (seen + HIDDEN / values.len() as f64).clamp(0.0, MOST)).0
+    // How related they are is not known well from few values: a standard error more counts.
+    let n = values.len() as f64;
+    fit(values, columns, (seen + HIDDEN / n + 1.0 / n.sqrt()).clamp(0.0, MOST)).0
 }
 
 /// Returns the last coefficient at a correlation, and what all of them leave of the values.
