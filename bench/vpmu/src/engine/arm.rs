@@ -5,7 +5,7 @@ use std::time::Duration;
 use results::error::Error;
 
 /// A turn of an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// Number of its round, from 0; warm-ups have numbers of their own.
     pub index: u64,
@@ -13,8 +13,8 @@ pub struct Turn {
     pub position: u64,
     /// Whether its figures are discarded.
     pub warmup: bool,
-    /// Number of the session, from 0; 0 where nothing lives on.
-    pub session: u64,
+    /// Number of the session, from 0; `None` where nothing lives on.
+    pub session: Option<u64>,
     /// Its start, after that of the experiment.
     pub started: Duration,
 }

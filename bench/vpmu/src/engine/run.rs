@@ -129,7 +129,8 @@ impl<A: Arm> Engine<'_, '_, A> {
             if self.is_interrupted() {
                 break;
             }
-            let (session, started) = (self.sessions.saturating_sub(1), self.elapsed());
+            let session = self.rounds.session.map(|_| self.sessions.saturating_sub(1));
+            let started = self.elapsed();
             let turn = Turn { index, position: measured.len() as u64, warmup, session, started };
             let arm = &mut self.arms[at];
             self.progress.run(&format!("{name}, {}", arm.name()));
@@ -225,7 +226,7 @@ mod tests {
         }
 
         fn turn(&mut self, turn: Turn) -> Result<Turned<()>, Error> {
-            self.says(&format!("{}{}.{}", if turn.warmup { "w" } else { "r" }, turn.index, turn.session));
+            self.says(&format!("{}{}.{}", if turn.warmup { "w" } else { "r" }, turn.index, turn.session.unwrap_or(0)));
             self.turns += 1;
             Ok(Turned { figures: Some(()), is_whole: true })
         }

@@ -16,7 +16,7 @@ use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::RunOutcome;
 use vmm::sample::{MOST_EVENTS, Sampling};
 
-use crate::arms::arm::{launch, real};
+use crate::arms::arm::real;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
@@ -279,7 +279,7 @@ impl ReadyPayload {
         quiet: bool,
     ) -> Result<(Exit, RunOutcome), Error> {
         let outcome =
-            launch::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
+            real::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
         if !quiet {
             complain(&format!(

@@ -1,12 +1,9 @@
 //! Arms: what an experiment compares, and what runs a guest for each.
 //!
-//! [`runner::ArmRunner`] is the interface. [`host`] runs a guest on this host's KVM with the userspace vPMU, [`kvm`] with
-//! KVM's own vPMU, [`real`] picks one of these two by the arm, [`sim`] simulates host and guest, [`replay`] the host of a trace.
-//! [`play`] makes a trace the guest.
+//! [`runner::ArmRunner`] is the interface. [`real`] runs a guest on this host's KVM with what [`counters`] finds behind its counters,
+//! [`sim`] simulates host and guest, [`replay`] the host of a trace. [`play`] makes a trace the guest.
 
-pub mod host;
-pub mod kvm;
-pub(crate) mod launch;
+pub mod counters;
 pub mod play;
 pub mod real;
 pub mod replay;

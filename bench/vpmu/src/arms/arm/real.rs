@@ -1,27 +1,44 @@
-//! All arms that run on this host: each goes to the runner of its kind.
+//! Runs arms on this host's KVM: a guest with the userspace vPMU, or with KVM's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arch_pmu::spec::MAX_COUNTERS;
+use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
-use results::document::ArmKind;
+use host_pmu::trace::Tracing;
+use results::document::{ArmKind, KVM_ARMS};
 use results::error::Error;
 use results::table::layout::plural;
-use vmm::machine::payload::PayloadPlan;
-use vmm::outcome::RunOutcome;
+use vmm::kvm::{Host, KvmError};
+use vmm::machine::payload::{self, PayloadPlan};
+use vmm::machine::{self, CounterSource, MachineError};
+use vmm::outcome::{End, RunOutcome};
+use vmm::sample::Sampling;
 
-use super::host::HostRunner;
-use super::kvm::KvmRunner;
-use super::runner::{Arm, ArmRunner, Opened, Turn};
+use super::counters::{available, behind};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::engine::Turn;
+use crate::machine::not_begun;
 use crate::setting::backend::open_kvm;
 use crate::setting::process::{self, Limit};
+use crate::sys::interrupted;
+
+/// Log entries per requested sample: rotations share the log.
+const LOG_PER_SAMPLE: u64 = 2;
+/// Log entries beyond that, for NMIs that arrive while the guest stops.
+const LOG_SPARE: u64 = 4096;
 
 /// Runs arms on this host's KVM.
 #[derive(Debug)]
 pub struct RealRunner {
-    host: HostRunner,
-    kvm: KvmRunner,
+    host: Arc<Host>,
+    guest: PayloadPlan,
+    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
+    paced: Option<u64>,
+    /// Guests of all arms live at the same time, those of strategies on hardware events.
+    beside_hardware: bool,
 }
 
 impl RealRunner {
@@ -33,32 +50,121 @@ impl RealRunner {
     pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64, guests_stay: bool) -> Result<Self, Error> {
         let host = Arc::new(open_kvm()?);
         ensure(guest.machine.vcpus as u64)?;
+        // A replay waits for its PMIs: a clock's counts are ns.
+        let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
         Ok(Self {
-            host: HostRunner::new(Arc::clone(&host), guest.clone(), backend, period),
-            kvm: KvmRunner::new(host, guest.clone(), guests_stay && *backend == BackendKey::Hardware),
+            host,
+            guest: guest.clone(),
+            paced: backend.pace(period).or(of_replay),
+            beside_hardware: guests_stay && *backend == BackendKey::Hardware,
         })
     }
 
-    fn of(&mut self, arm: &Arm) -> &mut dyn ArmRunner {
-        match arm.kind {
-            ArmKind::Kvm => &mut self.kvm,
-            ArmKind::Strategy | ArmKind::Floor => &mut self.host,
-        }
+    /// Plans a guest of an arm that takes so many samples.
+    fn plan(&self, arm: &Arm, samples: u64) -> Result<PayloadPlan, Error> {
+        Ok(planned(&self.guest, behind(arm, self.paced)?, samples))
     }
+}
+
+/// Checks that the guest can share the PMU: a mediated vPMU has the whole PMU while its VM lives, and no event that
+/// counts in guests opens meanwhile, nor is such a VM made while there is one.
+fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
+    if arm == KVM_ARMS[1] && beside_hardware {
+        return Err("a guest with a mediated vPMU has the whole PMU, and guests of the other arms, which live at the same time, would get no \
+                    hardware event: give --guest-rounds 1"
+            .to_owned());
+    }
+    Ok(())
+}
+
+/// Turns a PMU that others hold now, which may be free at the next turn, into the end of this arm's turn, not of the other arms'.
+fn of_this_arm<T>(done: Result<T, MachineError>, arm: &Arm, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
+    match done {
+        Err(MachineError::Kvm(taken @ KvmError::PmuTaken)) if arm.kind == ArmKind::Kvm => {
+            let (vcpus, wall, start) = (Vec::new(), Duration::ZERO, Duration::ZERO);
+            Ok(instead(RunOutcome { end: End::Host(taken.to_string()), vcpus, wall, start }))
+        }
+        done => done.map_err(refused),
+    }
+}
+
+/// Builds the error of a guest that has no result.
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+pub(crate) fn refused(error: MachineError) -> Error {
+    not_begun("cannot run a guest", &error)
 }
 
 impl ArmRunner for RealRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        self.of(arm).available(arm)
+        shares(&arm.strategy, self.beside_hardware)?;
+        available(arm, &self.host, self.guest.machine.cpu)
     }
 
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        self.of(arm).run(arm, turn)
+    fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let plan = self.plan(arm, samples)?;
+        let run = payload::run(&self.host, guest::PMU_PAYLOAD, &plan, interrupted());
+        of_this_arm(run.map(Into::into), arm, Into::into)
     }
 
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {
-        self.of(arm).open(arm, number, samples)
+    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
+        let mut plan = self.plan(arm, samples)?;
+        plan.boot.flags |= FLAG_TURNS;
+        let started = payload::LiveGuest::start(&self.host, guest::PMU_PAYLOAD, plan, interrupted());
+        let opened = started.map(|(guest, opening)| Opened { guest: Box::new(guest), opening });
+        of_this_arm(opened, arm, |absent| Opened { guest: Box::new(absent), opening: None })
     }
+}
+
+impl LiveGuest for payload::LiveGuest {
+    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
+        Ok(self.turn(samples, interrupted()).map_err(refused)?.into())
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        self.finish(interrupted()).map_err(refused)
+    }
+}
+
+/// A guest that could not be made: every turn of it is this outcome.
+impl LiveGuest for RunOutcome {
+    fn turn(&mut self, _samples: u64) -> Result<TurnOutcome, Error> {
+        Ok(self.clone().into())
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(*self)
+    }
+}
+
+/// Runs the payload with `behind` its counters, sampled or traced.
+pub(crate) fn recorded(
+    host: &Host,
+    guest: &PayloadPlan,
+    behind: CounterSource,
+    samples: u64,
+    sampling: Option<Arc<Sampling>>,
+    trace: Option<Arc<Tracing>>,
+) -> Result<RunOutcome, Error> {
+    let mut plan = planned(guest, behind, samples);
+    (plan.machine.sampling, plan.machine.trace) = (sampling, trace);
+    payload::run(host, guest::PMU_PAYLOAD, &plan, interrupted()).map_err(refused)
+}
+
+/// Plans a run of `samples` samples.
+fn planned(guest: &PayloadPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
+    PayloadPlan {
+        machine: machine::Plan { behind, ..guest.machine.clone() },
+        log_entries: log_entries(&guest.boot, samples),
+        boot: BootPage { sample_target: samples, ..guest.boot },
+        steps: Arc::clone(&guest.steps),
+    }
+}
+
+/// Returns the capacity of a guest's log for a run of this many samples.
+pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
+    // A set-up logs each call of its four phases, and the rotations after it.
+    let set_up = 4 * boot.event_count + boot.window_ticks;
+    samples * (if boot.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
@@ -102,4 +208,27 @@ pub fn ensure(vcpus: u64) -> Result<(), Error> {
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mediated_vpmu_has_no_hardware_events_beside_it() {
+        assert!(shares("kvm-mediated", true).unwrap_err().contains("--guest-rounds 1"));
+        for (arm, beside_hardware) in [("kvm-mediated", false), ("kvm", true), ("kvm", false)] {
+            assert_eq!(shares(arm, beside_hardware), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_pmu_that_others_hold_ends_the_turn_of_kvms_arm_alone() {
+        let arm = |kind| Arm { strategy: "kvm".to_owned(), backend: "kvm".to_owned(), kind, definition: None };
+        let done = |kind| of_this_arm(Err(MachineError::Kvm(KvmError::PmuTaken)), &arm(kind), |absent| absent);
+        let mut taken = done(ArmKind::Kvm).unwrap();
+        assert_eq!(taken.end, End::Host(KvmError::PmuTaken.to_string()));
+        assert_eq!(taken.turn(5).unwrap().run.end, taken.end);
+        assert!(done(ArmKind::Floor).is_err());
+    }
 }

@@ -25,7 +25,8 @@ use vmm::machine::Cpu;
 use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::play::{enables, processor};
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::engine::Turn;
 use crate::terminal::console::internal;
 
 /// Why strategies with `pause = "virtual"` cannot be replayed.
@@ -157,7 +158,7 @@ impl ArmRunner for ReplayRunner {
         strategy(arm).map(|_| ())
     }
 
-    fn run(&mut self, arm: &Arm, _: Turn) -> Result<RunOutcome, Error> {
+    fn run(&mut self, arm: &Arm, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
         Err(internal("cannot replay", format!("{}: a part of a trace follows the one before", arm.strategy)))
     }
 

@@ -5,6 +5,8 @@ use vmm::outcome::RunOutcome;
 use results::document::{ArmKind, LinuxArm};
 use results::error::Error;
 
+use crate::engine::Turn;
+
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arm {
@@ -18,23 +20,10 @@ pub struct Arm {
     pub definition: Option<String>,
 }
 
-/// One run of an arm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Round, from 0; warm-up rounds have their own numbers from 0.
-    pub index: u64,
-    /// Position of the arm in this round, from 0.
-    pub position: u64,
-    /// True if the figures are discarded.
-    pub warmup: bool,
-    /// Samples to take per vCPU.
-    pub samples: u64,
-}
-
-/// One turn of a guest that is kept alive.
+/// One turn of a guest: of one that is kept alive, or the whole life of another.
 #[derive(Clone, Debug)]
 pub struct TurnOutcome {
-    /// Outcome as of a run of its own: every figure is of this turn alone.
+    /// Every figure is of this turn alone.
     pub run: RunOutcome,
     /// Figures that only a Linux guest leaves.
     pub linux: Option<LinuxTurn>,
@@ -95,21 +84,16 @@ pub trait ArmRunner {
     /// The reason, e.g. "KVM has no vPMU of its own here".
     fn available(&mut self, arm: &Arm) -> Result<(), String>;
 
-    /// Runs one guest to its end. Once [`crate::sys::interrupted`] is set, the guest is ended and the outcome so far is
+    /// Runs one guest to its end, for so many samples of each vCPU. Once [`crate::sys::interrupted`] is set, the guest is ended and the outcome so far is
     /// returned with [`vmm::outcome::End::Stopped`].
     ///
     /// # Errors
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error>;
+    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error>;
 
     /// Returns runners of the forms of its host that fit the published figures equally, its own first, where it is a model with such forms.
     fn fitting_forms(&self) -> Vec<Box<dyn ArmRunner>> {
         Vec::new()
-    }
-
-    /// Takes what the last run left beside its outcome, if its guest is Linux.
-    fn linux(&mut self) -> Option<LinuxTurn> {
-        None
     }
 
     /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all

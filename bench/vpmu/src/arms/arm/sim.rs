@@ -17,8 +17,9 @@ use sim::model::{CountBase, EMBEDDED, Model};
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use super::launch::log_entries;
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use super::real::log_entries;
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::engine::Turn;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
 use results::document::{ArmKind, BELOW_KVM};
@@ -205,11 +206,11 @@ impl ArmRunner for SimRunner {
         if others.is_empty() { others } else { std::iter::once(runner(&self.model)).chain(others).collect() }
     }
 
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
+    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
         let number = turn.index << 1 | u64::from(turn.warmup);
-        let left = host::run(&self.model, &self.plan(arm, turn.samples)?, number);
-        Ok(outcome(left, self.model.tsc_khz))
+        let left = host::run(&self.model, &self.plan(arm, samples)?, number);
+        Ok(outcome(left, self.model.tsc_khz).into())
     }
 
     fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
@@ -23,7 +22,8 @@ use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::{PhaseFold, difference, ticks_to_ns};
 use crate::arms::arm::play::Played;
-use crate::arms::arm::runner::{Arm, LinuxTurn, Turn, TurnOutcome};
+use crate::arms::arm::runner::{Arm, LinuxTurn, TurnOutcome};
+use crate::engine::Turn;
 
 /// Latencies of one round, or of all, by the metric's key: a few, which are looked for at each value.
 #[derive(Clone, Debug, Default)]
@@ -101,17 +101,6 @@ pub struct ArmFold {
     played: Option<Arc<Played>>,
     /// The arm without the turns that are not whole, from the first of them on.
     whole: Option<Box<Self>>,
-}
-
-/// Position of a run in the experiment.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// The run.
-    pub turn: Turn,
-    /// Its start after the experiment's.
-    pub started: Duration,
-    /// Number of the arm's guest, if guests live over several runs.
-    pub guest: Option<u64>,
 }
 
 impl ArmFold {
@@ -198,22 +187,22 @@ impl ArmFold {
     }
 
     /// Adds a finished turn, with what is beside its outcome.
-    pub fn add(&mut self, place: Place, turn: &TurnOutcome) {
-        let TurnOutcome { run: outcome, linux, host_work } = turn;
-        let broken = broken(place.turn.index, outcome);
-        let why: Vec<String> = broken.iter().cloned().chain(self.doubts(place.turn.index, outcome)).collect();
+    pub fn add(&mut self, turn: Turn, left: &TurnOutcome) {
+        let TurnOutcome { run: outcome, linux, host_work } = left;
+        let broken = broken(turn.index, outcome);
+        let why: Vec<String> = broken.iter().cloned().chain(self.doubts(turn.index, outcome)).collect();
         if !why.is_empty() {
             self.leave_out(&why);
         } else if let Some(whole) = &mut self.whole {
-            whole.add(place, turn);
+            whole.add(turn, left);
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::default();
         for &ns in host_work {
             latencies.of(&HOST_WORK).saturating_record(ns.max(1));
         }
-        if let Some(LinuxTurn { left, set_up_ns }) = linux {
-            self.result.own.linux.get_or_insert_default().add(left);
+        if let Some(LinuxTurn { left: figures, set_up_ns }) = linux {
+            self.result.own.linux.get_or_insert_default().add(figures);
             for &ns in set_up_ns {
                 latencies.of(&SET_UP).saturating_record(ns.max(1));
             }
@@ -222,31 +211,31 @@ impl ArmFold {
         let mut lost = Some(0_u64);
         let mut tail: Vec<u64> = Vec::new();
         if let Some(periods) = &mut self.periods {
-            periods.begin(place.guest);
+            periods.begin(turn.session);
             outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
         }
         for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            let who = format!("round {}, vCPU {index}", place.turn.index);
+            let who = format!("round {}, vCPU {index}", turn.index);
             self.add_vcpu(&who, vcpu, &mut counts, &mut latencies);
             lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
             add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
         self.result.own.counts.merge(&counts);
-        if place.guest.is_none() {
+        if turn.session.is_none() {
             self.note_held(counts.held_at_end, &tail);
         }
-        let start = place.guest.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
+        let start = turn.session.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
         self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
             (true, _, now) => now,
             (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
             (false, _, _) => None,
         };
         let rounds = &mut self.result.rounds;
-        rounds.index.push(place.turn.index);
-        rounds.position.push(place.turn.position);
+        rounds.index.push(turn.index);
+        rounds.position.push(turn.position);
         rounds.complete.push(outcome.end.is_complete());
-        rounds.started_us.push(ns(place.started) / 1000);
-        rounds.guest.push(place.guest);
+        rounds.started_us.push(ns(turn.started) / 1000);
+        rounds.guest.push(turn.session);
         rounds.end.push(one_line(&outcome.end.to_string()));
         rounds.wall_us.push(ns(outcome.wall) / 1000);
         // A guest that starts at once has started: 0 says that it was there before.
@@ -591,18 +580,14 @@ mod tests {
         Arm { strategy: "reuse".into(), backend: "cpu-clock".into(), kind, definition: None }
     }
 
-    fn place(index: u64) -> Place {
-        Place {
-            turn: Turn { index, position: 0, warmup: false, samples: 10 },
-            started: Duration::from_secs(index),
-            guest: None,
-        }
+    fn turn(index: u64) -> Turn {
+        Turn { index, started: Duration::from_secs(index), ..Turn::default() }
     }
 
     fn fold(outcomes: &[RunOutcome]) -> document::Arm {
         let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
         for (outcome, index) in outcomes.iter().zip(0..) {
-            fold.add(place(index), &outcome.clone().into());
+            fold.add(turn(index), &outcome.clone().into());
         }
         fold.result()
     }
@@ -673,7 +658,7 @@ mod tests {
                 let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
                 for index in 0..all {
                     let bad = bad.get(usize::try_from(index).unwrap());
-                    fold.add(place(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]).into());
+                    fold.add(turn(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]).into());
                 }
                 (fold.is_complete(), fold.result())
             };
@@ -784,7 +769,7 @@ mod tests {
         let fold = |tails: bool| {
             let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
             for index in 0..4 {
-                fold.add(Place { guest: Some(0), ..place(index) }, &outcome(vec![vcpu(10, 1000)]).into());
+                fold.add(Turn { session: Some(0), ..turn(index) }, &outcome(vec![vcpu(10, 1000)]).into());
             }
             let mut last = vcpu(0, 0);
             last.account.host.ops.record(OpKind::Release, 30_000);
@@ -808,7 +793,7 @@ mod tests {
         let mut vcpu = vcpu(10, 1000);
         vcpu.account.deliveries.clear();
         vcpu.account.counts = Counts::default();
-        fold.add(place(0), &outcome(vec![vcpu]).into());
+        fold.add(turn(0), &outcome(vec![vcpu]).into());
         let arm = fold.result();
         assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
         assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
@@ -894,7 +879,7 @@ mod tests {
         let report = late.left.report.as_mut().unwrap();
         (report.counts[0], report.periods[0]) = (12 * 1000 + 7, 1000);
         assert_eq!(report.overflows[0], 10);
-        fold.add(place(0), &outcome(vec![late, vcpu(10, 1000)]).into());
+        fold.add(turn(0), &outcome(vec![late, vcpu(10, 1000)]).into());
         assert_eq!(fold.result().own.counts.periods_missed, 2);
     }
 }

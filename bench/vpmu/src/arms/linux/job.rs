@@ -22,8 +22,8 @@ use super::runner::{Boots, Left, LinuxRunner, vcpu};
 use super::session::{Ended, Shell};
 use super::spec::{GuestKind, LinuxGuestOptions};
 use super::task::{FTEST, PERF, Task};
-use crate::arms::arm::runner::ArmRunner;
-use crate::arms::arm::{kvm, real};
+use crate::arms::arm::runner::{Arm, ArmRunner};
+use crate::arms::arm::{counters, real};
 use crate::arms::rounds::plan::Plan;
 use crate::machine::linux::guest::{LinuxGuest, OnInterrupt, channel, kernel_log};
 use crate::machine::linux::job as boot_job;
@@ -271,8 +271,8 @@ impl Boots for Boot {
         Ok((left(outcome), worked))
     }
 
-    fn kvm_pmu(&mut self) -> Result<(), String> {
-        kvm::available(&self.host, self.machine.cpu)
+    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+        counters::available(arm, &self.host, self.machine.cpu)
     }
 }
 

@@ -11,9 +11,9 @@ use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 use super::session::{Recorded, Shell, carry_out};
 use super::task::Task;
 use super::trace::Handler;
-use crate::arms::arm::host::behind;
-use crate::arms::arm::kvm::takes;
-use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, Turn};
+use crate::arms::arm::counters::behind;
+use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, TurnOutcome};
+use crate::engine::Turn;
 
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
@@ -44,11 +44,11 @@ pub trait Boots {
         work: &mut dyn FnMut(&mut dyn Shell) -> Result<(), String>,
     ) -> Result<(Left, Result<(), String>), Error>;
 
-    /// Checks that this host has a vPMU of KVM's own.
+    /// Checks that guests can have an arm's counters.
     ///
     /// # Errors
     /// Says why not.
-    fn kvm_pmu(&mut self) -> Result<(), String>;
+    fn available(&mut self, arm: &Arm) -> Result<(), String>;
 }
 
 /// Runs Linux guests.
@@ -59,33 +59,25 @@ pub struct LinuxRunner<B> {
     task: Task,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
-    left: Option<LinuxTurn>,
 }
 
 impl<B: Boots> LinuxRunner<B> {
     /// Creates a runner of guests of these parameters that do `task`, with strategies on `backend`.
     pub fn new(boots: B, parameters: &Parameters, task: Task, backend: &BackendKey) -> Self {
         let paced = backend.pace(parameters.period);
-        Self { boots, parameters: parameters.clone(), task, paced, left: None }
+        Self { boots, parameters: parameters.clone(), task, paced }
     }
 }
 
 impl<B: Boots> ArmRunner for LinuxRunner<B> {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        match arm.kind {
-            ArmKind::Kvm => self.boots.kvm_pmu().and_then(|()| takes(arm)),
-            ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
-                Err("backend none has no host events that a strategy could keep".to_owned())
-            }
-            ArmKind::Strategy | ArmKind::Floor => Ok(()),
-        }
+        self.boots.available(arm)
     }
 
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        self.left = None;
+    fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         let mut recorded = None;
         let mut work = |shell: &mut dyn Shell| {
-            recorded = Some(carry_out(shell, &self.task, &self.parameters, turn.samples)?);
+            recorded = Some(carry_out(shell, &self.task, &self.parameters, samples)?);
             Ok(())
         };
         let (left, worked) = self.boots.boot(behind(arm, self.paced)?, &mut work)?;
@@ -106,12 +98,7 @@ impl<B: Boots> ArmRunner for LinuxRunner<B> {
         let Recorded { trace, records, event_samples, set_up_ns, .. } = recorded;
         let left =
             LinuxArm { perf_records: records, event_samples, trace_lost: trace.lost, rdpmcs, complaints, complained };
-        self.left = Some(LinuxTurn { left, set_up_ns });
-        Ok(run)
-    }
-
-    fn linux(&mut self) -> Option<LinuxTurn> {
-        self.left.take()
+        Ok(TurnOutcome { linux: Some(LinuxTurn { left, set_up_ns }), ..run.into() })
     }
 
     fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
@@ -188,8 +175,7 @@ mod tests {
 
     use super::super::session::tests::Fake;
     use super::*;
-    use crate::arms::arm::runner::TurnOutcome;
-    use crate::arms::fold::arm::{ArmFold, Place};
+    use crate::arms::fold::arm::ArmFold;
     use crate::arms::rounds::mock;
     use results::metric::NMI_HANDLER;
 
@@ -217,8 +203,8 @@ mod tests {
             Ok((Left { run, rdpmcs: 5, complaints: 1, complained: vec!["Uhhuh: 1".to_owned()] }, worked))
         }
 
-        fn kvm_pmu(&mut self) -> Result<(), String> {
-            Err("none here".to_owned())
+        fn available(&mut self, _arm: &Arm) -> Result<(), String> {
+            Ok(())
         }
     }
 
@@ -233,11 +219,8 @@ mod tests {
         let boots = FakeBoots { fails, end, booted: Vec::new(), opens };
         let task = Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) };
         let mut runner = LinuxRunner::new(boots, &plan.parameters, task, &plan.backend);
-        let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
-        let run = runner.run(&of(&plan.arms[0]), turn).unwrap();
-        let left = runner.linux().unwrap();
-        assert_eq!(runner.linux(), None, "of the last run alone");
-        (run, left, runner.boots.booted)
+        let outcome = runner.run(&of(&plan.arms[0]), Turn::default(), 3).unwrap();
+        (outcome.run, outcome.linux.unwrap(), runner.boots.booted)
     }
 
     #[test]
@@ -247,9 +230,7 @@ mod tests {
         assert_eq!((left.left.records("SAMPLE"), left.left.rdpmcs, left.left.complaints), (3, 5, 1));
         let plan = mock::plan(&[]).unwrap();
         let mut fold = ArmFold::new(&plan.arms[0], true).without_deliveries();
-        let turn = Turn { index: 0, position: 0, warmup: false, samples: 3 };
-        let place = Place { turn, started: Duration::ZERO, guest: None };
-        fold.add(place, &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
+        fold.add(Turn::default(), &TurnOutcome { linux: Some(left.clone()), ..run.clone().into() });
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();
         assert_eq!((handler.count, handler.min), (2, Some(4000)), "the third handled nothing");

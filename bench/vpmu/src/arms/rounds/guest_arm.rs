@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
-use crate::arms::fold::arm::{ArmFold, Place};
-use crate::engine::{self, Turned};
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::arms::fold::arm::ArmFold;
+use crate::engine::{self, Turn, Turned};
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
@@ -155,17 +155,14 @@ impl engine::Arm for GuestArm<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, turn: engine::Turn) -> Result<Turned<TurnOutcome>, Error> {
+    fn turn(&mut self, turn: Turn) -> Result<Turned<TurnOutcome>, Error> {
         let (plan, began) = (self.of.plan, self.of.process_began.elapsed());
-        let engine::Turn { index, position, warmup, .. } = turn;
-        let samples = if warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
+        let samples = if turn.warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
         let outcome = if plan.keeps_guests() {
             let Some(guest) = &mut self.guest else { return Ok(Turned { figures: None, is_whole: false }) };
             guest.turn(samples)?
         } else {
-            let mut runner = self.of.runner.borrow_mut();
-            let run = runner.run(self.arm, Turn { index, position, warmup, samples })?;
-            let outcome = TurnOutcome { linux: runner.linux(), ..run.into() };
+            let outcome = self.of.runner.borrow_mut().run(self.arm, turn, samples)?;
             self.of.started(began + outcome.run.start);
             outcome
         };
@@ -178,7 +175,7 @@ impl engine::Arm for GuestArm<'_> {
             }
             self.failures += 1;
         }
-        match (is_whole, warmup) {
+        match (is_whole, turn.warmup) {
             // A warm-up that ends well does not reset the count: a guest may hang in its counted rounds only.
             (true, false) => self.failures = 0,
             (false, true) => {
@@ -190,12 +187,9 @@ impl engine::Arm for GuestArm<'_> {
         Ok(Turned { figures: Some(outcome), is_whole })
     }
 
-    fn keep(&mut self, turn: engine::Turn, outcome: TurnOutcome) {
-        let engine::Turn { index, position, warmup, session, started } = turn;
-        let turn = Turn { index, position, warmup, samples: self.of.plan.parameters.samples };
-        let guest = self.of.plan.keeps_guests().then_some(session);
+    fn keep(&mut self, turn: Turn, outcome: TurnOutcome) {
         (self.kept)(&outcome.run);
-        self.fold.add(Place { turn, started, guest }, &outcome);
+        self.fold.add(turn, &outcome);
         self.note_giving_up();
     }
 

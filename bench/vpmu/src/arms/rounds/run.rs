@@ -298,9 +298,9 @@ mod tests {
         assert_eq!(runs, order("1"));
         assert_ne!(runs, order("2"));
         assert_eq!(runs.len(), 4 * 7);
-        assert!(runs[..4].iter().all(|(_, turn)| turn.warmup && turn.samples == 10));
-        for ((_, turn), n) in runs[4..].iter().zip(0..) {
-            assert!(!turn.warmup && turn.samples == 40);
+        assert!(runs[..4].iter().all(|(_, turn, samples)| turn.warmup && *samples == 10));
+        for ((_, turn, samples), n) in runs[4..].iter().zip(0..) {
+            assert!(!turn.warmup && *samples == 40);
             assert_eq!((turn.index, turn.position), (n / 4, n % 4));
         }
     }
@@ -317,8 +317,8 @@ mod tests {
     #[test]
     fn an_incomplete_round_is_kept_and_marked_and_an_arm_that_hangs_is_given_up() {
         let plan = plan(&["--rounds", "6", "--samples", "40"]).unwrap();
-        let mut runner = MockRunner::new(|arm, round| {
-            let mut vcpu = vcpu(round.samples, 1000);
+        let mut runner = MockRunner::new(|arm, round, samples| {
+            let mut vcpu = vcpu(samples, 1000);
             if arm.strategy == "reuse" && !round.warmup && round.index >= 1 {
                 vcpu.end = End::TimedOut;
             }
@@ -339,8 +339,8 @@ mod tests {
     #[test]
     fn one_bad_round_of_many_leaves_the_run_whole_and_is_said() {
         let plan = plan(&["--rounds", "40", "--samples", "40"]).unwrap();
-        let mut runner = MockRunner::new(|arm, round| {
-            let mut vcpu = vcpu(round.samples, 1000 + 10 * round.index);
+        let mut runner = MockRunner::new(|arm, round, samples| {
+            let mut vcpu = vcpu(samples, 1000 + 10 * round.index);
             if arm.strategy == "reuse" && !round.warmup && round.index == 5 {
                 (vcpu.end, vcpu.account.counts.empty_kicks) = (End::TimedOut, 18_801);
             }
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_counting_run_is_judged_by_its_rotation_and_misses_no_period() {
         let plan = plan(&["--rounds", "6", "--workload", "counting1"]).unwrap();
-        let mut runner = MockRunner::new(|_, _| {
+        let mut runner = MockRunner::new(|_, _, _| {
             let mut vcpu = vcpu(1, 1000);
             let report = vcpu.left.report.as_mut().unwrap();
             // Its period is the counter's width, and a restart begins it anew.
@@ -380,12 +380,12 @@ mod tests {
         let plan = plan(&["--rounds", "4", "--samples", "40"]).unwrap();
         let fail_at = |n: usize| {
             let mut count = 0;
-            let mut runner = MockRunner::new(move |_, round| {
+            let mut runner = MockRunner::new(move |_, _, samples| {
                 count += 1;
                 if count == n {
                     return Err(Error::host("no more files", "EMFILE", "raise ulimit -n"));
                 }
-                Ok(outcome(vec![vcpu(round.samples, 1000)]))
+                Ok(outcome(vec![vcpu(samples, 1000)]))
             });
             let mut saves = 0;
             let mut save = |_: &Document| {
@@ -569,7 +569,7 @@ mod tests {
             _ => 1000,
         };
         let mut runner =
-            MockRunner::new(|arm, turn| Ok(outcome(vec![vcpu(turn.samples, time(&arm.strategy, turn.index))])));
+            MockRunner::new(|arm, turn, samples| Ok(outcome(vec![vcpu(samples, time(&arm.strategy, turn.index))])));
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         let rounds = |name: &str| document.arm(name).unwrap().rounds.len();
         let all = rounds("floor");

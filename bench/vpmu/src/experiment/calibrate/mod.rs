@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn a_turn_that_is_not_whole_is_left_out_and_counted() {
         let (spec, plan) = (spec(&CalibrateSpec::default(), "single", &[]).unwrap(), mock::plan(&[]).unwrap());
-        let runner = MockRunner::new(|arm, turn| {
+        let runner = MockRunner::new(|arm, turn, samples| {
             let bad = if arm.strategy == "reuse" && !turn.warmup { turn.index } else { 0 };
-            let mut vcpu = vcpu(turn.samples, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
+            let mut vcpu = vcpu(samples, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
             vcpu.account.counts.nmis_injected += u64::from(bad == 3);
             vcpu.end = if bad == 7 { End::TimedOut } else { End::Done };
             Ok(outcome(vec![vcpu]))

@@ -13,7 +13,7 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{CounterSource, Cpu, Plan};
 
 use super::tap::{Checked, Run};
-use crate::arms::arm::launch::refused;
+use crate::arms::arm::real::refused;
 use crate::setting::backend::open_kvm;
 use results::document::kvm_arm;
 use results::error::{Error, Exit};

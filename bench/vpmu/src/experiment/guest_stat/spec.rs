@@ -7,7 +7,7 @@ use clap::{Args, Command, ValueEnum};
 use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
-use crate::arms::arm::launch::log_entries;
+use crate::arms::arm::real::log_entries;
 use crate::arms::linux::spec as linux;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::{GuestTask, Plan};

@@ -10,10 +10,11 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, Turn, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
 use crate::arms::rounds::options::{ArmsOptions, LengthOptions};
 use crate::arms::rounds::plan::{GuestTask, Plan};
 use crate::arms::rounds::run::{Context, Finished, run};
+use crate::engine::Turn;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::{defaults, options};
 use crate::setting::workload::Workload;
@@ -101,12 +102,12 @@ pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
 
 /// Makes a turn of a guest that is kept alive: of this arm, guest number and turn number, with so many samples.
 type MakeTurn = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
-type Make<'a> = Box<dyn FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a>;
+type Make<'a> = Box<dyn FnMut(&Arm, Turn, u64) -> Result<RunOutcome, Error> + 'a>;
 
 /// Calls `make` for each run and keeps the order.
 pub(crate) struct MockRunner<'a> {
     pub(crate) make: Make<'a>,
-    pub(crate) runs: Vec<(String, Turn)>,
+    pub(crate) runs: Vec<(String, Turn, u64)>,
     pub(crate) absent: Vec<ArmKind>,
     /// Turns of guests that are kept alive.
     pub(crate) turn: Rc<MakeTurn>,
@@ -115,7 +116,7 @@ pub(crate) struct MockRunner<'a> {
 }
 
 impl<'a> MockRunner<'a> {
-    pub(crate) fn new(make: impl FnMut(&Arm, Turn) -> Result<RunOutcome, Error> + 'a) -> Self {
+    pub(crate) fn new(make: impl FnMut(&Arm, Turn, u64) -> Result<RunOutcome, Error> + 'a) -> Self {
         Self {
             make: Box::new(make),
             runs: Vec::new(),
@@ -127,9 +128,9 @@ impl<'a> MockRunner<'a> {
 
     /// Creates a runner whose every run ends well; `recreate` takes twice as long as the others.
     pub(crate) fn good() -> Self {
-        Self::new(|arm, turn| {
+        Self::new(|arm, _, samples| {
             let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
-            Ok(outcome(vec![vcpu(turn.samples, ns)]))
+            Ok(outcome(vec![vcpu(samples, ns)]))
         })
     }
 }
@@ -142,9 +143,9 @@ impl ArmRunner for MockRunner<'_> {
         Ok(())
     }
 
-    fn run(&mut self, arm: &Arm, turn: Turn) -> Result<RunOutcome, Error> {
-        self.runs.push((arm.strategy.clone(), turn));
-        (self.make)(arm, turn)
+    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        self.runs.push((arm.strategy.clone(), Turn { started: Duration::ZERO, ..turn }, samples));
+        (self.make)(arm, turn, samples).map(Into::into)
     }
 
     fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
