@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
@@ -11,11 +12,12 @@ use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
+use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side, show};
 use crate::setting::parse::{duration_in, number_in, share};
 use crate::sys;
 use crate::terminal::console::{self, Form, compact, complain, internal, print};
-use crate::terminal::progress;
+use crate::terminal::progress::{self, Progress};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -200,22 +202,31 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     let mut progress = progress::shown(!args.quiet);
     let host = (HostFacts::begin(&fs), &fs);
     let junit = |report: &Report| write_junit(args.junit.as_deref(), &report.junit());
-    let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), progress.as_mut());
+    let write = |document: &Record| match &output {
+        Some(target) => write_to(target, compact(document)?.as_bytes()),
+        None => Ok(()),
+    };
+    // What is on a full disk at the end is said then.
+    let mut save = |document: &Record| {
+        let _ = write(document);
+        Ok(())
+    };
+    let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
+    let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), grows);
     let outcome = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let json = compact(&outcome.document)?;
-    let saved = output.as_ref().map(|target| write_to(target, json.as_bytes()).map(|()| target.path()));
+    let saved = write(&outcome.document);
     let report = show::report(&outcome, &spec.rules, args.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     let reported = junit(&report);
     if args.json {
-        print(&json)?;
+        print(&compact(&outcome.document)?)?;
     } else {
         console::show(Form::of(false, args.markdown), &report, &outcome.document)?;
-        if let (Some(Ok(file)), false) = (&saved, args.markdown) {
-            print(&format!("saved: {}\n", file.display()))?;
+        if let (Some(target), Ok(()), false) = (&output, &saved, args.markdown) {
+            print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
     match outcome.error {
@@ -224,7 +235,7 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         Some(error) => return Err(error),
         None => {}
     }
-    saved.transpose()?;
+    saved?;
     reported?;
     Ok(exit)
 }

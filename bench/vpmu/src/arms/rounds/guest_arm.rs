@@ -15,6 +15,8 @@ use vmm::outcome::RunOutcome;
 /// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
 const GIVE_UP: u32 = 2;
+/// Begin of the reason that such an arm has.
+pub(super) const GIVEN_UP: &str = "given up";
 
 /// What the arms of a plan share.
 pub(crate) struct Guests<'a> {
@@ -117,7 +119,7 @@ impl<'a> Guests<'a> {
 impl GuestArm<'_> {
     fn note_giving_up(&mut self) {
         if self.failures == GIVE_UP {
-            self.fold.incomplete(&format!("given up after {GIVE_UP} turns in a row that did not end as they should"));
+            self.fold.incomplete(&format!("{GIVEN_UP} after {GIVE_UP} turns in a row that did not end as they should"));
         }
     }
 

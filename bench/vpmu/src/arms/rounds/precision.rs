@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::guest_arm::GIVEN_UP;
 use results::advice::AS_GOOD;
 use results::answers;
 use results::document::{Arm, ArmKind, Document};
@@ -39,7 +40,12 @@ pub(super) fn missing(document: &Document, wanted: f64) -> Option<String> {
 /// Returns the ratios of the plan as tables show them; `None` where the two arms have no round in common.
 fn ratios(document: &Document) -> impl Iterator<Item = (String, Option<Ratio>)> {
     let pairs = in_plan_order(&document.arms, answers::metric(&document.parameters).key);
-    pairs.into_iter().map(|(arm, base)| (format!("{} to {}", arm.name, base.name), against(document, arm, base)))
+    // Rounds of one that was given up become no more.
+    let goes_on = |arm: &&Arm| !arm.incomplete.iter().any(|why| why.starts_with(GIVEN_UP));
+    pairs
+        .into_iter()
+        .filter(move |(arm, base)| goes_on(arm) && goes_on(base))
+        .map(|(arm, base)| (format!("{} to {}", arm.name, base.name), against(document, arm, base)))
 }
 
 /// The strategies of a run by their times.

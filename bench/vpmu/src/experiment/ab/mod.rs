@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 pub use self::turn::Side;
 use self::turn::{ROUNDS, Turn, TurnArm};
 use crate::engine::Rounds;
-use crate::engine::plain::{Experiment, Plain, Sample};
+use crate::engine::plain::{Experiment, Plain, Sample, Save};
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
@@ -88,7 +88,8 @@ struct Shared {
 }
 
 /// Runs both sides on this host, whose facts are those before the run; `stop` is set when the user wants it to end. Each side is
-/// tried once before the first pair: what they are is known then, and what they read is cached.
+/// tried once before the first pair: what they are is known then, and what they read is cached. `save` is called with the document as it
+/// grows.
 ///
 /// # Errors
 /// Sides that cannot be compared; a side that fails before there is a pair. A later failure ends the run; the pairs before it count.
@@ -97,22 +98,29 @@ pub fn run(
     (host, fs): (HostFacts, &HostFs),
     command_line: &[String],
     stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    (progress, save): (&mut dyn Progress, Save<'_>),
 ) -> Result<Outcome, Error> {
     let stopped = || stop.load(Ordering::Relaxed);
-    let take = |side: usize, seed| turn::take(&spec.sides[side], &spec.common, seed, spec.duration, &stopped);
+    let mut common = spec.common.clone();
+    let take =
+        |common: &[String], side: usize, seed| turn::take(&spec.sides[side], common, seed, spec.duration, &stopped);
     let began = Instant::now();
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
-    let first = [take(0, spec.seed)?.ok_or_else(none)?, take(1, spec.seed)?.ok_or_else(none)?];
+    let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
+    // Each process would choose CPUs anew.
+    let pin = first[1].parameter("pin");
+    let named =
+        common.iter().chain(spec.sides.iter().flat_map(|side| &side.args)).any(|word| word.starts_with("--pin"));
+    common.extend((!named && pin != "none").then(|| format!("--pin={pin}")));
     let took = began.elapsed().max(Duration::from_millis(1));
     check(&first, spec)?;
     let arms = first.each_ref().map(Turn::arms);
     let shared = shared(&arms)?;
     let why = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
-        let (shared, first, why) = (&shared, &first, &why);
+        let (shared, first, why, common) = (&shared, &first, &why, &common);
         Plain::new(SIDES[side], &first[side].parameter("backend"), move |at| {
-            let Some(turn) = take(side, spec.seed.wrapping_add(at.index))? else { return Ok(None) };
+            let Some(turn) = take(common, side, spec.seed.wrapping_add(at.index))? else { return Ok(None) };
             if let Some(what) = turn.changed(&first[side]) {
                 return Err(Error::host(
                     format!("{} is another than at the first turn", SIDES[side]),
@@ -143,7 +151,7 @@ pub fn run(
     let mut enough = |look: &mut dyn FnMut() -> Record| {
         spec.until_ci.is_some_and(|share| looks.are_enough(|| known_to(&rows(&look()), share)))
     };
-    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut enough, &mut |_| Ok(())));
+    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut enough, save));
     let (mut document, error) = measured?;
     let rows = rows(&document);
     let (few, many) = left_out(&document, &names, &why.borrow());

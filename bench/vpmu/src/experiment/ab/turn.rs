@@ -39,74 +39,19 @@ pub struct Side {
     pub args: Vec<String>,
 }
 
-/// The document of a turn: what any build writes, as far as it is read here.
+/// The document of a turn: what any build writes, as far as it is read here. What an arm or a document lacks is absent, not an error.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Turn {
     /// The build.
     pub(super) tool: Tool,
     /// The parameters of its run.
     pub(super) parameters: Map<String, Value>,
-    host: Host,
-    arms: Vec<Written>,
+    host: Value,
+    arms: Vec<Value>,
     #[serde(default)]
-    answers: Vec<Answer>,
+    answers: Vec<Value>,
     #[serde(skip)]
     inconclusive: bool,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Host {
-    class: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Written {
-    strategy: String,
-    #[serde(default)]
-    stand_in: bool,
-    not_available: Option<String>,
-    #[serde(default)]
-    incomplete: Vec<String>,
-    #[serde(default)]
-    rounds: Rounds,
-    #[serde(default)]
-    nmis: u64,
-    #[serde(default)]
-    host_ops: BTreeMap<String, Operation>,
-    #[serde(default)]
-    msr_exits: BTreeMap<String, Exits>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Operation {
-    count: u64,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Exits {
-    reads: u64,
-    writes: u64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Rounds {
-    /// One for all, if they are the same.
-    #[serde(default)]
-    complete: Vec<bool>,
-    #[serde(default)]
-    metrics: BTreeMap<String, Column>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Column {
-    #[serde(default)]
-    p50: Vec<Option<f64>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Answer {
-    arm: String,
-    whole: bool,
 }
 
 /// An arm of a turn.
@@ -127,23 +72,18 @@ pub(super) struct TurnArm {
 impl Turn {
     /// Returns the class of the host.
     pub(super) fn host(&self) -> String {
-        plain(&self.host.class)
+        text(&self.host["class"])
     }
 
     /// Returns whether the backend stands in for hardware events.
     pub(super) fn stands_in(&self) -> bool {
-        self.arms.iter().any(|arm| arm.stand_in)
+        self.arms.iter().any(|arm| arm["stand_in"] == true)
     }
 
     /// Returns a parameter as text.
     pub(super) fn parameter(&self, name: &str) -> String {
-        let text = self.parameters.get(name).filter(|value| !value.is_null());
-        plain(
-            &text.map_or_else(
-                || "none".to_owned(),
-                |text| text.as_str().map_or_else(|| text.to_string(), str::to_owned),
-            ),
-        )
+        let given = self.parameters.get(name).filter(|value| !value.is_null());
+        given.map_or_else(|| "none".to_owned(), text)
     }
 
     /// Returns what differs from the first turn of its side, of what makes figures comparable.
@@ -162,19 +102,24 @@ impl Turn {
 
     /// Returns the arms in order.
     pub(super) fn arms(&self) -> Vec<TurnArm> {
-        let whole = |name: &str| self.answers.iter().all(|answer| answer.arm != name || answer.whole);
-        let arm = |arm: &Written| {
-            let bad = arm.rounds.complete.iter().filter(|complete| !**complete).count();
+        let arm = |arm: &Value| {
+            let name = text(&arm["strategy"]);
+            let is_part =
+                self.answers.iter().any(|answer| answer["arm"] == arm["strategy"] && answer["whole"] == false);
+            let complete: Vec<bool> = values(&arm["rounds"]["complete"]).filter_map(Value::as_bool).collect();
+            let bad = complete.iter().filter(|complete| !**complete).count();
+            let not_available = arm["not_available"].as_str().map(plain);
+            let why = values(&arm["incomplete"]).next().map(text).or_else(|| not_available.clone());
             TurnArm {
-                name: plain(&arm.strategy),
-                not_available: arm.not_available.as_deref().map(plain),
-                medians: match arm.incomplete.first().or(arm.not_available.as_ref()) {
-                    Some(why) => Err(plain(why)),
-                    None if !whole(&arm.strategy) => Err("figures that are not whole".to_owned()),
-                    None => latencies(&arm.rounds),
+                medians: match why {
+                    Some(why) => Err(why),
+                    None if is_part => Err("figures that are not whole".to_owned()),
+                    None => latencies(&arm["rounds"]),
                 },
                 counts: counts(arm),
-                bad: if arm.rounds.complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
+                bad: if complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
+                name,
+                not_available,
             }
         };
         let mut arms: Vec<TurnArm> = self.arms.iter().map(arm).collect();
@@ -189,32 +134,45 @@ impl Turn {
 }
 
 /// Returns the medians; the reason, if there is none of what is judged.
-fn latencies(rounds: &Rounds) -> Result<BTreeMap<String, f64>, String> {
-    let found = medians(rounds);
+fn latencies(rounds: &Value) -> Result<BTreeMap<String, f64>, String> {
+    let median = |column: &Value| {
+        let ns = values(&column["p50"]).filter_map(Value::as_f64);
+        median_of(&mut ns.filter(|ns| ns.is_finite() && *ns > 0.0).collect::<Vec<_>>())
+    };
+    let found: BTreeMap<String, f64> =
+        members(&rounds["metrics"]).filter_map(|(key, column)| Some((plain(key), median(column)?))).collect();
     let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
     if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
 }
 
-fn medians(rounds: &Rounds) -> BTreeMap<String, f64> {
-    let median = |column: &Column| {
-        let mut values: Vec<f64> =
-            column.p50.iter().flatten().copied().filter(|ns| ns.is_finite() && *ns > 0.0).collect();
-        median_of(&mut values)
-    };
-    rounds.metrics.iter().filter_map(|(key, column)| Some((key.clone(), median(column)?))).collect()
-}
-
-fn counts(arm: &Written) -> BTreeMap<String, u64> {
-    if arm.nmis == 0 || arm.host_ops.is_empty() {
+fn counts(arm: &Value) -> BTreeMap<String, u64> {
+    let number = |value: &Value| value.as_u64().unwrap_or(0) as f64;
+    let (nmis, operations) = (number(&arm["nmis"]), &arm["host_ops"]);
+    if nmis == 0.0 || members(operations).next().is_none() {
         return BTreeMap::new();
     }
     #[expect(clippy::cast_sign_loss, reason = "no count is negative")]
-    let of_pmis = |count: f64| (count * PMIS / arm.nmis as f64).round() as u64;
-    let kinds = arm.host_ops.iter().map(|(kind, operation)| (plain(kind), operation.count as f64));
-    let operations = arm.host_ops.values().map(|operation| operation.count as f64).sum();
-    let exits = arm.msr_exits.values().map(|one| one.reads as f64 + one.writes as f64).sum();
-    let all = [("operations".to_owned(), operations), ("exits".to_owned(), exits)];
-    kinds.chain(all).map(|(name, count)| (name, of_pmis(count))).collect()
+    let of_pmis = |count: f64| (count * PMIS / nmis).round() as u64;
+    let kinds = members(operations).map(|(kind, operation)| (plain(kind), number(&operation["count"])));
+    let all = members(operations).map(|(_, operation)| number(&operation["count"])).sum();
+    let exits = members(&arm["msr_exits"]).map(|(_, one)| number(&one["reads"]) + number(&one["writes"])).sum();
+    let together = [("operations".to_owned(), all), ("exits".to_owned(), exits)];
+    kinds.chain(together).map(|(name, count)| (name, of_pmis(count))).collect()
+}
+
+/// Returns the values of an array; none of anything else.
+fn values(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Returns the members of an object; none of anything else.
+fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// Returns a string as one bounded line, and what is none as JSON.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| plain(&value.to_string()), plain)
 }
 
 /// Returns text of another build as one bounded line.
