@@ -173,10 +173,9 @@ mod tests {
     #[test]
     fn degenerate_values_give_a_range_all_the_same() {
         for values in [vec![], vec![0.0], vec![5.0, 5.0], vec![f64::NAN, f64::INFINITY], vec![-1.0]] {
-            for axis in [
-                Axis::linear("", values.clone(), |v| v.to_string()),
-                Axis::log("", values.clone(), |v| v.to_string()),
-            ] {
+            for axis in
+                [Axis::linear("", values.clone(), |v| v.to_string()), Axis::log("", values.clone(), |v| v.to_string())]
+            {
                 assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
                 assert!(axis.ticks.iter().all(|tick| tick.is_finite()));
                 assert!((0.0..=1.0).contains(&axis.share(3.0)));

@@ -123,7 +123,8 @@ pub(crate) fn scatter(
         taken.push([area.right - 5.0 * CHARACTER, y - LINE, area.right, y]);
     }
     let placed: Vec<_> = points.iter().map(|(row, point)| (row, area.place(&x, &y, *point))).collect();
-    let front: Vec<(f64, f64)> = placed.iter().filter(|(row, _)| !row[3].text().is_empty()).map(|(_, at)| *at).collect();
+    let front: Vec<(f64, f64)> =
+        placed.iter().filter(|(row, _)| !row[3].text().is_empty()).map(|(_, at)| *at).collect();
     if front.len() > 1 {
         svg.line(&format!("l {}", Ink::Front.class()), 4.0, &front);
     }

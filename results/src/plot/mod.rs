@@ -10,8 +10,8 @@ mod rows;
 mod svg;
 
 pub(crate) use axis::{Axis, ticks};
-pub use colour::PRESETS;
 pub(crate) use colour::Inks;
+pub use colour::PRESETS;
 pub(crate) use lines::{lines, scatter};
 pub(crate) use rows::{DOTS, estimates, strips};
 

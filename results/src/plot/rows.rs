@@ -27,7 +27,14 @@ fn rows<'a>(table: &'a Table, column: usize, inks: &Inks) -> Vec<Row<'a>> {
 
 /// Draws the ratios of a column to `base` with their intervals, the lowest first, below a `title` if that is not empty; `None` of no
 /// ratio. One line through all rows is the base.
-pub(crate) fn estimates(label: &str, title: &str, table: &Table, column: usize, base: &str, inks: &Inks) -> Option<String> {
+pub(crate) fn estimates(
+    label: &str,
+    title: &str,
+    table: &Table,
+    column: usize,
+    base: &str,
+    inks: &Inks,
+) -> Option<String> {
     let mut rows = rows(table, column, inks);
     rows.sort_by(|a, b| a.3.total_cmp(&b.3));
     let ends = |row: &Row<'_>| row.2.interval.map_or([row.3; 2], |Interval { low, high }| [low, high]);
@@ -63,7 +70,13 @@ pub(crate) fn estimates(label: &str, title: &str, table: &Table, column: usize, 
 
 /// Draws the points of a column, values of rounds, as dots, the first round uppermost in its row, with quartiles and median; `None` of no
 /// values.
-pub(crate) fn strips(label: &str, x: (&str, fn(f64) -> String), table: &Table, column: usize, inks: &Inks) -> Option<String> {
+pub(crate) fn strips(
+    label: &str,
+    x: (&str, fn(f64) -> String),
+    table: &Table,
+    column: usize,
+    inks: &Inks,
+) -> Option<String> {
     let rows = rows(table, column, inks);
     let values = rows.iter().flat_map(|row| row.2.points.iter().map(|(_, value)| *value));
     let x = Axis::log(x.0, values, x.1).of_cost();

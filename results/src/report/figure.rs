@@ -24,8 +24,16 @@ const INTERVALS: usize = 20;
 /// Points of a percentile curve for each halving of the rest, as in HdrHistogram's own tools.
 const PER_HALF: u32 = 5;
 /// Quantiles of the table of percentiles.
-const QUANTILES: [(&str, f64); 8] =
-    [("0 %", 0.0), ("50 %", 0.5), ("90 %", 0.9), ("95 %", 0.95), ("99 %", 0.99), ("99.9 %", 0.999), ("99.99 %", 0.9999), ("max", 1.0)];
+const QUANTILES: [(&str, f64); 8] = [
+    ("0 %", 0.0),
+    ("50 %", 0.5),
+    ("90 %", 0.9),
+    ("95 %", 0.95),
+    ("99 %", 0.99),
+    ("99.9 %", 0.999),
+    ("99.99 %", 0.9999),
+    ("max", 1.0),
+];
 
 /// A plot with its table.
 #[derive(Clone, Debug, Serialize)]
@@ -101,7 +109,8 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
         })?;
         let Some(histogram) = histogram.filter(|histogram| !histogram.is_empty()) else { continue };
         let values = Cell::from(histogram.len().to_string()).with_points(curve(&histogram));
-        let at = |(_, share)| value(key, histogram.value_at_quantile(share).clamp(histogram.min(), histogram.max()) as f64);
+        let at =
+            |(_, share)| value(key, histogram.value_at_quantile(share).clamp(histogram.min(), histogram.max()) as f64);
         table.add_row([arm.name.as_str().into(), values].into_iter().chain(QUANTILES.map(at).map(Cell::from)));
     }
     let note = format!(
@@ -193,13 +202,18 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
     let runs = group.records.chunks(every).enumerate();
     let places: Vec<Place<'_>> =
         runs.map(|(number, records)| (label(number, records[records.len() / 2]), records.to_vec())).collect();
-    let thinned = format!("Thinned: each point is the median of {every} neighbours, its p99 in the table the largest of theirs.");
+    let thinned =
+        format!("Thinned: each point is the median of {every} neighbours, its p99 in the table the largest of theirs.");
     by("result, in order of time", if every > 1 { &thinned } else { "" }, &places, inks)
 }
 
 /// Parameters, and how a plot names them.
-const PARAMETERS: [(&str, &str); 4] =
-    [("vcpus", "number of vCPUs"), ("events", "number of events"), ("cpus", "number of CPUs"), (KERNEL, "the host's kernel")];
+const PARAMETERS: [(&str, &str); 4] = [
+    ("vcpus", "number of vCPUs"),
+    ("events", "number of events"),
+    ("cpus", "number of CPUs"),
+    (KERNEL, "the host's kernel"),
+];
 const KERNEL: &str = "kernel";
 /// Parameters of a set-up that follow from the number of events. Elsewhere other events are another workload.
 const FOLLOWS: [&str; 4] = ["events", "events_requested", "groups", "workload"];

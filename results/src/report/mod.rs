@@ -85,7 +85,8 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
         ("Hosts, the newest", hosts::HOSTS, all_hosts),
     ];
     let left_out = left_out.into_iter().filter(|(_, most, all)| all > most);
-    let left_out: Vec<String> = left_out.map(|(what, most, all)| format!("{what}: {most} of {all} are shown")).collect();
+    let left_out: Vec<String> =
+        left_out.map(|(what, most, all)| format!("{what}: {most} of {all} are shown")).collect();
     sections.extend(choice(&groups));
     sections.push(overview(&groups, &left_out));
     let about = "A strategy is the rules by which the host event behind a guest's counter is opened, paused, resumed and released. A choice \
@@ -157,12 +158,17 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
     rest.extend(costs(shown).map(Piece::table));
     rest.push(Piece::Facts { facts: about(group) });
     all.extend(Piece::fold("All figures, and how it was measured", rest));
-    let figures =
-        [figure::rounds(shown, inks), figure::percentiles(shown, inks)?, figure::over_time(group, inks), figure::front_of(shown, inks)];
+    let figures = [
+        figure::rounds(shown, inks),
+        figure::percentiles(shown, inks)?,
+        figure::over_time(group, inks),
+        figure::front_of(shown, inks),
+    ];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
     if !figures.is_empty() {
         let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
-        let (summary, pieces) = (format!("Plots: {}", titles.join("; ")), vec![Piece::Figures { figures, beside: Vec::new() }]);
+        let (summary, pieces) =
+            (format!("Plots: {}", titles.join("; ")), vec![Piece::Figures { figures, beside: Vec::new() }]);
         all.push(Piece::Fold { summary, open: only, pieces });
     }
     let nav = match index {
@@ -238,7 +244,8 @@ fn costs(record: &Record) -> Option<Table> {
     for arm in tried(record) {
         let count = arm.metrics.get(main).map_or(0, |metric| metric.count);
         let samples = arm.own.counts.nmis.max(count).max(1) as f64;
-        let of_kind = |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
+        let of_kind =
+            |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
         let of_phase = |key: &&String| Cell::of(arm.metrics.get(*key).map(|found| found.median()), time);
         let work = Cell::of(arm.own.workload.map(|work| work.slowdown), ratio);
         let first = [arm.name.as_str().into(), count.to_string().into(), work];
@@ -281,7 +288,10 @@ fn brief(record: &Record) -> String {
     let (metric, base) = (record.metric(), group::base(record));
     let arm = |arm: &Arm<Any>| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
-            let stuck = |one: &&_| -> bool { let one: &crate::document::Warning = one; one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name) };
+            let stuck = |one: &&_| -> bool {
+                let one: &crate::document::Warning = one;
+                one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name)
+            };
             let why = if arm.not_available.is_some() { "not available" } else { "–" };
             return format!("{}: {}", arm.name, record.warnings.iter().find(stuck).map_or(why, |_| "livelock"));
         };
@@ -533,7 +543,8 @@ mod tests {
     #[test]
     fn a_picture_has_each_arms_ratio_to_the_same_rounds_of_the_floor() {
         // The floor drifts by 10 % a round, and every arm with it.
-        let mut record = fixture::record(8, 1000, |arm, round| (1000 + 100 * round) * if arm == "floor" { 1 } else { 2 });
+        let mut record =
+            fixture::record(8, 1000, |arm, round| (1000 + 100 * round) * if arm == "floor" { 1 } else { 2 });
         let svg = picture(&record).unwrap();
         assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
         assert_eq!(svg.matches(">2.000 [no spread]</text>").count(), 3, "{svg}");

@@ -21,15 +21,36 @@ const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page
 #[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Piece {
-    Heading { text: String },
-    Text { class: &'static str, text: String },
-    List { class: &'static str, items: Vec<String> },
-    Facts { facts: Vec<(&'static str, String)> },
+    Heading {
+        text: String,
+    },
+    Text {
+        class: &'static str,
+        text: String,
+    },
+    List {
+        class: &'static str,
+        items: Vec<String>,
+    },
+    Facts {
+        facts: Vec<(&'static str, String)>,
+    },
     /// `links` are the sections of its rows; its cells are stacked on a phone unless it is `plain`.
-    Table { table: Table, links: Vec<String>, plain: bool },
+    Table {
+        table: Table,
+        links: Vec<String>,
+        plain: bool,
+    },
     /// Plots, and other pieces beside them.
-    Figures { figures: Vec<Figure>, beside: Vec<Piece> },
-    Fold { summary: String, open: bool, pieces: Vec<Piece> },
+    Figures {
+        figures: Vec<Figure>,
+        beside: Vec<Piece>,
+    },
+    Fold {
+        summary: String,
+        open: bool,
+        pieces: Vec<Piece>,
+    },
 }
 
 impl Piece {

@@ -14,8 +14,10 @@ const MINOR: [&str; 5] = ["seed", "samples", "rounds", "time-limit", "hard-limit
 /// Returns the keys in the title of a point's plot, and the others.
 fn setting(line: &Line) -> [String; 2] {
     let major = line.point.iter().filter(|(key, _)| !MINOR.contains(&key.as_str()));
-    let (title, rest): (Vec<_>, Vec<_>) = major.partition(|(key, _)| ["model", "workload", "trace"].contains(&key.as_str()));
-    [title, rest].map(|keys| keys.into_iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", "))
+    let (title, rest): (Vec<_>, Vec<_>) =
+        major.partition(|(key, _)| ["model", "workload", "trace"].contains(&key.as_str()));
+    [title, rest]
+        .map(|keys| keys.into_iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", "))
 }
 
 /// Draws a plot of strategies for each model and workload; at most `most`, and how many there would be.
@@ -52,7 +54,8 @@ fn figure(title: &str, setting: &str, points: &[&Line], inks: &Inks) -> Option<F
         return None;
     }
     candidates.sort_by(|a, b| a.2.total_cmp(&b.2));
-    let mut note = format!("Simulated: {} points; {setting}. Points of one name (other seeds) are averaged.", points.len());
+    let mut note =
+        format!("Simulated: {} points; {setting}. Points of one name (other seeds) are averaged.", points.len());
     if candidates.len() > CANDIDATES {
         note += &format!(" The {} slowest strategies are left out.", candidates.len() - CANDIDATES);
         candidates.truncate(CANDIDATES);

@@ -144,7 +144,11 @@ impl Column {
     pub fn cell(&self, figures: &Figures<'_>) -> Cell {
         let value = (self.value)(figures);
         // Without the guest's count of its NMIs, lost is unknown, not 0.
-        if value.is_none() && self.key == "lost" { "unknown".into() } else { Cell::of(value, |value| self.unit.text(value)) }
+        if value.is_none() && self.key == "lost" {
+            "unknown".into()
+        } else {
+            Cell::of(value, |value| self.unit.text(value))
+        }
     }
 }
 

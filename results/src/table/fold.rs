@@ -257,7 +257,8 @@ impl Table {
         let rule = "─".repeat(indent + end);
         let mut out = Vec::new();
         for (line, folded) in &lines {
-            let first = before.iter().map(|&column| pad(column, line[column], widths[column]) + "  ").collect::<String>();
+            let first =
+                before.iter().map(|&column| pad(column, line[column], widths[column]) + "  ").collect::<String>();
             for (number, text) in folded.split('\n').enumerate() {
                 let start = if number == 0 { first.clone() } else { " ".repeat(indent) };
                 out.push((start + &pad(last, text, end)).trim_end().to_owned());

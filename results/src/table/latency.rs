@@ -33,12 +33,19 @@ pub fn report(document: &Document) -> Report {
     let (parameters, metric) = (&document.parameters, answers::metric(&document.parameters));
     let set_up = parameters.set_up.as_ref();
     let (what, all, per, places) = match metric.key {
-        key if key == NMI_HANDLER.key => ("Guest NMI handler latency", "samples", " per PMI", [Place::Latency, Place::Work]),
+        key if key == NMI_HANDLER.key => {
+            ("Guest NMI handler latency", "samples", " per PMI", [Place::Latency, Place::Work])
+        }
         key if key == SET_UP.key => ("perf stat in the guest", "set-ups", "", [Place::SetUp, Place::SetUpWork]),
         key if key == HOST_WORK.key => {
             ("Host's work for a trace on a model", "samples", " per PMI", [Place::Latency, Place::Work])
         }
-        _ => ("Guest rotation latency (all events, at a tick)", "samples", " per rotation", [Place::Latency, Place::Work]),
+        _ => (
+            "Guest rotation latency (all events, at a tick)",
+            "samples",
+            " per rotation",
+            [Place::Latency, Place::Work],
+        ),
     };
     let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();

@@ -41,13 +41,15 @@ pub fn plain(document: &Record) -> Report {
 
 /// Adds the medians of the other metrics.
 fn others(document: &Record, own: &str, report: &mut Report) {
-    let keys: BTreeSet<&String> = document.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(|key| *key != own).collect();
+    let keys: BTreeSet<&String> =
+        document.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(|key| *key != own).collect();
     if keys.is_empty() {
         return;
     }
     let mut table = Table::new(std::iter::once("arm".to_owned()).chain(keys.iter().map(|key| metric::name(key))));
     for arm in &document.arms {
-        let median = |key: &&String| Cell::of(arm.metrics.get(*key).map(Summary::median), |found| layout::value(key, found));
+        let median =
+            |key: &&String| Cell::of(arm.metrics.get(*key).map(Summary::median), |found| layout::value(key, found));
         table.add_row(std::iter::once(arm.name.as_str().into()).chain(keys.iter().map(median)));
     }
     report.gap();
