@@ -1,5 +1,6 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
+use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool, Warning};
@@ -140,133 +141,108 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
         })
 }
 
-/// A count of an arm that should be 0.
-struct Caveat {
-    code: &'static str,
-    count: fn(&Arm, &Parameters) -> u64,
-    /// Its meaning: `{n}` is the count, `[one|more]` what agrees with it, and a word in braces one of [`words`].
-    text: &'static str,
+/// A count of an arm that should be 0: its code, the count, and its meaning, in which `{n}` is the count, `[one|more]` what agrees with it,
+/// and another word in braces one of [`word`]'s.
+type Caveat = (&'static str, Count, &'static str);
+
+enum Count {
+    Of(fn(&Counts) -> u64),
+    With(fn(&Arm, &Parameters) -> u64),
 }
 
-const fn caveat(code: &'static str, count: fn(&Arm, &Parameters) -> u64, text: &'static str) -> Caveat {
-    Caveat { code, count, text }
-}
+use Count::{Of, With};
 
 /// Code of a warning: what a trace's guest read, a replay's reads otherwise.
 pub const READ_OTHERWISE: &str = "read-otherwise";
 
 /// Every such count, in the order of the warnings.
 const CAVEATS: [Caveat; 26] = [
-    caveat(
+    (
         "incomplete",
-        |arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 },
+        With(|arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 }),
         "{n} of {rounds} rounds are incomplete: {incomplete}",
     ),
-    caveat(
+    (
         "left-out",
-        |arm, _| arm.left_out.len() as u64,
+        With(|arm, _| arm.left_out.len() as u64),
         "{n} [turn is|turns are] not whole and left out, beside {rounds} rounds: {left_out}",
     ),
-    caveat("fewer-samples", short, "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
-    caveat("lost-nmis", lost, "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
-    caveat("surplus-nmis", |arm, _| arm.own.counts.surplus, "the guest took {n} more [NMI|NMIs] than delivered"),
-    caveat("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0), "VMM and guest differ by {n} overflows"),
-    caveat("missed-periods", |arm, _| arm.own.mostly_missed(), MISSED),
-    caveat(LATE_PERIODS, |arm, _| if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }, MISSED),
-    caveat(
+    ("fewer-samples", With(short), "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
+    ("lost-nmis", With(lost), "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
+    ("surplus-nmis", Of(|c| c.surplus), "the guest took {n} more [NMI|NMIs] than delivered"),
+    ("lost-overflows", With(|arm, _| arm.own.overflows_lost.unwrap_or(0)), "VMM and guest differ by {n} overflows"),
+    ("missed-periods", With(|arm, _| arm.own.mostly_missed()), MISSED),
+    (LATE_PERIODS, With(late), MISSED),
+    (
         "unknown-nmis",
         // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-        |arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status },
+        With(|arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status }),
         "{n} NMIs found no overflow in GLOBAL_STATUS",
     ),
-    caveat(
-        "log-full",
-        |arm, _| arm.own.counts.log_dropped,
-        "the guest's log was full: {n} entries are not in the figures",
-    ),
-    caveat(
-        "log-invalid",
-        |arm, _| arm.own.counts.log_invalid,
-        "{n} log entries make no sense and are not in the figures",
-    ),
-    caveat(
+    ("log-full", Of(|c| c.log_dropped), "the guest's log was full: {n} entries are not in the figures"),
+    ("log-invalid", Of(|c| c.log_invalid), "{n} log entries make no sense and are not in the figures"),
+    (
         "delivery-unmatched",
         // KVM's own vPMU reports no deliveries.
-        |arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched },
+        With(|arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched }),
         "deliveries of {n} vCPU runs do not match handler entries; their delivery latency is left out",
     ),
-    caveat(
+    (
         "delivery-negative",
-        |arm, _| arm.own.counts.delivery_negative,
+        Of(|c| c.delivery_negative),
         "{n} handler entries precede their delivery: the TSC offset is off",
     ),
-    caveat(
+    (
         "guest-complaints",
-        |arm, _| of_linux(arm, |linux| linux.complaints),
+        With(|arm, _| of_linux(arm, |linux| linux.complaints)),
         "the guests' kernel complained: {complained}",
     ),
-    caveat(
+    (
         "guest-lost-samples",
-        |arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES"))),
+        With(|arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES")))),
         "perf in the guest lost samples ({n} records)",
     ),
-    caveat(
+    (
         "guest-throttled",
-        |arm, _| of_linux(arm, |linux| linux.records("THROTTLE")),
+        With(|arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
         "the guest's perf throttled sampling {n} times: raise --period",
     ),
-    caveat(
+    (
         "trace-full",
-        |arm, _| of_linux(arm, |linux| linux.trace_lost),
+        With(|arm, _| of_linux(arm, |linux| linux.trace_lost)),
         "{n} entries did not fit the guest's trace: take fewer --samples",
     ),
-    caveat(
+    (
         READ_OTHERWISE,
-        |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise,
+        With(|arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
         "of {played} accesses {values} read another value than the trace has, and {counters} another count, which is this run's own; \
          {absent} PMIs of it did not come; the first: {first}",
     ),
-    caveat(
-        "undeliverable",
-        |arm, _| arm.own.counts.undeliverable,
-        "{n} PMIs had an LVTPC delivery mode this VMM does not know",
-    ),
-    caveat(
+    ("undeliverable", Of(|c| c.undeliverable), "{n} PMIs had an LVTPC delivery mode this VMM does not know"),
+    (
         "pinned-errors",
-        |arm, _| arm.own.counts.pinned_errors,
+        Of(|c| c.pinned_errors),
         "{n} times the host had no counter for a pinned event: counts are too low ({error})",
     ),
-    caveat(
-        "throttled",
-        |arm, _| arm.own.counts.throttled,
-        "the host throttled sampling {n} times: overflows are missing; raise --period",
-    ),
-    caveat(
+    ("throttled", Of(|c| c.throttled), "the host throttled sampling {n} times: overflows are missing; raise --period"),
+    (
         "records-unseen",
-        |arm, _| arm.own.counts.blind,
+        Of(|c| c.blind),
         "the host's records of events did not reach the VMM in {n} [run|runs] of a vCPU: throttling cannot be seen there, and each signal \
          costs a `read` of every running event",
     ),
-    caveat(
+    (
         "gate-lost",
-        |arm, _| arm.own.counts.ungated,
+        Of(|c| c.ungated),
         "the gate fell apart to single events in {n} [run|runs] of a vCPU, as its events got no counters together: the arm is no gate there",
     ),
-    caveat(
+    (
         "dropped-overflows",
-        |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 },
+        With(|arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
         "{n} overflows came while their counter was off, and KVM was not told of them",
     ),
-    caveat(
-        "failed-opens",
-        |arm, _| arm.own.counts.failed_opens,
-        "{n} host events did not open ({error}): their counters did not count",
-    ),
-    caveat(
-        "refused-periods",
-        |arm, _| arm.own.counts.refused_periods,
-        "the host refused {n} periods; their events were opened anew",
-    ),
+    ("failed-opens", Of(|c| c.failed_opens), "{n} host events did not open ({error}): their counters did not count"),
+    ("refused-periods", Of(|c| c.refused_periods), "the host refused {n} periods; their events were opened anew"),
 ];
 
 const MISSED: &str = "{n} of {periods} periods were counted without an overflow of their own: the host reported it late or never, or \
@@ -309,8 +285,12 @@ fn filled(arm: &Arm, text: &str, n: u64) -> String {
 }
 
 fn of_arm(arm: &Arm, parameters: &Parameters) -> impl Iterator<Item = Warning> {
-    CAVEATS.iter().filter_map(|Caveat { code, count, text }| {
-        let n = Some(count(arm, parameters)).filter(|n| *n > 0)?;
+    CAVEATS.iter().filter_map(|(code, count, text)| {
+        let n = match count {
+            Of(count) => count(&arm.own.counts),
+            With(count) => count(arm, parameters),
+        };
+        let n = Some(n).filter(|n| *n > 0)?;
         Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, filled(arm, text, n)) })
     })
 }
@@ -327,6 +307,10 @@ fn short(arm: &Arm, parameters: &Parameters) -> u64 {
 
 fn lost(arm: &Arm, _: &Parameters) -> u64 {
     arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)
+}
+
+fn late(arm: &Arm, _: &Parameters) -> u64 {
+    if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }
 }
 
 fn of_linux(arm: &Arm, count: fn(&LinuxArm) -> u64) -> u64 {

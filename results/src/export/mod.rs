@@ -31,7 +31,7 @@ pub const ALL: [Format; 4] = [
         name: "benchstat",
         about: "Go benchmark text, a line per arm and round, for benchstat",
         shows_empty_arms: false,
-        write: gobench::text,
+        write: |records| Ok(gobench::text(records)),
     },
     Format {
         name: "csv",

@@ -39,11 +39,7 @@ const CHECKS: [(&str, &str, &str); 18] = [
         "the kernel stops the vCPUs for the rest of a period once the group has used its time",
         "run outside of the group, or lift its limit: cpu.max, `docker run` without --cpus, systemd CPUQuota=",
     ),
-    (
-        "SMT",
-        "a busy sibling thread slows the vCPU down",
-        "echo off | sudo tee /sys/devices/system/cpu/smt/control, or --pin to a core whose threads are idle",
-    ),
+    ("SMT", "a busy sibling thread slows the vCPU down", ", or --pin to a core whose threads are idle"),
     (
         "IRQ affinity",
         "an interrupt's handler runs in the middle of the guest's",

@@ -27,11 +27,12 @@ const fn setting(check: &'static str, file: &'static str, value: &'static str) -
     Setting { check, file, value }
 }
 
-static TABLE: [Setting; 10] = [
+static TABLE: [Setting; 11] = [
     setting("governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance"),
     setting("turbo", "sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
     setting("turbo", "sys/devices/system/cpu/cpufreq/boost", "0"),
     setting("C-states", "sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "1"),
+    setting("SMT", "sys/devices/system/cpu/smt/control", "off"),
     setting(WATCHDOG, "proc/sys/kernel/nmi_watchdog", "0"),
     setting("huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
     setting("KSM", "sys/kernel/mm/ksm/run", "0"),

@@ -171,10 +171,7 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
             (format!("Plots: {}", titles.join("; ")), vec![Piece::Figures { figures, beside: Vec::new() }]);
         all.push(Piece::Fold { summary, open: only, pieces });
     }
-    let nav = match index {
-        0 => "Answers",
-        _ => "",
-    };
+    let nav = if index == 0 { "Answers" } else { "" };
     let id = format!("results-{}", index + 1);
     Ok(Section { nav, host: shown.host.class.clone(), badges, ..Section::new(&id, &group::title(shown), all) })
 }
@@ -198,8 +195,9 @@ pub fn picture(record: &Record) -> Option<String> {
         let over = paired::over_runs(record, arm, base, record.metric()?, Statistic::P50);
         table.add_row([arm.name.as_str().into(), Cell::default(), Cell::ratio(over.as_ref())]);
     }
-    let title = format!("{} as a multiple of the floor's", capital(&metric::name(record.metric()?)));
-    let label = format!("{title}: {}, {}", group::title(record), record.host.class);
+    let of = metric::name(record.metric()?);
+    let title = format!("{} as a multiple of the floor's", capital(&of));
+    let label = format!("{of} against {}: {}, {}", base.name, group::title(record), record.host.class);
     plot::estimates(&label, &title, &table, 2, &base.name, &inks).map(|plot| plot::standalone(&plot))
 }
 
@@ -288,12 +286,9 @@ fn brief(record: &Record) -> String {
     let (metric, base) = (record.metric(), group::base(record));
     let arm = |arm: &Arm<Any>| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
-            let stuck = |one: &&_| -> bool {
-                let one: &crate::document::Warning = one;
-                one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name)
-            };
+            let stuck = record.warnings.iter().any(|one| one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name));
             let why = if arm.not_available.is_some() { "not available" } else { "–" };
-            return format!("{}: {}", arm.name, record.warnings.iter().find(stuck).map_or(why, |_| "livelock"));
+            return format!("{}: {}", arm.name, if stuck { "livelock" } else { why });
         };
         let over = base.filter(|base| base.name != arm.name).and_then(|base| {
             let log = paired::centre(&paired::pairs(arm, base, key, Statistic::P50))?;
