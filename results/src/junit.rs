@@ -1,7 +1,5 @@
 //! JUnit reports, as CI systems read them.
 
-use std::fmt::{self, Display, Formatter, Write as _};
-
 use crate::shown;
 use crate::verdict::Verdict;
 
@@ -36,53 +34,48 @@ pub fn open(suite: &str, why: &str) -> (String, Vec<Case>) {
 
 /// Suites of cases, each with its heading, as XML.
 pub fn junit(name: &str, suites: &[(String, Vec<Case>)]) -> String {
-    let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    write(&mut xml, name, suites).expect("a String takes all that is written");
-    xml
-}
-
-fn write(xml: &mut String, name: &str, suites: &[(String, Vec<Case>)]) -> fmt::Result {
     let counts = |cases: &mut dyn Iterator<Item = &Case>| {
-        let (mut tests, mut skipped, mut failed) = (0, 0, 0);
-        for case in cases {
-            tests += 1;
-            skipped += usize::from(case.element() == Some("skipped"));
-            failed += usize::from(case.element() == Some("failure"));
-        }
+        let elements: Vec<_> = cases.map(Case::element).collect();
+        let of = |wanted| elements.iter().filter(|element| **element == Some(wanted)).count();
+        let (tests, skipped, failed) = (elements.len(), of("skipped"), of("failure"));
         format!("tests=\"{tests}\" skipped=\"{skipped}\" failures=\"{failed}\" errors=\"0\"")
     };
     let all = counts(&mut suites.iter().flat_map(|(_, cases)| cases));
-    writeln!(xml, "<testsuites name=\"{}\" {all}>", Escaped(name))?;
+    let mut xml = vec![
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>".to_owned(),
+        format!("<testsuites name=\"{}\" {all}>", escaped(name)),
+    ];
     for (heading, cases) in suites {
-        writeln!(xml, "    <testsuite name=\"{}\" {}>", Escaped(heading), counts(&mut cases.iter()))?;
+        xml.push(format!("    <testsuite name=\"{}\" {}>", escaped(heading), counts(&mut cases.iter())));
         for case in cases {
-            write!(xml, "        <testcase name=\"{}\" classname=\"{}\"", Escaped(&case.name), Escaped(&case.class))?;
-            match case.element() {
-                None => writeln!(xml, "/>")?,
-                Some(element) => writeln!(xml, "><{element} message=\"{}\"/></testcase>", Escaped(&case.message))?,
-            }
+            let begin =
+                format!("        <testcase name=\"{}\" classname=\"{}\"", escaped(&case.name), escaped(&case.class));
+            xml.push(match case.element() {
+                None => begin + "/>",
+                Some(element) => format!("{begin}><{element} message=\"{}\"/></testcase>", escaped(&case.message)),
+            });
         }
-        writeln!(xml, "    </testsuite>")?;
+        xml.push("    </testsuite>".to_owned());
     }
-    writeln!(xml, "</testsuites>")
+    xml.push("</testsuites>\n".to_owned());
+    xml.join("\n")
 }
 
-/// Text as the value of an attribute: names of arms and hosts come from documents of anybody.
-struct Escaped<'a>(&'a str);
-
-impl Display for Escaped<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|character| match character {
-            '&' => f.write_str("&amp;"),
-            '<' => f.write_str("&lt;"),
-            '>' => f.write_str("&gt;"),
-            '"' => f.write_str("&quot;"),
+/// Escapes text as the value of an attribute: names of arms and hosts come from documents of anybody.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
             // XML 1.0 has no way to write these.
-            '\u{fffe}' | '\u{ffff}' => Ok(()),
-            _ if shown::steers(character) => f.write_char(' '),
-            _ => f.write_char(character),
-        })
+            '\u{fffe}' | '\u{ffff}' => {}
+            _ => out.push(if shown::steers(character) { ' ' } else { character }),
+        }
     }
+    out
 }
 
 #[cfg(test)]

@@ -24,4 +24,4 @@ pub use history::{FleetHistory, PeriodRow, Step, history};
 pub use hosts::{Analysis, Class, HostRow, LevelRow, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::{Kind, Setting};
-pub use show::{page, report, shortened};
+pub use show::{report, shortened};

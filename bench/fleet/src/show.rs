@@ -1,14 +1,11 @@
-//! An analysis for people: one report for terminals, Markdown and JUnit, and as a page.
+//! An analysis for people: one report for every form.
 
-use minijinja::context;
-use minijinja::value::Serde;
-use results::error::{Error, Exit};
+use results::error::Exit;
 use results::junit::Case;
 use results::stats::interval::Interval;
 use results::table::layout::{change, dash, percent, plural, time};
 
-use results::table::{Part, Report, Table};
-use results::template;
+use results::table::{Report, Table};
 use results::verdict::Verdict;
 
 use crate::campaign::standing::{Line, State};
@@ -199,27 +196,6 @@ fn element_case(element: &Line) -> Case {
     }
 }
 
-/// Makes a page of a report.
-///
-/// # Errors
-/// Exit 70: the template is wrong.
-pub fn page(report: &Report, title: &str) -> Result<String, Error> {
-    let part = |part: &Part| match part {
-        Part::Table(table) => Some(context! { table => minijinja::Value::from(Serde(table)) }),
-        Part::Heading(text) | Part::Note(text) | Part::Line(text) => Some(context! { text }),
-        Part::Sources(_) | Part::Gap => None,
-    };
-    let (exit, verdict) = report.verdict.clone().unwrap_or((Exit::Done, String::new()));
-    let values = context! {
-        title,
-        verdict,
-        bad => exit == Exit::Regression,
-        parts => report.parts.iter().filter_map(part).collect::<Vec<_>>(),
-        style => results::report::STYLE,
-    };
-    template::page(include_str!("page.html"), values)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,12 +241,13 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         in_order(&shown.markdown(), &order);
         assert!(shown.markdown().starts_with("### ❌") && !shown.markdown().contains("<b>"));
-        let html = page(&shown, "A <fleet>").unwrap();
+        let tool = trials::fixture::tool();
+        let html = results::report::page(&shown, "A <fleet>", &tool).unwrap();
         in_order(&html, &order);
         assert!(
             html.contains("<title>A &lt;fleet&gt;</title>") && html.contains("n&lt;1&gt;") && !html.contains("<b>nmi")
         );
-        assert!(!html.contains("<script") && !html.contains("http://") && !html.contains("https://"));
+        assert!(!html.contains("http://") && !html.contains("https://"));
         // The element and both hosts; an element without an outcome is skipped.
         assert_eq!(shown.junit().matches("<failure").count(), 3);
         let open = report(&analysis, &[Line { state: State::Lost, exit: None, ..failed() }]).junit();

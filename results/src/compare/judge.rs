@@ -408,7 +408,8 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
     let row = rows.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
     let by = row.change.map_or_else(String::new, |share| format!("{} % ", layout::percent(share)));
     let what = if row.metric == counts::OPERATIONS { "host operations" } else { &row.metric };
-    let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().map_or_else(layout::dash, SideLevel::text));
+    let [base, new] =
+        [&row.base, &row.new].map(|side| side.as_ref().map_or_else(layout::dash, |side| side.text(&row.metric)));
     Some(format!("{by}more {what} ({}: {base} → {new} of a PMI)", row.arm))
 }
 

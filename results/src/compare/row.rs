@@ -52,12 +52,12 @@ pub struct SideLevel {
 }
 
 impl SideLevel {
-    /// Formats it: its ratio to the reference arm, its count, or its time.
-    pub(super) fn text(&self) -> String {
+    /// Formats it: its ratio to the reference arm, its count, or its level of the metric.
+    pub(super) fn text(&self, metric: &str) -> String {
         match (self.ratio, self.count, self.median_ns) {
             (Some(ratio), ..) => format!("× {ratio:.3}"),
             (_, Some(count), _) => format!("{count:.3}"),
-            (.., ns) => ns.map_or_else(layout::dash, layout::time),
+            (.., level) => level.map_or_else(layout::dash, |level| layout::value(metric, level)),
         }
     }
 }

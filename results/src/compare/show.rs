@@ -22,8 +22,8 @@ fn cells(row: &Row) -> [String; 7] {
         row.metric.clone(),
         shown_change(row),
         row.word().to_owned(),
-        row.base.as_ref().map_or_else(dash, SideLevel::text),
-        row.new.as_ref().map_or_else(dash, SideLevel::text),
+        row.base.as_ref().map_or_else(dash, |side| side.text(&row.metric)),
+        row.new.as_ref().map_or_else(dash, |side| side.text(&row.metric)),
         row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
     ]
 }

@@ -117,6 +117,13 @@ impl<E: Experiment> Document<E> {
 }
 
 impl Record {
+    /// Returns it with the types of guest runs, if it is of one.
+    pub fn as_guests(&self) -> Option<Document> {
+        let of_guests = [NMI_LATENCY, GUEST_STAT].contains(&self.experiment.as_str());
+        let value = of_guests.then(|| serde_json::to_value(self).ok()).flatten()?;
+        Some(Document { path: self.path.clone(), ..serde_json::from_value(value).ok()? })
+    }
+
     /// Returns a parameter as text; `None` if the experiment has none of that name.
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))

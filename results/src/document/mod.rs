@@ -30,4 +30,4 @@ pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use schema::schema;
-pub use summary::{Summary, decode, decode_text, encode, latency_histogram, merge};
+pub use summary::{Summary, decode, encode, latency_histogram, merge};

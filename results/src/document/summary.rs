@@ -77,15 +77,6 @@ pub fn decode(bytes: &[u8]) -> Result<Histogram<u64>, String> {
     Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| format!("not an HdrHistogram V2: {error}"))
 }
 
-/// Reads base64 of what [`encode`] wrote.
-///
-/// # Errors
-/// A sentence saying what is wrong with it.
-pub fn decode_text(text: &str) -> Result<Histogram<u64>, String> {
-    let bytes = STANDARD.decode(text).map_err(|error| format!("histogram is not base64: {error}"))?;
-    decode(&bytes)
-}
-
 impl Summary {
     /// Summarizes a histogram, with the histogram; `None` if nothing was recorded.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
@@ -159,7 +150,9 @@ impl Summary {
     /// # Errors
     /// A sentence saying what is wrong with it.
     pub fn decode(&self) -> Result<Option<Histogram<u64>>, String> {
-        self.histogram.as_deref().map(decode_text).transpose()
+        let Some(text) = &self.histogram else { return Ok(None) };
+        let bytes = STANDARD.decode(text).map_err(|error| format!("histogram is not base64: {error}"))?;
+        decode(&bytes).map(Some)
     }
 }
 

@@ -4,6 +4,7 @@ use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool, Warning};
+use super::linux::LinuxArm;
 use super::no_overflows;
 pub use super::no_overflows::{LIVELOCK, NO_OVERFLOWS};
 use super::parameters::Parameters;
@@ -22,70 +23,55 @@ pub const UNIDENTIFIED: &str = "unidentified";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
 
+/// Conditions of a whole document: their codes, and the sentence where one holds.
+type Condition = (&'static str, fn(&Document) -> Option<String>);
+
+const CONDITIONS: [Condition; 7] = [
+    ("overcommit", |document| {
+        let (parameters, online) = (&document.parameters, document.host.online().map_or(1, |list| list.len() as u64));
+        let cpus = if document.is_simulated() { parameters.cpus.unwrap_or(parameters.vcpus) } else { online };
+        let vcpus = Some(parameters.vcpus).filter(|vcpus| *vcpus > cpus)?;
+        Some(format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"))
+    }),
+    ("model-off", |document| document.host.model_percent.and_then(model_off)),
+    ("quick", |document| document.parameters.quick.then(|| "a quick run: its figures are indicative only".to_owned())),
+    ("shared-first-event", |document| {
+        let text = "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last \
+                    close is in none of their figures; take --guest-rounds 1, unless others hold such an event anyway";
+        shares_first_event(document).then(|| text.to_owned())
+    }),
+    ("played", |document| {
+        let text = "the payload's own instructions are in a played handler: where KVM emulates them it takes several times the guest's; \
+                    compare differences between arms, not × floor";
+        let played = document.arms.iter().any(|arm| arm.own.counts.played > 0);
+        (played && !document.parameters.is_replayed()).then(|| text.to_owned())
+    }),
+    ("counts-differ", |document| {
+        let counts = Agreement::of(document);
+        let share = [counts.between_arms, counts.between_events].into_iter().flatten().reduce(f64::max);
+        let percent = share.filter(|share| *share > DOUBTFUL)? * 100.0;
+        Some(format!(
+            "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
+        ))
+    }),
+    ("not-counted", |document| {
+        let events = Some(Agreement::of(document).never_counted).filter(|events| *events > 0)?;
+        Some(format!("a counter was never left for {events} of an arm's events: raise --window"))
+    }),
+];
+
 /// Collects all caveats of a document.
 pub fn collect(document: &Document) -> Vec<Warning> {
     let mut found = of_run(&document.tool, &document.host);
-    let mut add = |code: &str, message: String| found.push(Warning::of_all(code, message));
+    found.extend(CONDITIONS.iter().filter_map(|(code, holds)| Some(Warning::of_all(code, holds(document)?))));
     let parameters = &document.parameters;
-    let cpus = if document.is_simulated() {
-        parameters.cpus.unwrap_or(parameters.vcpus)
-    } else {
-        document.host.online().map_or(1, |list| list.len() as u64)
-    };
-    if parameters.vcpus > cpus {
-        let vcpus = parameters.vcpus;
-        add("overcommit", format!("{vcpus} vCPUs share {cpus} CPUs: latencies hold waiting times"));
-    }
-    if let Some(message) = document.host.model_percent.and_then(model_off) {
-        add("model-off", message);
-    }
-    if parameters.quick {
-        add("quick", "a quick run: its figures are indicative only".to_owned());
-    }
-    if shares_first_event(document) {
-        add(
-            "shared-first-event",
-            "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last close is \
-             in none of their figures; take --guest-rounds 1, unless others hold such an event anyway"
-                .to_owned(),
-        );
-    }
-    if !parameters.is_replayed() && document.arms.iter().any(|arm| arm.own.counts.played > 0) {
-        add(
-            "played",
-            "the payload's own instructions are in a played handler: where KVM emulates them it takes several times the guest's; compare \
-             differences between arms, not × floor"
-                .to_owned(),
-        );
-    }
-    let counts = Agreement::of(document);
-    if let Some(share) = [counts.between_arms, counts.between_events]
-        .into_iter()
-        .flatten()
-        .reduce(f64::max)
-        .filter(|&share| share > DOUBTFUL)
-    {
-        let percent = share * 100.0;
-        add(
-            "counts-differ",
-            format!(
-                "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
-            ),
-        );
-    }
-    if counts.never_counted > 0 {
-        let events = counts.never_counted;
-        add("not-counted", format!("a counter was never left for {events} of an arm's events: raise --window"));
-    }
     // A simulated host has no settings.
     if !parameters.backend.starts_with("sim:") {
-        let pinned = document.parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
+        let pinned = parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
         found.extend(of_settings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0)));
     }
     found.extend(no_overflows::of(document));
-    for arm in &document.arms {
-        found.extend(of_arm(arm, parameters));
-    }
+    found.extend(document.arms.iter().flat_map(|arm| of_arm(arm, parameters)));
     found
 }
 
@@ -155,184 +141,180 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
         })
 }
 
-/// A count that should be 0, its code, and what it means.
-type Caveat = (u64, &'static str, String);
+/// A count of an arm that should be 0: its code, the count, and its meaning, in which `{n}` is the count, `[one|more]` what agrees with it,
+/// and another word in braces one of [`word`]'s.
+type Caveat = (&'static str, Count, &'static str);
 
-fn of_arm(arm: &Arm, parameters: &Parameters) -> Vec<Warning> {
-    let mut caveats = of_rounds(arm, parameters);
-    caveats.extend(of_guest(arm, parameters));
-    caveats.extend(of_linux(arm));
-    caveats.push(of_replay(arm));
-    caveats.extend(of_host(arm));
-    caveats
-        .into_iter()
-        .filter(|(n, ..)| *n > 0)
-        .map(|(_, code, message)| Warning { code: code.to_owned(), arm: Some(arm.name.clone()), message, remedy: None })
-        .collect()
+enum Count {
+    Of(fn(&Counts) -> u64),
+    With(fn(&Arm, &Parameters) -> u64),
 }
 
-fn of_rounds(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
-    let rounds = arm.rounds.len();
-    let count = |wanted: &dyn Fn(Round) -> bool| arm.rounds.iter().filter(|round| wanted(*round)).count() as u64;
-    let broken = count(&|round| !round.complete);
-    let is_short = |round: Round| round.complete && measured(arm, round.at, parameters) < parameters.samples;
-    // A part of a trace has what it has.
-    let short = if parameters.is_replayed() { 0 } else { count(&is_short) };
-    let (left_out, reason) = (arm.left_out.len() as u64, |all: &[String]| all.first().cloned().unwrap_or_default());
-    let broken = if left_out > 0 { 0 } else { broken };
-    vec![
-        (broken, "incomplete", format!("{broken} of {rounds} rounds are incomplete: {}", reason(&arm.incomplete))),
-        (
-            left_out,
-            "left-out",
-            format!(
-                "{} not whole and left out, beside {rounds} rounds: {}",
-                counted(left_out, "turn is", "turns are"),
-                reason(&arm.left_out)
-            ),
-        ),
-        (short, "fewer-samples", format!("--time-limit ended {short} of {rounds} rounds before --samples was reached")),
-    ]
-}
-
-/// Formats a count of something, with its verb.
-fn counted(count: u64, one: &str, more: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {more}") }
-}
-
-fn of_linux(arm: &Arm) -> Vec<Caveat> {
-    let Some(linux) = &arm.own.linux else { return Vec::new() };
-    let (complaints, complained) = (linux.complaints, linux.complained.join("; "));
-    let lost = linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES"));
-    let throttled = linux.records("THROTTLE");
-    let trace = linux.trace_lost;
-    vec![
-        (complaints, "guest-complaints", format!("the guests' kernel complained: {complained}")),
-        (lost, "guest-lost-samples", format!("perf in the guest lost samples ({lost} records)")),
-        (
-            throttled,
-            "guest-throttled",
-            format!("the guest's perf throttled sampling {throttled} times: raise --period"),
-        ),
-        (trace, "trace-full", format!("{trace} entries did not fit the guest's trace: take fewer --samples")),
-    ]
-}
+use Count::{Of, With};
 
 /// Code of a warning: what a trace's guest read, a replay's reads otherwise.
 pub const READ_OTHERWISE: &str = "read-otherwise";
 
-/// Says how a replay differs from its trace.
-fn of_replay(arm: &Arm) -> Caveat {
-    let Counts { played, pmis_absent, counters_otherwise, values_otherwise, .. } = arm.own.counts;
-    let first = arm.own.first_otherwise.as_deref().unwrap_or("vpmu sim --trace names it");
+/// Every such count, in the order of the warnings.
+const CAVEATS: [Caveat; 26] = [
     (
-        pmis_absent + values_otherwise,
+        "incomplete",
+        With(|arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 }),
+        "{n} of {rounds} rounds are incomplete: {incomplete}",
+    ),
+    (
+        "left-out",
+        With(|arm, _| arm.left_out.len() as u64),
+        "{n} [turn is|turns are] not whole and left out, beside {rounds} rounds: {left_out}",
+    ),
+    ("fewer-samples", With(short), "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
+    ("lost-nmis", With(lost), "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
+    ("surplus-nmis", Of(|c| c.surplus), "the guest took {n} more [NMI|NMIs] than delivered"),
+    ("lost-overflows", With(|arm, _| arm.own.overflows_lost.unwrap_or(0)), "VMM and guest differ by {n} overflows"),
+    ("missed-periods", With(|arm, _| arm.own.mostly_missed()), MISSED),
+    (LATE_PERIODS, With(late), MISSED),
+    (
+        "unknown-nmis",
+        // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
+        With(|arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status }),
+        "{n} NMIs found no overflow in GLOBAL_STATUS",
+    ),
+    ("log-full", Of(|c| c.log_dropped), "the guest's log was full: {n} entries are not in the figures"),
+    ("log-invalid", Of(|c| c.log_invalid), "{n} log entries make no sense and are not in the figures"),
+    (
+        "delivery-unmatched",
+        // KVM's own vPMU reports no deliveries.
+        With(|arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched }),
+        "deliveries of {n} vCPU runs do not match handler entries; their delivery latency is left out",
+    ),
+    (
+        "delivery-negative",
+        Of(|c| c.delivery_negative),
+        "{n} handler entries precede their delivery: the TSC offset is off",
+    ),
+    (
+        "guest-complaints",
+        With(|arm, _| of_linux(arm, |linux| linux.complaints)),
+        "the guests' kernel complained: {complained}",
+    ),
+    (
+        "guest-lost-samples",
+        With(|arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES")))),
+        "perf in the guest lost samples ({n} records)",
+    ),
+    (
+        "guest-throttled",
+        With(|arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
+        "the guest's perf throttled sampling {n} times: raise --period",
+    ),
+    (
+        "trace-full",
+        With(|arm, _| of_linux(arm, |linux| linux.trace_lost)),
+        "{n} entries did not fit the guest's trace: take fewer --samples",
+    ),
+    (
         READ_OTHERWISE,
-        format!(
-            "of {played} accesses {values_otherwise} read another value than the trace has, and {counters_otherwise} another count, which is this \
-             run's own; {pmis_absent} PMIs of it did not come; the first: {first}"
-        ),
-    )
+        With(|arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
+        "of {played} accesses {values} read another value than the trace has, and {counters} another count, which is this run's own; \
+         {absent} PMIs of it did not come; the first: {first}",
+    ),
+    ("undeliverable", Of(|c| c.undeliverable), "{n} PMIs had an LVTPC delivery mode this VMM does not know"),
+    (
+        "pinned-errors",
+        Of(|c| c.pinned_errors),
+        "{n} times the host had no counter for a pinned event: counts are too low ({error})",
+    ),
+    ("throttled", Of(|c| c.throttled), "the host throttled sampling {n} times: overflows are missing; raise --period"),
+    (
+        "records-unseen",
+        Of(|c| c.blind),
+        "the host's records of events did not reach the VMM in {n} [run|runs] of a vCPU: throttling cannot be seen there, and each signal \
+         costs a `read` of every running event",
+    ),
+    (
+        "gate-lost",
+        Of(|c| c.ungated),
+        "the gate fell apart to single events in {n} [run|runs] of a vCPU, as its events got no counters together: the arm is no gate there",
+    ),
+    (
+        "dropped-overflows",
+        With(|arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
+        "{n} overflows came while their counter was off, and KVM was not told of them",
+    ),
+    ("failed-opens", Of(|c| c.failed_opens), "{n} host events did not open ({error}): their counters did not count"),
+    ("refused-periods", Of(|c| c.refused_periods), "the host refused {n} periods; their events were opened anew"),
+];
+
+const MISSED: &str = "{n} of {periods} periods were counted without an overflow of their own: the host reported it late or never, or \
+                      --period is too short for the handling of one";
+
+/// Returns what stands for a word in braces.
+fn word(arm: &Arm, name: &str, n: u64) -> String {
+    let counts = &arm.own.counts;
+    let text = |text: Option<&String>| text.map_or_else(String::new, Clone::clone);
+    match name {
+        "n" => n.to_string(),
+        "rounds" => arm.rounds.len().to_string(),
+        "incomplete" => text(arm.incomplete.first()),
+        "left_out" => text(arm.left_out.first()),
+        "periods" => counts.periods_missed.saturating_add(counts.guest_overflows).to_string(),
+        "complained" => arm.own.linux.as_ref().map_or_else(String::new, |linux| linux.complained.join("; ")),
+        "played" => counts.played.to_string(),
+        "values" => counts.values_otherwise.to_string(),
+        "counters" => counts.counters_otherwise.to_string(),
+        "absent" => counts.pmis_absent.to_string(),
+        "first" => arm.own.first_otherwise.clone().unwrap_or_else(|| "vpmu sim --trace names it".to_owned()),
+        "error" => arm.own.last_error.clone().unwrap_or_else(|| "no error text".to_owned()),
+        _ => String::new(),
+    }
 }
 
-fn of_guest(arm: &Arm, parameters: &Parameters) -> Vec<Caveat> {
-    let more = arm.own.counts.surplus;
-    let fewer = arm.own.lost.unwrap_or(0).saturating_sub(more);
-    let unseen = arm.own.overflows_lost.unwrap_or(0);
-    let missed = arm.own.counts.periods_missed;
-    // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-    let unknown = if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status };
-    let dropped = arm.own.counts.log_dropped;
-    let invalid = arm.own.counts.log_invalid;
-    // KVM's own vPMU reports no deliveries.
-    let unmatched = if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched };
-    let negative = arm.own.counts.delivery_negative;
-    vec![
-        (
-            fewer,
-            "lost-nmis",
-            format!("{} delivered but not taken by the guest", counted(fewer, "NMI was", "NMIs were")),
-        ),
-        (more, "surplus-nmis", format!("the guest took {} more than delivered", counted(more, "NMI", "NMIs"))),
-        (unseen, "lost-overflows", format!("VMM and guest differ by {unseen} overflows")),
-        (
-            missed,
-            if arm.own.mostly_missed() > 0 { "missed-periods" } else { LATE_PERIODS },
-            format!(
-                "{missed} of {} counted without an overflow of their own: the host reported it late or never, or --period is too short for \
-                 the handling of one",
-                counted(missed.saturating_add(arm.own.counts.guest_overflows), "period was", "periods were")
-            ),
-        ),
-        (unknown, "unknown-nmis", format!("{unknown} NMIs found no overflow in GLOBAL_STATUS")),
-        (dropped, "log-full", format!("the guest's log was full: {dropped} entries are not in the figures")),
-        (invalid, "log-invalid", format!("{invalid} log entries make no sense and are not in the figures")),
-        (
-            unmatched,
-            "delivery-unmatched",
-            format!(
-                "deliveries of {unmatched} vCPU runs do not match handler entries; \
-                 their delivery latency is left out"
-            ),
-        ),
-        (
-            negative,
-            "delivery-negative",
-            format!("{negative} handler entries precede their delivery: the TSC offset is off"),
-        ),
-    ]
+/// Fills a text in, piece by piece: what comes from the document is not looked at again.
+fn filled(arm: &Arm, text: &str, n: u64) -> String {
+    let piece = |piece: &str| {
+        let (inside, rest) = piece.split_once(['}', ']']).unwrap_or(("", piece));
+        match inside.split_once('|') {
+            Some((one, more)) => if n == 1 { one } else { more }.to_owned() + rest,
+            None => word(arm, inside, n) + rest,
+        }
+    };
+    text.split(['{', '['])
+        .enumerate()
+        .map(|(place, text)| if place == 0 { text.to_owned() } else { piece(text) })
+        .collect()
 }
 
-fn of_host(arm: &Arm) -> Vec<Caveat> {
-    let undeliverable = arm.own.counts.undeliverable;
-    let pinned = arm.own.counts.pinned_errors;
-    let throttled = arm.own.counts.throttled;
-    let Counts { blind, ungated, .. } = arm.own.counts;
-    let failed = arm.own.counts.failed_opens;
-    let refused = arm.own.counts.refused_periods;
-    let off = if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 };
-    let error = arm.own.last_error.as_deref().unwrap_or("no error text");
-    vec![
-        (
-            undeliverable,
-            "undeliverable",
-            format!("{undeliverable} PMIs had an LVTPC delivery mode this VMM does not know"),
-        ),
-        (
-            pinned,
-            "pinned-errors",
-            format!("{pinned} times the host had no counter for a pinned event: counts are too low ({error})"),
-        ),
-        (
-            throttled,
-            "throttled",
-            format!("the host throttled sampling {throttled} times: overflows are missing; raise --period"),
-        ),
-        (
-            blind,
-            "records-unseen",
-            format!(
-                "the host's records of events did not reach the VMM in {}: throttling cannot be seen there, and each signal costs a `read` of \
-                 every running event",
-                counted(blind, "run of a vCPU", "runs of a vCPU")
-            ),
-        ),
-        (
-            ungated,
-            "gate-lost",
-            format!(
-                "the gate fell apart to single events in {}, as its events got no counters together: the arm is no gate there",
-                counted(ungated, "run of a vCPU", "runs of a vCPU")
-            ),
-        ),
-        (
-            off,
-            "dropped-overflows",
-            format!("{off} overflows came while their counter was off, and KVM was not told of them"),
-        ),
-        (failed, "failed-opens", format!("{failed} host events did not open ({error}): their counters did not count")),
-        (refused, "refused-periods", format!("the host refused {refused} periods; their events were opened anew")),
-    ]
+fn of_arm(arm: &Arm, parameters: &Parameters) -> impl Iterator<Item = Warning> {
+    CAVEATS.iter().filter_map(|(code, count, text)| {
+        let n = match count {
+            Of(count) => count(&arm.own.counts),
+            With(count) => count(arm, parameters),
+        };
+        let n = Some(n).filter(|n| *n > 0)?;
+        Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, filled(arm, text, n)) })
+    })
+}
+
+fn rounds(arm: &Arm, wanted: impl Fn(Round) -> bool) -> u64 {
+    arm.rounds.iter().filter(|round| wanted(*round)).count() as u64
+}
+
+/// Counts the rounds that ended early; a part of a trace has what it has.
+fn short(arm: &Arm, parameters: &Parameters) -> u64 {
+    let is_short = |round: Round| round.complete && measured(arm, round.at, parameters) < parameters.samples;
+    if parameters.is_replayed() { 0 } else { rounds(arm, is_short) }
+}
+
+fn lost(arm: &Arm, _: &Parameters) -> u64 {
+    arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)
+}
+
+fn late(arm: &Arm, _: &Parameters) -> u64 {
+    if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }
+}
+
+fn of_linux(arm: &Arm, count: fn(&LinuxArm) -> u64) -> u64 {
+    arm.own.linux.as_ref().map_or(0, count)
 }
 
 /// Samples of a round per vCPU.

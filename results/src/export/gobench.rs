@@ -1,108 +1,76 @@
 //! Go benchmark text, for `benchstat`: one line per arm and round, with units of our own.
 //!
 //! The format (golang/proposal 14313): configuration lines `key: value`, then
-//! `BenchmarkName iterations value unit ...`. benchstat takes the rounds as samples of one benchmark.
+//! `BenchmarkName iterations value unit ...`. benchstat takes the rounds as samples of one benchmark. The backend is a
+//! configuration key: the floor has none, and in a name of its own it would have no cell beside the strategies.
 
 use std::fmt::Write;
 
-use crate::document::{Document, GUEST_STAT, NMI_LATENCY, Record};
-use crate::error::Error;
-use crate::metric::{NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
-use crate::read;
+use crate::document::{Any, Arm, Record};
+use crate::error::one_line;
+use crate::metric::{Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 
-/// Keeps to one line, and to text that benchstat does not take for structure.
-fn clean(value: &str) -> String {
-    crate::error::one_line(value)
-}
+/// The benchmarks of guests, and what their units are per.
+const OF_GUESTS: [(&Metric, &str, &str); 3] =
+    [(&SET_UP, "StatSetup", "setup"), (&NMI_HANDLER, "NMIHandler", "nmi"), (&ROTATION, "Rotation", "rotation")];
 
 /// Makes a name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
 fn part(value: &str) -> String {
     value.chars().map(|c| if c == '/' || c == '=' || c.is_whitespace() { ':' } else { c }).collect()
 }
 
-/// Formats the document of a guest run.
-fn of_guests(document: &Document) -> String {
+/// Formats any experiments' documents, one after another; each has its own configuration lines.
+pub(super) fn text(records: &[Record]) -> String {
     let mut out = String::new();
-    let parameters = &document.parameters;
-    let cpu = document.host.cpu_model.as_deref().unwrap_or("unknown");
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        other => other,
-    };
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
-        "goos: {}\ngoarch: {arch}\npkg: vpmu/{}\ncpu: {}\nhost: {}\nworkload: {}\nprocessor: {}\ntool: {} {}\n",
-        std::env::consts::OS,
-        clean(&document.experiment),
-        clean(cpu),
-        clean(&document.host.class),
-        clean(&parameters.workload),
-        clean(&parameters.cpu),
-        clean(&document.tool.version),
-        clean(&document.tool.git_revision),
-    );
-    let vcpus = parameters.vcpus;
-    for arm in &document.arms {
-        for at in 0..arm.rounds.len() {
-            let units = [
-                (&SET_UP, "StatSetup", "setup"),
-                (&NMI_HANDLER, "NMIHandler", "nmi"),
-                (&ROTATION, "Rotation", "rotation"),
-            ];
-            let Some((name, unit, latency)) =
-                units.into_iter().find_map(|(metric, name, unit)| Some((name, unit, arm.rounds.metric(metric, at)?)))
-            else {
-                continue;
-            };
-            let _ = write!(
-                out,
-                "Benchmark{name}/strategy={}/backend={}-{vcpus} {} {} p50-ns/{unit} {} p99-ns/{unit} {:.1} mean-ns/{unit}",
-                part(&arm.name),
-                part(&arm.backend),
-                latency.count,
-                latency.p50,
-                latency.p99.unwrap_or(latency.p50),
-                latency.mean.unwrap_or_default(),
-            );
-            if let Some(delivery) = arm.rounds.metric(&PMI_DELIVERY, at) {
-                let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
-            }
-            let opens = arm.rounds.counts.opens.get(at).map_or(0.0, |opens| *opens as f64 / latency.count as f64);
-            let _ = writeln!(out, " {opens:.4} opens/{unit}");
+    for record in records {
+        let parameter = |name| record.parameter(name).unwrap_or_else(|| "none".to_owned());
+        let stand_in = if record.arms.iter().any(|arm| arm.stand_in) { " (stand-in)" } else { "" };
+        let keys = [
+            ("goos", std::env::consts::OS.to_owned()),
+            ("goarch", if cfg!(target_arch = "x86_64") { "amd64" } else { std::env::consts::ARCH }.to_owned()),
+            ("pkg", format!("vpmu/{}", record.experiment)),
+            ("cpu", record.host.cpu_model.clone().unwrap_or_else(|| "unknown".to_owned())),
+            ("host", record.host.class.clone()),
+            ("workload", parameter("workload")),
+            ("processor", parameter("cpu")),
+            ("backend", parameter("backend") + stand_in),
+            ("tool", format!("{} {}", record.tool.version, record.tool.git_revision)),
+        ];
+        // Writing to a String cannot fail.
+        for (key, value) in keys {
+            let _ = writeln!(out, "{key}: {}", one_line(&value));
+        }
+        let vcpus = record.size("vcpus").map_or_else(String::new, |vcpus| format!("-{vcpus}"));
+        for arm in &record.arms {
+            (0..arm.rounds.len()).for_each(|at| round(&mut out, arm, at, &vcpus));
         }
     }
     out
 }
 
-/// Formats any experiments' documents, one after another; each has its own configuration lines.
-///
-/// # Errors
-/// A document that cannot be read again.
-pub(super) fn text(records: &[Record]) -> Result<String, Error> {
-    let mut out = String::new();
-    for record in records {
-        // A guest's counts have units of their own, of which a record of any experiment knows nothing.
-        if matches!(record.experiment.as_str(), NMI_LATENCY | GUEST_STAT) {
-            out.push_str(&of_guests(&read::found(&record.path)?));
-        } else {
-            generic(&mut out, record);
+/// Writes the round of an arm: of a guest in a line, of another experiment a line a metric.
+fn round(out: &mut String, arm: &Arm<Any>, at: usize, vcpus: &str) {
+    let (rounds, name) = (&arm.rounds, part(&arm.name));
+    let found = OF_GUESTS.iter().find_map(|(metric, name, unit)| Some((*name, *unit, rounds.metric(metric, at)?)));
+    if let Some((benchmark, unit, latency)) = found {
+        let (count, p50, mean) = (latency.count, latency.p50, latency.mean.unwrap_or_default());
+        let p99 = latency.p99.unwrap_or(p50);
+        let _ =
+            write!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {p50} p50-ns/{unit} {p99} p99-ns/{unit}");
+        let _ = write!(out, " {mean:.1} mean-ns/{unit}");
+        if let Some(delivery) = rounds.metric(&PMI_DELIVERY, at) {
+            let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
         }
+        let opens = rounds.counts.opens.get(at).map_or(0.0, |opens| *opens as f64 / count as f64);
+        let _ = writeln!(out, " {opens:.4} opens/{unit}");
+        return;
     }
-    Ok(out)
-}
-
-/// Writes a line per arm, metric and round, in ns/op.
-fn generic(out: &mut String, record: &Record) {
-    // Writing to a String cannot fail.
-    let _ = write!(out, "pkg: vpmu/{}\nhost: {}\n", clean(&record.experiment), clean(&record.host.class));
-    for (arm, at) in record.arms.iter().flat_map(|arm| (0..arm.rounds.len()).map(move |at| (arm, at))) {
-        for (key, column) in &arm.rounds.metrics {
-            let Some(metric) = column.get(at) else { continue };
-            let name = part(key.strip_suffix("_ns").unwrap_or(key));
-            let (arm, backend, count, p50) = (part(&arm.name), part(&arm.backend), metric.count, metric.median());
-            let _ = writeln!(out, "Benchmark{name}/arm={arm}/backend={backend} {count} {p50} p50-ns/op");
-        }
+    for (key, metric) in rounds.metrics.iter().filter_map(|(key, column)| Some((key, column.get(at)?))) {
+        let units = [("_ns", "ns"), ("_bytes", "B")];
+        let found = units.into_iter().find_map(|(end, unit)| Some((key.strip_suffix(end)?, unit)));
+        let (benchmark, unit) = found.unwrap_or((key, "n"));
+        let (benchmark, count, p50) = (part(benchmark), metric.count, metric.p50);
+        let _ = writeln!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {p50} p50-{unit}/op");
     }
 }
 
@@ -112,8 +80,8 @@ mod tests {
 
     #[test]
     fn lines_have_the_shape_benchstat_reads() {
-        let finished = fixture::document(2);
-        let text = super::of_guests(&finished);
+        let (_dir, mut record) = fixture::written(&fixture::document(2));
+        let text = super::text(std::slice::from_ref(&record));
         let mut lines = 0;
         for line in text.lines() {
             let Some(line) = line.strip_prefix("Benchmark") else {
@@ -127,22 +95,18 @@ mod tests {
             assert!(words[0].ends_with("-1") && words[0].contains("/strategy="), "{line}");
             assert!(words[1].parse::<u64>().unwrap() > 0);
             for pair in words[2..].chunks(2) {
-                assert!(pair[0].parse::<f64>().unwrap().is_finite());
-                assert!(pair[1].contains('/'), "{line}");
+                assert!(pair[0].parse::<f64>().unwrap().is_finite() && pair[1].contains('/'), "{line}");
             }
         }
-        // Two rounds of three strategies and the floor.
+        // Two rounds of three strategies and the floor, which have one name but for the strategy.
         assert_eq!(lines, 8);
-        assert!(text.contains("BenchmarkNMIHandler/strategy=reuse/backend=cpu-clock-1 "));
-    }
-
-    #[test]
-    fn a_document_read_back_gives_the_runs_own_lines_and_another_experiment_generic_ones() {
-        let (_dir, mut record) = fixture::written(&fixture::document(2));
-        let own = super::of_guests(&fixture::document(2));
-        assert_eq!(super::text(&[record.clone()]).unwrap(), own);
-        record.experiment = "stat-setup".to_owned();
-        let text = super::text(&[record]).unwrap();
-        assert!(text.contains("Benchmarknmi_handler/arm=recreate/backend=cpu-clock 40 "), "{text}");
+        assert!(
+            text.contains("\nbackend: cpu-clock (stand-in)\n")
+                && text.contains("BenchmarkNMIHandler/strategy=reuse-1 ")
+        );
+        for arm in &mut record.arms {
+            arm.rounds.metrics.retain(|key, _| key == "exit_path_ns");
+        }
+        assert!(super::text(&[record]).contains("Benchmarkexit_path/strategy=recreate-1 "));
     }
 }

@@ -3,20 +3,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use crate::document::{Record, decode_text};
-use crate::error::{Error, one_line};
-
-/// An interval as it is written.
-struct Line {
-    tag: String,
-    start: Duration,
-    length: Duration,
-    histogram: Histogram<u64>,
-}
+use crate::document::Record;
+use crate::error::Error;
 
 /// Makes a tag's text: the format separates by commas and white space.
 fn tag(name: &str) -> String {
@@ -32,47 +23,35 @@ pub(super) fn text(records: &[Record]) -> Result<String, Error> {
         Error::usage(format!("cannot use {}", record.path.display()), why, "measure again, or restore the file")
     };
     let began = records.iter().map(|record| record.started_unix).min().unwrap_or(0);
+    let mut records: Vec<&Record> = records.iter().collect();
+    records.sort_by_key(|record| record.started_unix);
     let mut lines = Vec::new();
-    for record in records {
-        for arm in &record.arms {
-            let Some((name, text)) = arm.headline().and_then(|(name, metric)| Some((name, metric.histogram.as_ref()?)))
-            else {
-                continue;
-            };
-            lines.push(Line {
-                tag: tag(&arm.name),
-                start: Duration::from_secs(record.started_unix - began),
-                length: Duration::from_nanos(record.wall_ns),
-                histogram: decode_text(text).map_err(|why| refuse(record, format!("{} {name}: {why}", arm.name)))?,
-            });
+    for record in &records {
+        for (arm, name, metric) in
+            record.arms.iter().filter_map(|arm| arm.headline().map(|(name, one)| (arm, name, one)))
+        {
+            let histogram = metric.decode().map_err(|why| refuse(record, format!("{} {name}: {why}", arm.name)))?;
+            lines.extend(histogram.map(|histogram| (*record, tag(&arm.name), histogram)));
         }
     }
-    let comment = format!("vpmu export of {} results, an interval per arm; values in ns", records.len());
-    write(&comment, began, lines)
-        .map_err(|why| Error::usage("cannot write an interval log", why, "take another format"))
-}
-
-fn write(comment: &str, began: u64, mut lines: Vec<Line>) -> Result<String, String> {
-    lines.sort_by_key(|line| line.start);
+    let wrong = |why: String| Error::usage("cannot write an interval log", why, "take another format");
     // A clock that is off by ages is the document's, and adding it must not overflow.
-    let start = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(began)).ok_or("the start is out of range")?;
-    let mut bytes = Vec::new();
-    let mut serializer = V2DeflateSerializer::new();
+    let start = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(began));
+    let start = start.ok_or_else(|| wrong("the start is out of range".to_owned()))?;
+    let (mut bytes, mut serializer) = (Vec::new(), V2DeflateSerializer::new());
     let mut builder = IntervalLogWriterBuilder::new();
     builder
-        .add_comment(&one_line(comment))
+        .add_comment(&format!("vpmu export of {} results, an interval per arm; values in ns", records.len()))
         .with_start_time(start)
         .with_base_time(start)
         .with_max_value_divisor(1_000_000.0);
-    let mut writer = builder
-        .begin_log_with(&mut bytes, &mut serializer)
-        .map_err(|error| format!("cannot begin the interval log: {error}"))?;
-    for line in lines {
-        writer
-            .write_histogram(&line.histogram, line.start, line.length, Tag::new(&line.tag))
-            .map_err(|error| format!("cannot write an interval of {}: {error:?}", line.tag))?;
+    let mut writer = builder.begin_log_with(&mut bytes, &mut serializer).map_err(|error| wrong(error.to_string()))?;
+    for (record, tag, histogram) in lines {
+        let (from, length) = (Duration::from_secs(record.started_unix - began), Duration::from_nanos(record.wall_ns));
+        let written = writer.write_histogram(&histogram, from, length, Tag::new(&tag));
+        written.map_err(|error| wrong(format!("{tag}: {error:?}")))?;
     }
-    String::from_utf8(bytes).map_err(|error| error.to_string())
+    String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))
 }
 
 #[cfg(test)]

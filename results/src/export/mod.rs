@@ -6,7 +6,7 @@ mod hlog;
 
 use crate::document::Record;
 use crate::error::Error;
-use crate::report::strategies;
+use crate::report;
 use crate::shown;
 
 /// Another tool's format.
@@ -31,7 +31,7 @@ pub const ALL: [Format; 4] = [
         name: "benchstat",
         about: "Go benchmark text, a line per arm and round, for benchstat",
         shows_empty_arms: false,
-        write: gobench::text,
+        write: |records| Ok(gobench::text(records)),
     },
     Format {
         name: "csv",
@@ -53,7 +53,7 @@ fn picture(records: &[Record]) -> Result<String, Error> {
         let why = format!("{} results were given", records.len());
         return Err(Error::usage("a picture shows one result", why, "give one FILE"));
     };
-    strategies::against_floor(record).ok_or_else(|| {
+    report::picture(record).ok_or_else(|| {
         let file = record.path.display();
         Error::usage(format!("cannot draw {file}"), "it has no floor with rounds", "give a result with a floor arm")
     })

@@ -12,16 +12,131 @@ const BUSY: f64 = 0.1;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
+/// Every check: why it matters, and what helps where no one write of [`super::settings`] does.
+const CHECKS: [(&str, &str, &str); 18] = [
+    ("governor", "a CPU that changes its frequency changes every latency", ""),
+    ("turbo", "the frequency depends on heat and on what other cores do", ""),
+    ("C-states", "an overflow that meets a sleeping CPU waits for it to wake", ""),
+    (
+        "TSC",
+        "the guest times its handler with it",
+        "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource; \
+         without an invariant TSC take another host",
+    ),
+    (
+        "virtualized",
+        "exits and host events cost what the hypervisor below makes them cost",
+        "compare arms of one run only; absolute figures are this host's",
+    ),
+    ("load", "other work preempts the vCPU, and its NMIs wait", "stop other work, or --pin to idle or isolated cores"),
+    (
+        "steal",
+        "the hypervisor below takes the CPU away unseen",
+        "ask for dedicated cores; the result records the steal of its own run",
+    ),
+    (
+        "CPU quota",
+        "the kernel stops the vCPUs for the rest of a period once the group has used its time",
+        "run outside of the group, or lift its limit: cpu.max, `docker run` without --cpus, systemd CPUQuota=",
+    ),
+    ("SMT", "a busy sibling thread slows the vCPU down", ", or --pin to a core whose threads are idle"),
+    (
+        "IRQ affinity",
+        "an interrupt's handler runs in the middle of the guest's",
+        "stop irqbalance, move them (echo 0 | sudo tee /proc/irq/*/smp_affinity_list), and --pin to other CPUs; \
+         or boot with isolcpus=managed_irq,domain,LIST",
+    ),
+    (
+        WATCHDOG,
+        "a guest that uses every counter meets one that is taken; and it decides what creating an event costs",
+        "; published figures exist for on and off, so say which",
+    ),
+    ("huge pages", "khugepaged moves the guest's memory while it runs, in one run and not in another", ""),
+    ("KSM", "a scan of memory takes CPU time, and merged pages fault when written", ""),
+    ("NUMA balancing", "pages are unmapped now and then to see who uses them: faults in the middle of a handler", ""),
+    (
+        "halt_poll_ns",
+        "KVM polls a varying time before a halted vCPU sleeps: workload idle wakes sometimes fast, sometimes slowly",
+        "",
+    ),
+    ("perf sample rate", "beyond it perf throttles an event, and its overflows are missing", ""),
+    (
+        "hybrid processor",
+        "hardware events are those of cpu_core: a vCPU on another core counts nothing, without an error",
+        "--pin \"$(cat /sys/bus/event_source/devices/cpu_core/cpus)\"",
+    ),
+    (
+        "RDPMC",
+        "an RDPMC that was not rewritten reads 0 from KVM's idle counters in place of #GP",
+        "Linux 5.18 or later, or kvm.enable_pmu=N (5.17); payloads read counters by RDMSR and are not affected",
+    ),
+];
+
 /// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
 ///
 /// Facts that the host does not tell are "unknown" and give no warning.
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
-    let mut findings = power(host);
-    findings.extend(sharing(host, pinned));
-    findings.extend(kernel(host));
-    findings.extend(hybrid(host));
-    findings.extend(idle_vpmu(host));
-    findings
+    let mut all = Vec::new();
+    let mut add = |name: &str, good: bool, found: String| {
+        let about = CHECKS.iter().find(|(check, ..)| *check == name);
+        all.extend(about.map(|&(check, why, helps)| {
+            Finding::new(check, Status::warn_unless(good), found, why, remedy(check) + helps)
+        }));
+    };
+    let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
+    let on_off = |value: Option<bool>| known(value.map(|on| if on { "on" } else { "off" }));
+    let (tuning, idle) = (&host.tuning, host.tuning.deepest_idle.as_ref());
+    let online = host.online().unwrap_or_default();
+    let cpus = online.len().max(1);
+
+    add("governor", host.governor.as_deref().is_none_or(|g| g == "performance"), known(host.governor.as_deref()));
+    add("turbo", host.turbo != Some(true), on_off(host.turbo));
+    let down = idle.map(|state| format!("down to {}, {} µs to leave", state.name, state.exit_latency_us));
+    let shallow = idle.is_none_or(|state| state.exit_latency_us <= DEEP_IDLE_US);
+    add("C-states", shallow, down.unwrap_or_else(|| "unknown, or left to the hypervisor".to_owned()));
+    let (invariant, source) = (host.invariant_tsc, host.clocksource.as_deref());
+    let rate = if invariant { "invariant" } else { "not invariant" };
+    add("TSC", invariant && source.is_none_or(|c| c == "tsc"), format!("{rate}, clock source {}", known(source)));
+
+    let place = if host.virtualized { "this host is itself a guest" } else { "bare metal" };
+    add("virtualized", !host.virtualized, place.to_owned());
+    let load = host.loadavg_1m.map(|load| format!("{load:.2} on {cpus} CPUs"));
+    // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
+    add("load", host.loadavg_1m.is_none_or(|load| load < 0.5 * cpus as f64), known(load.as_deref()));
+    let steal = host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64);
+    add("steal", steal < 0.001, format!("{:.2} % of CPU time since boot", steal * 100.0));
+    let quota = host.quota.map(|quota| format!("{:.2} CPUs of the control group", quota.cpus));
+    add("CPU quota", quota.is_none(), quota.unwrap_or_else(|| "none".to_owned()));
+    let (good, found) = smt(host, pinned, &online);
+    add("SMT", good, found);
+    let (good, found) = irqs(host, pinned, &online);
+    add("IRQ affinity", good, found);
+
+    let watchdog = match (host.nmi_watchdog, host.hardware_pmu) {
+        (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
+        (Some(false), true) => "off: a guest's hardware event is the host's only one, and costly to create",
+        (Some(_), false) => "without effect: there is no hardware PMU",
+        (None, _) => "unknown",
+    };
+    add(WATCHDOG, !(host.hardware_pmu && host.nmi_watchdog == Some(true)), watchdog.to_owned());
+    add("huge pages", tuning.thp.as_deref() != Some("always"), known(tuning.thp.as_deref()));
+    add("KSM", tuning.ksm != Some(true), on_off(tuning.ksm));
+    add("NUMA balancing", tuning.numa_balancing != Some(true), on_off(tuning.numa_balancing));
+    let poll = tuning.halt_poll_ns.map(|ns| ns.to_string());
+    add("halt_poll_ns", tuning.halt_poll_ns.is_none_or(|ns| ns == 0), known(poll.as_deref()));
+    let rate = host.perf_max_sample_rate.map(|rate| format!("{rate} a second"));
+    let enough = host.perf_max_sample_rate.is_none_or(|rate| rate >= SAMPLES_WANTED);
+    add("perf sample rate", enough, known(rate.as_deref()));
+    // Raw events of a thread are those of the P-cores' PMU, so on an E-core they count nothing, and say nothing.
+    if host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom") {
+        let kinds = "cores of two kinds, each with a PMU of its own (cpu_core, cpu_atom)";
+        add("hybrid processor", false, kinds.to_owned());
+    }
+    if let Some(release) = idle_vpmu(host) {
+        let found = "cannot switch KVM's own vPMU off for a VM, unless that of 5.18 was backported";
+        add("RDPMC", false, format!("Linux {release} {found}"));
+    }
+    all
 }
 
 /// Returns the load of other work before or after a measurement, if it is enough to share CPUs with it.
@@ -29,165 +144,40 @@ pub fn load(before: &HostFacts, mut after: HostFacts) -> Option<String> {
     // The measurement itself, a guest at a time, is a load of one.
     after.loadavg_1m = after.loadavg_1m.map(|load| (load - 1.0).max(0.0));
     let busy = |finding: &Finding| finding.check == "load" && finding.status != Status::Ok;
-    [before, &after].into_iter().find_map(|host| sharing(host, &[]).into_iter().find(busy)).map(|finding| finding.found)
+    [before, &after]
+        .into_iter()
+        .find_map(|host| findings(host, &[]).into_iter().find(busy))
+        .map(|finding| finding.found)
 }
 
-/// Finds hosts whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and the guest's
-/// CPUID leaf 0AH brings the vPMU to life. Its counters never count.
-fn idle_vpmu(host: &HostFacts) -> Option<Finding> {
+/// Returns the release of a kernel whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and
+/// the guest's CPUID leaf 0AH brings the vPMU to life. Its counters never count.
+fn idle_vpmu(host: &HostFacts) -> Option<&str> {
     let release = host.kernel.as_deref()?;
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
     let old = (numbers.next()?, numbers.next()?) < (5, 18);
     let off = host.kvm_enable_pmu.as_deref().is_some_and(|on| ["N", "0"].contains(&on));
-    (old && !off && host.hardware_pmu && host.kvm.as_deref() == Some("kvm_intel")).then(|| {
-        Finding::new(
-            "RDPMC",
-            Status::Warn,
-            format!("Linux {release} cannot switch KVM's own vPMU off for a VM, unless that of 5.18 was backported"),
-            "an RDPMC that was not rewritten reads 0 from KVM's idle counters in place of #GP",
-            "Linux 5.18 or later, or kvm.enable_pmu=N (5.17); payloads read counters by RDMSR and are not affected",
-        )
-    })
-}
-
-/// Finds hybrid hosts: raw events of a thread are those of the P-cores' PMU, so on an E-core they count nothing, and say nothing.
-fn hybrid(host: &HostFacts) -> Option<Finding> {
-    host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom").then(|| {
-        Finding::new(
-            "hybrid processor",
-            Status::Warn,
-            "cores of two kinds, each with a PMU of its own (cpu_core, cpu_atom)",
-            "hardware events are those of cpu_core: a vCPU on another core counts nothing, without an error",
-            "--pin \"$(cat /sys/bus/event_source/devices/cpu_core/cpus)\"",
-        )
-    })
-}
-
-fn known(value: Option<&str>) -> String {
-    value.unwrap_or("unknown").to_owned()
-}
-
-fn on_off(value: Option<bool>) -> &'static str {
-    match value {
-        Some(true) => "on",
-        Some(false) => "off",
-        None => "unknown",
-    }
-}
-
-/// Finds noise of frequency, idle states, the clock.
-fn power(host: &HostFacts) -> Vec<Finding> {
-    let idle = host.tuning.deepest_idle.as_ref();
-    vec![
-        Finding::new(
-            "governor",
-            Status::warn_unless(host.governor.as_deref().is_none_or(|g| g == "performance")),
-            known(host.governor.as_deref()),
-            "a CPU that changes its frequency changes every latency",
-            remedy("governor"),
-        ),
-        Finding::new(
-            "turbo",
-            Status::warn_unless(host.turbo != Some(true)),
-            on_off(host.turbo),
-            "the frequency depends on heat and on what other cores do",
-            remedy("turbo"),
-        ),
-        Finding::new(
-            "C-states",
-            Status::warn_unless(idle.is_none_or(|state| state.exit_latency_us <= DEEP_IDLE_US)),
-            idle.map_or_else(
-                || "unknown, or left to the hypervisor".to_owned(),
-                |state| format!("down to {}, {} µs to leave", state.name, state.exit_latency_us),
-            ),
-            "an overflow that meets a sleeping CPU waits for it to wake",
-            remedy("C-states"),
-        ),
-        Finding::new(
-            "TSC",
-            Status::warn_unless(host.invariant_tsc && host.clocksource.as_deref().is_none_or(|c| c == "tsc")),
-            format!(
-                "{}, clock source {}",
-                if host.invariant_tsc { "invariant" } else { "not invariant" },
-                known(host.clocksource.as_deref())
-            ),
-            "the guest times its handler with it",
-            "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource; \
-             without an invariant TSC take another host",
-        ),
-    ]
-}
-
-/// Finds others that run on these CPUs.
-fn sharing(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
-    let online = host.online().unwrap_or_default();
-    let cpus = online.len().max(1);
-    vec![
-        Finding::new(
-            "virtualized",
-            Status::warn_unless(!host.virtualized),
-            if host.virtualized { "this host is itself a guest" } else { "bare metal" },
-            "exits and host events cost what the hypervisor below makes them cost",
-            "compare arms of one run only; absolute figures are this host's",
-        ),
-        Finding::new(
-            "load",
-            // Half a CPU of foreign load per CPU already shares cores with the vCPU now and then.
-            Status::warn_unless(host.loadavg_1m.is_none_or(|load| load < 0.5 * cpus as f64)),
-            host.loadavg_1m.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2} on {cpus} CPUs")),
-            "other work preempts the vCPU, and its NMIs wait",
-            "stop other work, or --pin to idle or isolated cores",
-        ),
-        Finding::new(
-            "steal",
-            Status::warn_unless(steal_since_boot(host) < 0.001),
-            format!("{:.2} % of CPU time since boot", steal_since_boot(host) * 100.0),
-            "the hypervisor below takes the CPU away unseen",
-            "ask for dedicated cores; the result records the steal of its own run",
-        ),
-        Finding::new(
-            "CPU quota",
-            Status::warn_unless(host.quota.is_none()),
-            host.quota
-                .map_or_else(|| "none".to_owned(), |quota| format!("{:.2} CPUs of the control group", quota.cpus)),
-            "the kernel stops the vCPUs for the rest of a period once the group has used its time",
-            "run outside of the group, or lift its limit: cpu.max, `docker run` without --cpus, systemd CPUQuota=",
-        ),
-        smt(host, pinned, &online),
-        irqs(host, pinned, &online),
-    ]
-}
-
-fn steal_since_boot(host: &HostFacts) -> f64 {
-    host.steal_before.filter(|t| t.total > 0).map_or(0.0, |t| t.steal as f64 / t.total as f64)
+    (old && !off && host.hardware_pmu && host.kvm.as_deref() == Some("kvm_intel")).then_some(release)
 }
 
 /// Finds whether SMT is on, and whether a sibling of a CPU that measures serves other users.
-fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
+fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
     let tuning = &host.tuning;
-    let busiest = online
-        .iter()
-        .filter(|cpu| if pinned.is_empty() { !tuning.siblings(**cpu).is_empty() } else { beside(host, pinned, **cpu) })
-        .filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
-    let on = host.smt.as_deref() == Some("on") && !tuning.smt_siblings.is_empty();
-    let busy = busiest.filter(|&(_, share)| share >= BUSY);
-    let (status, found) = match (on, busy, pinned.is_empty()) {
-        (true, Some((cpu, share)), true) => (Status::Warn, format!("on; CPU {cpu} is busy {:.0} %", share * 100.0)),
-        (true, Some((cpu, share)), false) => {
-            (Status::Warn, format!("on; CPU {cpu}, a sibling of a pinned one, is busy {:.0} %", share * 100.0))
-        }
-        (true, None, true) => (Status::Warn, "on, and vCPUs are not pinned: any may get a busy sibling".to_owned()),
-        (true, None, false) => (Status::Ok, "on; the siblings of the pinned CPUs are idle".to_owned()),
-        (false, ..) => (Status::Ok, known(host.smt.as_deref())),
+    if host.smt.as_deref() != Some("on") || tuning.smt_siblings.is_empty() {
+        return (true, host.smt.as_deref().unwrap_or("unknown").to_owned());
+    }
+    let counts = |cpu: &&u32| {
+        if pinned.is_empty() { !tuning.siblings(**cpu).is_empty() } else { beside(host, pinned, **cpu) }
     };
-    Finding::new(
-        "SMT",
-        status,
-        found,
-        "a busy sibling thread slows the vCPU down",
-        "echo off | sudo tee /sys/devices/system/cpu/smt/control, or --pin to a core whose threads are idle",
-    )
+    let busy = online.iter().filter(counts).filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)));
+    match (busy.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= BUSY), pinned) {
+        (Some((cpu, share)), pinned) => {
+            let which = if pinned.is_empty() { "" } else { ", a sibling of a pinned one," };
+            (false, format!("on; CPU {cpu}{which} is busy {:.0} %", share * 100.0))
+        }
+        (None, []) => (false, "on, and vCPUs are not pinned: any may get a busy sibling".to_owned()),
+        (None, _) => (true, "on; the siblings of the pinned CPUs are idle".to_owned()),
+    }
 }
 
 /// Returns whether `cpu` shares a core with a pinned one and is not pinned itself.
@@ -195,90 +185,23 @@ fn beside(host: &HostFacts, pinned: &[u32], cpu: u32) -> bool {
     !pinned.contains(&cpu) && host.tuning.siblings(cpu).iter().any(|sibling| pinned.contains(sibling))
 }
 
-/// Interrupts that hit the CPUs that measure: the pinned ones, else the isolated ones, else all.
-fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> Finding {
-    let isolated: Vec<u32> = host
-        .cpus_isolated
-        .as_deref()
-        .and_then(|list| list.parse::<CpuList>().ok())
-        .map_or_else(Vec::new, |list| list.0);
+/// Finds interrupts that hit the CPUs that measure: the pinned ones, else the isolated ones, else all.
+fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
+    let irqs = &host.tuning.irqs;
+    let isolated = host.cpus_isolated.as_deref().and_then(|list| list.parse::<CpuList>().ok());
+    let isolated = isolated.map_or_else(Vec::new, |list| list.0);
     let (which, cpus) = match (pinned, isolated.as_slice()) {
         ([_, ..], _) => ("a pinned CPU", pinned),
         ([], [_, ..]) => ("an isolated CPU", isolated.as_slice()),
         ([], []) => ("any CPU", online),
     };
-    let most = cpus.iter().filter_map(|cpu| host.tuning.irqs.get(cpu)).max();
-    let free = cpus.iter().any(|cpu| !host.tuning.irqs.contains_key(cpu));
-    let (status, found) = match most {
-        _ if host.tuning.irqs.is_empty() => (Status::Ok, "unknown".to_owned()),
-        None => (Status::Ok, format!("no device interrupts on {which}")),
-        Some(_) if pinned.is_empty() && isolated.is_empty() && free => {
-            (Status::Ok, "some CPUs handle no device interrupts: --pin to them".to_owned())
-        }
-        Some(n) => (Status::Warn, format!("up to {n} device interrupts on {which}")),
-    };
-    Finding::new(
-        "IRQ affinity",
-        status,
-        found,
-        "an interrupt's handler runs in the middle of the guest's",
-        "stop irqbalance, move them (echo 0 | sudo tee /proc/irq/*/smp_affinity_list), and --pin to other CPUs; \
-         or boot with isolcpus=managed_irq,domain,LIST",
-    )
-}
-
-/// Finds the kernel's own background work.
-fn kernel(host: &HostFacts) -> Vec<Finding> {
-    let tuning = &host.tuning;
-    vec![
-        Finding::new(
-            WATCHDOG,
-            Status::warn_unless(!(host.hardware_pmu && host.nmi_watchdog == Some(true))),
-            match (host.nmi_watchdog, host.hardware_pmu) {
-                (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
-                (Some(false), true) => "off: a guest's hardware event is the host's only one, and costly to create",
-                (Some(_), false) => "without effect: there is no hardware PMU",
-                (None, _) => "unknown",
-            },
-            "a guest that uses every counter meets one that is taken; and it decides what creating an event costs",
-            remedy(WATCHDOG) + "; published figures exist for on and off, so say which",
-        ),
-        Finding::new(
-            "huge pages",
-            Status::warn_unless(tuning.thp.as_deref() != Some("always")),
-            known(tuning.thp.as_deref()),
-            "khugepaged moves the guest's memory while it runs, in one run and not in another",
-            remedy("huge pages"),
-        ),
-        Finding::new(
-            "KSM",
-            Status::warn_unless(tuning.ksm != Some(true)),
-            on_off(tuning.ksm),
-            "a scan of memory takes CPU time, and merged pages fault when written",
-            remedy("KSM"),
-        ),
-        Finding::new(
-            "NUMA balancing",
-            Status::warn_unless(tuning.numa_balancing != Some(true)),
-            on_off(tuning.numa_balancing),
-            "pages are unmapped now and then to see who uses them: faults in the middle of a handler",
-            remedy("NUMA balancing"),
-        ),
-        Finding::new(
-            "halt_poll_ns",
-            Status::warn_unless(tuning.halt_poll_ns.is_none_or(|ns| ns == 0)),
-            tuning.halt_poll_ns.map_or_else(|| "unknown".to_owned(), |ns| ns.to_string()),
-            "KVM polls a varying time before a halted vCPU sleeps: workload idle wakes sometimes fast, sometimes slowly",
-            remedy("halt_poll_ns"),
-        ),
-        Finding::new(
-            "perf sample rate",
-            Status::warn_unless(host.perf_max_sample_rate.is_none_or(|rate| rate >= SAMPLES_WANTED)),
-            host.perf_max_sample_rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate} a second")),
-            "beyond it perf throttles an event, and its overflows are missing",
-            remedy("perf sample rate"),
-        ),
-    ]
+    let is_choice = pinned.is_empty() && isolated.is_empty() && cpus.iter().any(|cpu| !irqs.contains_key(cpu));
+    match cpus.iter().filter_map(|cpu| irqs.get(cpu)).max() {
+        _ if irqs.is_empty() => (true, "unknown".to_owned()),
+        None => (true, format!("no device interrupts on {which}")),
+        Some(_) if is_choice => (true, "some CPUs handle no device interrupts: --pin to them".to_owned()),
+        Some(n) => (false, format!("up to {n} device interrupts on {which}")),
+    }
 }
 
 /// Outcome of a check.
@@ -420,7 +343,7 @@ mod tests {
             host.tuning.cpu_busy = [(0, 0.9), (40, 0.5), (1, 1.0), (41, 0.01)].into();
         });
         assert_eq!(warned(&host, &[0]), ["SMT"]);
-        assert!(smt(&host, &[0], &[0, 1, 40, 41]).found.contains("CPU 40, a sibling of a pinned one, is busy 50 %"));
+        assert!(smt(&host, &[0], &[0, 1, 40, 41]).1.contains("CPU 40, a sibling of a pinned one, is busy 50 %"));
         assert!(warned(&host, &[1]).is_empty());
         assert!(warned(&host, &[0, 40]).is_empty());
         assert_eq!(warned(&host, &[]), ["SMT"]);

@@ -27,11 +27,12 @@ const fn setting(check: &'static str, file: &'static str, value: &'static str) -
     Setting { check, file, value }
 }
 
-static TABLE: [Setting; 10] = [
+static TABLE: [Setting; 11] = [
     setting("governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance"),
     setting("turbo", "sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
     setting("turbo", "sys/devices/system/cpu/cpufreq/boost", "0"),
     setting("C-states", "sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "1"),
+    setting("SMT", "sys/devices/system/cpu/smt/control", "off"),
     setting(WATCHDOG, "proc/sys/kernel/nmi_watchdog", "0"),
     setting("huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
     setting("KSM", "sys/kernel/mm/ksm/run", "0"),
@@ -61,26 +62,20 @@ fn command(files: &str, value: &str) -> String {
     }
 }
 
-/// Lists the files of this host that a pattern names.
+/// Lists the files of this host that a pattern names, `*` being a number.
 fn expanded(fs: &HostFs, pattern: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     for part in pattern.split('/') {
-        let below = |folder: &String| {
-            let names = match part.strip_suffix('*') {
-                Some(before) => {
-                    let is_numbered = |name: &String| {
-                        let number = name.strip_prefix(before).unwrap_or_default();
-                        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-                    };
-                    fs.names(folder).into_iter().filter(is_numbered).collect()
-                }
-                None => vec![part.to_owned()],
-            };
-            names
-                .into_iter()
-                .map(|name| format!("{folder}/{name}").trim_start_matches('/').to_owned())
-                .collect::<Vec<_>>()
+        let names = |folder: &String| match part.strip_suffix('*') {
+            None => vec![part.to_owned()],
+            Some(before) => {
+                let number =
+                    |name: &String| name.strip_prefix(before).is_some_and(|number| number.parse::<u32>().is_ok());
+                fs.names(folder).into_iter().filter(number).collect()
+            }
         };
+        let below =
+            |folder: &String| names(folder).into_iter().map(|name| format!("{folder}/{name}")).collect::<Vec<_>>();
         found = found.iter().flat_map(below).collect();
     }
     found.retain(|file| fs.exists(file));
@@ -89,11 +84,8 @@ fn expanded(fs: &HostFs, pattern: &str) -> Vec<String> {
 
 /// Returns a file's name with `*` for the number of its CPU.
 fn of_any_cpu(file: &str) -> String {
-    let any = |part: &str| match part.strip_prefix("cpu") {
-        Some(number) if number.parse::<u32>().is_ok() => "cpu*".to_owned(),
-        _ => part.to_owned(),
-    };
-    file.split('/').map(any).collect::<Vec<_>>().join("/")
+    let is_cpu = |part: &&str| part.strip_prefix("cpu").is_some_and(|number| number.parse::<u32>().is_ok());
+    file.split('/').map(|part| if is_cpu(&part) { "cpu*" } else { part }).collect::<Vec<_>>().join("/")
 }
 
 /// Reads the present value of a file: its text, or the word in brackets of a list of choices.
@@ -109,7 +101,7 @@ fn refusal(fs: &HostFs, file: &str, Setting { check, value, .. }: &Setting) -> O
         return Some(format!("mounted read-only here, as in a container; outside of it: {}", remedy(check)));
     }
     let fixed = path.metadata().is_ok_and(|found| found.mode() & 0o222 == 0);
-    let parameter = file.strip_prefix("sys/module/").and_then(|file| file.split_once("/parameters/"));
+    let parameter = file.strip_prefix("/sys/module/").and_then(|file| file.split_once("/parameters/"));
     fixed.then(|| match parameter {
         Some((module, name)) => format!(
             "read-only here: {module}.{name}={value} on the kernel's command line, or options {module} {name}={value} in /etc/modprobe.d"
@@ -147,7 +139,7 @@ pub fn mends(fs: &HostFs, checks: &[&str]) -> Vec<Mend> {
         for ((pattern, today), files) in alike {
             let all = expanded(fs, &pattern).len() == files.len();
             let files_or_pattern = if all { std::slice::from_ref(&pattern) } else { &files };
-            let words = files_or_pattern.iter().map(|file| format!("/{file}")).collect::<Vec<_>>().join(" ");
+            let words = files_or_pattern.join(" ");
             let commands = match refusal(fs, &files[0], setting) {
                 Some(why) => Err(why),
                 None => Ok([setting.value, &today].map(|value| command(&words, value))),

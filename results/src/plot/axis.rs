@@ -20,6 +20,11 @@ pub(crate) fn duration(value: f64) -> String {
     format!("{} {unit}", plain((value * 1e3).round() / 1e3))
 }
 
+/// Returns the format of the ticks of a metric, whose key names the unit.
+pub(crate) fn ticks(metric: &str) -> fn(f64) -> String {
+    if metric.ends_with("_ns") { duration } else { plain }
+}
+
 /// One axis.
 #[derive(Clone)]
 pub(crate) struct Axis {
@@ -35,11 +40,13 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Creates an axis of places with names, at 1, 2, 3 and so on.
-    pub(crate) fn named(label: &str, names: Vec<String>) -> Self {
-        let ticks: Vec<f64> = (1..=names.len()).map(|place| place as f64).collect();
-        let high = ticks.last().copied().unwrap_or(1.0).max(2.0);
-        Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names }
+    /// Creates an axis of places with names, at 1, 2, 3 and so on; of many every second name or fewer are shown.
+    pub(crate) fn named(label: &str, names: &[String]) -> Self {
+        let every = names.len().div_ceil(MOST).max(1);
+        let ticks: Vec<f64> = (1..=names.len()).step_by(every).map(|place| place as f64).collect();
+        let names_shown = names.iter().step_by(every).cloned().collect();
+        let high = (names.len() as f64).max(2.0);
+        Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names: names_shown }
     }
 
     /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
@@ -52,28 +59,9 @@ impl Axis {
         Self { label: label.to_owned(), low, high: end, log: false, ticks, format, names: Vec::new() }
     }
 
-    /// Creates an axis from the lowest to the highest of `values`, in even steps, without 0.
-    pub(crate) fn span(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
-        let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
-        let high = if high > low { high } else { low + 1.0 };
-        Self { label: label.to_owned(), low, high, log: false, ticks: even(low, high), format, names: Vec::new() }
-    }
-
     /// Returns the axis of a cost, which says in which direction it is better.
     pub(crate) fn of_cost(mut self) -> Self {
         self.label.push_str(", lower is better");
-        self
-    }
-
-    /// Returns the axis without ticks between whole numbers: half a CPU is none.
-    pub(crate) fn whole(mut self) -> Self {
-        self.ticks.retain(|tick| (tick - tick.round()).abs() < 1e-9);
-        self
-    }
-
-    /// Returns the axis with about every second tick, where their texts are long.
-    pub(crate) fn with_few_ticks(mut self) -> Self {
-        self.ticks = self.ticks.into_iter().step_by(2).collect();
         self
     }
 
@@ -185,11 +173,9 @@ mod tests {
     #[test]
     fn degenerate_values_give_a_range_all_the_same() {
         for values in [vec![], vec![0.0], vec![5.0, 5.0], vec![f64::NAN, f64::INFINITY], vec![-1.0]] {
-            for axis in [
-                Axis::linear("", values.clone(), |v| v.to_string()),
-                Axis::span("", values.clone(), |v| v.to_string()),
-                Axis::log("", values.clone(), |v| v.to_string()),
-            ] {
+            for axis in
+                [Axis::linear("", values.clone(), |v| v.to_string()), Axis::log("", values.clone(), |v| v.to_string())]
+            {
                 assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
                 assert!(axis.ticks.iter().all(|tick| tick.is_finite()));
                 assert!((0.0..=1.0).contains(&axis.share(3.0)));

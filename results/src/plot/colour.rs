@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::document::BELOW_KVM;
+
 /// Names of strategies with a colour of their own, in the order of the style sheet: all presets.
 pub const PRESETS: [&str; 9] =
     ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual", "gate-pool"];
@@ -68,24 +70,21 @@ impl Inks {
     /// Returns the ink of a name.
     pub(crate) fn of(&self, name: &str) -> Ink {
         let base = plain(name);
-        let own = || PRESETS.iter().position(|own| *own == base).map(|colour| Ink::Strategy(colour, 0));
-        let ink = if base == "floor" {
-            Ink::Floor
-        } else {
-            own().or_else(|| self.0.get(base).copied()).unwrap_or(Ink::Front)
-        };
-        match ink {
-            Ink::Strategy(colour, pattern) if base.len() < name.len() => {
+        let preset = PRESETS.iter().position(|own| *own == base).map(|colour| Ink::Strategy(colour, 0));
+        match preset.or_else(|| self.0.get(base).copied()) {
+            _ if base == "floor" => Ink::Floor,
+            Some(Ink::Strategy(colour, pattern)) if name.starts_with(BELOW_KVM) => {
                 Ink::Strategy(colour, (pattern + 1) % PATTERNS)
             }
-            ink => ink,
+            ink => ink.unwrap_or(Ink::Front),
         }
     }
 }
 
-/// Returns a strategy's name without the place where it runs.
+/// Returns a strategy's name without the place where it runs, what a sweep gave it, and the star of figures that are not whole.
 fn plain(name: &str) -> &str {
-    name.strip_prefix(crate::document::BELOW_KVM).unwrap_or(name)
+    let name = name.strip_prefix(BELOW_KVM).unwrap_or(name);
+    name.split(' ').next().unwrap_or(name).trim_end_matches('*')
 }
 
 /// Returns FNV-1a's hash, which is the same in every build.

@@ -1,61 +1,84 @@
 //! Plots of lines and of points.
 
-use super::axis::Axis;
-use super::colour::Ink;
+use super::axis::{Axis, plain};
+use super::colour::{Ink, Inks};
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use crate::table::Table;
 
 const HEIGHT: f64 = 600.0;
 /// Room for the ticks' texts and the label of the y axis.
 const LEFT: f64 = 180.0;
 /// Most characters of a name beside its line.
 const NAME: usize = 16;
+/// Most points of a line that are marked.
+const MARKED: usize = 40;
 
 /// A line of a plot, or its only point.
-pub(crate) struct Curve {
-    pub(crate) name: String,
-    pub(crate) ink: Ink,
-    pub(crate) points: Vec<(f64, f64)>,
-    /// True if its points are marked.
-    pub(crate) marked: bool,
+struct Curve<'a> {
+    name: &'a str,
+    ink: Ink,
+    points: Vec<(f64, f64)>,
 }
 
-/// Draws curves over `x`, each with its name at its right end. A screen reader says `label`.
-pub(crate) fn lines(label: &str, x: &Axis, y: &Axis, curves: &[Curve]) -> String {
-    let names: Vec<String> = curves.iter().map(|curve| short(&curve.name, NAME)).collect();
+/// Returns the curves of a table: a row with points is one, and rows with the same name are one of their values of `x` and `y`.
+fn curves<'a>(table: &'a Table, inks: &Inks, x: usize, y: usize) -> Vec<Curve<'a>> {
+    let mut curves: Vec<Curve<'_>> = Vec::new();
+    for row in table.rows() {
+        let name = row[0].text();
+        let place = curves.iter().position(|curve| curve.name == name).unwrap_or(curves.len());
+        if place == curves.len() {
+            curves.push(Curve { name, ink: inks.of(name), points: Vec::new() });
+        }
+        curves[place].points.extend(row[x].value.zip(row[y].value));
+        curves[place].points.extend(&row[y].points);
+    }
+    curves.retain(|curve| !curve.points.is_empty());
+    curves
+}
+
+/// Draws the curves of a table, at most `most`, each with its name at its right end; `None` if there are none. `x` and `y` are the columns
+/// of places and values, `axis` makes the axis of places of the largest one. A screen reader says `label`.
+pub(crate) fn lines(
+    label: &str,
+    table: &Table,
+    inks: &Inks,
+    (x, axis): (usize, impl Fn(f64) -> Axis),
+    (y, value, format): (usize, &str, fn(f64) -> String),
+    most: usize,
+) -> Option<String> {
+    let mut curves = curves(table, inks, x, y);
+    curves.truncate(most);
+    let all = || curves.iter().flat_map(|curve| &curve.points);
+    let x = axis(all().map(|(x, _)| *x).reduce(f64::max)?);
+    let y = Axis::log(value, all().map(|(_, y)| *y), format).of_cost();
+    let names: Vec<String> = curves.iter().map(|curve| short(curve.name, NAME)).collect();
     // A name beside its line is bold, and wider than other texts.
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
-    let area = Area {
-        left: LEFT,
-        right: WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT),
-        top: TOP,
-        bottom: HEIGHT - BELOW,
-    };
-    area.x_axis(&mut svg, x);
-    area.y_axis(&mut svg, y);
-    svg.axes(x, y, area);
-    let place = |&point: &(f64, f64)| area.place(x, y, point);
+    let right = WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT);
+    let area = Area { left: LEFT, right, top: TOP, bottom: HEIGHT - BELOW };
+    area.x_axis(&mut svg, &x);
+    area.y_axis(&mut svg, &y);
+    svg.axes(&x, &y, area);
+    let place = |&point: &(f64, f64)| area.place(&x, &y, point);
     let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
-    let ends: Vec<(f64, f64)> =
-        placed.iter().map(|points| points.last().copied().unwrap_or((area.right, area.bottom))).collect();
+    let ends: Vec<(f64, f64)> = placed.iter().filter_map(|points| points.last().copied()).collect();
     let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
     for (index, curve) in curves.iter().enumerate() {
         let (class, points, end) = (curve.ink.class(), &placed[index], ends[index]);
-        svg.open(&curve.name, &curve.name);
+        svg.open(curve.name, curve.name);
         if points.len() > 1 {
             svg.line(&format!("l {class}"), 4.0, points);
         }
-        if curve.marked {
-            for &at in points {
-                svg.circle(curve.ink, at, 8.0);
-            }
+        if points.len() <= MARKED {
+            points.iter().for_each(|&at| svg.circle(curve.ink, at, 8.0));
         }
         let name = (area.right + 12.0, heights[index]);
         svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
         svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
         svg.close();
     }
-    svg.end()
+    Some(svg.end())
 }
 
 /// Returns heights at least a line apart, as near to `wanted` as the room from `top` to `bottom` has it.
@@ -76,21 +99,22 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// Draws points with their names beside them, a `front` through some of them, and `rule`, a horizontal line with its
-/// name. Gives the plot and which names had no room.
+/// Draws the rows of a table as points, by the figures of its second and third column, with their names beside them; a line joins those
+/// whose fourth cell is not empty, and `rule` is a horizontal line. Gives the plot and the marks of names that had no room.
 pub(crate) fn scatter(
     label: &str,
-    x: &Axis,
-    y: &Axis,
-    points: &[Curve],
-    front: &[(f64, f64)],
+    table: &Table,
+    inks: &Inks,
+    (x, y): (&str, (&str, fn(f64) -> String)),
     rule: Option<f64>,
-) -> (String, Vec<usize>) {
+) -> (String, Vec<(String, String)>) {
+    let points: Vec<_> = table.rows().iter().filter_map(|row| Some((row, (row[1].value?, row[2].value?)))).collect();
+    let x = Axis::linear(x, points.iter().map(|(_, (x, _))| *x), plain).of_cost();
+    let y = Axis::log(y.0, points.iter().map(|(_, (_, y))| *y).chain(rule), y.1).of_cost();
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
     let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
-    area.x_axis(&mut svg, x);
-    area.y_axis(&mut svg, y);
-    let place = |&point: &(f64, f64)| area.place(x, y, point);
+    area.x_axis(&mut svg, &x);
+    area.y_axis(&mut svg, &y);
     let mut taken: Vec<[f64; 4]> = Vec::new();
     if let Some(value) = rule {
         let y = y.place(value, area.bottom, area.top);
@@ -98,35 +122,37 @@ pub(crate) fn scatter(
         svg.text("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
         taken.push([area.right - 5.0 * CHARACTER, y - LINE, area.right, y]);
     }
-    let front: Vec<(f64, f64)> = front.iter().map(place).collect();
+    let placed: Vec<_> = points.iter().map(|(row, point)| (row, area.place(&x, &y, *point))).collect();
+    let front: Vec<(f64, f64)> =
+        placed.iter().filter(|(row, _)| !row[3].text().is_empty()).map(|(_, at)| *at).collect();
     if front.len() > 1 {
         svg.line(&format!("l {}", Ink::Front.class()), 4.0, &front);
     }
-    let placed: Vec<(f64, f64)> = points.iter().filter_map(|point| point.points.first()).map(place).collect();
-    taken.extend(placed.iter().map(|(x, y)| [x - 12.0, y - 12.0, x + 12.0, y + 12.0]));
+    taken.extend(placed.iter().map(|(_, (x, y))| [x - 12.0, y - 12.0, x + 12.0, y + 12.0]));
     let mut unnamed = Vec::new();
-    for (index, (point, &(px, py))) in points.iter().zip(&placed).enumerate() {
-        let class = point.ink.class();
-        svg.open(&point.name, &point.name);
-        svg.circle(point.ink, (px, py), 12.0);
-        let name = short(&point.name, 2 * NAME);
+    for (row, (px, py)) in placed {
+        let (whole, ink) = (row[0].text(), inks.of(row[0].text()));
+        svg.open(whole, whole);
+        svg.circle(ink, (px, py), 12.0);
+        let name = short(whole, 2 * NAME);
         let width = name.chars().count() as f64 * CHARACTER;
         let half = width / 2.0;
         let offsets = [(18.0, 0.0), (-18.0 - width, 0.0), (-half, -LINE), (-half, LINE), (14.0, -26.0), (14.0, 26.0)];
-        let free = offsets.into_iter().map(|(dx, dy)| {
+        let mut boxes = offsets.into_iter().map(|(dx, dy)| {
             let (left, middle) = (px + dx, py + dy);
             [left, middle - LINE / 2.0, left + width, middle + LINE / 2.0]
         });
-        let inside =
-            |found: &[f64; 4]| found[0] >= area.left && found[2] <= WIDTH && found[1] >= 0.0 && found[3] <= area.bottom;
+        let inside = |[left, top, right, bottom]: &[f64; 4]| {
+            *left >= area.left && *right <= WIDTH && *top >= 0.0 && *bottom <= area.bottom
+        };
         let touches = |a: &[f64; 4], b: &[f64; 4]| a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
-        let found = free.into_iter().find(|one| inside(one) && !taken.iter().any(|other| touches(one, other)));
-        if let Some(found) = found {
-            let at = (found[0], f64::midpoint(found[1], found[3]) + HALF_LINE);
-            svg.text(&format!("name {class}"), at, Anchor::Start, &name);
-            taken.push(found);
-        } else {
-            unnamed.push(index);
+        match boxes.find(|one| inside(one) && !taken.iter().any(|other| touches(one, other))) {
+            Some(free) => {
+                let at = (free[0], f64::midpoint(free[1], free[3]) + HALF_LINE);
+                svg.text(&format!("name {}", ink.class()), at, Anchor::Start, &name);
+                taken.push(free);
+            }
+            None => unnamed.push((ink.mark(), whole.to_owned())),
         }
         svg.close();
     }
@@ -136,6 +162,7 @@ pub(crate) fn scatter(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Cell;
 
     #[test]
     fn names_beside_lines_do_not_overlap() {
@@ -149,13 +176,18 @@ mod tests {
 
     #[test]
     fn a_name_without_room_beside_its_point_is_given_back() {
-        let point = |name: &str, at| Curve { name: name.to_owned(), ink: Ink::Floor, points: vec![at], marked: true };
-        let axis = || Axis::linear("", [10.0], |v| v.to_string());
-        let apart = [point("a", (1.0, 1.0)), point("b", (9.0, 9.0))];
-        let (text, unnamed) = scatter("two", &axis(), &axis(), &apart, &[], Some(2.0));
+        let drawn = |points: &[(String, f64)], rule| {
+            let mut table = Table::new(["", "", "", ""]);
+            for (name, at) in points {
+                let figure = Cell::of(Some(*at), plain);
+                table.add_row([name.as_str().into(), figure.clone(), figure, "".into()]);
+            }
+            scatter("", &table, &Inks::new([]), ("x", ("y", plain)), rule)
+        };
+        let (text, unnamed) = drawn(&[("a".to_owned(), 1.0), ("b".to_owned(), 9.0)], Some(2.0));
         assert!(unnamed.is_empty() && text.contains(">a</text>") && text.contains(">floor</text>"), "{text}");
-        let heap: Vec<Curve> = (0..20).map(|n| point(&format!("strategy-{n}"), (5.0, 5.0))).collect();
-        let (_, unnamed) = scatter("heap", &axis(), &axis(), &heap, &[], None);
-        assert!(unnamed.len() > 10 && unnamed[0] > 0, "{unnamed:?}");
+        let heap: Vec<_> = (0..20).map(|n| (format!("strategy-{n}"), 5.0)).collect();
+        let (_, unnamed) = drawn(&heap, None);
+        assert!(unnamed.len() > 10 && unnamed[0].1 != "strategy-0", "{unnamed:?}");
     }
 }

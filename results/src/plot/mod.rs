@@ -9,11 +9,11 @@ mod lines;
 mod rows;
 mod svg;
 
-pub(crate) use axis::{Axis, duration, plain};
+pub(crate) use axis::{Axis, ticks};
+pub(crate) use colour::Inks;
 pub use colour::PRESETS;
-pub(crate) use colour::{Ink, Inks};
-pub(crate) use lines::{Curve, lines, scatter};
-pub(crate) use rows::{Estimate, Strip, estimates, strips};
+pub(crate) use lines::{lines, scatter};
+pub(crate) use rows::{DOTS, estimates, strips};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("plot.css");

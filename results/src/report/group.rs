@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Any, Arm, ArmKind, Record, Status, Summary};
-use crate::paired;
+use crate::document::{Any, Arm, ArmKind, Record, Status};
 
 /// Parameters that say how long or often was measured, not what.
 const NOT_WHAT: [&str; 14] = [
@@ -142,22 +141,6 @@ pub(super) fn backend(record: &Record) -> String {
 /// Returns whether it holds only simulated figures.
 pub(super) fn is_simulated(record: &Record) -> bool {
     record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
-}
-
-/// Puts `items` into at most `most` runs of neighbours, of about equal length.
-pub(super) fn thin<T>(items: &[T], most: usize) -> Vec<&[T]> {
-    items.chunks(items.len().div_ceil(most.max(1)).max(1)).collect()
-}
-
-/// Returns the arms that have the record's metric, with its key and summary.
-pub(super) fn measured(record: &Record) -> impl Iterator<Item = (&Arm<Any>, &str, &Summary)> {
-    let key = record.metric();
-    record.arms.iter().filter_map(move |arm| Some((arm, key?, arm.metrics.get(key?)?)))
-}
-
-/// Returns the p50 of an arm, ns, by the record's metric.
-pub(super) fn p50(record: &Record, arm: &Arm<Any>) -> Option<f64> {
-    paired::p50(arm, record.metric()?)
 }
 
 /// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.

@@ -1,45 +1,34 @@
 //! `vpmu report`: one self-contained HTML page of results.
 //!
-//! The answer comes first: each kind's arms against the floor with intervals. The page loads nothing: plots are SVG
-//! within it, and its content security policy allows one script, ours, which shows values under the pointer; without it
-//! nothing is missing. Everything in it that comes from a document is escaped, by the template engine or by the
-//! plotting library. Data that do not fit are thinned or left out by the constants here, and the page says so.
+//! The answer comes first: each kind's arms against the floor with intervals. Its tables and sentences are those of a terminal, and its
+//! plots are drawn from tables. The page loads nothing: plots are SVG within it, and its content security policy allows one script, ours,
+//! which shows values under the pointer; without it nothing is missing. Everything in it that comes from a document is escaped, by the
+//! template engine or by the plotting module. Data that do not fit are thinned or left out by the constants here, and the page says so.
 
-mod by_parameter;
 mod figure;
-mod front;
 mod group;
 mod hosts;
-mod latency;
-pub mod published;
-pub mod strategies;
+mod page;
 mod sweep;
 
-pub use figure::STYLE;
+pub use page::page;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use serde::Serialize;
-
-use figure::{Figure, Table, dash};
+use figure::{Figure, capital, date};
 use group::{Group, groups};
-use hosts::Host;
-use latency::date;
-use published::Published;
-use strategies::Answer;
+use page::{Piece, Section, pieces, render};
 
 use crate::advice;
-use crate::document::warnings::{LATE_PERIODS, LIVELOCK};
-use crate::document::{Any, Arm, ArmKind, Record, Status, Tool, Warning};
+use crate::document::warnings::LIVELOCK;
+use crate::document::{Any, Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
-use crate::plot::Inks;
-use crate::published::Reproduction;
-use crate::table::column::{self, Figures, Place};
-use crate::table::fold;
-use crate::table::layout::{level, plural, ratio, ratio_with, time};
+use crate::plot::{self, Inks};
+use crate::table::layout::{plural, ratio, time, value};
+use crate::table::{self, Cell, Part, Report, Table};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
@@ -50,6 +39,8 @@ const STRATEGIES: usize = 100;
 /// Plots by a parameter, and of sweeps.
 const BY_PARAMETER: usize = 24;
 const SWEEPS: usize = 12;
+/// Most documents that are looked through for measured counterparts of published figures.
+const DOCUMENTS: usize = 32;
 
 /// Sources of a page.
 #[derive(Debug)]
@@ -58,73 +49,10 @@ pub struct Sources {
     pub records: Vec<Record>,
     /// Files of `vpmu sweep`.
     pub sweeps: Vec<PathBuf>,
-    /// The published figures, simulated, and measured in those of [`published::documents`].
-    pub published: Reproduction,
+    /// The published figures, simulated, and measured in those of [`measured`].
+    pub published: Report,
     /// Tool that makes the page.
     pub tool: Tool,
-}
-
-/// Results of one kind.
-#[derive(Debug, Serialize)]
-struct Section {
-    id: String,
-    title: String,
-    host: String,
-    badges: Vec<String>,
-    about: Vec<(&'static str, String)>,
-    caveats: Vec<String>,
-    answer: Option<Answer>,
-    table: Table,
-    figures: Vec<Figure>,
-}
-
-/// The strategy to take, with its tables.
-#[derive(Debug, Serialize)]
-struct Choice {
-    answer: Vec<String>,
-    notes: Vec<String>,
-    tables: Vec<fold::Table>,
-}
-
-/// Returns the strategy to take by these results, or what keeps them from telling.
-fn choice(groups: &[Group<'_>]) -> Option<Choice> {
-    let records: Vec<&Record> = groups.iter().take(GROUPS).map(Group::shown).collect();
-    let older = groups.len().saturating_sub(GROUPS);
-    let left_out = (older > 0).then(|| format!("the oldest results are left out: {} of {} kinds", older, groups.len()));
-    let sentences = |all: &[String]| all.iter().map(|text| strategies::capital(text) + ".").collect();
-    let found = match advice::advise(&records, left_out.into_iter().collect()) {
-        Ok(found) => found,
-        Err(why) if why.is_empty() => return None,
-        Err(why) => return Some(Choice { answer: sentences(&why), notes: Vec::new(), tables: Vec::new() }),
-    };
-    let keys = (!found.keys.is_empty()).then(|| found.key_table());
-    let notes = advice::LEGEND.into_iter().map(str::to_owned).collect();
-    let table = found.table().caption("Strategies over all results that have them, the least regret first");
-    let tables = std::iter::once(table).chain(keys).collect();
-    let answer = sentences(&[found.left_out, found.answer].concat());
-    Some(Choice { answer, notes, tables })
-}
-
-/// Everything the template shows.
-#[derive(Debug, Serialize)]
-struct Page {
-    title: String,
-    summary: String,
-    tool: String,
-    overview: Table,
-    /// The section of each row of the overview; empty for those without one.
-    links: Vec<String>,
-    sections: Vec<Section>,
-    /// The strategy to take, by the results shown.
-    advice: Option<Choice>,
-    /// The definitions of the strategies of the results shown.
-    strategies: Table,
-    by_parameter: Vec<Figure>,
-    sweeps: Vec<Figure>,
-    published: Published,
-    hosts: Vec<Host>,
-    files: Table,
-    left_out: Vec<String>,
 }
 
 /// Renders the page.
@@ -132,141 +60,71 @@ struct Page {
 /// # Errors
 /// Exit 2 for a document or sweep that is damaged.
 pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
-    figure::render(&page(sources, title)?)
-}
-
-fn page(sources: &Sources, title: &str) -> Result<Page, Error> {
-    let records = &sources.records;
+    let Sources { records, tool, .. } = sources;
     let groups = groups(records);
-    let mut left_out = Vec::new();
-    let mut note = |what: &str, shown: usize, all: usize| {
-        if all > shown {
-            left_out.push(format!("{what}: {shown} of {all} are shown"));
-        }
-    };
-    note("Kinds of results with plots, the newest", GROUPS, groups.len());
-    note("Rows of the overview", ROWS, groups.len());
-    note("Rows of the list of files, the newest", ROWS, records.len());
     let mut points = Vec::new();
     for path in &sources.sweeps {
         points.extend(crate::sweep::read(path)?);
     }
     let arms = records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
-    let inks = Inks::new(arms.chain(sweep::strategies(&points)));
-    let sections = groups
-        .iter()
-        .take(GROUPS)
-        .enumerate()
-        .map(|(index, group)| section(index, group, &inks))
-        .collect::<Result<Vec<_>, _>>()?;
+    let swept = points.iter().flat_map(crate::sweep::Line::strategies).map(|arm| arm.name.as_str());
+    let inks = Inks::new(arms.chain(swept));
+    let mut sections = Vec::new();
+    for (index, group) in groups.iter().take(GROUPS).enumerate() {
+        sections.push(kind(index, group, &inks, groups.len() == 1)?);
+    }
     let (strategies, all_strategies) = definitions(groups.iter().map(Group::shown).collect());
-    note("Strategies", strategies.rows.len(), all_strategies);
-    let id = |row: usize| if row < GROUPS { format!("results-{}", row + 1) } else { String::new() };
     let (sweeps, all_sweeps) = sweep::figures(&points, &inks, SWEEPS);
-    note("Plots of sweeps", SWEEPS, all_sweeps);
-    let (hosts, more_hosts) = hosts::hosts(records);
-    note("Hosts, the newest", hosts.len(), hosts.len() + more_hosts);
-    let tool = &sources.tool;
-    Ok(Page {
-        title: title.to_owned(),
-        summary: summary(records, points.len()),
-        tool: format!("{} {} ({}, {})", tool.name, tool.version, tool.git_revision, tool.profile),
-        overview: overview(&groups),
-        links: (0..groups.len().min(ROWS)).map(id).collect(),
-        sections,
-        advice: choice(&groups),
-        strategies,
-        by_parameter: by_parameter::figures(records, &inks, BY_PARAMETER),
-        sweeps,
-        published: published::tables(&sources.published),
-        hosts,
-        files: files(records),
-        left_out,
-    })
+    let (hosts, all_hosts) = hosts::hosts(records);
+    let left_out = [
+        ("Kinds of results with plots, the newest", GROUPS, groups.len()),
+        ("Rows of the overview", ROWS, groups.len()),
+        ("Rows of the list of files, the newest", ROWS, records.len()),
+        ("Strategies", STRATEGIES, all_strategies),
+        ("Plots of sweeps", SWEEPS, all_sweeps),
+        ("Hosts, the newest", hosts::HOSTS, all_hosts),
+    ];
+    let left_out = left_out.into_iter().filter(|(_, most, all)| all > most);
+    let left_out: Vec<String> =
+        left_out.map(|(what, most, all)| format!("{what}: {most} of {all} are shown")).collect();
+    sections.extend(choice(&groups));
+    sections.push(overview(&groups, &left_out));
+    let about = "A strategy is the rules by which the host event behind a guest's counter is opened, paused, resumed and released. A choice \
+                 is written as in the strategy's file.";
+    let figures = |figures| vec![Piece::Figures { figures, beside: Vec::new() }];
+    let strategies = (!strategies.is_empty()).then(|| vec![Piece::text(about), Piece::table(strategies)]);
+    let parameters = figure::by_parameter(records, &inks, BY_PARAMETER);
+    let parameters = (!parameters.is_empty()).then(|| figures(parameters));
+    let sweeps = (!sweeps.is_empty()).then(|| figures(sweeps));
+    let hosts = (!hosts.is_empty()).then_some(hosts);
+    let files = Piece::Table { table: files(records), links: Vec::new(), plain: true };
+    for (id, title, pieces) in [
+        ("strategies", "Strategies", strategies),
+        ("parameters", "By parameter", parameters),
+        ("sweeps", "Sweeps", sweeps),
+        ("published", "Published figures", Some(published(&sources.published))),
+        ("hosts", "Hosts", hosts),
+        ("files", "Files", Piece::fold("Results on this page, the newest first", vec![files]).map(|files| vec![files])),
+    ] {
+        sections.extend(pieces.map(|pieces| Section { nav: title, ..Section::new(id, title, pieces) }));
+    }
+    render(title, &summary(records, points.len()), tool, &sections)
 }
 
+/// Returns what the page is of.
 fn summary(records: &[Record], points: usize) -> String {
     let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
-    let mut parts = Vec::new();
-    if let (Some(first), Some(last)) = (times().min(), times().max()) {
-        let [first, last] = [first, last].map(|unix| date(unix as f64));
-        let when = if first == last { format!("of {first}") } else { format!("from {first} to {last}") };
-        parts.push(format!("{} {when} UTC", plural(records.len(), "result")));
-    } else if !records.is_empty() {
-        parts.push(plural(records.len(), "simulated result"));
-    }
-    if points > 0 {
-        parts.push(plural(points, "simulated point"));
-    }
-    parts.join(", and ") + "."
-}
-
-/// Returns the ratio of two arms as text, with its interval if asked for.
-fn over(record: &Record, arm: &Arm<Any>, base: &Arm<Any>, key: &str, interval: bool) -> Option<String> {
-    if interval {
-        return paired::over_runs(record, arm, base, key, Statistic::P50).map(|found| ratio_with(&found));
-    }
-    let pairs = paired::pairs(arm, base, key, Statistic::P50);
-    paired::centre(&pairs).map(|log| ratio(log.exp()))
-}
-
-/// Returns the arms of a result in short: p50 and the ratio to the floor; with its interval if the result has plots,
-/// which have it too.
-fn brief(record: &Record, plotted: bool) -> String {
-    let metric = record.metric();
-    let base = group::base(record);
-    let arm = |arm: &Arm<Any>| {
-        let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
-            let why = if arm.not_available.is_some() { "not available" } else { "–" };
-            return format!("{}: {}", arm.name, if livelock(record, arm).is_some() { "livelock" } else { why });
-        };
-        let over = base
-            .filter(|base| base.name != arm.name)
-            .and_then(|base| Some((base, over(record, arm, base, key, plotted)?)))
-            .map(|(base, found)| format!(" ({found} × {})", base.name));
-        format!("{} {}{}", arm.name, time(p50), over.unwrap_or_default())
+    let results = match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
+        Some([first, last]) if first == last => format!("{} of {first} UTC", plural(records.len(), "result")),
+        Some([first, last]) => format!("{} from {first} to {last} UTC", plural(records.len(), "result")),
+        None => plural(records.len(), "simulated result"),
     };
-    tried(record).map(arm).collect::<Vec<_>>().join(", ")
+    let points = if points > 0 { format!(", and {}", plural(points, "simulated point")) } else { String::new() };
+    format!("{results}{points}.")
 }
 
-/// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
-fn tried(record: &Record) -> impl Iterator<Item = &Arm<Any>> {
-    record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
-}
-
-/// Returns the warning of an arm whose guest gets nothing done.
-fn livelock<'a>(record: &'a Record, arm: &Arm<Any>) -> Option<&'a Warning> {
-    record.warnings.iter().find(|warning| warning.code == LIVELOCK && warning.arm.as_ref() == Some(&arm.name))
-}
-
-fn overview(groups: &[Group<'_>]) -> Table {
-    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
-    let mut table = Table::new("Kinds of results, the newest first", &head);
-    for (row, group) in groups.iter().take(ROWS).enumerate() {
-        let newest = group.latest();
-        table.rows.push(vec![
-            group::title(newest),
-            newest.host.class.clone(),
-            group.records.len().to_string(),
-            date(newest.started_unix as f64),
-            state(newest.status).to_owned(),
-            // An interval for each of a thousand kinds would take seconds.
-            brief(group.shown(), row < GROUPS),
-        ]);
-    }
-    table
-}
-
-const fn state(status: Status) -> &'static str {
-    match status {
-        Status::Complete => "complete",
-        Status::Running => "left by a killed run",
-        Status::Incomplete => "incomplete",
-        Status::Interrupted => "interrupted",
-    }
-}
-
-fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Error> {
+/// Returns the result of a kind as a terminal shows it, the plot of its answer first, what is beyond the answer folded.
+fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Section, Error> {
     let shown = group.shown();
     let mut badges = Vec::new();
     if group::is_simulated(shown) {
@@ -281,167 +139,231 @@ fn section(index: usize, group: &Group<'_>, inks: &Inks) -> Result<Section, Erro
         let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
         badges.push(format!("{which} of {}", plural(group.records.len(), "result")));
     }
-    let mut figures = Vec::new();
-    figures.extend(latency::rounds(shown, inks));
-    figures.extend(latency::percentiles(shown, inks)?);
-    figures.extend(latency::over_time(group, inks));
-    figures.extend(front::of_result(shown, inks));
-    // Settings of the host stand with the hosts.
-    let caveats = shown.warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
-    let caveat = |warning: &Warning| match &warning.arm {
-        Some(arm) => format!("{arm}: {}", warning.message),
-        None => warning.message.clone(),
-    };
-    Ok(Section {
-        id: format!("results-{}", index + 1),
-        title: group::title(shown),
-        host: shown.host.class.clone(),
-        badges,
-        about: about(group),
-        caveats: caveats.map(caveat).collect(),
-        answer: strategies::answer(shown, inks),
-        table: arms(shown),
-        figures,
-    })
+    let report = table::of_record(shown);
+    let fastest = report.verdict.iter().map(|(_, fastest)| Part::Note(capital(fastest) + "."));
+    let is_heading = |(place, part): &(usize, &Part)| *place > 0 && matches!(part, Part::Heading(_));
+    let end = report.parts.iter().enumerate().find(is_heading).map_or(report.parts.len(), |(place, _)| place);
+    let (first, rest) = report.parts.split_at(end);
+    let answer = answer(shown, first, inks);
+    let caveats: Vec<String> = table::warnings(&shown.warnings).collect();
+    let mut all = Vec::new();
+    if !caveats.is_empty() {
+        all.push(Piece::List { class: "caveats", items: caveats });
+    }
+    // The plot has the heading.
+    let beside = &first[usize::from(answer.is_some()).min(first.len())..];
+    let beside = pieces(&fastest.chain(beside.iter().cloned()).collect::<Vec<_>>());
+    all.push(Piece::Figures { figures: answer.into_iter().collect(), beside });
+    let mut rest = pieces(rest);
+    rest.extend(costs(shown).map(Piece::table));
+    rest.push(Piece::Facts { facts: about(group) });
+    all.extend(Piece::fold("All figures, and how it was measured", rest));
+    let figures = [
+        figure::rounds(shown, inks),
+        figure::percentiles(shown, inks)?,
+        figure::over_time(group, inks),
+        figure::front_of(shown, inks),
+    ];
+    let figures: Vec<Figure> = figures.into_iter().flatten().collect();
+    if !figures.is_empty() {
+        let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
+        let (summary, pieces) =
+            (format!("Plots: {}", titles.join("; ")), vec![Piece::Figures { figures, beside: Vec::new() }]);
+        all.push(Piece::Fold { summary, open: only, pieces });
+    }
+    let nav = if index == 0 { "Answers" } else { "" };
+    let id = format!("results-{}", index + 1);
+    Ok(Section { nav, host: shown.host.class.clone(), badges, ..Section::new(&id, &group::title(shown), all) })
 }
 
+/// Draws the ratios to the floor, or to the first arm, of the first table of a result.
+fn answer(record: &Record, parts: &[Part], inks: &Inks) -> Option<Figure> {
+    let (Some(Part::Heading(title)), base) = (parts.first(), group::base(record)?) else { return None };
+    let table = parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })?;
+    let label = format!("{title}, against {}, {}", base.name, record.host.class);
+    let plot = plot::estimates(&label, "", table, 2, &base.name, inks)?;
+    Some(Figure { title: title.clone(), note: String::new(), plot, key: Vec::new(), table: None })
+}
+
+/// Draws the plot of a result's answer as a file of its own, readable on light and dark paper; `None` if the record has no floor, or
+/// nothing beside it.
+pub fn picture(record: &Record) -> Option<String> {
+    let base = group::base(record).filter(|base| base.kind == ArmKind::Floor)?;
+    let inks = Inks::new(record.arms.iter().map(|arm| arm.name.as_str()));
+    let mut table = Table::new(["arm", "p50 [95 %]", "× floor [95 %]"]);
+    for arm in record.arms.iter().filter(|arm| arm.name != base.name) {
+        let over = paired::over_runs(record, arm, base, record.metric()?, Statistic::P50);
+        table.add_row([arm.name.as_str().into(), Cell::default(), Cell::ratio(over.as_ref())]);
+    }
+    let of = metric::name(record.metric()?);
+    let title = format!("{} as a multiple of the floor's", capital(&of));
+    let label = format!("{of} against {}: {}, {}", base.name, group::title(record), record.host.class);
+    plot::estimates(&label, &title, &table, 2, &base.name, &inks).map(|plot| plot::standalone(&plot))
+}
+
+/// Returns where a result is from.
 fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     let (shown, latest) = (group.shown(), group.latest());
+    let named = |record: &Record| match record.started_unix {
+        0 => record.path.display().to_string(),
+        unix => format!("{} UTC, {}", date(unix), record.path.display()),
+    };
     let mut about = vec![
-        ("backend", group::backend(shown)),
-        ("host", shown.host.class.clone()),
-        ("results", group.records.len().to_string()),
         ("shown", named(shown)),
         ("revision", format!("{} ({})", shown.tool.git_revision, shown.tool.profile)),
-        ("seed", shown.seed.to_string()),
+        ("command", shown.command_line.join(" ")),
     ];
     if !std::ptr::eq(shown, latest) {
         about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
     }
-    if !shown.command_line.is_empty() {
-        about.push(("command", shown.command_line.join(" ")));
-    }
     about
 }
 
-/// Names a result by its time and its file.
-fn named(record: &Record) -> String {
-    match record.started_unix {
-        0 => record.path.display().to_string(),
-        unix => format!("{} UTC, {}", date(unix as f64), record.path.display()),
-    }
-}
-
-/// Returns every arm of a result by its one metric; arms without figures have the reason.
-fn arms(record: &Record) -> Table {
-    let key = record.metric();
-    let base = group::base(record);
-    let over = base.map_or_else(|| "× floor".to_owned(), |base| format!("× {}", base.name));
-    let columns = column::columns(Place::Page);
-    let mut head = vec!["arm", "p50 [95 %]", &over];
-    let parts = parts(record);
-    head.extend(columns.clone().map(|column| column.heading));
-    head.extend(parts.iter().map(|(name, _)| name.as_str()).chain(["backend", "note"]));
-    let what = key.map_or_else(String::new, metric::name);
-    let caption = format!(
-        "Every arm of the result shown: {what}. p50: median over rounds of each round's median; {over}: of paired rounds; \
-         others: of all samples"
-    );
-    let mut table = Table::new(caption, &head);
-    for arm in tried(record) {
-        let found = key.and_then(|key| arm.metrics.get(key));
-        let p50 = key.and_then(|key| paired::level(arm, key, Statistic::P50));
-        let ratio = match (base, key) {
-            (Some(base), Some(key)) if base.name != arm.name => {
-                paired::over_runs(record, arm, base, key, Statistic::P50)
-            }
-            _ => None,
-        };
-        let one = base.filter(|base| base.name == arm.name).map_or_else(dash, |_| "1".to_owned());
-        let note = match &arm.not_available {
-            Some(why) => format!("not available: {why}"),
-            None => match (livelock(record, arm), arm.incomplete.first()) {
-                (Some(warning), _) => warning.message.clone(),
-                (None, Some(why)) => format!("incomplete: {why}"),
-                (None, None) => String::new(),
-            },
-        };
-        let mut row = vec![
-            arm.name.clone(),
-            p50.map_or_else(dash, |found| level(&found)),
-            ratio.map_or(one, |found| ratio_with(&found)),
-        ];
-        let figures = Figures::new(arm, found);
-        row.extend(columns.clone().map(|column| column.text(&figures)));
-        row.extend(parts.iter().map(|(_, of)| of(arm).unwrap_or_else(dash)));
-        row.push(if arm.stand_in { format!("{} (stand-in)", arm.backend) } else { arm.backend.clone() });
-        row.push(note);
-        table.rows.push(row);
-    }
-    table
-}
-
-/// A figure of an arm that only some results have.
-type OfArm<'a> = Box<dyn Fn(&Arm<Any>) -> Option<String> + 'a>;
-
-/// Returns what a result's work consists of, by name: host operations of each kind, and phases of a set-up.
-fn parts(record: &Record) -> Vec<(String, OfArm<'_>)> {
+/// Returns what each arm's work costs: host operations of a sample by kind, phases, and the guest's own work.
+fn costs(record: &Record) -> Option<Table> {
+    let main = record.metric()?;
     let kinds: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).collect();
-    let of_kind = |kind: &String| -> (String, OfArm<'_>) {
-        let key = kind.clone();
-        let main = record.metric();
-        let of = move |arm: &Arm<Any>| {
-            let samples = main.and_then(|main| arm.metrics.get(main)).map_or(0, |metric| metric.count);
-            let op = arm.own.host_ops.get(&key)?;
-            let samples = arm.own.counts.nmis.max(samples).max(1) as f64;
-            Some(format!("{}, {}", ratio(op.count as f64 / samples), time(op.total_ns as f64 / samples)))
-        };
-        (format!("{kind} of a sample"), Box::new(of))
-    };
-    let phases = record.arms.iter().flat_map(|arm| arm.metrics.keys());
-    // Rotations come later than the set-up of a guest.
-    let is_part = |key: &&String| {
+    let is_phase = |key: &&String| {
+        // Rotations come later than the set-up of a guest.
         let part = key.strip_prefix("phases/").and_then(|key| key.split_once('/'));
         part.is_some_and(|(name, time)| matches!(time, "wall_ns" | "total_ns") && name != "rotate")
     };
-    let phases: BTreeSet<&String> = phases.filter(is_part).collect();
-    let of_phase = |key: &String| -> (String, OfArm<'_>) {
-        let name = key.split('/').nth(1).unwrap_or_default().to_owned();
-        let key = key.clone();
-        (name, Box::new(move |arm: &Arm<Any>| Some(time(arm.metrics.get(&key)?.median()))))
+    let phases: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(is_phase).collect();
+    let has_work = record.arms.iter().any(|arm| arm.own.workload.is_some());
+    if kinds.is_empty() && phases.is_empty() && !has_work {
+        return None;
+    }
+    let names = phases.iter().filter_map(|key| key.split('/').nth(1));
+    let head = ["arm", "values", "work"].into_iter().chain(kinds.iter().map(|kind| kind.as_str())).chain(names);
+    let mut table = Table::new(head).caption(
+        "Costs: host time of a sample by kind of operation, median times of phases; work: time that the guest's own work takes while its \
+         counters run, in units of its time without them",
+    );
+    for arm in tried(record) {
+        let count = arm.metrics.get(main).map_or(0, |metric| metric.count);
+        let samples = arm.own.counts.nmis.max(count).max(1) as f64;
+        let of_kind =
+            |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
+        let of_phase = |key: &&String| Cell::of(arm.metrics.get(*key).map(|found| found.median()), time);
+        let work = Cell::of(arm.own.workload.map(|work| work.slowdown), ratio);
+        let first = [arm.name.as_str().into(), count.to_string().into(), work];
+        table.add_row(first.into_iter().chain(kinds.iter().map(of_kind)).chain(phases.iter().map(of_phase)));
+    }
+    Some(table)
+}
+
+/// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
+fn tried(record: &Record) -> impl Iterator<Item = &Arm<Any>> {
+    record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
+}
+
+/// Returns the strategy to take by these results, or what keeps them from telling.
+fn choice(groups: &[Group<'_>]) -> Option<Section> {
+    let records: Vec<&Record> = groups.iter().take(GROUPS).map(Group::shown).collect();
+    let older = groups.len().saturating_sub(GROUPS);
+    let left_out = (older > 0).then(|| format!("the oldest results are left out: {} of {} kinds", older, groups.len()));
+    let sentence = |text: &String| capital(text) + ".";
+    let mut found = match advice::advise(&records, left_out.into_iter().collect()) {
+        Ok(found) => found,
+        Err(why) if why.is_empty() => return None,
+        Err(why) => {
+            let items = why.iter().map(sentence).collect();
+            return Some(chosen(vec![Piece::List { class: "sentences", items }]));
+        }
     };
-    kinds.into_iter().map(of_kind).chain(phases.into_iter().map(of_phase)).collect()
+    let items = found.left_out.iter().chain(&found.answer).map(sentence).collect();
+    (found.left_out, found.answer) = (Vec::new(), Vec::new());
+    let rest = Piece::fold("How the strategies compare over all results", pieces(&found.report().parts));
+    Some(chosen(std::iter::once(Piece::List { class: "sentences", items }).chain(rest).collect()))
+}
+
+fn chosen(pieces: Vec<Piece>) -> Section {
+    Section { nav: "Which strategy?", ..Section::new("advice", "Which strategy?", pieces) }
+}
+
+/// Returns the arms of a result in short: p50 and the ratio to the floor.
+fn brief(record: &Record) -> String {
+    let (metric, base) = (record.metric(), group::base(record));
+    let arm = |arm: &Arm<Any>| {
+        let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
+            let stuck = record.warnings.iter().any(|one| one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name));
+            let why = if arm.not_available.is_some() { "not available" } else { "–" };
+            return format!("{}: {}", arm.name, if stuck { "livelock" } else { why });
+        };
+        let over = base.filter(|base| base.name != arm.name).and_then(|base| {
+            let log = paired::centre(&paired::pairs(arm, base, key, Statistic::P50))?;
+            Some(format!(" ({} × {})", ratio(log.exp()), base.name))
+        });
+        format!("{} {}{}", arm.name, value(key, p50), over.unwrap_or_default())
+    };
+    tried(record).map(arm).collect::<Vec<_>>().join(", ")
+}
+
+fn overview(groups: &[Group<'_>], left_out: &[String]) -> Section {
+    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
+    let mut table = Table::new(head).keys(2).left(4).left(5).caption("Kinds of results, the newest first");
+    for group in groups.iter().take(ROWS) {
+        let newest = group.latest();
+        table.add_row([
+            group::title(newest),
+            newest.host.class.clone(),
+            group.records.len().to_string(),
+            date(newest.started_unix),
+            state(newest.status).to_owned(),
+            brief(group.shown()),
+        ]);
+    }
+    let mut pieces = vec![Piece::text(
+        "Compare arms of one row: absolute times belong to the host they were taken on, and a stand-in's or a simulated host's figures are \
+         never those of a host with a PMU.",
+    )];
+    if !left_out.is_empty() {
+        let text = format!("Not everything fits: {}. Give fewer results for the rest.", left_out.join("; "));
+        pieces.push(Piece::Text { class: "note", text });
+    }
+    if !table.is_empty() {
+        let links = (1..=groups.len().min(GROUPS)).map(|number| format!("results-{number}")).collect();
+        pieces.push(Piece::Table { table, links, plain: false });
+    }
+    Section { nav: "Overview", ..Section::new("overview", "Overview", pieces) }
+}
+
+const fn state(status: Status) -> &'static str {
+    match status {
+        Status::Complete => "complete",
+        Status::Running => "left by a killed run",
+        Status::Incomplete => "incomplete",
+        Status::Interrupted => "interrupted",
+    }
 }
 
 /// Returns what each strategy of these results is, a row for each definition, and how many there are.
 fn definitions(records: Vec<&Record>) -> (Table, usize) {
-    let mut table = Table::new("Strategies of the results shown, as they ran", &["strategy", "definition", "results"]);
-    let mut found: Vec<(&str, Vec<String>, usize)> = Vec::new();
+    let head = ["strategy", "definition", "results"];
+    let mut table = Table::new(head).keys(2).caption("Strategies of the results shown, as they ran");
+    let mut found: BTreeMap<(&str, String), usize> = BTreeMap::new();
     for record in records {
         for (name, choices) in record.arms.iter().filter_map(|arm| Some((&*arm.name, record.definition(&arm.name)?))) {
-            match found.iter_mut().find(|(known, other, _)| *known == name && *other == choices) {
-                Some((.., results)) => *results += 1,
-                None => found.push((name, choices, 1)),
-            }
+            *found.entry((name, choices.join(", "))).or_default() += 1;
         }
     }
-    for (name, choices, results) in found.iter().take(STRATEGIES) {
-        let others = found.iter().filter(|(other, ..)| other == name).count();
+    for ((name, choices), results) in found.iter().take(STRATEGIES) {
+        let others = found.keys().filter(|(other, _)| other == name).count();
         let also = if others > 1 { format!(" (one of {others} definitions of this name)") } else { String::new() };
-        table.rows.push(vec![(*name).to_owned(), choices.join(", ") + &also, results.to_string()]);
+        table.add_row([(*name).to_owned(), choices.clone() + &also, results.to_string()]);
     }
     (table, found.len())
 }
 
 fn files(records: &[Record]) -> Table {
     let head = ["file", "begun (UTC)", "what", "host", "revision", "state"];
-    let mut table = Table::new("Results on this page, the newest first", &head);
+    let mut table = Table::new(head).keys(6).caption("Results on this page, the newest first");
     let mut newest: Vec<&Record> = records.iter().collect();
     newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
     for record in newest.into_iter().take(ROWS) {
-        table.rows.push(vec![
+        table.add_row([
             record.path.display().to_string(),
-            date(record.started_unix as f64),
+            date(record.started_unix),
             group::title(record),
             record.host.class.clone(),
             record.tool.git_revision.chars().take(12).collect(),
@@ -449,6 +371,38 @@ fn files(records: &[Record]) -> Table {
         ]);
     }
     table
+}
+
+/// Returns the documents that may hold measured counterparts of published figures, the newest of each workload and backend. The published
+/// figures are those of Intel processors.
+pub fn measured(records: &[Record]) -> Vec<Document> {
+    let mut newest: BTreeMap<[Option<String>; 2], &Record> = BTreeMap::new();
+    let is_wanted = |record: &&Record| {
+        record.experiment == NMI_LATENCY && !group::is_simulated(record) && record.other_cpu().is_none()
+    };
+    for record in records.iter().filter(is_wanted) {
+        let kept = newest.entry(["workload", "backend"].map(|name| record.parameter(name))).or_insert(record);
+        if record.started_unix > kept.started_unix {
+            *kept = record;
+        }
+    }
+    let mut newest: Vec<&Record> = newest.into_values().collect();
+    newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
+    newest.into_iter().take(DOCUMENTS).filter_map(Record::as_guests).collect()
+}
+
+/// Returns the published figures beside ours, what explains them folded.
+fn published(report: &Report) -> Vec<Piece> {
+    let mut all = vec![Piece::text(
+        "Fitted rows were used to choose the model's constants, so only predicted ones are evidence. Measured figures come from the newest \
+         result of that workload among those given, on the host and with the backend beside them: a stand-in's figures are not the \
+         published host's.",
+    )];
+    let end = report.parts.iter().position(|part| matches!(part, Part::Table(_))).map_or(0, |place| place + 1);
+    let (first, rest) = report.parts.split_at(end);
+    all.extend(pieces(first));
+    all.extend(Piece::fold("Figures and constants", pieces(rest)));
+    all
 }
 
 #[cfg(test)]
@@ -459,8 +413,7 @@ mod tests {
     use crate::fixture;
 
     fn sources(records: Vec<Record>) -> Sources {
-        let (published, tool) = (fixture::reproduction(), fixture::tool());
-        Sources { records, sweeps: Vec::new(), published, tool }
+        Sources { records, sweeps: Vec::new(), published: Report::default(), tool: fixture::tool() }
     }
 
     fn shown(records: Vec<Record>, title: &str) -> String {
@@ -526,13 +479,13 @@ mod tests {
     fn the_security_policy_names_the_script() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("page.js");
-        std::fs::write(&path, figure::SCRIPT).unwrap();
+        std::fs::write(&path, page::SCRIPT).unwrap();
         let output = std::process::Command::new("sha256sum").arg(&path).output().unwrap();
         let hex = String::from_utf8(output.stdout).unwrap();
         let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..64).step_by(2).map(byte).collect();
         let digest = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
-        assert_eq!(figure::DIGEST, digest);
+        assert_eq!(page::DIGEST, digest);
         let text = shown(Vec::new(), "empty");
         assert!(
             text.contains(&format!("script-src &#x27;sha256-{digest}"))
@@ -580,5 +533,18 @@ mod tests {
         let page = shown(vec![all], "some");
         let some = colours(&page);
         assert_eq!((&some["virtual"], &some["mine"]), (&found["virtual"], &found["mine"]));
+    }
+
+    #[test]
+    fn a_picture_has_each_arms_ratio_to_the_same_rounds_of_the_floor() {
+        // The floor drifts by 10 % a round, and every arm with it.
+        let mut record =
+            fixture::record(8, 1000, |arm, round| (1000 + 100 * round) * if arm == "floor" { 1 } else { 2 });
+        let svg = picture(&record).unwrap();
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
+        assert_eq!(svg.matches(">2.000 [no spread]</text>").count(), 3, "{svg}");
+        assert!(svg.contains("prefers-color-scheme: dark") && svg.contains("<title>") && !svg.contains("url("));
+        record.arms.retain(|arm| arm.kind != ArmKind::Floor);
+        assert_eq!(picture(&record), None);
     }
 }

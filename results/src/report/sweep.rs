@@ -1,97 +1,71 @@
-//! Plots of sweeps.
+//! Plots of sweeps: strategies by what they cost and what they hold, for each model and workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::figure::Figure;
-use super::front::{Candidate, front};
+use super::figure::{Figure, front};
 use crate::plot::Inks;
 use crate::sweep::Line;
 
-/// Most candidates in a plot: those that are nearest to the front.
+/// Most candidates in a plot: the fastest.
 const CANDIDATES: usize = 21;
 /// Keys that only change how sure a figure is.
 const MINOR: [&str; 5] = ["seed", "samples", "rounds", "time-limit", "hard-limit"];
 
 /// Returns the keys in the title of a point's plot, and the others.
-fn setting(line: &Line) -> (String, String) {
-    let (title, rest): (Vec<_>, Vec<_>) = line
-        .point
-        .iter()
-        .filter(|(key, _)| !MINOR.contains(&key.as_str()))
-        .partition(|(key, _)| ["model", "workload", "trace"].contains(&key.as_str()));
-    let [title, rest] = [title, rest].map(|keys| {
-        let shown = keys.into_iter().map(|(key, value)| format!("{key} {value}"));
-        shown.collect::<Vec<_>>().join(", ")
-    });
-    (title, rest)
-}
-
-/// Returns the names of the strategies of a sweep.
-pub(super) fn strategies(points: &[Line]) -> impl Iterator<Item = &str> {
-    points.iter().flat_map(Line::strategies).map(|arm| preset(&arm.name))
-}
-
-/// Returns the strategy of an arm whose name has its slices.
-fn preset(name: &str) -> &str {
-    name.split(' ').next().unwrap_or(name)
+fn setting(line: &Line) -> [String; 2] {
+    let major = line.point.iter().filter(|(key, _)| !MINOR.contains(&key.as_str()));
+    let (title, rest): (Vec<_>, Vec<_>) =
+        major.partition(|(key, _)| ["model", "workload", "trace"].contains(&key.as_str()));
+    [title, rest]
+        .map(|keys| keys.into_iter().map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join(", "))
 }
 
 /// Draws a plot of strategies for each model and workload; at most `most`, and how many there would be.
 pub(super) fn figures(points: &[Line], inks: &Inks, most: usize) -> (Vec<Figure>, usize) {
-    let mut by_what: BTreeMap<(String, String), Vec<&Line>> = BTreeMap::new();
+    let mut by_what: BTreeMap<[String; 2], Vec<&Line>> = BTreeMap::new();
     for point in points {
         by_what.entry(setting(point)).or_default().push(point);
     }
     let all = by_what.len();
     let figures = by_what.into_iter().take(most);
-    (figures.filter_map(|((title, setting), points)| figure(&title, &setting, &points, inks)).collect(), all)
+    (figures.filter_map(|([title, setting], points)| figure(&title, &setting, &points, inks)).collect(), all)
 }
 
 fn figure(title: &str, setting: &str, points: &[&Line], inks: &Inks) -> Option<Figure> {
     // Points of one name differ in seed or length only: the mean of their medians represents them.
-    let mut by_arm: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, (f64, f64, f64)> = BTreeMap::new();
     let mut without = BTreeSet::new();
-    let level = |point: &Line, arm: &crate::sweep::Arm| Some(arm.metrics.get(point.latency()?.key)?.median());
-    for (point, arm) in points.iter().flat_map(|point| point.strategies().map(move |arm| (point, arm))) {
-        let held = arm.own.events_held.time_mean.unwrap_or(0.0);
-        match level(point, arm).filter(|_| held.is_finite()) {
+    let key = points.iter().find_map(|point| point.latency())?.key;
+    let level = |arm: &crate::sweep::Arm| Some(arm.metrics.get(key)?.median());
+    for arm in points.iter().flat_map(|point| point.strategies()).filter(|arm| arm.not_available.is_none()) {
+        let held = arm.own.events_held.time_mean.unwrap_or(0.0).max(0.0);
+        match level(arm).filter(|_| held.is_finite()) {
             Some(latency) => {
-                let sums = by_arm.entry(arm.name.clone()).or_insert((0.0, 0.0, 0.0));
-                *sums = (sums.0 + 1.0, sums.1 + held.max(0.0), sums.2 + latency);
+                let (n, all_held, all) = sums.entry(&arm.name).or_default();
+                (*n, *all_held, *all) = (*n + 1.0, *all_held + held, *all + latency);
             }
-            None if arm.not_available.is_none() => drop(without.insert(arm.name.as_str())),
-            None => {}
+            None => drop(without.insert(arm.name.as_str())),
         }
     }
     // What livelocks with one seed has no mean over all.
-    by_arm.retain(|name, _| !without.contains(name.as_str()));
-    let no_figure = without.into_iter().collect::<Vec<_>>().join(", ");
-    let no_figure = if no_figure.is_empty() {
-        no_figure
-    } else {
-        format!(" Without a figure, as the guest livelocks: {no_figure}.")
-    };
-    let mut candidates: Vec<Candidate<'_>> = by_arm
-        .iter()
-        .map(|(name, (n, held, latency))| Candidate {
-            name,
-            ink: inks.of(preset(name)),
-            held: held / n,
-            latency: latency / n,
-        })
-        .collect();
+    let means = sums.into_iter().filter(|(name, _)| !without.contains(name));
+    let mut candidates: Vec<_> = means.map(|(name, (n, held, all))| (name.to_owned(), held / n, all / n)).collect();
     if candidates.is_empty() {
         return None;
     }
-    candidates.sort_by(|a, b| a.latency.total_cmp(&b.latency).then(a.held.total_cmp(&b.held)));
-    let left_out = candidates.len().saturating_sub(CANDIDATES);
-    candidates.truncate(CANDIDATES);
-    let floor = points.iter().filter_map(|point| level(point, point.floor()?)).reduce(f64::min);
-    let slow = if left_out > 0 { format!(" The {left_out} slowest strategies are left out.") } else { String::new() };
-    let many = points.len();
-    let note =
-        format!("Simulated: {many} points; {setting}. Points of one name (other seeds) are averaged.{slow}{no_figure}");
-    Some(front(title, &note, &candidates, floor))
+    candidates.sort_by(|a, b| a.2.total_cmp(&b.2));
+    let mut note =
+        format!("Simulated: {} points; {setting}. Points of one name (other seeds) are averaged.", points.len());
+    if candidates.len() > CANDIDATES {
+        note += &format!(" The {} slowest strategies are left out.", candidates.len() - CANDIDATES);
+        candidates.truncate(CANDIDATES);
+    }
+    if !without.is_empty() {
+        let names = without.into_iter().collect::<Vec<_>>().join(", ");
+        note += &format!(" Without a figure, as the guest livelocks: {names}.");
+    }
+    let floor = points.iter().filter_map(|point| level(point.floor()?)).reduce(f64::min);
+    Some(front(title, &note, candidates, (key, floor), inks))
 }
 
 #[cfg(test)]
@@ -131,8 +105,8 @@ mod tests {
         let (figures, all) = figures(&points, &Inks::new([]), 5);
         assert_eq!((figures.len(), all), (1, 1));
         assert_eq!(figures[0].title, "model icx-2021, workload sampling4");
-        let not_beaten: Vec<&str> =
-            figures[0].table.rows.iter().filter(|row| row[3] == "yes").map(|row| row[0].as_str()).collect();
+        let rows = figures[0].table.as_ref().unwrap().rows();
+        let not_beaten: Vec<&str> = rows.iter().filter(|row| row[3].text() == "●").map(|row| row[0].text()).collect();
         assert_eq!(not_beaten, ["recreate", "reuse"]);
     }
 

@@ -3,8 +3,8 @@
 //! The terminal's tables, those of a page, Markdown and CSV take their columns from [`ALL`], in its order. A new column
 //! is one entry.
 
-use super::fold::Table;
-use super::layout::{dash, ratio, time};
+use super::fold::{Cell, Table};
+use super::layout::{ratio, time};
 use super::report::Report;
 use crate::document::{Arm, Experiment, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
 use crate::metric::{Metric, PMI_DELIVERY, SIGNAL};
@@ -22,8 +22,6 @@ pub enum Place {
     SetUpWork,
     /// A strategy of an advice, over several results.
     Advice,
-    /// An arm of a page.
-    Page,
     /// A metric in CSV.
     Csv,
 }
@@ -142,35 +140,39 @@ impl Column {
         Self { about, ..self }
     }
 
-    /// Formats the value for people.
-    pub fn text(&self, figures: &Figures<'_>) -> String {
+    /// Returns the value for people.
+    pub fn cell(&self, figures: &Figures<'_>) -> Cell {
+        let value = (self.value)(figures);
         // Without the guest's count of its NMIs, lost is unknown, not 0.
-        let absent = || if self.key == "lost" { "unknown".to_owned() } else { dash() };
-        (self.value)(figures).map_or_else(absent, |value| self.unit.text(value))
+        if value.is_none() && self.key == "lost" {
+            "unknown".into()
+        } else {
+            Cell::of(value, |value| self.unit.text(value))
+        }
     }
 }
 
-use Place::{Advice, Csv, Latency, Page, SetUp, SetUpWork, Work};
+use Place::{Advice, Csv, Latency, SetUp, SetUpWork, Work};
 use Unit::{Count, Mean, Ns};
 
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
-    column("count", "values", Count, &[Page, Csv], |arm| Some(arm.summary?.count as f64)),
+    column("count", "values", Count, &[Csv], |arm| Some(arm.summary?.count as f64)),
     column("min_ns", "min", Ns, &[Csv], |arm| Some(arm.summary?.min? as f64)),
     column("p50_ns", "p50", Ns, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
     column("set_up_ns", "set-up", Ns, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
         "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
     ),
-    column("p90_ns", "p90", Ns, &[Latency, Page, Csv], |arm| Some(arm.summary?.p90? as f64)),
-    column("p99_ns", "p99", Ns, &[Latency, SetUp, Page, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p90_ns", "p90", Ns, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
+    column("p99_ns", "p99", Ns, &[Latency, SetUp, Csv], |arm| Some(arm.summary?.p99? as f64)),
     column("p99_9_ns", "p99.9", Ns, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
-    column("max_ns", "max", Ns, &[Latency, Page, Csv], |arm| Some(arm.summary?.max? as f64)),
-    column("mean_ns", "mean", Ns, &[Latency, Page, Csv], |arm| arm.summary?.mean),
+    column("max_ns", "max", Ns, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
+    column("mean_ns", "mean", Ns, &[Latency, Csv], |arm| arm.summary?.mean),
     // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
     column("signal_ns", "signal", Ns, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
         "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
     ),
-    column("delivery_ns", "delivery", Ns, &[Latency, Page], |arm| arm.median(&PMI_DELIVERY))
+    column("delivery_ns", "delivery", Ns, &[Latency], |arm| arm.median(&PMI_DELIVERY))
         .about("delivery: from there to the handler's entry"),
     column("opens", "opens", Mean, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
@@ -182,11 +184,11 @@ pub const ALL: &[Column] = &[
     column("events_held", "held", Count, &[Work, Advice], most_held)
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
-    column("nmis_driver_off", "off", Count, &[Work, Page], |arm| Some(arm.own.counts.nmis_driver_off as f64))
+    column("nmis_driver_off", "off", Count, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
-    column("lost", "lost", Count, &[Work, Page], |arm| Some(arm.own.lost? as f64))
+    column("lost", "lost", Count, &[Work], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("work_slowdown", "work", Mean, &[Page, Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
+    column("work_slowdown", "work", Mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
     column("releases", "releases", Mean, &[Work, Advice], |arm| arm.ops(Some("release"))),
     column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.ops(Some("pause"))),
@@ -219,13 +221,16 @@ pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
     ALL.iter().filter(move |column| column.places.contains(&place))
 }
 
-/// Adds a table with a row for each named arm.
-pub(super) fn table(report: &mut Report, place: Place, arms: &[(String, Figures<'_>)]) {
+/// Adds a table with a row for each named arm, below a heading and above its sentences.
+pub(super) fn add(report: &mut Report, heading: String, place: Place, arms: &[(String, Figures<'_>)]) {
     let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
     for (name, figures) in arms {
-        table.add_row(std::iter::once(name.clone()).chain(columns(place).map(|column| column.text(figures))));
+        table.add_row(std::iter::once(name.as_str().into()).chain(columns(place).map(|column| column.cell(figures))));
     }
+    report.gap();
+    report.heading(heading);
     report.table(table);
+    report.note(legend(place).collect::<Vec<_>>().join("; "));
 }
 
 /// Returns the sentences under a table.

@@ -1,16 +1,15 @@
-//! Tables, in a form for each reader: text that fits its width, Markdown, and a page's template.
+//! The one table of everything that is shown: typed cells, with a form for each reader. Text fits its width; Markdown and pages are made
+//! of the same cells, and so are a page's plots.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, TableStyle};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use textwrap::{Options, WordSplitter};
 
+use super::layout;
+use crate::paired::{Level, Ratio};
 use crate::shown;
+use crate::stats::interval::Interval;
 use crate::verdict::Verdict;
 
-/// The style of every table: no colour at all, so that NO_COLOR and pipes get what terminals get.
-const STYLE: TableStyle = TableStyle::new()
-    .header_separator(LineStyle::none().fill('─').junction('─'))
-    .bottom_border(LineStyle::none().fill('─').junction('─'));
 /// Spaces between two columns.
 const GAP: usize = 2;
 
@@ -21,16 +20,75 @@ const MARKDOWN_ROWS: usize = 40;
 /// Most rows of such a table on a page.
 const PAGE_ROWS: usize = 400;
 /// Longest text of a page's table that is not wrapped.
-const PAGE_TEXT: usize = 32;
+const PAGE_TEXT: usize = 24;
+
+/// A cell: the text that is shown, and the figures that a plot draws of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cell {
+    text: String,
+    /// Its figure, on the axis of a plot.
+    pub(crate) value: Option<f64>,
+    /// The figure's 95 % interval.
+    pub(crate) interval: Option<Interval>,
+    /// Points of a curve, or the values of rounds in order of time.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self { text: shown::line(text).into_owned(), ..Self::default() }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl Cell {
+    /// Makes the cell of a figure; a dash stands for an unknown one.
+    pub fn of(value: Option<f64>, text: impl Fn(f64) -> String) -> Self {
+        Self { value, ..value.map_or_else(layout::dash, text).into() }
+    }
+
+    /// Makes the cell of a level of a metric.
+    pub fn level(metric: &str, level: Option<&Level>) -> Self {
+        let text = level.map_or_else(layout::dash, |level| layout::level_of(metric, level));
+        Self { value: level.map(|level| level.ns), interval: level.and_then(|level| level.interval), ..text.into() }
+    }
+
+    /// Makes the cell of a ratio.
+    pub fn ratio(ratio: Option<&Ratio>) -> Self {
+        let text = ratio.map_or_else(layout::dash, layout::ratio_with);
+        Self { value: ratio.map(|ratio| ratio.ratio), interval: ratio.and_then(|ratio| ratio.interval), ..text.into() }
+    }
+
+    /// Gives it points that its text stands for.
+    pub(crate) fn with_points(self, points: Vec<(f64, f64)>) -> Self {
+        Self { points, ..self }
+    }
+
+    /// Returns its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
 
 /// Rows below a header.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(into = "PageTable")]
 pub struct Table {
     /// Says what the table is of; empty for none.
     caption: String,
     header: Vec<String>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
     /// Columns that name the row, at the left of every block.
     keys: usize,
     /// Further columns of text.
@@ -46,24 +104,24 @@ struct PageTable {
     head: Vec<String>,
     /// Class of each column: `n` for figures, `t` for texts, `w` for texts that are wrapped.
     classes: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
     /// Number of rows left out.
     more: usize,
 }
 
 impl From<Table> for PageTable {
     fn from(table: Table) -> Self {
-        let long = |column: usize| {
-            table.rows.iter().filter_map(|row| row.get(column)).any(|text| text.chars().count() > PAGE_TEXT)
-        };
-        let class = |column: usize| match column {
-            _ if long(column) => "w",
-            _ if table.is_text(column) => "t",
-            _ => "n",
-        };
-        let classes = (0..table.header.len()).map(class).collect();
         let rows = table.shown(PAGE_ROWS).to_vec();
         let more = table.rows.len() - rows.len();
+        let is_long = |column: usize| {
+            table.is_text(column) && rows.iter().any(|row| row[column].text.chars().count() > PAGE_TEXT)
+        };
+        let class = |column: usize| match table.is_text(column) {
+            true if is_long(column) => "w",
+            true => "t",
+            false => "n",
+        };
+        let classes = (0..table.header.len()).map(class).collect();
         Self { caption: table.caption, head: table.header, classes, rows, more }
     }
 }
@@ -71,14 +129,8 @@ impl From<Table> for PageTable {
 impl Table {
     /// Creates a table without rows: the first column has the rows' names, the others have figures.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        Self {
-            caption: String::new(),
-            header: header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect(),
-            rows: Vec::new(),
-            keys: 1,
-            left: Vec::new(),
-            cut: false,
-        }
+        let header = header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect();
+        Self { header, keys: 1, ..Self::default() }
     }
 
     /// Sets the caption.
@@ -102,9 +154,9 @@ impl Table {
         self
     }
 
-    /// Adds a row of as many texts as the header has.
-    pub fn add_row(&mut self, row: impl IntoIterator<Item = String>) {
-        self.rows.push(row.into_iter().map(|text| shown::line(&text).into_owned()).collect());
+    /// Adds a row of as many cells as the header has.
+    pub fn add_row<T: Into<Cell>>(&mut self, row: impl IntoIterator<Item = T>) {
+        self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
     /// Returns whether there is no row.
@@ -112,11 +164,16 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Returns its rows.
+    pub(crate) fn rows(&self) -> &[Vec<Cell>] {
+        &self.rows
+    }
+
     fn is_text(&self, column: usize) -> bool {
         column < self.keys || self.left.contains(&column)
     }
 
-    fn shown(&self, most: usize) -> &[Vec<String>] {
+    fn shown(&self, most: usize) -> &[Vec<Cell>] {
         &self.rows[..if self.cut { most.min(self.rows.len()) } else { self.rows.len() }]
     }
 
@@ -136,30 +193,33 @@ impl Table {
 
     /// Formats the table as Markdown, below its caption as a paragraph. A regression is bold.
     pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let cell = |text: &String| {
+        let cell = |text: &str| {
             let shown = shown::markdown(text);
             if text == Verdict::Slower.word() { format!("**{shown}**") } else { shown }
         };
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let caption = (!self.caption.is_empty()).then(|| shown::markdown(&self.caption) + "\n\n");
-        let mut out = caption.unwrap_or_default() + &line(&self.header.iter().map(cell).collect::<Vec<_>>());
-        out += "|";
+        let mut out = caption.unwrap_or_default() + &line(self.header.iter().map(|text| cell(text)).collect()) + "|";
         for column in 0..self.header.len() {
             out += if self.is_text(column) { "---|" } else { "---:|" };
         }
         out += "\n";
         for row in self.shown(MARKDOWN_ROWS) {
-            out += &line(&row.iter().map(cell).collect::<Vec<_>>());
+            out += &line(row.iter().map(|one| cell(&one.text)).collect());
         }
         out + &self.left_out(MARKDOWN_ROWS).map(|more| format!("\n{more}\n")).unwrap_or_default()
     }
 
+    /// Returns the texts of every line of a terminal's table, the header first.
+    fn lines(&self) -> impl Iterator<Item = Vec<&str>> {
+        let header = self.header.iter().map(String::as_str).collect();
+        let rows = self.shown(TEXT_ROWS).iter().map(|row| row.iter().map(|cell| &*cell.text).collect());
+        std::iter::once(header).chain(rows)
+    }
+
     fn widths(&self) -> Vec<usize> {
-        let width = |column: usize| {
-            let texts = std::iter::once(&self.header).chain(self.shown(TEXT_ROWS));
-            texts.filter_map(|row| row.get(column)).map(|text| text.chars().count()).max().unwrap_or(0)
-        };
-        (0..self.header.len()).map(width).collect()
+        let width = |column: usize| self.lines().filter_map(|line| Some(line.get(column)?.chars().count())).max();
+        (0..self.header.len()).map(|column| width(column).unwrap_or(0)).collect()
     }
 
     /// Returns the columns of each block.
@@ -182,27 +242,33 @@ impl Table {
 
     fn block(&self, block: &[usize], width: usize) -> String {
         let widths = self.widths();
-        let last = block.len() - 1;
-        let room = width.saturating_sub(block[..last].iter().map(|&column| widths[column] + GAP).sum());
-        let mut table = comfy_table::Table::new();
-        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
-        let cells = |row: &[String]| -> Vec<Cell> {
-            let side = |column| if self.is_text(column) { CellAlignment::Left } else { CellAlignment::Right };
-            let text = |column: usize| {
-                let text = row.get(column).map_or("", String::as_str);
-                let is_long = column == block[last] && self.is_text(column) && widths[column] > room;
-                if is_long { wrapped(text, room, "  ") } else { text.to_owned() }
-            };
-            block.iter().map(|&column| Cell::new(text(column)).set_alignment(side(column))).collect()
+        let Some((&last, before)) = block.split_last() else { return String::new() };
+        let indent = before.iter().map(|&column| widths[column] + GAP).sum();
+        let room = width.saturating_sub(indent);
+        let is_long = self.is_text(last) && widths[last] > room;
+        // Only the last cell of a line has several lines.
+        let fold = |text: &str| if is_long { wrapped(text, room, "  ") } else { text.to_owned() };
+        let lines: Vec<(Vec<&str>, String)> = self.lines().map(|line| (line.clone(), fold(line[last]))).collect();
+        let end = lines.iter().flat_map(|(_, folded)| folded.lines()).map(|line| line.chars().count()).max();
+        let end = end.unwrap_or(0);
+        let pad = |column: usize, text: &str, width: usize| {
+            if self.is_text(column) { format!("{text:<width$}") } else { format!("{text:>width$}") }
         };
-        table.set_header(cells(&self.header));
-        for row in self.shown(TEXT_ROWS) {
-            table.add_row(cells(row));
+        let rule = "─".repeat(indent + end);
+        let mut out = Vec::new();
+        for (line, folded) in &lines {
+            let first =
+                before.iter().map(|&column| pad(column, line[column], widths[column]) + "  ").collect::<String>();
+            for (number, text) in folded.split('\n').enumerate() {
+                let start = if number == 0 { first.clone() } else { " ".repeat(indent) };
+                out.push((start + &pad(last, text, end)).trim_end().to_owned());
+            }
+            if out.len() == lines[0].1.split('\n').count() {
+                out.push(rule.clone());
+            }
         }
-        for (place, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, u16::from(place < last)));
-        }
-        table.trim_fmt()
+        out.push(rule);
+        out.join("\n")
     }
 }
 

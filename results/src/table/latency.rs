@@ -1,7 +1,7 @@
 //! Latency and host work of each arm.
 
 use super::column::{self, Figures, Place};
-use super::layout::{dash, name, plural, time};
+use super::layout::{name, plural, time};
 use super::ranking;
 use super::report::Report;
 use super::summary;
@@ -9,7 +9,8 @@ use crate::answers;
 use crate::document::agreement::Agreement;
 use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
 use crate::document::{ArmKind, Counts, Document, Status, Warning};
-use crate::metric::{self, Metric, NMI_HANDLER};
+use crate::error::Exit;
+use crate::metric::{HOST_WORK, NMI_HANDLER, SET_UP};
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Those that the
 /// [report] has are left out, and late periods, on which nobody can act: the document has them.
@@ -26,67 +27,55 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
-/// Returns the result as it is shown: tables, circumstances, and what is incomplete.
+/// Returns the result as it is shown: tables, circumstances, what is incomplete, and at the end the answer.
 pub fn report(document: &Document) -> Report {
     let mut report = Report::new(format!("vpmu {}", document.experiment));
-    if document.parameters.set_up.is_some() {
-        set_ups(document, &mut report);
-    } else {
-        latencies(document, &mut report);
-    }
-    surroundings(document, &mut report);
-    report.notes(ranking::fastest(document, answers::metric(&document.parameters)));
-    report
-}
-
-/// Returns the arms that ran, with their names and the figures of a metric.
-fn figures<'a>(document: &'a Document, metric: &Metric) -> Vec<(String, Figures<'a>)> {
+    let (parameters, metric) = (&document.parameters, answers::metric(&document.parameters));
+    let set_up = parameters.set_up.as_ref();
+    let (what, all, per, places) = match metric.key {
+        key if key == NMI_HANDLER.key => {
+            ("Guest NMI handler latency", "samples", " per PMI", [Place::Latency, Place::Work])
+        }
+        key if key == SET_UP.key => ("perf stat in the guest", "set-ups", "", [Place::SetUp, Place::SetUpWork]),
+        key if key == HOST_WORK.key => {
+            ("Host's work for a trace on a model", "samples", " per PMI", [Place::Latency, Place::Work])
+        }
+        _ => (
+            "Guest rotation latency (all events, at a tick)",
+            "samples",
+            " per rotation",
+            [Place::Latency, Place::Work],
+        ),
+    };
+    let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
+    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
+    let enabled = set_up.map(|set_up| format!(", enabled {}", set_up.enable)).unwrap_or_default();
+    let vcpus = plural(parameters.vcpus as usize, "vCPU");
+    report.heading(format!("{simulated}{what}, {}{enabled}, {vcpus}{on}{cpu}", parameters.workload));
+    summary::report(document, metric, &mut report);
     let there = document.arms.iter().filter(|arm| arm.not_available.is_none());
-    there.map(|arm| (name(arm), Figures::new(arm, arm.metric(metric)))).collect()
-}
-
-/// Adds the arms that were asked for and did not run, with the reason. KVM's own vPMU is tried in every run.
-fn absent(document: &Document, report: &mut Report) {
+    let arms: Vec<_> = there.map(|arm| (name(arm), Figures::new(arm, arm.metric(metric)))).collect();
+    column::add(&mut report, format!("All {all} of all rounds together"), places[0], &arms);
+    column::add(&mut report, format!("Host work{per}"), places[1], &arms);
+    // KVM's own vPMU is tried in every run, and no surprise where there is none.
     for arm in document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
         let why = arm.not_available.iter();
         report.notes(why.map(|why| format!("{}: not available because {why}", arm.name)));
     }
-}
-
-fn latencies(document: &Document, report: &mut Report) {
-    let metric = answers::metric(&document.parameters);
-    let sampling = metric == &NMI_HANDLER;
-    let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
-    let parameters = &document.parameters;
-    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
-    let vcpus = plural(parameters.vcpus as usize, "vCPU");
-    let simulated = simulated(document);
-    report.heading(format!("{simulated}{what}, {}, {vcpus}{on}{cpu}", parameters.workload));
-    summary::report(document, metric, report);
-    let arms = figures(document, metric);
-    report.gap();
-    report.heading("All samples of all rounds together");
-    column::table(report, Place::Latency, &arms);
-    report.note(column::legend(Place::Latency).collect::<Vec<_>>().join("; "));
-    report.gap();
-    report.heading(format!("Host work per {}", if sampling { "PMI" } else { "rotation" }));
-    column::table(report, Place::Work, &arms);
-    report.note(column::legend(Place::Work).collect::<Vec<_>>().join("; "));
-    absent(document, report);
-}
-
-/// Returns the begin of a title, which says whether anything was measured.
-fn simulated(document: &Document) -> &'static str {
-    if document.is_simulated() { "SIMULATED: " } else { "" }
+    counts(document, &mut report);
+    surroundings(document, &mut report);
+    let fastest = ranking::fastest(document, metric);
+    report.verdict = fastest.map(|fastest| (Exit::Done, fastest));
+    report
 }
 
 /// Describes the circumstances of the measurement, and what is incomplete.
 fn surroundings(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
     if document.arms.iter().any(|arm| arm.stand_in) {
-        report.line(format!("backend: {}, a stand-in for hardware events", parameters.backend));
-        report.line("  (compare arms only)");
+        let backend = &parameters.backend;
+        report.line(format!("backend: {backend}, a stand-in for hardware events\n  (compare arms only)"));
     } else {
         report.line(format!("backend: {}", parameters.backend));
     }
@@ -95,12 +84,15 @@ fn surroundings(document: &Document, report: &mut Report) {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         report.line(format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf));
     }
-    for arm in document.arms.iter().filter(|arm| arm.own.counts.deferred_delivered > 0) {
-        let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, .. } = arm.own.counts;
-        report.line(format!("  {}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled", arm.name));
-    }
-    for arm in document.arms.iter().filter(|arm| arm.own.counts.merged > 0) {
-        report.line(format!("  {}: {} PMIs merged with an NMI that was pending", arm.name, arm.own.counts.merged));
+    for arm in &document.arms {
+        let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, merged, .. } = arm.own.counts;
+        let name = &arm.name;
+        if late > 0 {
+            report.line(format!("  {name}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled"));
+        }
+        if merged > 0 {
+            report.line(format!("  {name}: {merged} PMIs merged with an NMI that was pending"));
+        }
     }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
@@ -111,12 +103,11 @@ fn surroundings(document: &Document, report: &mut Report) {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
         let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
-        let why = match (sure, given) {
+        line += &match (sure, given) {
             (true, _) => "; ended as every interval was narrow enough".to_owned(),
             (false, true) => format!("; ended by --duration of{bound}"),
             (false, false) => format!("; ended after its{bound}"),
         };
-        line += &why;
     }
     report.line(line);
     match document.status {
@@ -131,43 +122,19 @@ fn surroundings(document: &Document, report: &mut Report) {
     }
 }
 
-/// Describes how well scaled counts agree, where they can.
+/// Describes how well the scaled counts of set-ups agree, where they can.
 fn counts(document: &Document, report: &mut Report) {
-    let found = Agreement::of(document);
-    let percent = |share: Option<f64>| share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
-    if found.between_arms.is_some() {
-        let events = found.between_events.map_or_else(String::new, |_| {
-            format!(", events that count the same by {} at most within one", percent(found.between_events))
+    let Agreement { between_arms, between_events, never_counted: never } = Agreement::of(document);
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    if let Some(arms) = between_arms.map(percent) {
+        let events = between_events.map_or_else(String::new, |share| {
+            format!(", events that count the same by {} at most within one", percent(share))
         });
-        let arms = percent(found.between_arms);
         report.note(format!("scaled counts: an event's differ by {arms} at most between arms{events}"));
     }
-    let never = found.never_counted;
     if never > 0 {
         report.line(format!("{} never had a counter: raise --window", plural(never, "event")));
     }
-}
-
-/// Adds the tables, and how the counts agree.
-fn set_ups(document: &Document, report: &mut Report) {
-    let parameters = &document.parameters;
-    let how = parameters.set_up.as_ref().map_or("each", |set_up| set_up.enable.as_str());
-    report.line(format!("{}perf stat in the guest, {}", simulated(document), parameters.workload));
-    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    report.line(format!("enabled {how}, {}{cpu}", plural(parameters.vcpus as usize, "vCPU")));
-    summary::report(document, &metric::SET_UP, report);
-    let arms = figures(document, &metric::SET_UP);
-    report.gap();
-    report.heading("All set-ups of all rounds together");
-    column::table(report, Place::SetUp, &arms);
-    report.notes(column::legend(Place::SetUp));
-    report.gap();
-    report.heading("Host work");
-    column::table(report, Place::SetUpWork, &arms);
-    report.notes(column::legend(Place::SetUpWork));
-    report.gap();
-    absent(document, report);
-    counts(document, report);
 }
 
 #[cfg(test)]

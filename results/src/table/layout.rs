@@ -102,6 +102,33 @@ pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
     format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
 }
 
+/// Formats a value of a metric: the end of its key names the unit, and without one it is a count.
+pub fn value(metric: &str, value: f64) -> String {
+    match value {
+        ns if metric.ends_with("_ns") => time(ns),
+        bytes if metric.ends_with("_bytes") => match bytes {
+            n if n < 1e3 => format!("{n:.0} B"),
+            n if n < 1e6 => format!("{} kB", ratio(n / 1e3)),
+            n => format!("{} MB", ratio(n / 1e6)),
+        },
+        whole if whole.fract() == 0.0 => format!("{whole:.0}"),
+        mean => ratio(mean),
+    }
+}
+
+/// Formats a level of a metric with its interval, as [`level`] does that of a time.
+pub fn level_of(metric: &str, found: &Level) -> String {
+    if metric.ends_with("_ns") {
+        return level(found);
+    }
+    let interval = match found.interval {
+        Some(_) if found.constant => format!(" {NO_SPREAD}"),
+        Some(Interval { low, high }) => format!(" [{}, {}]", value(metric, low), value(metric, high)),
+        None => String::new(),
+    };
+    value(metric, found.ns) + &interval
+}
+
 /// Formats the [`time`] of whole nanoseconds; a dash where there are none.
 pub fn ns(value: Option<u64>) -> String {
     value.map_or_else(dash, |ns| time(ns as f64))

@@ -9,8 +9,8 @@ pub mod ranking;
 mod report;
 mod summary;
 
-pub use fold::{Table, wrapped};
+pub use fold::{Cell, Table, wrapped};
 pub use latency::{report, warnings};
-pub use plain::{plain, state};
+pub use plain::{of_record, plain, state};
 pub use report::{Part, Report};
 pub use summary::{Against, against};

@@ -1,15 +1,18 @@
 //! The table of any experiment: each arm by its metrics, and beside the first arm.
 
-use super::fold::Table;
-use super::layout::{self, dash, plural, time};
+use std::collections::BTreeSet;
+
+use super::fold::{Cell, Table};
+use super::latency;
+use super::layout::{self, plural, time};
 use super::report::Report;
-use crate::document::{Any, Arm, Record, Status};
+use crate::document::{Any, Arm, Record, Status, Summary};
 use crate::metric;
 use crate::paired::{self, Statistic};
 
-/// Returns a value of a metric with its unit, which the end of its key names.
-fn value(key: &str, value: f64) -> String {
-    if key.ends_with("_ns") { time(value) } else { format!("{value:.0}") }
+/// Returns any document as it is shown: that of guests with their tables, another as [`plain`] does.
+pub fn of_record(record: &Record) -> Report {
+    record.as_guests().map_or_else(|| plain(record), |document| latency::report(&document))
 }
 
 /// Returns the document as it is shown: the experiment's own metric with intervals, and the medians of the others.
@@ -21,9 +24,9 @@ pub fn plain(document: &Record) -> Report {
         let base = format!("× {} [95 %]", first.name);
         let mut table = Table::new(["arm", "p50 [95 %]", &base]);
         for arm in &document.arms {
-            let level = paired::level(arm, key, Statistic::P50).map_or_else(dash, |level| layout::level(&level));
+            let level = paired::level(arm, key, Statistic::P50);
             let over = paired::ratio(arm, first, key, Statistic::P50).filter(|_| arm.name != first.name);
-            table.add_row([arm.name.clone(), level, over.map_or_else(dash, |found| layout::ratio_with(&found))]);
+            table.add_row([arm.name.as_str().into(), Cell::level(key, level.as_ref()), Cell::ratio(over.as_ref())]);
         }
         report.table(table);
         report.note(format!(
@@ -38,19 +41,16 @@ pub fn plain(document: &Record) -> Report {
 
 /// Adds the medians of the other metrics.
 fn others(document: &Record, own: &str, report: &mut Report) {
-    let mut keys: Vec<&str> = Vec::new();
-    for key in document.arms.iter().flat_map(|arm| arm.metrics.keys()) {
-        if key != own && !keys.contains(&key.as_str()) {
-            keys.push(key);
-        }
-    }
+    let keys: BTreeSet<&String> =
+        document.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(|key| *key != own).collect();
     if keys.is_empty() {
         return;
     }
     let mut table = Table::new(std::iter::once("arm".to_owned()).chain(keys.iter().map(|key| metric::name(key))));
     for arm in &document.arms {
-        let median = |key: &&str| arm.metrics.get(*key).map_or_else(dash, |found| value(key, found.median()));
-        table.add_row(std::iter::once(arm.name.clone()).chain(keys.iter().map(median)));
+        let median =
+            |key: &&String| Cell::of(arm.metrics.get(*key).map(Summary::median), |found| layout::value(key, found));
+        table.add_row(std::iter::once(arm.name.as_str().into()).chain(keys.iter().map(median)));
     }
     report.gap();
     report.heading("Medians of all values of all rounds together");

@@ -2,12 +2,12 @@
 //! Pages take the tables one by one, since a [`Table`] serializes to what their templates show.
 
 use super::fold::{Table, wrapped};
-use crate::error::Exit;
+use crate::error::{Exit, one_line};
 use crate::junit::{self, Case};
 use crate::shown;
 
 /// A part of a report.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     /// A title over what follows.
     Heading(String),
@@ -15,7 +15,7 @@ pub enum Part {
     Table(Table),
     /// A sentence: wrapped in a terminal, an item of a list elsewhere.
     Note(String),
-    /// A line that a terminal gets without breaks, an item of a list elsewhere.
+    /// Lines that a terminal gets as they are, one item of a list elsewhere.
     Line(String),
     /// Sources of the result: left out in a terminal, where the command stands above.
     Sources(String),
@@ -24,7 +24,7 @@ pub enum Part {
 }
 
 /// A result as it is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// Command and subject, for the heading of the verdict.
     pub title: String,
@@ -86,7 +86,7 @@ impl Report {
         };
         for part in &self.parts {
             match part {
-                Part::Line(text) => line(&shown::line(text)),
+                Part::Line(text) => text.split('\n').for_each(|text| line(&shown::line(text))),
                 Part::Table(table) => line(&table.text(width)),
                 Part::Heading(text) | Part::Note(text) => line(&wrapped(text, width, "  ")),
                 Part::Sources(_) => {}
@@ -116,7 +116,7 @@ impl Report {
             let text = match part {
                 Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
                 Part::Table(table) => table.markdown(),
-                Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(text)),
+                Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(&one_line(text))),
                 Part::Sources(text) => shown::markdown(text) + "\n",
                 Part::Gap => String::new(),
             };

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::fold::Table;
-use super::layout::{self, dash, name};
+use super::fold::{Cell, Table};
+use super::layout::{self, name};
 use super::report::Report;
 use crate::answers;
 use crate::document::warnings::UNIDENTIFIED;
@@ -79,13 +79,12 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
     for (place, arm) in there {
         let level = paired::level(arm, metric.key, Statistic::P50);
-        let over = if arm.kind == ArmKind::Floor {
-            level.map_or_else(dash, |_| "1".to_owned())
-        } else {
-            answers::over_floor(document, place, metric).map_or_else(dash, |ratio| layout::ratio_with(&ratio))
+        let over = match (arm.kind, level) {
+            (ArmKind::Floor, Some(_)) => "1".into(),
+            _ => Cell::ratio(answers::over_floor(document, place, metric).as_ref()),
         };
-        let row = [name(arm), level.map_or_else(dash, |level| layout::level(&level)), over];
-        no_spread |= row.iter().any(|cell| cell.contains(layout::NO_SPREAD));
+        let row = [name(arm).into(), Cell::level(metric.key, level.as_ref()), over];
+        no_spread |= row.iter().any(|cell| cell.text().contains(layout::NO_SPREAD));
         table.add_row(row);
     }
     report.table(table);
@@ -116,9 +115,7 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     if !pairs.is_empty() {
         report.gap();
     }
-    for pair in &pairs {
-        pair.sentence().lines().for_each(|line| report.line(line));
-    }
+    pairs.iter().for_each(|pair| report.line(pair.sentence()));
     let few = |pair: &&Against| pair.ratio.guests < paired::groups::MIN_GUESTS;
     let with_intervals = || pairs.iter().filter(|pair| pair.ratio.interval.is_some());
     if document.is_simulated() || with_intervals().next().is_none() {

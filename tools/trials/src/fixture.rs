@@ -14,7 +14,6 @@ use results::document::{
 };
 use results::host::HostFacts;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
-use results::published::{Measured, Number, Origin, Reproduction, Row};
 use results::read;
 
 use super::hosts;
@@ -71,36 +70,6 @@ pub fn tool() -> Tool {
         git_revision: "unknown".to_owned(),
         profile: "debug".to_owned(),
     }
-}
-
-/// Builds three published figures: one measured with a stand-in, one predicted, one fitted.
-pub fn reproduction() -> Reproduction {
-    let row = |figure: &str, origin, measured| Row {
-        figure: figure.to_owned(),
-        what: "NMI handler".to_owned(),
-        number: Number::Ratio,
-        unit: "ratio".to_owned(),
-        published: Some(2.0),
-        model: "clx".to_owned(),
-        simulated: Some(2.1),
-        error: Some(5.0),
-        origin,
-        measured,
-        ..Row::default()
-    };
-    let measured = Measured {
-        value: 1.5,
-        interval: None,
-        backend: "cpu-clock".to_owned(),
-        stand_in: true,
-        host: "development host".to_owned(),
-    };
-    let rows = vec![
-        row("a.mean", Origin::OfFitted, Some(measured)),
-        row("b.mean", Origin::Predicted, None),
-        row("c.mean", Origin::Fitted(vec!["cost.open-more".to_owned()]), None),
-    ];
-    Reproduction { schema: "vpmu-reproduce/1", seed: 7, rows, fitted: Vec::new(), here: None }
 }
 
 fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {

@@ -8,13 +8,13 @@ use clap::Args;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read::{LeftOut, folder_beside, found, record};
-use results::report::{Sources, html, published};
+use results::report::{self, Sources, html, measured};
 use results::table::layout::plural;
 use results::write::check_no_input;
 
 use super::by_host;
 use super::files::write;
-use crate::experiment::reproduce::run::Simulated;
+use crate::experiment::reproduce::{self, run::Simulated};
 use crate::experiment::sweep::store;
 use crate::removed;
 use crate::setting::process;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
 /// Reports per host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source)?;
-    let page = fleet::page(&fleet::report(&fleet::analyse(&gathered.runs), &[]), &args.title)?;
+    let page = report::page(&fleet::report(&fleet::analyse(&gathered.runs), &[]), &args.title, &process::tool())?;
     if args.output == Path::new("-") {
         print(&page)?;
     } else {
@@ -115,7 +115,7 @@ fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
         complain(&format!("left out: {} ({})", path.display(), why.why));
     }
     let done = if left_out.is_empty() { Exit::Done } else { Exit::Inconclusive };
-    let published = Simulated::stored()?.beside(&published::documents(&records)?)?;
+    let published = reproduce::show::report(&Simulated::stored()?.beside(&measured(&records))?, true);
     Ok((Sources { records, sweeps, published, tool: process::tool() }, done))
 }
 

@@ -16,7 +16,7 @@ use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
 use crate::arms::arm::real;
-use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, choose_backend};
+use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, KvmReport, choose_backend};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -88,52 +88,51 @@ fn perf_remedy(program: Option<&Path>) -> String {
     )
 }
 
-/// /dev/kvm, its capabilities, its own vPMU.
+/// /dev/kvm, its capabilities, its own vPMU. What does not answer as KVM has none of them, whatever opens in its place.
 fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
-    let (status, found, remedy) = match &opened {
-        Ok(_) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
-        Err(error) => (
-            Status::Missing,
-            error.to_string(),
-            match error.kind() {
-                ErrorKind::NotFound => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
-                ErrorKind::PermissionDenied => {
-                    "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm"
-                }
-                _ => "look at `ls -l /dev/kvm` and the kernel log",
-            },
-        ),
+    let report = match &opened {
+        Ok(_) => probe.probe().map_err(|error| format!("it opens, and does not answer as KVM: {error}")),
+        Err(error) => Err(error.to_string()),
     };
     let why = "the guest runs on it; nothing can be measured without";
+    let (status, found, remedy) = match (&report, opened.err().map(|error| error.kind())) {
+        (Ok(_), _) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
+        (Err(why), Some(ErrorKind::NotFound)) => {
+            (Status::Missing, why.clone(), "enable virtualization in the firmware and load kvm_intel or kvm_amd")
+        }
+        (Err(why), Some(ErrorKind::PermissionDenied)) => (
+            Status::Missing,
+            why.clone(),
+            "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm",
+        ),
+        (Err(why), _) => (Status::Missing, why.clone(), "look at `ls -l /dev/kvm` and the kernel log"),
+    };
     let mut findings = vec![Finding { vital: true, ..Finding::new("/dev/kvm", status, found, why, remedy) }];
 
     let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
-    let upgrade = match &opened {
-        Ok(_) => "use a kernel of 5.10 or later whose KVM has them",
-        Err(_) => "see /dev/kvm",
+    let absent = |report: &KvmReport| -> Vec<String> {
+        let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
+        absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect()
     };
-    let (status, found, report) = match probe.probe() {
-        Ok(report) => {
-            let absent: Vec<String> = CAPABILITIES
-                .into_iter()
-                .filter(|cap| cap.needed && report.value(*cap) <= 0)
-                .map(|cap| format!("{} ({})", cap.name, cap.purpose))
-                .collect();
-            if report.api_version != API_VERSION {
-                (Status::Missing, format!("API version {}, not {API_VERSION}", report.api_version), Some(report))
-            } else if absent.is_empty() {
-                let found = format!("all present; up to {} vCPUs", report.max_vcpus);
-                (Status::Ok, found, Some(report))
-            } else {
-                (Status::Missing, format!("absent: {}", absent.join(", ")), Some(report))
-            }
+    let (status, found, upgrade) = match &report {
+        Err(_) => (Status::Missing, "cannot be asked".to_owned(), "see /dev/kvm"),
+        Ok(report) if report.api_version != API_VERSION => {
+            let found = format!("API version {}, not {API_VERSION}", report.api_version);
+            (Status::Missing, found, "use a kernel of 5.10 or later whose KVM has them")
         }
-        Err(error) => (Status::Missing, format!("cannot be asked: {error}"), None),
+        Ok(report) if absent(report).is_empty() => {
+            (Status::Ok, format!("all present; up to {} vCPUs", report.max_vcpus), "")
+        }
+        Ok(report) => {
+            let found = format!("absent: {}", absent(report).join(", "));
+            (Status::Missing, found, "use a kernel of 5.10 or later whose KVM has them")
+        }
     };
     findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
 
-    let own = report.map_or_else(|| Err("KVM cannot be asked".to_owned()), |report| report.own_pmu);
+    let answers = report.is_ok();
+    let own = report.map_or_else(|_| Err("KVM cannot be asked".to_owned()), |report| report.own_pmu);
     findings.push(Finding::new(
         "KVM's own vPMU",
         Status::warn_unless(own.is_ok()),
@@ -147,24 +146,15 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Find
         "arm `kvm` measures it with the same payload",
         "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
     ));
-    findings.push(linux_guests(opened.is_ok(), vmm::kvm::linux_refusal()));
-    findings
-}
-
-/// Reports whether `vpmu linux` can run here.
-fn linux_guests(opened: bool, refusal: Result<(), String>) -> Finding {
-    let (ok, found) = match refusal {
-        Ok(()) if opened => (true, "can run: ring 0 of a guest runs on the processor".to_owned()),
-        Ok(()) => (false, "/dev/kvm does not open".to_owned()),
-        Err(why) => (false, why),
-    };
-    Finding::new(
+    let linux = if answers { vmm::kvm::linux_refusal() } else { Err("KVM cannot be asked".to_owned()) };
+    findings.push(Finding::new(
         "Linux guests",
-        Status::warn_unless(ok),
-        found,
+        Status::warn_unless(linux.is_ok()),
+        linux.err().unwrap_or_else(|| "can run: ring 0 of a guest runs on the processor".to_owned()),
         "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
         "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
-    )
+    ));
+    findings
 }
 
 /// Reports the event sources that can stand behind the counters.
@@ -337,15 +327,14 @@ fn show(out: &mut String, finding: &Finding, width: usize) {
     };
     let _ = write!(out, "{status:<8}{:<22}", finding.check);
     wrap(out, &one_line(&finding.found), width);
-    if unknown {
+    let further = match finding.status {
+        Status::Ok if unknown => vec![format!("why: this host does not tell; {}", finding.why)],
+        Status::Ok => Vec::new(),
+        _ => vec![format!("why: {}", finding.why), format!("do:  {}", finding.remedy)],
+    };
+    for line in further {
         let _ = write!(out, "{:INDENT$}", "");
-        wrap(out, &format!("why: this host does not tell; {}", finding.why), width);
-    }
-    if finding.status != Status::Ok {
-        let _ = write!(out, "{:INDENT$}", "");
-        wrap(out, &format!("why: {}", finding.why), width);
-        let _ = write!(out, "{:INDENT$}", "");
-        wrap(out, &format!("do:  {}", finding.remedy), width);
+        wrap(out, &line, width);
     }
 }
 
@@ -422,29 +411,42 @@ mod tests {
         assert_eq!(status(&look(PVM, PLENTY, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
     }
 
+    /// What stands in place of KVM and is none, such as /dev/null over /dev/kvm.
+    struct NoKvm;
+
+    impl KvmProbe for NoKvm {
+        fn probe(&self) -> Result<KvmReport, String> {
+            Err("Inappropriate ioctl for device".to_owned())
+        }
+    }
+
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
-        let (_dir, fs) = tree(PVM);
         let limits = Limits { open_files: Some(64), pending_signals: Some(10), ..Limits::default() };
-        let diagnosis = diagnose(
-            &fs,
-            limits,
-            &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]),
-            &Opens(&[]),
-            Duration::ZERO,
-        );
-        assert_eq!(diagnosis.exit(), Exit::Host);
-        for check in ["/dev/kvm", "KVM capabilities", "event backend"] {
-            assert_eq!(status(&diagnosis, check).status, Status::Missing, "{check}");
+        let lacks: &dyn KvmProbe = &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]);
+        for (files, kvm, missing, found) in [
+            (PVM, lacks, &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
+            (CASCADE_LAKE, lacks, &["KVM capabilities", "event backend"], "KVM_CAP_X86_MSR_FILTER"),
+            (CASCADE_LAKE, &NoKvm, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
+        ] {
+            let (_dir, fs) = tree(files);
+            let diagnosis = diagnose(&fs, limits, kvm, &Opens(&[]), Duration::ZERO);
+            assert_eq!(diagnosis.exit(), Exit::Host);
+            let of = |status| diagnosis.findings.iter().filter(move |f| f.status == status).map(|f| f.check);
+            assert_eq!(of(Status::Missing).collect::<Vec<_>>(), missing);
+            assert_eq!(
+                of(Status::Ok).any(|check| check == "Linux guests"),
+                missing.len() == 2 && vmm::kvm::linux_refusal().is_ok()
+            );
+            for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
+                assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
+            }
+            for check in ["open files", "pending signals"] {
+                assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
+            }
+            assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
+            assert!(status(&diagnosis, "KVM capabilities").found.contains(found));
         }
-        for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
-            assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
-        }
-        for check in ["tracefs", "hardware PMU", "open files", "pending signals", "load", "virtualized"] {
-            assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
-        }
-        assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
-        assert!(status(&diagnosis, "KVM capabilities").found.contains("KVM_CAP_X86_MSR_FILTER"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::args::{DirArgs, ReportArgs};
 use super::status::{self, standing};
 use super::submit::lock;
 use crate::campaign::merge;
+use crate::setting::process;
 use crate::terminal::console::{complain, print, print_json};
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::Standing;
@@ -121,7 +122,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     }
     // Few fonts of browsers have the marks that Markdown's readers show.
     let plain = word.trim_start_matches(|mark: char| !mark.is_ascii());
-    let page = fleet::page(&shown, &format!("{}: {}", campaign.name, plain.trim_start()))?;
+    let page = results::report::page(&shown, &format!("{}: {}", campaign.name, plain.trim_start()), &process::tool())?;
     write(&folder.path.join("report.html"), page.as_bytes())?;
     write(&folder.path.join("junit.xml"), shown.junit().as_bytes())?;
     for Variants { base, new, comparison, error } in &variants {

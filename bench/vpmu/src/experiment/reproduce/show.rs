@@ -127,9 +127,10 @@ fn cells(row: &Row, (here, compared, with_measured): (bool, bool, bool)) -> Vec<
     };
     cells.extend([simulated + &range, error(row), origin(row)]);
     if with_measured {
-        cells.push(
-            measured.map_or_else(dash, |one| format!("{} ({}, {})", value(row, one.value), one.backend, one.host)),
-        );
+        cells.push(measured.map_or_else(dash, |one| {
+            let stand_in = if one.stand_in { ", a stand-in" } else { "" };
+            format!("{} ({}{stand_in}, {})", value(row, one.value), one.backend, one.host)
+        }));
     }
     cells
 }
