@@ -20,8 +20,11 @@ pub(crate) fn duration(value: f64) -> String {
     format!("{} {unit}", plain((value * 1e3).round() / 1e3))
 }
 
+/// Formats the value of a tick.
+pub(crate) type Format = fn(f64) -> String;
+
 /// Returns the format of the ticks of a metric, whose key names the unit.
-pub(crate) fn ticks(metric: &str) -> fn(f64) -> String {
+pub(crate) fn ticks(metric: &str) -> Format {
     if metric.ends_with("_ns") { duration } else { plain }
 }
 
@@ -34,7 +37,7 @@ pub(crate) struct Axis {
     high: f64,
     log: bool,
     ticks: Vec<f64>,
-    format: fn(f64) -> String,
+    format: Format,
     /// Text of each tick, for places that are no numbers.
     names: Vec<String>,
 }
@@ -50,7 +53,7 @@ impl Axis {
     }
 
     /// Creates an axis from 0 (or a lower value) to the highest of `values`, in even steps.
-    pub(crate) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    pub(crate) fn linear(label: &str, values: impl IntoIterator<Item = f64>, format: Format) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         let (low, high) = (low.min(0.0), if high > low.min(0.0) { high } else { low + 1.0 });
         let ticks = even(low, high);
@@ -66,7 +69,7 @@ impl Axis {
     }
 
     /// Creates an axis of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
-    pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: fn(f64) -> String) -> Self {
+    pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: Format) -> Self {
         let positive = values.into_iter().filter(|&value| value > 0.0);
         let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
         // A little room, and at least 2 %.

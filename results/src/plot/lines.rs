@@ -1,6 +1,6 @@
 //! Plots of lines and of points.
 
-use super::axis::{Axis, plain};
+use super::axis::{Axis, Format, plain};
 use super::colour::{Ink, Inks};
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::table::Table;
@@ -43,7 +43,7 @@ pub(crate) fn lines(
     table: &Table,
     inks: &Inks,
     (x, axis): (usize, impl Fn(f64) -> Axis),
-    (y, value, format): (usize, &str, fn(f64) -> String),
+    (y, value, format): (usize, &str, Format),
     most: usize,
 ) -> Option<String> {
     let mut curves = curves(table, inks, x, y);
@@ -71,7 +71,9 @@ pub(crate) fn lines(
             svg.line(&format!("l {class}"), 4.0, points);
         }
         if points.len() <= MARKED {
-            points.iter().for_each(|&at| svg.circle(curve.ink, at, 8.0));
+            for &at in points {
+                svg.circle(curve.ink, at, 8.0);
+            }
         }
         let name = (area.right + 12.0, heights[index]);
         svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
@@ -105,7 +107,7 @@ pub(crate) fn scatter(
     label: &str,
     table: &Table,
     inks: &Inks,
-    (x, y): (&str, (&str, fn(f64) -> String)),
+    (x, y): (&str, (&str, Format)),
     rule: Option<f64>,
 ) -> (String, Vec<(String, String)>) {
     let points: Vec<_> = table.rows().iter().filter_map(|row| Some((row, (row[1].value?, row[2].value?)))).collect();

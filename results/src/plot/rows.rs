@@ -1,6 +1,6 @@
 //! Plots of rows below each other, each with its name left of it: estimates with intervals, and the spread of rounds.
 
-use super::axis::{Axis, plain};
+use super::axis::{Axis, Format, plain};
 use super::colour::{Ink, Inks};
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::stats::interval::Interval;
@@ -70,13 +70,7 @@ pub(crate) fn estimates(
 
 /// Draws the points of a column, values of rounds, as dots, the first round uppermost in its row, with quartiles and median; `None` of no
 /// values.
-pub(crate) fn strips(
-    label: &str,
-    x: (&str, fn(f64) -> String),
-    table: &Table,
-    column: usize,
-    inks: &Inks,
-) -> Option<String> {
+pub(crate) fn strips(label: &str, x: (&str, Format), table: &Table, column: usize, inks: &Inks) -> Option<String> {
     let rows = rows(table, column, inks);
     let values = rows.iter().flat_map(|row| row.2.points.iter().map(|(_, value)| *value));
     let x = Axis::log(x.0, values, x.1).of_cost();

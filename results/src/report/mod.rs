@@ -219,37 +219,26 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     about
 }
 
-/// Returns what each arm's work costs: host operations of a sample by kind, phases, and the guest's own work.
+/// Returns what each arm's work costs: host operations of a sample by kind, and the guest's own work.
 fn costs(record: &Record) -> Option<Table> {
     let main = record.metric()?;
     let kinds: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).collect();
-    let is_phase = |key: &&String| {
-        // Rotations come later than the set-up of a guest.
-        let part = key.strip_prefix("phases/").and_then(|key| key.split_once('/'));
-        part.is_some_and(|(name, time)| matches!(time, "wall_ns" | "total_ns") && name != "rotate")
-    };
-    let phases: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(is_phase).collect();
-    let has_work = record.arms.iter().any(|arm| arm.own.workload.is_some());
-    if kinds.is_empty() && phases.is_empty() && !has_work {
+    if kinds.is_empty() && record.arms.iter().all(|arm| arm.own.workload.is_none()) {
         return None;
     }
-    let names = phases.iter().filter_map(|key| key.split('/').nth(1));
-    let head = ["arm", "values", "work"].into_iter().chain(kinds.iter().map(|kind| kind.as_str())).chain(names);
-    let mut table = Table::new(head).caption(
-        "Costs: host time of a sample by kind of operation, median times of phases; work: time that the guest's own work takes while its \
-         counters run, in units of its time without them",
-    );
+    let mut table = Table::new(["arm", "values", "work"].into_iter().chain(kinds.iter().map(|kind| kind.as_str())));
     for arm in tried(record) {
         let count = arm.metrics.get(main).map_or(0, |metric| metric.count);
         let samples = arm.own.counts.nmis.max(count).max(1) as f64;
-        let of_kind =
-            |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
-        let of_phase = |key: &&String| Cell::of(arm.metrics.get(*key).map(|found| found.median()), time);
+        let of = |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
         let work = Cell::of(arm.own.workload.map(|work| work.slowdown), ratio);
         let first = [arm.name.as_str().into(), count.to_string().into(), work];
-        table.add_row(first.into_iter().chain(kinds.iter().map(of_kind)).chain(phases.iter().map(of_phase)));
+        table.add_row(first.into_iter().chain(kinds.iter().map(of)));
     }
-    Some(table)
+    Some(table.caption(
+        "Costs: host time of a sample by kind of operation; work: time that the guest's own work takes while its counters run, in units of \
+         its time without them",
+    ))
 }
 
 /// Returns the arms but for KVM's own vPMU where there is none: every run tries it.

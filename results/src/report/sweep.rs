@@ -57,12 +57,12 @@ fn figure(title: &str, setting: &str, points: &[&Line], inks: &Inks) -> Option<F
     let mut note =
         format!("Simulated: {} points; {setting}. Points of one name (other seeds) are averaged.", points.len());
     if candidates.len() > CANDIDATES {
-        note += &format!(" The {} slowest strategies are left out.", candidates.len() - CANDIDATES);
+        note.extend([format!(" The {} slowest strategies are left out.", candidates.len() - CANDIDATES)]);
         candidates.truncate(CANDIDATES);
     }
     if !without.is_empty() {
         let names = without.into_iter().collect::<Vec<_>>().join(", ");
-        note += &format!(" Without a figure, as the guest livelocks: {names}.");
+        note.extend([" Without a figure, as the guest livelocks: ", &names, "."]);
     }
     let floor = points.iter().filter_map(|point| level(point.floor()?)).reduce(f64::min);
     Some(front(title, &note, candidates, (key, floor), inks))

@@ -103,11 +103,12 @@ fn surroundings(document: &Document, report: &mut Report) {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
         let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
-        line += &match (sure, given) {
+        let why = match (sure, given) {
             (true, _) => "; ended as every interval was narrow enough".to_owned(),
             (false, true) => format!("; ended by --duration of{bound}"),
             (false, false) => format!("; ended after its{bound}"),
         };
+        line += &why;
     }
     report.line(line);
     match document.status {

@@ -115,7 +115,9 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     if !pairs.is_empty() {
         report.gap();
     }
-    pairs.iter().for_each(|pair| report.line(pair.sentence()));
+    for pair in &pairs {
+        report.line(pair.sentence());
+    }
     let few = |pair: &&Against| pair.ratio.guests < paired::groups::MIN_GUESTS;
     let with_intervals = || pairs.iter().filter(|pair| pair.ratio.interval.is_some());
     if document.is_simulated() || with_intervals().next().is_none() {

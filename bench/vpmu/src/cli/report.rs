@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use results::document::Record;
 use results::error::{Error, Exit};
-use results::read::{LeftOut, folder_beside, found, record};
+use results::open::Folder;
+use results::read::{LeftOut, files, folder_beside, record};
 use results::report::{self, Sources, html, measured};
 use results::table::layout::plural;
 use results::write::check_no_input;
@@ -15,7 +16,6 @@ use results::write::check_no_input;
 use super::by_host;
 use super::files::write;
 use crate::experiment::reproduce::{self, run::Simulated};
-use crate::experiment::sweep::store;
 use crate::removed;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
@@ -128,45 +128,36 @@ fn read(given: &[PathBuf]) -> Result<Read, Error> {
     for source in given {
         if is_sweep(source) {
             sweeps.push(source.clone());
-            continue;
-        }
-        let mut here = if source.is_dir() { of_kind(source, SWEEP)? } else { Vec::new() };
-        // The index that `--by-host` keeps there is no sweep.
-        here.retain(|path| path.file_name() != Some(OsStr::new(fleet::index::INDEX)));
-        if here.is_empty() && source.is_dir() {
-            let (records, others) = folder_beside(source)?;
-            all.extend(records);
-            left_out.extend(others);
-        } else if here.is_empty() {
-            all.push(record(source).map_err(|error| removed::recording(source).unwrap_or(error))?);
-        } else {
-            // A sweep leaves its front beside its lines; whatever else is there are results.
-            let own = |path: &PathBuf| path.file_name().is_some_and(|name| name == store::FRONT);
-            let results: Vec<PathBuf> = of_kind(source, "json")?.into_iter().filter(|path| !own(path)).collect();
-            for result in results {
-                match found(&result) {
-                    Ok(record) => all.push(record),
-                    Err(why) => left_out.push((result, why)),
+        } else if source.is_dir() {
+            let here = sweeps_of(source)?;
+            match folder_beside(source) {
+                Ok((records, others)) => {
+                    all.extend(records);
+                    left_out.extend(others);
                 }
+                Err(_) if !here.is_empty() && files(source).is_err() => {}
+                Err(error) => return Err(error),
             }
             sweeps.extend(here);
+        } else {
+            all.push(record(source).map_err(|error| removed::recording(source).unwrap_or(error))?);
         }
     }
     Ok((all, sweeps, left_out))
 }
 
-fn entries(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+/// Lists the sweeps of a folder in order of their names. The index that `--by-host` keeps there is none.
+fn sweeps_of(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     let unreadable = |error: std::io::Error| {
         Error::usage(format!("cannot read {}", dir.display()), error.to_string(), "give a folder of results")
     };
-    let entries = std::fs::read_dir(dir).map_err(unreadable)?;
-    entries.map(|entry| entry.map(|entry| entry.path()).map_err(unreadable)).collect()
-}
-
-/// Lists the folder's files with that extension, in order of their names.
-fn of_kind(dir: &Path, extension: &str) -> Result<Vec<PathBuf>, Error> {
-    let mut paths: Vec<PathBuf> =
-        entries(dir)?.into_iter().filter(|path| path.extension() == Some(OsStr::new(extension))).collect();
+    let names = Folder::open(dir).and_then(|folder| folder.names()).map_err(unreadable)?;
+    let mut paths: Vec<PathBuf> = names
+        .iter()
+        .filter(|name| *name != fleet::index::INDEX)
+        .map(|name| dir.join(name))
+        .filter(|path| is_sweep(path))
+        .collect();
     paths.sort();
     Ok(paths)
 }

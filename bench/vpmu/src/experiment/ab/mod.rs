@@ -111,7 +111,7 @@ pub fn run(
     let pin = first[1].parameter("pin");
     let named =
         common.iter().chain(spec.sides.iter().flat_map(|side| &side.args)).any(|word| word.starts_with("--pin"));
-    common.extend((!named && pin != "none").then(|| format!("--pin={pin}")));
+    common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
     let took = began.elapsed().max(Duration::from_millis(1));
     check(&first, spec)?;
     let arms = first.each_ref().map(Turn::arms);
