@@ -97,10 +97,8 @@ fn choice(groups: &[Group<'_>]) -> Option<Choice> {
         Err(why) if why.is_empty() => return None,
         Err(why) => return Some(Choice { answer: sentences(&why), notes: Vec::new(), tables: Vec::new() }),
     };
-    let keys = (!found.keys.is_empty()).then(|| found.key_table());
-    let notes = advice::LEGEND.into_iter().map(str::to_owned).collect();
-    let table = found.table().caption("Strategies over all results that have them, the least regret first");
-    let tables = std::iter::once(table).chain(keys).collect();
+    let notes = vec![advice::LEGEND.to_owned()];
+    let tables = vec![found.table().caption("Strategies over all results that have them, the least regret first")];
     let answer = sentences(&[found.left_out, found.answer].concat());
     Some(Choice { answer, notes, tables })
 }

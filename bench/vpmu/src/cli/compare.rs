@@ -95,6 +95,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
 
+    /// For `git bisect run`: exit 0 no regression, 1 regression, 125 whatever else
+    #[arg(long)]
+    pub bisect: bool,
+
     /// Print Markdown in place of the table
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
