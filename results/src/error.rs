@@ -21,6 +21,8 @@ pub enum Exit {
     Inconclusive,
     /// This host cannot do it.
     Host,
+    /// Neither a regression nor a pass, for `git bisect run`, which skips the commit.
+    CannotTell,
     /// A bug of this program; EX_SOFTWARE of sysexits(3).
     Internal,
     /// A program in a guest ended with this status, which becomes this program's.
@@ -37,6 +39,7 @@ impl Exit {
             Self::Inconclusive => 3,
             Self::Host => 4,
             Self::Internal => 70,
+            Self::CannotTell => 125,
             Self::Guest(status) => status,
         }
     }

@@ -1,11 +1,11 @@
-//! A folder of results as a series in time: where did it change, and with which revision?
+//! A folder of results as a series: where did it change, and with which revision or kernel?
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::compare::{Statistic, definitions, differences, group_key, group_label, value};
+use crate::compare::{Statistic, asked, definitions, differences, group_label, grouped, reference, value};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
@@ -14,13 +14,26 @@ use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
 use crate::write::time_stamp;
 
+/// Order of the runs of a series.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By their start.
+    Time,
+    /// By the host's kernel, then by their start.
+    Kernel,
+    /// By these revisions, the oldest first, then by their start.
+    Revisions(Vec<String>),
+}
+
 /// A run within a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Start, seconds since 1970.
     pub started_unix: u64,
-    /// Revision of the tool.
+    /// Revision of the tool; of `ab` that of NEW.
     pub revision: String,
+    /// The host's kernel.
+    pub kernel: Option<String>,
     /// The file.
     pub file: String,
     /// The run's time, ns.
@@ -41,15 +54,11 @@ pub struct Change {
     pub last_good_revision: String,
     /// The first changed revision.
     pub first_changed_revision: String,
-    /// Its first run's start.
-    pub started_unix: u64,
-    /// Its first run's file.
-    pub file: String,
     /// Other things that changed between the two runs: host and build.
     pub also_changed: Vec<String>,
 }
 
-/// One arm and metric of one experiment over time.
+/// One arm and metric of one experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
     /// Experiment and parameters, for people.
@@ -60,7 +69,7 @@ pub struct Series {
     pub metric: String,
     /// The arm it is divided by; `None`: the series is of times.
     pub against: Option<String>,
-    /// Its runs, in order of their start.
+    /// Its runs, in order.
     pub points: Vec<Point>,
     /// Changes that were found; beside a trend only those that its line does not explain.
     pub changes: Vec<Change>,
@@ -81,6 +90,10 @@ pub struct History {
     pub documents: usize,
     /// The quantile of a round behind each value.
     pub statistic: Statistic,
+    /// What the runs are in the order of.
+    pub order: &'static str,
+    /// Runs that are left out, and orders that are mixed.
+    pub notes: Vec<String>,
     /// The series.
     pub series: Vec<Series>,
 }
@@ -105,116 +118,171 @@ pub struct HistorySpec {
     pub metrics: Vec<String>,
     /// Times instead of ratios to the floor.
     pub times: bool,
+    /// Order of the runs.
+    pub order: Order,
+}
+
+/// Returns the revision that a run is of: the tool's, of `ab` that of NEW.
+fn revision(record: &Record) -> &str {
+    let new = record.parameters.get("new").and_then(|new| new["tool"]["git_revision"].as_str());
+    new.unwrap_or(&record.tool.git_revision)
+}
+
+/// Returns the hexadecimal digits that a revision begins with, and what is behind them.
+fn hash(revision: &str) -> (&str, &str) {
+    revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()))
+}
+
+impl Order {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Kernel => "kernel",
+            Self::Revisions(_) => "revision",
+        }
+    }
+
+    /// Puts records, which are in order of their start, in this order; says what is left out, or out of order.
+    fn of<'a>(&self, records: &'a [Record]) -> (Vec<&'a Record>, Vec<String>) {
+        let mut found: Vec<&Record> = records.iter().collect();
+        match self {
+            Self::Time => {
+                let mut turns: Vec<&str> = found.iter().map(|record| revision(record)).collect();
+                turns.dedup();
+                let interleaved = turns.len() > turns.iter().collect::<BTreeSet<_>>().len();
+                let note = "revisions are interleaved in time, and a change is of none of them; --by revision puts them in order";
+                (found, interleaved.then(|| note.to_owned()).into_iter().collect())
+            }
+            Self::Kernel => {
+                // 6.9 is before 6.10.
+                let numbers = |record: &&Record| -> Vec<u64> {
+                    let release = record.host.kernel.as_deref().unwrap_or_default();
+                    release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+                };
+                found.sort_by_cached_key(numbers);
+                (found, Vec::new())
+            }
+            Self::Revisions(list) => {
+                let all: BTreeSet<&str> = found.iter().map(|record| revision(record)).collect();
+                let place = |revision: &str| {
+                    let own = hash(revision).0;
+                    list.iter()
+                        .position(|one| !own.is_empty() && (one.starts_with(own) || own.starts_with(one.as_str())))
+                };
+                let places: BTreeMap<&str, usize> = all.iter().filter_map(|one| Some((*one, place(one)?))).collect();
+                let count = found.len();
+                found.retain(|record| places.contains_key(revision(record)));
+                found.sort_by_key(|record| places[revision(record)]);
+                let unknown: Vec<String> = all.into_iter().filter(|one| !places.contains_key(one)).map(short).collect();
+                let runs = plural(count - found.len(), "run");
+                let note = format!("{runs} left out, of revisions that are not in the list: {}", unknown.join(", "));
+                (found, (!unknown.is_empty()).then_some(note).into_iter().collect())
+            }
+        }
+    }
 }
 
 /// Computes the history of `records`, which are in order of their start.
 ///
-/// # Errors Exit 2 if nothing that was asked for is there.
+/// # Errors
+/// Exit 2 if nothing that was asked for is there.
 pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
-    let mut groups: BTreeMap<String, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        let key = serde_json::to_string(&(group_key(record), &record.host.class)).unwrap_or_default();
-        groups.entry(key).or_default().push(record);
-    }
-    let mut wanted: Vec<(&[&Record], &str, &str)> = Vec::new();
-    for group in groups.values() {
-        let mut seen = BTreeSet::new();
-        for arm in group.iter().flat_map(|record| &record.arms) {
-            for metric in arm.metrics.keys() {
-                let asked = |list: &[String], name: &str| list.is_empty() || list.iter().any(|one| one == name);
-                let name = arm.name.as_str();
-                if asked(&request.arms, name) && asked(&request.metrics, metric) && seen.insert((name, metric)) {
-                    wanted.push((group, name, metric));
-                }
-            }
+    let (ordered, notes) = request.order.of(records);
+    let mut groups: BTreeMap<(String, &str), Vec<&Record>> = BTreeMap::new();
+    for (key, records) in grouped(ordered) {
+        for record in records {
+            // The sides of `ab` met one host, whichever that was.
+            let class = if record.parameters.contains_key("new") { "" } else { &record.host.class };
+            groups.entry((key.clone(), class)).or_default().push(record);
         }
     }
-    if wanted.is_empty() {
-        return Err(Error::usage(
-            format!("no series in {source}"),
-            "no such arm or metric",
-            "leave out --arm and --metric",
-        ));
+    let mut wanted = Vec::new();
+    for group in groups.values() {
+        let mut seen = BTreeSet::new();
+        for arm in group.iter().flat_map(|record| &record.arms).filter(|arm| asked(&request.arms, &arm.name)) {
+            let metrics = arm.metrics.keys().filter(|metric| asked(&request.metrics, metric));
+            let others = metrics.filter(|metric| seen.insert((&arm.name, *metric)));
+            wanted.extend(others.map(|metric| (group, &arm.name, metric)).collect::<Vec<_>>());
+        }
     }
     let family = wanted.len();
-    let series = wanted.par_iter().filter_map(|(group, arm, metric)| series(group, arm, metric, request, family));
-    let series: Vec<Series> = series.collect();
+    let of = |(group, arm, metric): &(&Vec<&Record>, &String, &String)| series(group, arm, metric, request, family);
+    let series: Vec<Series> = wanted.par_iter().filter_map(of).collect();
     if series.is_empty() {
-        return Err(Error::usage(
-            format!("no series of ratios in {source}"),
-            "the other arms are divided by the arm that was asked for",
-            "--times follows its times",
-        ));
+        let (why, remedy) = if family == 0 {
+            ("no such arm, metric or revision", "leave out --arm, --metric and --by")
+        } else {
+            ("the other arms are divided by the arm that was asked for", "--times follows its times")
+        };
+        return Err(Error::usage(format!("no series in {source}"), why, remedy));
     }
-    Ok(History { source: source.to_owned(), documents: records.len(), statistic: request.statistic, series })
-}
-
-/// Returns the arm that a group's series are divided by: the floor, where every document has one.
-fn reference<'a>(group: &[&'a Record]) -> Option<&'a str> {
-    let floor = group.first()?.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
-    let everywhere = group.iter().all(|record| record.arm(&floor.name).is_some_and(|arm| !arm.rounds.is_empty()));
-    everywhere.then_some(floor.name.as_str())
+    let (source, documents, order) = (source.to_owned(), records.len(), request.order.name());
+    Ok(History { source, documents, statistic: request.statistic, order, notes, series })
 }
 
 fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
-    let against = if request.times { None } else { reference(group) };
+    // Without a floor there are times; the sides of `ab` are compared with each other.
+    let against = reference(group).filter(|name| {
+        !request.times && group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE")
+    });
     if against == Some(arm) {
         return None;
     }
-    let runs: Vec<(&Record, f64, Option<f64>)> = group
-        .iter()
-        .filter_map(|record| {
-            let own = record.arm(arm)?;
-            let time = value(own, metric, request.statistic)?;
-            let Some(against) = against else { return Some((*record, time, None)) };
-            // The ratio alone: an interval of each run takes longer than all the rest.
-            let pairs = paired::pairs(own, record.arm(against)?, metric, request.statistic);
-            let ratio = paired::centre(&pairs)?.exp();
-            Some((*record, time, Some(ratio)))
-        })
-        .collect();
-    let first = runs.first()?.0;
-    let values: Vec<f64> = runs.iter().map(|(_, time, ratio)| ratio.unwrap_or(*time)).collect();
-    let too_short = values.len() < change_points::MIN_VALUES;
+    let run = |record: &Record| {
+        let own = record.arm(arm)?;
+        let value_ns = value(own, metric, request.statistic)?;
+        // The ratio alone: an interval of each run takes longer than all the rest.
+        let ratio = match against {
+            Some(base) => {
+                Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, request.statistic))?.exp())
+            }
+            None => None,
+        };
+        let point = Point {
+            started_unix: record.started_unix,
+            revision: revision(record).to_owned(),
+            kernel: record.host.kernel.clone(),
+            file: record.path.display().to_string(),
+            value_ns,
+            ratio,
+        };
+        Some(point)
+    };
+    let (runs, points): (Vec<&Record>, Vec<Point>) = group.iter().filter_map(|one| Some((*one, run(one)?))).unzip();
+    let first = runs.first()?;
+    let values: Vec<f64> = points.iter().map(|point| point.ratio.unwrap_or(point.value_ns)).collect();
     let found = change_points::find(&values, &request.rules, family);
     let (trend, found) = change_points::trend(&values, &request.rules, family, found);
     let usual = change_points::last_alone(&values, &request.rules);
-    let one_run = values.last().zip(usual).map(|(last, usual)| last / usual - 1.0);
-    let changes = found
-        .into_iter()
-        .map(|point| {
-            let (before, after) = (runs[point.index - 1].0, runs[point.index].0);
-            Change {
-                point,
-                change: point.change(),
-                last_good_revision: before.tool.git_revision.clone(),
-                first_changed_revision: after.tool.git_revision.clone(),
-                started_unix: after.started_unix,
-                file: after.path.display().to_string(),
-                also_changed: [differences(&[before], &[after]), definitions(&[before], &[after])].concat(),
-            }
-        })
-        .collect();
-    let points = runs
-        .iter()
-        .map(|(record, value_ns, ratio)| Point {
-            started_unix: record.started_unix,
-            revision: record.tool.git_revision.clone(),
-            file: record.path.display().to_string(),
-            value_ns: *value_ns,
-            ratio: *ratio,
-        })
-        .collect();
-    let (label, arm, metric) = (group_label(first), arm.to_owned(), metric.to_owned());
-    let against = against.map(str::to_owned);
-    Some(Series { label, arm, metric, against, points, changes, trend, one_run, too_short })
+    let change = |point: ChangePoint| {
+        let sides = [[runs[point.index - 1]], [runs[point.index]]];
+        let [before, after] = [point.index - 1, point.index].map(|at| points[at].revision.clone());
+        Change {
+            point,
+            change: point.change(),
+            last_good_revision: before,
+            first_changed_revision: after,
+            also_changed: [differences(&sides[0], &sides[1]), definitions(&sides[0], &sides[1])].concat(),
+        }
+    };
+    Some(Series {
+        label: group_label(first),
+        arm: arm.to_owned(),
+        metric: metric.to_owned(),
+        against: against.map(str::to_owned),
+        changes: found.into_iter().map(change).collect(),
+        trend,
+        one_run: values.last().zip(usual).map(|(last, usual)| last / usual - 1.0),
+        too_short: values.len() < change_points::MIN_VALUES,
+        points,
+    })
 }
 
 const HEADER: [&str; 8] = ["arm", "metric", "before", "after", "change", "p", "first changed", "at"];
 
 /// Shortens a revision as people quote it.
 fn short(revision: &str) -> String {
-    let (hash, rest) = revision.split_at(revision.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(revision.len()));
+    let (hash, rest) = hash(revision);
     if hash.is_empty() { revision.to_owned() } else { format!("{}{rest}", &hash[..hash.len().min(12)]) }
 }
 
@@ -245,20 +313,46 @@ fn others(series: &Series) -> impl Iterator<Item = String> {
 /// Returns the history as it is shown.
 pub fn report(history: &History) -> Report {
     let mut report = Report::new("vpmu history");
+    report.notes(history.notes.iter().cloned());
     let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();
     labels.dedup();
     for label in labels {
         let of_label = || history.series.iter().filter(|series| series.label == label);
         let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
-        let statistic = history.statistic.name();
         let against = of_label().find_map(|series| series.against.as_deref());
         let what = against.map_or_else(
             || "median over each run's rounds".to_owned(),
             |floor| format!("against {floor} (--times: by times)"),
         );
-        let caption = format!("{label}: {runs}, {statistic} {what}");
-        let others = of_label().flat_map(others);
-        if of_label().all(|series| series.changes.is_empty()) {
+        let (order, statistic) = (history.order, history.statistic.name());
+        let caption = format!("{label}: {runs} by {order}, {statistic} {what}");
+        let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption.clone());
+        let mut notes = Vec::new();
+        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
+        {
+            let (at, Series { arm, metric, .. }) = (change.point.index, series);
+            let Point { started_unix, kernel, .. } = &series.points[at];
+            let begun = match (started_unix, kernel) {
+                (_, Some(kernel)) if history.order == "kernel" => format!("{kernel} "),
+                (0, _) => String::new(),
+                (unix, _) => format!("{} ", time_stamp(*unix)),
+            };
+            table.add_row([
+                arm.clone(),
+                metric.clone(),
+                shown(series, change.point.before),
+                shown(series, change.point.after),
+                change.change.map_or_else(dash, |share| layout::change(share, None)),
+                layout::p(change.point.p),
+                short(&change.first_changed_revision),
+                format!("{begun}(run {})", at + 1),
+            ]);
+            let also = change.also_changed.iter();
+            notes.extend(also.map(|line| format!("{arm}, {metric}: changed at the same time: {line}")));
+        }
+        if of_label().any(|series| !series.changes.is_empty()) {
+            report.table(table);
+        } else {
             report.note(caption);
             report.line(if of_label().all(|series| series.too_short) {
                 format!("too few runs: change points need {}", change_points::MIN_VALUES)
@@ -267,46 +361,19 @@ pub fn report(history: &History) -> Report {
                 let arms = arms.into_iter().collect::<Vec<_>>().join(", ");
                 format!("no change point in {} series of {arms}", of_label().count())
             });
-            report.notes(others);
-            continue;
         }
-        let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption);
-        let mut also = Vec::new();
-        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
-        {
-            table.add_row([
-                series.arm.clone(),
-                series.metric.clone(),
-                shown(series, change.point.before),
-                shown(series, change.point.after),
-                change.change.map_or_else(dash, |share| layout::change(share, None)),
-                layout::p(change.point.p),
-                short(&change.first_changed_revision),
-                match change.started_unix {
-                    0 => format!("run {}", change.point.index + 1),
-                    unix => format!("{} (run {})", time_stamp(unix), change.point.index + 1),
-                },
-            ]);
-            let (arm, metric) = (&series.arm, &series.metric);
-            also.extend(
-                change.also_changed.iter().map(|line| format!("{arm}, {metric}: changed at the same time: {line}")),
-            );
-        }
-        report.table(table);
-        report.notes(also);
-        report.notes(others);
+        report.notes(notes);
+        report.notes(of_label().flat_map(others));
     }
     report
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::compare::Statistic;
-    use crate::document::Record;
-    use crate::fixture::{changed, value};
-    use crate::stats::change_points::Rules;
     use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{changed, value};
 
     fn request() -> HistorySpec {
         HistorySpec {
@@ -315,54 +382,109 @@ mod tests {
             arms: Vec::new(),
             metrics: Vec::new(),
             times: false,
+            order: Order::Time,
         }
     }
 
-    /// 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
-    fn runs() -> Vec<Record> {
-        (0..20_u64)
-            .map(|n| {
-                let slow = n >= 12;
-                let mut value = value(3, 1_000_000 + n, |arm, round| {
-                    let ns = 70_000 + n * 37 % 8 * 100 + round;
-                    if slow && arm == "reuse" { ns * 6 / 5 } else { ns }
-                });
-                value["tool"]["git_revision"] = json!(format!("{n:040x}"));
-                if slow {
-                    value["host"]["kernel"] = json!("7.0");
-                }
-                changed(value)
-            })
-            .collect()
+    fn hash_of(revision: u64) -> String {
+        format!("{revision:08x}{revision:032x}")
+    }
+
+    /// A run that began at this time, of a revision and a kernel; `reuse` is so much slower, in per cent.
+    fn run(at: u64, revision: u64, kernel: &str, slower: u64) -> Record {
+        let mut value = value(3, 1_000_000 + at, |arm, round| {
+            let ns = 70_000 + at * 37 % 8 * 100 + round;
+            if arm == "reuse" { ns * (100 + slower) / 100 } else { ns }
+        });
+        value["tool"]["git_revision"] = json!(hash_of(revision));
+        value["host"]["kernel"] = json!(kernel);
+        changed(value)
+    }
+
+    /// Returns the arm, the place, the revision and the size of each change.
+    fn changes(found: &History) -> Vec<(&str, usize, &str, f64)> {
+        let of =
+            |one: &'_ Series| one.changes.iter().map(|change| (change.point.index, change.clone())).collect::<Vec<_>>();
+        let main = found.series.iter().filter(|series| series.metric == "nmi_handler_ns");
+        let of = main.flat_map(|series| of(series).into_iter().map(move |(at, change)| (series, at, change)));
+        of.map(|(series, at, change)| {
+            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.change.unwrap())
+        })
+        .collect()
     }
 
     #[test]
     fn the_first_changed_revision_is_named_with_what_else_changed() {
-        let found = history("dir", &runs(), &request()).unwrap();
+        // 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
+        let runs: Vec<Record> =
+            (0..20).map(|n| if n >= 12 { run(n, n, "7.0", 20) } else { run(n, n, "6.12", 0) }).collect();
+        let found = history("dir", &runs, &request()).unwrap();
         // Three strategies against the floor, by three metrics.
-        assert_eq!((found.exit().code(), found.series.len()), (0, 9));
+        assert_eq!((found.exit(), found.series.len()), (Exit::Done, 9));
         assert!(found.series.iter().all(|series| series.against.as_deref() == Some("floor")));
-        let times = history("dir", &runs(), &HistorySpec { times: true, ..request() }).unwrap();
-        assert_eq!(times.series.len(), 12);
-        for series in &found.series {
-            let indices: Vec<usize> = series.changes.iter().map(|change| change.point.index).collect();
-            assert_eq!(
-                indices,
-                if series.arm == "reuse" { vec![12] } else { vec![] },
-                "{} {}",
-                series.arm,
-                series.metric
-            );
-        }
+        assert_eq!(history("dir", &runs, &HistorySpec { times: true, ..request() }).unwrap().series.len(), 12);
+        let [("reuse", 12, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
+        assert!(revision == hash_of(12) && (size - 0.2).abs() < 0.01);
         let change = found.series.iter().find_map(|series| series.changes.first()).unwrap();
-        assert_eq!(change.last_good_revision, format!("{:040x}", 11));
-        assert_eq!(change.first_changed_revision, format!("{:040x}", 12));
-        assert!((change.change.unwrap() - 0.2).abs() < 0.01);
-        assert_eq!(change.also_changed, ["kernel: unknown / 7.0"]);
+        assert_eq!(
+            (&change.last_good_revision, &change.also_changed),
+            (&hash_of(11), &vec!["kernel: 6.12 / 7.0".into()])
+        );
         let text = report(&found).text(60);
         assert!(
             text.contains("+20.0 %") && text.contains("(run 13)") && text.contains("changed at the same time"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn forty_revisions_in_any_order_have_their_first_changed_one_by_revision() {
+        // The revision that is measured at a time: 17 has no factor in common with 40.
+        let runs: Vec<Record> = (0..40).map(|at| run(at, at * 17 % 40, "6.12", 0)).collect();
+        let slower = |one: &Record| one.tool.git_revision >= hash_of(20);
+        let runs: Vec<Record> = (0..)
+            .zip(runs)
+            .map(|(at, one)| if slower(&one) { run(at, at * 17 % 40, "6.12", 18) } else { one })
+            .collect();
+        let list = (1..40).map(|revision| hash_of(revision)[..12].to_owned()).collect();
+        let found = history("dir", &runs, &HistorySpec { order: Order::Revisions(list), ..request() }).unwrap();
+        let [("reuse", 19, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
+        assert!(revision == hash_of(20) && (size - 0.18).abs() < 0.01, "{revision} {size}");
+        assert_eq!(found.notes, ["1 run left out, of revisions that are not in the list: 000000000000"]);
+        let by_time = history("dir", &runs, &request()).unwrap();
+        assert!(changes(&by_time).is_empty() && by_time.notes.is_empty(), "each revision has one run");
+        let again = [runs.clone(), runs].concat();
+        assert!(history("dir", &again, &request()).unwrap().notes[0].starts_with("revisions are interleaved in time"));
+    }
+
+    #[test]
+    fn runs_are_in_the_order_of_their_kernels_by_number() {
+        let of = |at: u64| if at % 2 == 0 { run(at, 1, "6.9.1", 0) } else { run(at, 1, "6.10.0-1", 12) };
+        let found =
+            history("dir", &(0..20).map(of).collect::<Vec<_>>(), &HistorySpec { order: Order::Kernel, ..request() });
+        let found = found.unwrap();
+        assert!(matches!(changes(&found)[..], [("reuse", 10, ..)]), "{:?}", changes(&found));
+        assert!(report(&found).text(200).contains("6.10.0-1 (run 11)"));
+    }
+
+    #[test]
+    fn builds_and_hosts_of_ab_make_one_series_of_new_against_base() {
+        let of = |at: u64| {
+            let mut record = run(at, 0, "6.12", if at < 10 { 0 } else { 18 });
+            for (place, name) in ["BASE", "NEW"].into_iter().enumerate() {
+                name.clone_into(&mut record.arms[place].name);
+                let side = json!({"args": [], "binary": format!("/b/{at}"), "tool": {"git_revision": hash_of(at)}, "parameters":
+                                  {"workload": "single/ftest", "backend_why": format!("on host {at}")}});
+                record.parameters.insert(name.to_lowercase(), side);
+            }
+            record.arms.truncate(2);
+            record.host.class = format!("host {}", at % 3);
+            record.parameters.insert("same_build".to_owned(), json!(at == 3));
+            record
+        };
+        let found = history("dir", &(0..20).map(of).collect::<Vec<_>>(), &request()).unwrap();
+        assert!(found.series.iter().all(|one| one.points.len() == 20 && one.against.as_deref() == Some("BASE")));
+        let [("NEW", 10, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
+        assert!(revision == hash_of(10) && (size - 0.18).abs() < 0.01);
     }
 }

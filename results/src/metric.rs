@@ -50,17 +50,7 @@ pub fn name(key: &str) -> String {
     }
 }
 
-/// Direction in which values are better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Better {
-    /// Smaller values.
-    Lower,
-    /// Larger values.
-    Higher,
-}
-
-/// A quantity that experiments measure many times per round.
+/// A time that experiments measure many times per round; smaller is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Metric {
     /// Its key in documents. The suffix names the unit.
@@ -73,141 +63,115 @@ pub struct Metric {
     pub about: &'static str,
     /// The experiments that measure it.
     pub experiments: &'static [&'static str],
-    /// Direction in which values are better.
-    pub better: Better,
     /// True if it represents an arm where there is room for one metric only. A comparison judges it; others are shown if asked for.
     pub headline: bool,
 }
 
+impl Metric {
+    const fn new(
+        key: &'static str,
+        name: &'static str,
+        about: &'static str,
+        experiments: &'static [&'static str],
+    ) -> Self {
+        Self { key, unit: "ns", name, about, experiments, headline: false }
+    }
+
+    const fn headline(self) -> Self {
+        Self { headline: true, ..self }
+    }
+}
+
 /// Time of a command.
-pub const ELAPSED: Metric = Metric {
-    key: "elapsed_ns",
-    unit: "ns",
-    name: "time of the command",
-    about: "a command, from its start to its end",
-    experiments: &["record-compression", "record-overhead", "stat-setup"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const ELAPSED: Metric = Metric::new(
+    "elapsed_ns",
+    "time of the command",
+    "a command, from its start to its end",
+    &["record-compression", "record-overhead", "stat-setup"],
+)
+.headline();
 
 /// Processor time of a command.
-pub const PROCESSOR: Metric = Metric {
-    key: "processor_ns",
-    unit: "ns",
-    name: "processor time of the command",
-    about: "user and system time of a command and all that it started",
-    experiments: &["record-compression", "record-overhead"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const PROCESSOR: Metric = Metric::new(
+    "processor_ns",
+    "processor time of the command",
+    "user and system time of a command and all that it started",
+    &["record-compression", "record-overhead"],
+);
 
 /// VMM time per MSR exit.
-pub const EXIT_PATH: Metric = Metric {
-    key: "exit_path_ns",
-    unit: "ns",
-    name: "VMM time per MSR exit",
-    about: "VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN",
-    experiments: &["nmi-latency", "guest-stat"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const EXIT_PATH: Metric = Metric::new(
+    "exit_path_ns",
+    "VMM time per MSR exit",
+    "VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN",
+    &["nmi-latency", "guest-stat"],
+);
 
 /// The host's work for a trace that is replayed.
-pub const HOST_WORK: Metric = Metric {
-    key: "host_work_ns",
-    unit: "ns",
-    name: "host work",
-    about: "a trace replayed on a model: exits, the VMM, operations and switches from one PMI to the next (without PMIs: from one start of \
-            counters)",
-    experiments: &["nmi-latency"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const HOST_WORK: Metric =
+    Metric::new("host_work_ns", "host work", "a trace replayed on a model: exits, the VMM, operations and switches from one PMI to the next (without PMIs: from one start of \
+            counters)", &["nmi-latency"]).headline();
 
 /// Latency of the guest's NMI handler where it re-armed nothing.
-pub const NMI_DRIVER_OFF: Metric = Metric {
-    key: "nmi_driver_off_ns",
-    unit: "ns",
-    name: "latency of NMIs that re-armed nothing",
-    about: "guest NMI handler that re-armed no counter, as the guest's driver was off, entry to exit",
-    experiments: &["nmi-latency"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const NMI_DRIVER_OFF: Metric = Metric::new(
+    "nmi_driver_off_ns",
+    "latency of NMIs that re-armed nothing",
+    "guest NMI handler that re-armed no counter, as the guest's driver was off, entry to exit",
+    &["nmi-latency"],
+);
 
 /// Latency of the guest's NMI handler.
-pub const NMI_HANDLER: Metric = Metric {
-    key: "nmi_handler_ns",
-    unit: "ns",
-    name: "guest NMI handler latency",
-    about: "guest NMI handler that re-armed a counter, entry to exit",
-    experiments: &["nmi-latency"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const NMI_HANDLER: Metric = Metric::new(
+    "nmi_handler_ns",
+    "guest NMI handler latency",
+    "guest NMI handler that re-armed a counter, entry to exit",
+    &["nmi-latency"],
+)
+.headline();
 
 /// Latency of PMI delivery.
-pub const PMI_DELIVERY: Metric = Metric {
-    key: "pmi_delivery_ns",
-    unit: "ns",
-    name: "PMI delivery latency",
-    about: "from the VMM seeing an overflow to the handler's entry",
-    experiments: &["nmi-latency"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const PMI_DELIVERY: Metric = Metric::new(
+    "pmi_delivery_ns",
+    "PMI delivery latency",
+    "from the VMM seeing an overflow to the handler's entry",
+    &["nmi-latency"],
+);
 
 /// Latency of the guest's rotation.
-pub const ROTATION: Metric = Metric {
-    key: "rotation_ns",
-    unit: "ns",
-    name: "guest rotation latency",
-    about: "guest rotation of multiplexed events, or stop and restart at a task switch",
-    experiments: &["nmi-latency"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const ROTATION: Metric = Metric::new(
+    "rotation_ns",
+    "guest rotation latency",
+    "guest rotation of multiplexed events, or stop and restart at a task switch",
+    &["nmi-latency"],
+)
+.headline();
 
 /// Time of a whole set-up inside the guest.
-pub const SET_UP: Metric = Metric {
-    key: "set_up_ns",
-    unit: "ns",
-    name: "guest set-up time",
-    about: "one set-up of all events in the guest: program, enable, read, disable",
-    experiments: &["guest-stat"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const SET_UP: Metric = Metric::new(
+    "set_up_ns",
+    "guest set-up time",
+    "one set-up of all events in the guest: program, enable, read, disable",
+    &["guest-stat"],
+)
+.headline();
 
 /// Latency of the host's signals.
-pub const SIGNAL: Metric = Metric {
-    key: "signal_ns",
-    unit: "ns",
-    name: "signal latency",
-    about: "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
-    experiments: &["nmi-latency", "guest-stat"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const SIGNAL: Metric = Metric::new(
+    "signal_ns",
+    "signal latency",
+    "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
+    &["nmi-latency", "guest-stat"],
+);
 
 /// Time until the counts are there.
-pub const TO_COUNTS: Metric = Metric {
-    key: "to_counts_ns",
-    unit: "ns",
-    name: "time to counts",
-    about: "from the first open to the last count read",
-    experiments: &["stat-setup"],
-    better: Better::Lower,
-    headline: false,
-};
+pub const TO_COUNTS: Metric =
+    Metric::new("to_counts_ns", "time to counts", "from the first open to the last count read", &["stat-setup"]);
 
 /// Time of a whole set-up on the host.
-pub const TOTAL: Metric = Metric {
-    key: "total_ns",
-    unit: "ns",
-    name: "set-up and tear-down time",
-    about: "all phases of a set-up on the host, open to close",
-    experiments: &["stat-setup"],
-    better: Better::Lower,
-    headline: true,
-};
+pub const TOTAL: Metric = Metric::new(
+    "total_ns",
+    "set-up and tear-down time",
+    "all phases of a set-up on the host, open to close",
+    &["stat-setup"],
+)
+.headline();

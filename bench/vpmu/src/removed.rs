@@ -41,6 +41,7 @@ const OPTIONS: &[Row] = &[
     ("export", "--format parquet", "--format csv, which DuckDB and pandas read"),
     ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
     ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
+    ("history", "--window", "leave it out: all runs on either side of a place are compared"),
     ("linux", "--share", "--with FILE[:PATH] brings in, --get PATH with -o DIR brings out"),
     (
         "record",

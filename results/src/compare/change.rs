@@ -8,7 +8,8 @@
 
 use serde::Serialize;
 
-use super::sample::{MIN_RUNS, Run, Sides};
+use super::group::{Both, MIN_RUNS};
+use super::sample::{Run, Sample};
 use crate::paired::{BETWEEN_RUNS, centre, log};
 use crate::stats::jackknife::{Estimate, known};
 use crate::stats::{median, related, trimmed};
@@ -25,7 +26,7 @@ pub(super) struct Change {
     /// Logarithm of NEW over BASE.
     pub(super) log: Estimate,
     /// Logarithms of the two, whose difference it is.
-    pub(super) sides: [f64; 2],
+    pub(super) sides: Both<f64>,
     /// The part of its error that more rounds of the same runs do not make smaller.
     pub(super) fixed: Estimate,
     /// Pairs of neighbouring runs; 0: runs were not taken in turns.
@@ -47,20 +48,20 @@ pub enum Order {
 }
 
 impl Order {
-    /// Finds the order of runs with these starts; `None` of one run a side.
-    pub fn of(base: &[u64], new: &[u64]) -> Option<Self> {
+    /// Finds the order of runs with these starts, BASE's first; `None` of one run a side.
+    pub fn of(sides: [&[u64]; 2]) -> Option<Self> {
         let ends = |side: &[u64]| Some((*side.iter().min()?, *side.iter().max()?));
-        let ((first, last), (new_first, new_last)) = ends(base).zip(ends(new))?;
+        let ((first, last), (new_first, new_last)) = ends(sides[0]).zip(ends(sides[1]))?;
         let found = if first.min(new_first) == last.max(new_last) {
             Self::Unknown
-        } else if neighbours(base, new).is_some() {
+        } else if neighbours(sides).is_some() {
             Self::InTurns
         } else if last <= new_first || new_last <= first {
             Self::OneAfterTheOther
         } else {
             Self::Mixed
         };
-        (base.len() + new.len() > 2).then_some(found)
+        (sides[0].len() + sides[1].len() > 2).then_some(found)
     }
 
     /// Describes it behind a number of runs.
@@ -75,18 +76,18 @@ impl Order {
 }
 
 /// Returns all runs in order of time, each with its side and its place there.
-fn in_order(base: &[u64], new: &[u64]) -> Vec<(u64, usize, usize)> {
+fn in_order(sides: [&[u64]; 2]) -> Vec<(u64, usize, usize)> {
     let of = |(side, starts): (usize, &[u64])| {
         starts.iter().enumerate().map(move |(run, at)| (*at, side, run)).collect::<Vec<_>>()
     };
-    let mut order: Vec<(u64, usize, usize)> = [(0, base), (1, new)].into_iter().flat_map(of).collect();
+    let mut order: Vec<(u64, usize, usize)> = sides.into_iter().enumerate().flat_map(of).collect();
     order.sort_unstable();
     order
 }
 
 /// Pairs runs of BASE and NEW that are neighbours in time, each once; `None` if too many runs have no such neighbour.
-fn neighbours(base: &[u64], new: &[u64]) -> Option<Vec<[usize; 2]>> {
-    let order = in_order(base, new);
+fn neighbours(sides: [&[u64]; 2]) -> Option<Vec<Both<usize>>> {
+    let order = in_order(sides);
     let (mut pairs, mut at) = (Vec::new(), 0);
     while at + 1 < order.len() {
         let ((_, side, run), (_, other, next)) = (order[at], order[at + 1]);
@@ -100,99 +101,92 @@ fn neighbours(base: &[u64], new: &[u64]) -> Option<Vec<[usize; 2]>> {
     (2.0 * pairs.len() as f64 >= BLOCKED * order.len() as f64).then_some(pairs)
 }
 
-/// Computes the change of sides in turns, by pairs of neighbours; `None` of fewer than [`MIN_RUNS`] such pairs.
-fn in_turns(base: &[Level], new: &[Level]) -> Option<Change> {
-    let starts = |side: &[Level]| side.iter().map(|(at, _)| *at).collect::<Vec<_>>();
-    let pairs = neighbours(&starts(base), &starts(new)).filter(|pairs| pairs.len() >= MIN_RUNS)?;
-    let differences: Vec<f64> = pairs.iter().map(|[one, two]| new[*two].1 - base[*one].1).collect();
-    let log = trimmed::over_blocks(&differences)?;
-    let of_base = pairs.iter().map(|[one, _]| base[*one].1).sum::<f64>() / pairs.len() as f64;
-    Some(Change { log, sides: [of_base, of_base + log.value], fixed: known(0.0), blocks: pairs.len() })
-}
-
-/// Computes the change of sides of many runs that were not in turns: neighbours in time are alike.
-fn related(base: &[Level], new: &[Level]) -> Change {
-    let starts = |side: &[Level]| side.iter().map(|(at, _)| *at).collect::<Vec<_>>();
-    let order = in_order(&starts(base), &starts(new));
-    let values: Vec<f64> = order.iter().map(|(_, side, run)| [base, new][*side][*run].1).collect();
+/// Computes the change of sides of many runs: by pairs of neighbours where they took turns, else by least squares over all runs in order
+/// of time, where `related` allows that.
+fn of_many(sides: &Both<Vec<Level>>, related: bool) -> Option<Change> {
+    let starts = sides.each_ref().map(|side| side.iter().map(|(at, _)| *at).collect::<Vec<_>>());
+    let starts = starts.each_ref().map(Vec::as_slice);
+    if let Some(pairs) = neighbours(starts).filter(|pairs| pairs.len() >= MIN_RUNS) {
+        let both: Vec<Both<f64>> = pairs.iter().map(|[one, two]| [sides[0][*one].1, sides[1][*two].1]).collect();
+        let log = trimmed::over_blocks(&both.iter().map(|[base, new]| new - base).collect::<Vec<_>>())?;
+        let base = both.iter().map(|[base, _]| base).sum::<f64>() / both.len() as f64;
+        return Some(Change { log, sides: [base, base + log.value], fixed: known(0.0), blocks: pairs.len() });
+    }
+    if !related || sides.iter().any(|side| side.len() < MIN_RUNS) {
+        return None;
+    }
+    let order = in_order(starts);
+    let values: Vec<f64> = order.iter().map(|(_, side, run)| sides[*side][*run].1).collect();
     let is_of = |wanted: usize| order.iter().map(|(_, side, _)| f64::from(u8::from(*side == wanted))).collect();
-    let sides: [Vec<f64>; 2] = [is_of(0), is_of(1)];
-    let level = |other: usize, own: usize| related::last(&values, &[sides[other].clone(), sides[own].clone()]).value;
-    let log = related::last(&values, &[vec![1.0; values.len()], sides[1].clone()]);
-    Change { log, sides: [level(1, 0), level(0, 1)], fixed: known(0.0), blocks: 0 }
+    let columns: Both<Vec<f64>> = [is_of(0), is_of(1)];
+    let level = |own: usize| related::last(&values, &[columns[1 - own].clone(), columns[own].clone()]).value;
+    let log = related::last(&values, &[vec![1.0; values.len()], columns[1].clone()]);
+    Some(Change { log, sides: [level(0), level(1)], fixed: known(0.0), blocks: 0 })
 }
 
 /// Computes the change of few runs, each with the error that its rounds show. Simulated runs do not differ beyond that.
-pub(super) fn of_few(base: &[Estimate], new: &[Estimate], simulated: bool) -> Change {
+pub(super) fn of_few(runs: &Both<Vec<Estimate>>, simulated: bool) -> Change {
     let mean = |runs: &[Estimate], of: &dyn Fn(&Estimate) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
-    let side = |runs: &[Estimate]| {
+    let [one, two] = runs.each_ref().map(|runs| {
         let squares = mean(runs, &|run| run.error.powi(2));
         let terms = mean(runs, &|run| run.error.powi(4) / run.freedom);
         let n = runs.len() as f64;
         let freedom = if terms > 0.0 { n * squares * squares / terms } else { f64::INFINITY };
         Estimate { value: mean(runs, &|run| run.value), error: (squares / n).sqrt(), freedom }
-    };
-    let (one, two) = (side(base), side(new));
+    });
     // The squares of what runs differ by beyond their own errors.
     let seen = |runs: &[Estimate], side: &Estimate| {
         let freedom = runs.len() as f64 - 1.0;
         let squares: f64 = runs.iter().map(|run| (run.value - side.value).powi(2)).sum();
         (squares - freedom * mean(runs, &|run| run.error.powi(2))).max(0.0)
     };
-    let freedom = (base.len() + new.len()) as f64 - 2.0;
-    let squares = seen(base, &one) + seen(new, &two);
+    let [n, m] = runs.each_ref().map(|runs| runs.len() as f64);
+    let (freedom, squares) = (n + m - 2.0, seen(&runs[0], &one) + seen(&runs[1], &two));
     let pooled = (BETWEEN_RUNS.freedom * BETWEEN_RUNS.error.powi(2) + squares) / (BETWEEN_RUNS.freedom + freedom);
     // Hosts that show more are believed.
     let variance = if freedom > 0.0 { pooled.max(squares / freedom) } else { pooled };
-    let runs = 1.0 / base.len() as f64 + 1.0 / new.len() as f64;
-    let error = (variance * runs).sqrt();
+    let error = (variance * (1.0 / n + 1.0 / m)).sqrt();
     let fixed =
         if simulated { known(0.0) } else { Estimate { value: 0.0, error, freedom: BETWEEN_RUNS.freedom + freedom } };
     Change { log: two.less(&one).less(&fixed), sides: [one.value, two.value], fixed, blocks: 0 }
 }
 
 /// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.
-pub(super) fn of_arm(base: &[Run], new: &[Run], simulated: bool) -> Option<Change> {
-    let many = base.len().min(new.len()) >= MIN_RUNS;
-    if many {
-        let levels = |side: &[Run]| -> Vec<Level> {
-            side.iter().filter_map(|run| Some((run.started, centre(&run.pairs)?))).collect()
-        };
-        let (base, new) = (levels(base), levels(new));
-        let enough = base.len().min(new.len()) >= MIN_RUNS;
-        return enough.then(|| in_turns(&base, &new).unwrap_or_else(|| related(&base, &new)));
+pub(super) fn of_arm(sides: &Both<Vec<Run>>, simulated: bool) -> Option<Change> {
+    if sides.iter().all(|side| side.len() >= MIN_RUNS) {
+        let level = |run: &Run| Some((run.started, centre(&run.pairs)?));
+        let levels = sides.each_ref().map(|side| side.iter().filter_map(level).collect::<Vec<Level>>());
+        return of_many(&levels, true);
     }
-    let runs = |side: &[Run]| side.iter().filter_map(|run| log(&run.pairs)).collect::<Vec<_>>();
-    let (base, new) = (runs(base), runs(new));
-    (!base.is_empty() && !new.is_empty()).then(|| of_few(&base, &new, simulated))
+    let runs = sides.each_ref().map(|side| side.iter().filter_map(|run| log(&run.pairs)).collect::<Vec<_>>());
+    runs.iter().all(|side| !side.is_empty()).then(|| of_few(&runs, simulated))
 }
 
 /// Returns the mean logarithms of all arms' times, BASE and NEW, and their change where the runs were taken in turns, or simulated:
-/// no host wanders there. `arms` are the runs of each arm.
-pub(super) fn of_all(arms: &[Sides<'_>], simulated: bool) -> Option<([f64; 2], Option<Change>)> {
-    let side = |pick: for<'a> fn(&Sides<'a>) -> &'a [Run]| -> Option<Vec<(u64, Estimate)>> {
-        let (first, others) = arms.split_first()?;
-        let time = |run: &Run| {
-            let logs: Vec<f64> = run.values.iter().filter(|ns| **ns > 0.0).map(|ns| ns.ln()).collect();
-            let rounds = trimmed::over_blocks(&logs).unwrap_or_else(|| known(0.0));
-            Some(Estimate { value: median(&logs)?, ..rounds })
-        };
+/// no host wanders there.
+pub(super) fn of_all(arms: &[&Sample], simulated: bool) -> Option<(Both<f64>, Option<Change>)> {
+    let time = |run: &Run| {
+        let logs: Vec<f64> = run.values.iter().filter(|ns| **ns > 0.0).map(|ns| ns.ln()).collect();
+        Some(Estimate { value: median(&logs)?, ..trimmed::over_blocks(&logs).unwrap_or_else(|| known(0.0)) })
+    };
+    let of_side = |side: usize| -> Vec<(u64, Estimate)> {
         let level = |run: &Run| {
-            let others = others.iter().map(|arm| time(pick(arm).iter().find(|other| other.document == run.document)?));
-            let all: Vec<Estimate> = std::iter::once(time(run)).chain(others).collect::<Option<_>>()?;
+            let own = |arm: &&Sample| time(arm.sides[side].iter().find(|other| other.document == run.document)?);
+            let all: Vec<Estimate> = arms.iter().map(own).collect::<Option<_>>()?;
             let n = all.len() as f64;
             let value = all.iter().map(|arm| arm.value).sum::<f64>() / n;
             let error = all.iter().map(|arm| arm.error.powi(2)).sum::<f64>().sqrt() / n;
             Some((run.started, Estimate { value, error, freedom: all[0].freedom }))
         };
-        let levels: Vec<_> = pick(first).iter().filter_map(level).collect();
-        (!levels.is_empty()).then_some(levels)
+        arms.first().into_iter().flat_map(|arm| &arm.sides[side]).filter_map(level).collect()
     };
-    let (base, new) = (side(|both| both.0)?, side(|both| both.1)?);
-    let levels = |side: &[(u64, Estimate)]| side.iter().map(|(at, level)| (*at, level.value)).collect::<Vec<Level>>();
-    let runs = |side: &[(u64, Estimate)]| side.iter().map(|(_, level)| *level).collect::<Vec<_>>();
-    let few = of_few(&runs(&base), &runs(&new), true);
-    let change = in_turns(&levels(&base), &levels(&new)).or_else(|| simulated.then_some(few));
+    let sides = [of_side(0), of_side(1)];
+    if sides.iter().any(Vec::is_empty) {
+        return None;
+    }
+    let levels = sides.each_ref().map(|side| side.iter().map(|(at, level)| (*at, level.value)).collect::<Vec<Level>>());
+    let few = of_few(&sides.map(|side| side.into_iter().map(|(_, level)| level).collect()), true);
+    let change = of_many(&levels, false).or_else(|| simulated.then_some(few));
     Some((change.map_or(few.sides, |change| change.sides), change))
 }
 
@@ -203,16 +197,16 @@ mod tests {
     #[test]
     fn neighbours_of_both_sides_make_pairs() {
         let (even, odd): (Vec<u64>, Vec<u64>) = ((0..8).map(|n| 2 * n).collect(), (0..8).map(|n| 2 * n + 1).collect());
-        assert_eq!(neighbours(&even, &odd), Some((0..8).map(|n| [n, n]).collect()));
+        assert_eq!(neighbours([&even, &odd]), Some((0..8).map(|n| [n, n]).collect()));
         // One side after the other: nothing to pair.
-        assert_eq!(neighbours(&(0..8).collect::<Vec<_>>(), &(8..16).collect::<Vec<_>>()), None);
+        assert_eq!(neighbours([&(0..8).collect::<Vec<_>>(), &(8..16).collect::<Vec<_>>()]), None);
         let more: Vec<u64> = even.iter().copied().chain([16, 18]).collect();
-        assert_eq!(neighbours(&more, &odd).unwrap().len(), 8);
+        assert_eq!(neighbours([&more, &odd]).unwrap().len(), 8);
     }
 
     #[test]
     fn the_order_is_that_of_the_starts() {
-        let of = |base: &[u64], new: &[u64]| Order::of(base, new);
+        let of = |base: &[u64], new: &[u64]| Order::of([base, new]);
         assert_eq!(of(&[1, 4, 5, 8], &[2, 3, 6, 7]), Some(Order::InTurns));
         assert_eq!(of(&[5, 6, 7, 8], &[1, 2, 3, 5]), Some(Order::OneAfterTheOther));
         assert_eq!(of(&[1, 2, 5, 6], &[3, 4, 7, 8]), Some(Order::Mixed));
@@ -224,7 +218,7 @@ mod tests {
         let run = |value: f64| Estimate { value, error: 0.001, freedom: 9.0 };
         let of = |base: &[f64], new: &[f64]| {
             let side = |values: &[f64]| values.iter().map(|value| run(*value)).collect::<Vec<_>>();
-            of_few(&side(base), &side(new), false).log
+            of_few(&[side(base), side(new)], false).log
         };
         let one = of(&[0.1], &[0.15]);
         assert!((one.value - 0.05).abs() < 1e-12 && (one.error.powi(2) - 2.0 * (9e-6 + 1e-6)).abs() < 1e-12, "{one:?}");
@@ -233,7 +227,7 @@ mod tests {
         // The mean of the sides' variances over their number of runs, and nothing less.
         let wild = of(&[0.0, 0.1], &[0.0, 0.1]);
         assert!((wild.error.powi(2) - 0.005).abs() < 1e-12, "{wild:?}");
-        let exact = of_few(&[run(0.1)], &[run(0.1)], true).log;
+        let exact = of_few(&[vec![run(0.1)], vec![run(0.1)]], true).log;
         assert!((exact.error.powi(2) - 2e-6).abs() < 1e-15, "no host disturbs a simulation: {exact:?}");
     }
 }

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Change, of_few};
+use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm, Record};
+use crate::document::{Any, Arm};
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, over_groups};
@@ -67,55 +68,51 @@ impl Work {
 }
 
 /// Says why the counts of a PMI may differ although nothing changed.
-pub(super) fn unlike(base: &[&Record], new: &[&Record]) -> Option<String> {
-    let differs = |name: &&&str| {
-        let of = |record: &&Record| record.parameters.get(**name).map(ToString::to_string);
-        base.iter().chain(new).map(of).collect::<BTreeSet<_>>().len() > 1
-    };
-    OF_A_ROUND.iter().find(differs).map(|name| format!("counts are not compared: {name} differs"))
+pub(super) fn unlike(pair: &Pair<'_>) -> Option<String> {
+    let values =
+        |name: &str| pair.all().map(|one| one.parameters.get(name).map(ToString::to_string)).collect::<BTreeSet<_>>();
+    let name = OF_A_ROUND.into_iter().find(|name| values(name).len() > 1)?;
+    Some(format!("counts are not compared: {name} differs"))
 }
 
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
-pub(super) fn rows(name: &str, base: &[&Record], new: &[&Record], request: &CompareSpec) -> Vec<Row> {
-    let side = |records: &[&Record]| -> Vec<Work> {
-        records.iter().filter_map(|record| Work::of(record.arm(name)?)).collect()
-    };
-    let (of_base, of_new) = (side(base), side(new));
-    let blank = |metric: &str| Row::blank(Question::Counts, name, metric, request.rules.limits(metric, true));
-    match (of_base.is_empty(), of_new.is_empty()) {
-        (true, true) => return Vec::new(),
-        (false, false) => {}
-        (lacks, _) => {
-            let why = format!("one-sided: {} has no counts of it", if lacks { "BASE" } else { "NEW" });
-            return vec![Row { why, whole: false, ..blank(OPERATIONS) }];
-        }
+pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row> {
+    let sides: Both<Vec<Work>> =
+        pair.sides.each_ref().map(|side| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect());
+    let blank = |metric: &str| Row::blank(Question::Counts, arm, metric, request.rules.limits(metric, true));
+    if sides.iter().all(Vec::is_empty) {
+        return Vec::new();
     }
-    let names: BTreeSet<&String> = of_base.iter().chain(&of_new).flat_map(|work| work.counts.keys()).collect();
+    if let Some((which, _)) = SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_empty()) {
+        let why = format!("one-sided: {which} has no counts of it");
+        return vec![Row { why, whole: false, ..blank(OPERATIONS) }];
+    }
+    let all = || sides.iter().flatten();
+    let names: BTreeSet<&String> = all().flat_map(|work| work.counts.keys()).collect();
     let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
-    let level = |works: &[Work], name: &str| {
-        let mean = works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64;
-        let n = works.iter().map(|work| work.rounds).sum();
-        SideLevel { median_ns: None, ratio: None, count: Some(mean), n, runs: works.len() }
+    let repeats = |works: &Vec<Work>| {
+        let same = |work: &Work, name: &&String| is_same(count(work, name), count(&works[0], name));
+        works.iter().all(|work| work.repeats && names.iter().all(|name| same(work, name)))
     };
-    let repeats = |works: &[Work]| {
-        let first = &works[0];
-        works.iter().all(|work| work.repeats && names.iter().all(|name| is_same(count(work, name), count(first, name))))
-    };
-    let exact = repeats(&of_base) && repeats(&of_new);
+    let exact = sides.iter().all(repeats);
     let row = |name: &&String| {
-        let (one, two) = (level(&of_base, name), level(&of_new, name));
-        let (before, after) = (one.count.unwrap_or(0.0), two.count.unwrap_or(0.0));
-        let row = Row { base: Some(one), new: Some(two), ..blank(name) };
+        let means =
+            sides.each_ref().map(|works| works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64);
+        let level = |side: usize| {
+            let n = sides[side].iter().map(|work| work.rounds).sum();
+            Some(SideLevel { count: Some(means[side]), n, runs: sides[side].len(), ..SideLevel::default() })
+        };
+        let row = blank(name).of([level(0), level(1)]);
         if exact {
-            return row.exactly([before, after]);
+            return row.exactly(means);
         }
+        let [before, after] = means;
         if **name != OPERATIONS || before <= 0.0 || after <= 0.0 {
             let change = (before > 0.0).then(|| after / before - 1.0);
             return Row { change, verdict: Verdict::NotJudged, ..row };
         }
-        let runs = |works: &[Work]| works.iter().map(|work| work.operations).collect::<Vec<_>>();
-        let found = of_few(&runs(&of_base), &runs(&of_new), false);
-        let between = BETWEEN * (1.0 / of_base.len() as f64 + 1.0 / of_new.len() as f64).sqrt();
+        let found = of_few(&sides.each_ref().map(|works| works.iter().map(|work| work.operations).collect()), false);
+        let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
         row.with(Some(Change { log: found.log.widened(between), ..found }))
     };
     names.iter().map(row).collect()

@@ -8,8 +8,9 @@
 //! change" is said only where a slow-down beyond a bound can be excluded.
 
 mod change;
-mod comparable;
 mod counts;
+mod facts;
+mod group;
 mod judge;
 mod row;
 mod rules;
@@ -19,20 +20,20 @@ mod turns;
 
 pub use crate::paired::Statistic;
 pub use change::Order;
-pub(crate) use comparable::{definitions, differences};
-pub use comparable::{facts, of_record as doubt_of};
+pub(crate) use facts::{definitions, differences};
+pub use facts::{doubt_of, facts};
+pub use group::{MIN_RUNS, group_key, group_label};
+pub(crate) use group::{grouped, reference};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare, conclude, ratios};
 pub use row::{Question, Row, SideLevel};
 pub use rules::{CompareSpec, Rules};
-pub use sample::MIN_RUNS;
-pub(crate) use sample::value;
-pub use sample::{group_key, group_label};
+pub(crate) use sample::{asked, value};
 pub use show::{add, remarks, report};
 pub use turns::{ALL, COUNTS, PMIS, turns};
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::document::Record;
@@ -49,26 +50,44 @@ mod tests {
         if round % 7 == 3 { 120_000 } else { 70_000 + round * 37 % 11 * 20 }
     }
 
+    /// A run of so many rounds with a document that is changed.
+    fn with(rounds: u64, at: u64, change: impl Fn(&mut Value)) -> Record {
+        let mut value = value(rounds, at, |_, round| ns(round + at));
+        change(&mut value);
+        changed(value)
+    }
+
+    fn same(_: &mut Value) {}
+
+    /// Makes `reuse` take so many times as long.
+    fn slow(at: u64, tenths: u64) -> Record {
+        record(20, at, |arm, round| if arm == "reuse" { ns(round) * tenths / 10 } else { ns(round + 3) })
+    }
+
     fn text(found: &Comparison) -> String {
         report(found, true).text(200)
     }
 
-    fn of(base: &Record, new: &Record, request: &CompareSpec) -> Comparison {
-        compare(("a", std::slice::from_ref(base)), ("b", std::slice::from_ref(new)), request).unwrap()
+    fn one(record: &Record) -> &[Record] {
+        std::slice::from_ref(record)
     }
 
-    /// Returns the verdict on an arm's main metric.
-    fn verdict(comparison: &Comparison, arm: &str) -> Verdict {
-        main(comparison, arm).verdict
+    fn of(base: &Record, new: &Record) -> Comparison {
+        compare(("a", one(base)), ("b", one(new)), &request()).unwrap()
     }
 
     fn main<'a>(comparison: &'a Comparison, arm: &str) -> &'a Row {
         comparison.rows().find(|row| row.arm == arm && row.metric == "nmi_handler_ns").unwrap()
     }
 
+    /// Returns the exit, and the verdict on an arm's main metric.
+    fn said(comparison: &Comparison, arm: &str) -> (u8, Verdict) {
+        (comparison.exit, main(comparison, arm).verdict)
+    }
+
     #[test]
     fn the_same_again_is_no_regression_and_shows_what_is_judged() {
-        let found = of(&record(10, 5, |_, round| ns(round)), &record(10, 6, |_, round| ns(round + 3)), &request());
+        let found = of(&record(10, 5, |_, round| ns(round)), &record(10, 6, |_, round| ns(round + 3)));
         assert_eq!((found.exit, found.groups[0].unit), (0, "round"), "{}", text(&found));
         let of = |question| found.rows().filter(move |row| row.question == question);
         let judged: Vec<&Row> = of(Question::OneArm).filter(|row| row.verdict == Verdict::NoChange).collect();
@@ -87,78 +106,71 @@ mod tests {
     fn slower_in_one_arm_is_a_regression_there_alone_and_faster_the_other_way() {
         let base = record(20, 5, |_, round| ns(round));
         // Another process of another host may differ by so much.
-        let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 11 / 10 } else { ns(round + 3) });
-        let found = of(&base, &slow, &request());
-        assert_eq!((found.exit, verdict(&found, "reuse")), (3, Verdict::Inconclusive), "{}", text(&found));
+        let found = of(&base, &slow(6, 11));
+        assert_eq!(said(&found, "reuse"), (3, Verdict::Inconclusive), "{}", text(&found));
         assert!(text(&found).contains("one run a side shows no change below 20 %"), "{}", text(&found));
-        let slow = record(20, 6, |arm, round| if arm == "reuse" { ns(round) * 2 } else { ns(round + 3) });
-        let found = of(&base, &slow, &request());
-        assert_eq!((found.exit().code(), verdict(&found, "reuse")), (1, Verdict::Slower));
-        assert_eq!(verdict(&found, "recreate"), Verdict::NoChange);
+        let found = of(&base, &slow(6, 20));
+        assert_eq!((said(&found, "reuse"), said(&found, "recreate").1), ((1, Verdict::Slower), Verdict::NoChange));
         let row = main(&found, "reuse");
-        assert!((row.change.unwrap() - 1.0).abs() < 0.01);
-        assert!(row.change_interval.unwrap().low > 0.5 && row.p_value_adjusted.unwrap() > row.p_value.unwrap());
-        let back = of(&slow, &base, &request());
-        assert_eq!((back.exit, verdict(&back, "reuse")), (0, Verdict::Faster));
-    }
-
-    /// A run of 20 rounds whose second arm makes so many operations of a kind in them; `more` is changed, too.
-    fn of_work(at: u64, pauses: u64, more: impl Fn(&mut serde_json::Value)) -> Record {
-        let mut value = value(20, at, |_, round| ns(round + at));
-        value["arms"][1]["host_ops"]["pause"]["count"] = json!(pauses);
-        more(&mut value);
-        changed(value)
+        assert!((row.change.unwrap() - 1.0).abs() < 0.01 && row.change_interval.unwrap().low > 0.5);
+        assert!(row.p_value_adjusted.unwrap() > row.p_value.unwrap());
+        assert_eq!(said(&of(&slow(6, 20), &base), "reuse"), (0, Verdict::Faster));
     }
 
     #[test]
     fn more_operations_are_a_regression_however_long_they_take() {
-        let same = |_: &mut serde_json::Value| {};
-        let base = of_work(5, 800, same);
-        let found = of(&base, &of_work(6, 800, same), &request());
-        assert_eq!(found.exit, 0, "{}", text(&found));
-        let found = of(&base, &of_work(6, 808, same), &request());
+        let work = |at: u64, pauses: u64, more: &dyn Fn(&mut Value)| {
+            with(20, at, |value| {
+                value["arms"][1]["host_ops"]["pause"]["count"] = json!(pauses);
+                more(value);
+            })
+        };
+        let base = work(5, 800, &same);
+        assert_eq!(of(&base, &work(6, 800, &same)).exit, 0);
+        let found = of(&base, &work(6, 808, &same));
         let says = found.verdict.starts_with("regression: same time, ")
             && found.verdict.contains("more host operations (reuse: ");
         assert!(found.exit == 1 && says, "{}", found.verdict);
         let row = found.rows().find(|row| row.arm == "reuse" && row.metric == "pause/PMI").unwrap();
         assert!(row.verdict == Verdict::Slower && (row.change.unwrap() - 0.01).abs() < 1e-9, "{row:?}");
         assert!(report(&found, false).text(80).contains("MORE"), "{}", text(&found));
-        assert_eq!(of(&of_work(5, 808, same), &base, &request()).exit, 0, "fewer is no regression");
+        assert_eq!(of(&work(5, 808, &same), &base).exit, 0, "fewer is no regression");
         // Where rounds do not repeat a little more is the host's load.
-        let unlike =
-            |value: &mut serde_json::Value| value["arms"][1]["rounds"]["opens"] = json!((0..20).collect::<Vec<_>>());
-        let noisy = |pauses| of(&of_work(5, 800, unlike), &of_work(6, pauses, unlike), &request());
+        let unlike = |value: &mut Value| value["arms"][1]["rounds"]["opens"] = json!((0..20).collect::<Vec<_>>());
+        let noisy = |pauses| of(&work(5, 800, &unlike), &work(6, pauses, &unlike));
         assert_eq!((noisy(840).exit, noisy(8000).exit), (0, 1), "{}", text(&noisy(8000)));
-        let none = |value: &mut serde_json::Value| value["arms"][1]["host_ops"] = json!({});
-        let found = of(&base, &of_work(6, 0, none), &request());
+        let found = of(&base, &work(6, 0, &|value| value["arms"][1]["host_ops"] = json!({})));
         assert!(found.exit == 3 && found.verdict.contains("counts are on one side only"), "{}", found.verdict);
-        let other = |value: &mut serde_json::Value| value["parameters"]["samples"] = json!(7);
-        let found = of(&base, &of_work(6, 900, other), &request());
-        assert!(
-            found.exit == 0 && text(&found).contains("counts are not compared: samples differs"),
-            "{}",
-            text(&found)
-        );
+        let found = of(&base, &work(6, 900, &|value| value["parameters"]["samples"] = json!(7)));
+        let why = "counts are not compared: samples differs";
+        assert!(found.exit == 0 && text(&found).contains(why), "{}", text(&found));
     }
 
     #[test]
-    fn an_arm_of_no_time_has_no_ratio_and_that_is_said() {
+    fn an_arm_without_a_ratio_is_open_and_a_metric_that_the_reference_lacks_is_not_judged() {
         let zero = |at| {
-            let mut value = value(10, at, |_, round| ns(round));
-            for column in value["arms"][3]["rounds"]["metrics"].as_object_mut().unwrap().values_mut() {
-                for quantile in ["p50", "p99", "max", "mean"] {
-                    column[quantile].as_array_mut().unwrap().fill(json!(0));
+            with(10, at, |value| {
+                for column in value["arms"][3]["rounds"]["metrics"].as_object_mut().unwrap().values_mut() {
+                    for quantile in ["p50", "p99", "max", "mean"] {
+                        column[quantile].as_array_mut().unwrap().fill(json!(0));
+                    }
                 }
-            }
-            changed(value)
+            })
         };
-        let found = of(&zero(5), &zero(6), &request());
-        assert!(
-            found.exit == 3 && main(&found, "reuse").why == "floor is 0 ns in 20 rounds, which have no ratio",
-            "{found:?}"
-        );
-        let found = arms("x", &zero(5), &["floor", "reuse"].map(str::to_owned), &request()).unwrap();
-        assert!(text(&found).contains("floor is 0 ns in 10 rounds, which have no ratio"), "{}", text(&found));
+        let found = of(&zero(5), &zero(6));
+        assert!(found.exit == 3 && main(&found, "reuse").why.contains("one of the two is 0 ns"), "{}", text(&found));
+        let lacks = |at| {
+            with(10, at, |value| {
+                for part in ["metrics", "rounds"] {
+                    let of = &mut value["arms"][1][part];
+                    let of = if part == "rounds" { &mut of["metrics"] } else { of };
+                    of["more_ns"] = of["nmi_handler_ns"].clone();
+                }
+            })
+        };
+        let found = of(&lacks(5), &lacks(6));
+        let why = "note: reuse, more_ns: not judged: floor has none to divide it by";
+        assert!(found.exit == 0 && text(&found).contains(why), "{}", text(&found));
     }
 
     #[test]
@@ -168,8 +180,7 @@ mod tests {
             let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
             record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
         };
-        let found = of(&of_side(5), &of_side(6), &request());
-        for row in found.rows().filter(|row| row.question != Question::Counts) {
+        for row in of(&of_side(5), &of_side(6)).rows().filter(|row| row.question != Question::Counts) {
             let (base, new) = (row.base.as_ref().unwrap(), row.new.as_ref().unwrap());
             let between = match row.question {
                 Question::OneArm => new.ratio.unwrap() / base.ratio.unwrap(),
@@ -179,97 +190,83 @@ mod tests {
         }
     }
 
-    /// 33 strategies and the floor in 40 rounds, with three metrics each; `twice` says which arms take twice as long.
-    fn of_many(at: u64, twice: impl Fn(&str) -> bool) -> Record {
-        let names: Vec<String> = (0..33).map(|n| format!("s{n}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut value = crate::fixture::spread(&crate::fixture::of_strategies(40, &names));
-        value["started_unix"] = json!(1_000 + at);
-        for arm in value["arms"].as_array_mut().unwrap() {
-            let times = if twice(arm["strategy"].as_str().unwrap()) { 2 } else { 1 };
-            for metric in ["nmi_handler_ns", "pmi_delivery_ns", "exit_path_ns"] {
-                if arm["kind"] != "kvm" {
-                    arm["metrics"][metric]["max"] = json!(1_000_000);
-                    let column = &mut arm["rounds"]["metrics"][metric];
-                    let p50: Vec<u64> = (0..40).map(|round| times * ns(round + at)).collect();
-                    *column = json!({"count": column["count"], "p50": p50, "max": p50});
-                }
-            }
-        }
-        changed(value)
-    }
-
     #[test]
     fn a_doubling_in_many_rows_is_a_regression() {
-        let base = of_many(5, |_| false);
-        let found = of(&base, &of_many(6, |name| name != "floor"), &request());
-        assert_eq!(found.exit, 1, "{}", found.verdict);
-        assert_eq!(found.rows().filter(|row| row.verdict == Verdict::Slower).count(), 33);
-        assert_eq!(of(&base, &of_many(6, |_| false), &request()).exit, 0);
+        let names: Vec<String> = (0..33).map(|n| format!("s{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let side = |at: u64, times: u64| {
+            let mut value = crate::fixture::spread(&crate::fixture::of_strategies(40, &names));
+            value["started_unix"] = json!(1_000 + at);
+            for arm in value["arms"].as_array_mut().unwrap().iter_mut().filter(|arm| arm["kind"] != "kvm") {
+                let times = if arm["kind"] == "floor" { 1 } else { times };
+                arm["metrics"]["nmi_handler_ns"]["max"] = json!(1_000_000);
+                let column = &mut arm["rounds"]["metrics"]["nmi_handler_ns"];
+                let p50: Vec<u64> = (0..40).map(|round| times * ns(round + at)).collect();
+                *column = json!({"count": column["count"], "p50": p50, "max": p50});
+            }
+            changed(value)
+        };
+        let found = of(&side(5, 1), &side(6, 2));
+        assert_eq!(found.rows().filter(|row| row.verdict == Verdict::Slower).count(), 33, "{}", found.verdict);
+        assert_eq!((found.exit, of(&side(5, 1), &side(6, 1)).exit), (1, 0));
     }
 
     #[test]
     fn a_change_of_all_arms_is_not_passed_in_silence() {
         let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
-        let of = |factor| of(&record(20, 5, times(10)), &record(20, 6, times(factor)), &request());
-        let found = of(15);
-        assert_eq!((found.exit, verdict(&found, "all arms")), (3, Verdict::Inconclusive), "{}", text(&found));
-        assert!(found.verdict.contains("all arms moved by +50.0 %"), "{}", found.verdict);
-        assert_eq!((of(11).exit, verdict(&of(11), "all arms")), (0, Verdict::NotJudged));
-    }
-
-    fn interrupted(mut value: serde_json::Value) -> serde_json::Value {
-        value["status"] = json!("interrupted");
-        value
+        let of = |factor| of(&record(20, 5, times(10)), &record(20, 6, times(factor)));
+        assert_eq!(said(&of(15), "all arms"), (3, Verdict::Inconclusive), "{}", text(&of(15)));
+        assert!(of(15).verdict.contains("all arms moved by +50.0 %"), "{}", of(15).verdict);
+        assert_eq!(said(&of(11), "all arms"), (0, Verdict::NotJudged));
     }
 
     #[test]
     fn figures_that_are_not_whole_are_not_judged_as_if() {
         let base = record(20, 5, |_, round| ns(round));
-        let of_new = |change: &dyn Fn(&mut serde_json::Value)| {
+        let of_new = |change: &dyn Fn(&mut Value)| {
             let mut new = value(20, 6, |arm, round| if arm == "reuse" { 2 * ns(round) } else { ns(round) });
             change(&mut new);
-            of(&base, &changed(new), &request())
+            of(&base, &changed(new))
         };
-        assert_eq!(of_new(&|_| {}).exit, 1);
+        assert_eq!(of_new(&same).exit, 1);
         let lost = of_new(&|d| d["arms"][1]["lost"] = json!(3));
         // The doubt stands beside the regression, and does not hide it.
-        assert_eq!((lost.exit, verdict(&lost, "reuse")), (1, Verdict::Slower));
+        assert_eq!(said(&lost, "reuse"), (1, Verdict::Slower));
         assert!(text(&lost).contains("SLOWER: not whole: NEW: 3 NMIs delivered and not taken"), "{}", text(&lost));
         let floor = of_new(&|d| d["arms"][3]["throttled"] = json!(1));
-        assert!(floor.exit == 1 && verdict(&floor, "recreate") == Verdict::Inconclusive, "{}", text(&floor));
-        let same = of(&base, &changed(interrupted(value(20, 6, |_, round| ns(round)))), &request());
-        assert!(same.exit == 3 && verdict(&same, "reuse") == Verdict::Inconclusive, "{}", text(&same));
+        assert_eq!(said(&floor, "recreate"), (1, Verdict::Inconclusive), "{}", text(&floor));
+        let same = of(&base, &with(20, 6, |value| value["status"] = json!("interrupted")));
+        assert_eq!(said(&same, "reuse"), (3, Verdict::Inconclusive), "{}", text(&same));
     }
 
     #[test]
     fn a_simulated_run_on_one_side_changes_nothing_for_the_others() {
-        let mut other = value(20, 9, |_, round| ns(round));
-        other["parameters"]["backend"] = json!("sim:bare-metal");
-        other["host"]["kernel"] = json!("7.0");
-        let (base, other) = (record(20, 5, |_, round| ns(round)), changed(other));
-        let with = |run: Record| {
-            compare(("a", std::slice::from_ref(&base)), ("b", &[run, other.clone()]), &request()).unwrap()
-        };
-        let found = with(record(20, 6, |_, round| ns(round + 3)));
+        let other = with(20, 9, |value| {
+            value["parameters"]["backend"] = json!("sim:bare-metal");
+            value["host"]["kernel"] = json!("7.0");
+        });
+        let base = record(20, 5, |_, round| ns(round));
+        let beside = |run: Record| compare(("a", one(&base)), ("b", &[run, other.clone()]), &request()).unwrap();
+        let found = beside(record(20, 6, |_, round| ns(round + 3)));
         assert_eq!((found.exit, found.unlike.len()), (0, 0), "{}", text(&found));
         let notes: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("only in NEW: ")).collect();
         assert!(notes.len() == 1 && notes[0].contains("sim:bare-metal, 1 vCPU (1 document)"), "{notes:?}");
         // Beside it NEW has nothing but BASE's own run.
-        let found = with(base.clone());
+        let found = beside(base.clone());
         assert!(found.exit == 3 && found.verdict.contains("every run of NEW is also in BASE"), "{}", found.verdict);
     }
 
     #[test]
     fn arms_of_one_result_are_compared_in_their_rounds() {
         let one = record(20, 5, |arm, round| if arm == "reuse" { ns(round) * 21 / 20 } else { ns(round) });
-        let of = |list: [&str; 2]| arms("x", &one, &list.map(str::to_owned), &request());
+        let by = |list: [&str; 2], request: &CompareSpec| arms("x", &one, &list.map(str::to_owned), request);
+        let of = |list: [&str; 2]| by(list, &request());
         let found = of(["recreate", "reuse"]).unwrap();
-        assert_eq!((found.exit, verdict(&found, "reuse")), (1, Verdict::Slower), "{}", text(&found));
+        assert_eq!(said(&found, "reuse"), (1, Verdict::Slower), "{}", text(&found));
         let exit = found.rows().find(|row| row.metric == "exit_path_ns").unwrap();
         assert_eq!(exit.verdict, Verdict::NotJudged);
         let asked = CompareSpec { metrics: vec!["exit_path_ns".to_owned()], ..request() };
-        assert_eq!(arms("x", &one, &["recreate", "reuse"].map(str::to_owned), &asked).unwrap().exit, 1);
+        assert_eq!(by(["recreate", "reuse"], &asked).unwrap().exit, 1);
         assert_eq!(of(["recreate", "reuse-lazy"]).unwrap().exit, 0);
         assert_eq!(of(["reuse", "recreate"]).unwrap().exit, 0, "faster is no regression");
         assert!(of(["reuse", "reues"]).unwrap_err().to_string().contains("there are recreate, reuse"));
@@ -278,61 +275,49 @@ mod tests {
         assert!(error.contains(why) && !error.split("there are").last().unwrap().contains("kvm"), "{error}");
     }
 
-    #[test]
-    fn all_arms_are_judged_of_runs_in_turns_alone() {
+    /// Runs of a side on a host, two starts apart, whose second arm takes `slow` more and all of them `all` more.
+    fn side(host: &Host, starts: impl Iterator<Item = u64>, [slow, all]: [f64; 2], random: &mut Random) -> Vec<Record> {
         let template = record(1, 1, |_, _| 1000);
-        let host = Host { modes: Modes::None, rounds: 20, rounds_per_guest: 1, drift: 0.01, ..Host::default() };
-        let pair = |in_turns: bool| {
-            let mut random = Random::new(1);
-            let mut sides = [Vec::new(), Vec::new()];
-            for run in 0..16 {
-                let side = if in_turns { run % 2 } else { run / 8 };
-                let turns = host.run(&[0.15, 0.1, 0.1, 0.0].map(|log| log + 0.1 * side as f64), &mut random);
-                sides[side].push(crate::fixture::of_turns(&template, 100 + run as u64, &turns));
-            }
-            compare(("a", &sides[0]), ("b", &sides[1]), &request()).unwrap()
-        };
-        let (other, turns) = (pair(false), pair(true));
-        assert_eq!((other.exit, verdict(&other, "all arms")), (0, Verdict::NotJudged), "{}", text(&other));
-        assert_eq!((turns.exit, verdict(&turns, "all arms")), (1, Verdict::Slower), "{}", text(&turns));
-        assert!(text(&other).contains("of 8 and 8 runs, one side after the other; "), "{}", text(&other));
-        assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
+        let logs = [0.15, 0.1 + slow, 0.1, 0.0].map(|log| log + all);
+        starts.map(|at| crate::fixture::of_turns(&template, at, &host.run(&logs, random))).collect()
     }
 
-    /// Exits of comparisons of so many runs a side, taken in turns, of a host; `slow` is what the second arm takes more in NEW.
-    fn exits(host: &Host, runs: u64, slow: f64, pairs: u64) -> [usize; 2] {
-        let template = record(1, 1, |_, _| 1000);
-        let mut exits = [0; 2];
-        for seed in 0..pairs {
-            let mut random = Random::new(seed);
-            let mut side = |more: f64, first: u64| -> Vec<Record> {
-                let run = |n| {
-                    crate::fixture::of_turns(
-                        &template,
-                        first + 2 * n,
-                        &host.run(&[0.15, 0.1 + more, 0.1, 0.0], &mut random),
-                    )
-                };
-                (0..runs).map(run).collect()
-            };
-            let (base, new) = (side(0.0, 100), side(slow, 101));
-            let found = compare(("a", &base), ("b", &new), &request()).unwrap();
-            exits[0] += usize::from(found.exit == 1);
-            exits[1] += usize::from(found.exit == 0);
-        }
-        exits
+    #[test]
+    fn all_arms_are_judged_of_runs_in_turns_alone() {
+        let host = Host { modes: Modes::None, rounds: 20, rounds_per_guest: 1, drift: 0.01, ..Host::default() };
+        let pair = |starts: [Vec<u64>; 2]| {
+            let (mut random, [base, new]) = (Random::new(1), starts);
+            let base = side(&host, base.into_iter(), [0.0, 0.0], &mut random);
+            let new = side(&host, new.into_iter(), [0.0, 0.1], &mut random);
+            compare(("a", &base), ("b", &new), &request()).unwrap()
+        };
+        let turns = pair([(0..8).map(|n| 100 + 2 * n).collect(), (0..8).map(|n| 101 + 2 * n).collect()]);
+        let other = pair([(100..108).collect(), (108..116).collect()]);
+        assert_eq!(said(&other, "all arms"), (0, Verdict::NotJudged), "{}", text(&other));
+        assert_eq!(said(&turns, "all arms"), (1, Verdict::Slower), "{}", text(&turns));
+        assert!(text(&other).contains("of 8 and 8 runs, one side after the other; "), "{}", text(&other));
+        assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
     }
 
     #[test]
     fn runs_of_the_same_seldom_raise_an_alarm_and_a_tenth_is_found() {
         // A small version of the tables in docs/comparing.md. An alarm in 1 % of the pairs: 2 and more of 20 in 2 % of the cases.
+        let alarms = |host: &Host, runs: u64, slow: f64, pairs: u64| {
+            let found = (0..pairs).filter(|&seed| {
+                let mut random = Random::new(seed);
+                let base = side(host, (0..runs).map(|n| 100 + 2 * n), [0.0, 0.0], &mut random);
+                let new = side(host, (0..runs).map(|n| 101 + 2 * n), [slow, 0.0], &mut random);
+                compare(("a", &base), ("b", &new), &request()).unwrap().exit == 1
+            });
+            found.count()
+        };
         for (modes, rounds) in [(Modes::None, 10), (Modes::InTime, 30)] {
             let host = Host { modes, rounds, rounds_per_guest: 1, ..Host::default() };
             for (runs, pairs) in [(1, 20), (8, 5)] {
-                let [alarms, _] = exits(&host, runs, 0.0, pairs);
-                assert!(alarms <= 1, "{modes:?}, {runs} runs: {alarms} of {pairs}");
+                let found = alarms(&host, runs, 0.0, pairs);
+                assert!(found <= 1, "{modes:?}, {runs} runs: {found} of {pairs}");
             }
-            let [found, _] = exits(&host, 8, 0.1, 5);
+            let found = alarms(&host, 8, 0.1, 5);
             assert!(found >= 4, "{modes:?}: {found} of 5");
         }
     }
@@ -343,34 +328,31 @@ mod tests {
         let mut other = value(10, 6, |arm, round| if arm == "reuse" { ns(round) * 2 } else { ns(round) });
         other["host"]["kernel"] = json!("7.0");
         let other = changed(other);
-        let found = of(&base, &other, &request());
+        let found = of(&base, &other);
         assert_eq!((found.exit, found.unlike.len()), (3, 1));
         assert!(text(&found).contains("unlike: kernel: unknown / 7.0"), "{}", text(&found));
-        assert_eq!(of(&base, &other, &CompareSpec { unlike_hosts_allowed: true, ..request() }).exit, 1);
+        let allowed = CompareSpec { unlike_hosts_allowed: true, ..request() };
+        assert_eq!(compare(("a", one(&base)), ("b", one(&other)), &allowed).unwrap().exit, 1);
     }
 
     #[test]
     fn what_only_one_side_has_is_said_and_open() {
         let base = record(10, 5, |_, round| ns(round));
-        let mut fewer = value(10, 6, |_, round| ns(round));
-        fewer["arms"].as_array_mut().unwrap().remove(0);
-        let found = of(&base, &changed(fewer), &request());
-        assert_eq!((found.exit, verdict(&found, "recreate")), (3, Verdict::Inconclusive));
+        let fewer = with(10, 6, |value| drop(value["arms"].as_array_mut().unwrap().remove(0)));
+        let found = of(&base, &fewer);
+        assert_eq!(said(&found, "recreate"), (3, Verdict::Inconclusive));
         assert!(found.notes.iter().any(|note| note.contains("only in BASE: arm recreate")));
-        let (text, both) = (text(&found), |line: &&str| line.starts_with("recreate  "));
-        assert!(text.lines().all(|line| !both(&line)) && text.contains("one-sided: NEW has no rounds"), "{text}");
+        let (text, both) = (text(&found), |line: &str| line.starts_with("recreate  "));
+        assert!(!text.lines().any(both) && text.contains("one-sided: NEW has no rounds"), "{text}");
         let only = CompareSpec { arms: vec!["reuse".to_owned()], ..request() };
-        let found = of(&base, &record(10, 6, |_, round| ns(round)), &only);
-        assert_eq!((found.exit, verdict(&found, "reuse")), (0, Verdict::NoChange));
+        let found = compare(("a", one(&base)), ("b", one(&fewer)), &only).unwrap();
+        assert_eq!(said(&found, "reuse"), (0, Verdict::NoChange));
     }
 
     #[test]
     fn different_experiments_names_and_slips_are_bad_input() {
         let base = record(10, 5, |_, round| ns(round));
-        let mut other = value(10, 6, |_, round| ns(round));
-        other["parameters"]["workload"] = json!("sampling10/ftest");
-        let other = changed(other);
-        let one = |record| std::slice::from_ref(record);
+        let other = with(10, 6, |value| value["parameters"]["workload"] = json!("sampling10/ftest"));
         let error = compare(("a", one(&base)), ("b", one(&other)), &request()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
         for wrong in [
@@ -400,8 +382,8 @@ mod tests {
             (0..9).map(run).collect()
         };
         let found = compare(("a", &side(0)), ("b", &side(5_600)), &request()).unwrap();
-        let all = found.rows().find(|row| row.question == Question::AllArms && row.metric == "nmi_handler_ns").unwrap();
-        assert!((all.change.unwrap() - 0.026).abs() < 0.002, "{:?}", all.change);
+        let change = main(&found, "all arms").change.unwrap();
+        assert!((change - 0.026).abs() < 0.002, "{change}");
     }
 
     #[test]
@@ -413,19 +395,14 @@ mod tests {
             _ => 60_000,
         });
         other["host"]["kernel"] = json!("7.0");
+        let floorless = with(2, 7, |value| drop(value["arms"].as_array_mut().unwrap().remove(3)));
+        let of = |new, factor| ratios(("a", one(&base)), ("b", one(new)), factor, &request()).unwrap();
         let other = changed(other);
-        let one = |record| std::slice::from_ref(record);
-        let of = |factor| ratios(("a", one(&base)), ("b", one(&other)), factor, &request()).unwrap();
-        assert_eq!(of(4.0).exit, 0, "{}", of(4.0).verdict);
-        let found = of(3.0);
+        assert_eq!((of(&other, 4.0).exit, of(&floorless, 3.0).exit), (0, 3));
+        let found = of(&other, 3.0);
         let slow: Vec<&str> =
             found.rows().filter(|row| row.verdict == Verdict::Slower).map(|row| row.arm.as_str()).collect();
         assert_eq!((found.exit, slow), (1, vec!["reuse"]), "{}", text(&found));
         assert!(found.verdict.starts_with("1 of 3 ratios above 3.00 × BASE's"), "{}", found.verdict);
-        let mut floorless = value(2, 7, |_, _| 1000);
-        floorless["arms"].as_array_mut().unwrap().remove(3);
-        let floorless = changed(floorless);
-        let found = ratios(("a", one(&base)), ("b", one(&floorless)), 3.0, &request()).unwrap();
-        assert_eq!(found.exit().code(), 3);
     }
 }

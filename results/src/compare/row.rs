@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use super::change::Change;
-use super::sample::MIN_RUNS;
+use super::group::{Both, MIN_RUNS};
 use crate::stats::holm;
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::known;
@@ -34,7 +34,7 @@ pub enum Question {
 }
 
 /// One side of a row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
     /// Median over rounds of the statistic, ns; of all arms the mean of their logarithms.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,33 +101,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// Fills in what `found` says.
-    pub(super) fn with(mut self, found: Option<Change>) -> Self {
-        let Some(change) = found else { return self };
-        let Interval { low, high } = change.log.interval();
-        self.change = Some(change.log.value.exp_m1());
-        self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
-        self.p_value = Some(change.log.p());
-        self.blocks = change.blocks;
-        self.found = found;
-        self.shows(change.sides)
-    }
-
-    /// Shows these logarithms of the two sides: one definition for the sides and for what is between them.
-    pub(super) fn shows(mut self, sides: [f64; 2]) -> Self {
-        for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(sides) {
-            let Some(level) = level else { continue };
-            match self.question {
-                Question::OneArm => level.ratio = Some(log.exp()),
-                Question::AllArms => level.median_ns = Some(log.exp()),
-                Question::Turns => level.median_ns = level.median_ns.map(|_| log.exp()),
-                Question::Counts => level.count = Some(log.exp()),
-            }
-        }
-        self.change = Some((sides[1] - sides[0]).exp_m1());
-        self
-    }
-
     /// Builds a row without figures.
     pub(super) fn blank(question: Question, arm: &str, metric: &str, limits: Limits) -> Self {
         Self {
@@ -150,8 +123,39 @@ impl Row {
         }
     }
 
+    /// Gives it its sides.
+    pub(super) fn of(self, [base, new]: Both<Option<SideLevel>>) -> Self {
+        Self { base, new, ..self }
+    }
+
+    /// Fills in what `found` says.
+    pub(super) fn with(mut self, found: Option<Change>) -> Self {
+        let Some(change) = found else { return self };
+        let Interval { low, high } = change.log.interval();
+        self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
+        self.p_value = Some(change.log.p());
+        self.blocks = change.blocks;
+        self.found = found;
+        self.shows(change.sides)
+    }
+
+    /// Shows these logarithms of the two sides: one definition for the sides and for what is between them.
+    pub(super) fn shows(mut self, sides: Both<f64>) -> Self {
+        for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(sides) {
+            let Some(level) = level else { continue };
+            match self.question {
+                Question::OneArm => level.ratio = Some(log.exp()),
+                Question::AllArms => level.median_ns = Some(log.exp()),
+                Question::Turns => level.median_ns = level.median_ns.map(|_| log.exp()),
+                Question::Counts => level.count = Some(log.exp()),
+            }
+        }
+        self.change = Some((sides[1] - sides[0]).exp_m1());
+        self
+    }
+
     /// Judges counts that repeat on each side: any difference is a change.
-    pub(super) fn exactly(self, [before, after]: [f64; 2]) -> Self {
+    pub(super) fn exactly(self, [before, after]: Both<f64>) -> Self {
         let verdict = match before.total_cmp(&after) {
             _ if is_same(before, after) => Verdict::NoChange,
             Ordering::Less => Verdict::Slower,
@@ -177,11 +181,9 @@ impl Row {
 
     /// Returns whether it says what a reader asked for: not a metric that is not judged, nor a count that is the same.
     pub(super) fn is_news(&self) -> bool {
-        let both = self.base.is_some() && self.new.is_some();
-        let silent = [Verdict::NotJudged, Verdict::NoChange].contains(&self.verdict);
-        both && match self.question {
-            Question::OneArm | Question::AllArms | Question::Turns => !self.limits.report_only,
-            Question::Counts => !silent,
+        match self.question {
+            Question::Counts => ![Verdict::NotJudged, Verdict::NoChange].contains(&self.verdict),
+            _ => !self.limits.report_only,
         }
     }
 
@@ -198,14 +200,14 @@ pub(super) fn is_same(a: f64, b: f64) -> bool {
 
 /// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another;
 /// `one_run`: rows are of arms of one run.
-pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> Vec<(usize, Row)> {
-    let is_judged = |row: &Row| row.p_value.is_some() && !row.limits.report_only;
-    let judged: Vec<usize> = (0..rows.len()).filter(|&i| is_judged(&rows[i].1)).collect();
-    let p: Vec<f64> = judged.iter().filter_map(|&i| rows[i].1.p_value).collect();
-    for (&i, adjusted) in judged.iter().zip(holm(&p)) {
-        let row = &mut rows[i].1;
-        row.p_value_adjusted = Some(adjusted);
-        let (found, why) = verdict(row, adjusted, exact, one_run);
+pub(super) fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, exact: bool, one_run: bool) {
+    let (judged, mut others): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| row.found.is_some() && !row.limits.report_only);
+    let p = holm(&judged.iter().filter_map(|row| row.p_value).collect::<Vec<_>>());
+    for (row, p) in judged.into_iter().zip(p) {
+        row.p_value_adjusted = Some(p);
+        let (found, why) =
+            row.found.map_or((Verdict::Inconclusive, String::new()), |found| verdict(row, &found, p, exact, one_run));
         if row.whole {
             (row.verdict, row.why) = (found, why);
         } else if found == Verdict::Slower {
@@ -213,20 +215,18 @@ pub(super) fn judge(mut rows: Vec<(usize, Row)>, exact: bool, one_run: bool) -> 
             row.verdict = found;
         }
     }
-    for (_, row) in &mut rows {
+    for row in &mut others {
+        let moved = row.change.filter(|_| row.question == Question::AllArms);
         if row.limits.report_only {
             (row.verdict, row.why) = (Verdict::NotJudged, String::new());
-        } else if row.question == Question::AllArms && row.found.is_none() && row.change.is_some() {
-            let moved = row.change.is_some_and(|change| change.abs() >= ALL_MOVED);
-            row.verdict = if moved { Verdict::Inconclusive } else { Verdict::NotJudged };
+        } else if let Some(change) = moved {
+            row.verdict = if change.abs() >= ALL_MOVED { Verdict::Inconclusive } else { Verdict::NotJudged };
             row.why = format!("times of all arms are judged of {MIN_RUNS} runs a side in turns: a host wanders");
         }
     }
-    rows
 }
 
-fn verdict(row: &Row, p: f64, exact: bool, one_run: bool) -> (Verdict, String) {
-    let Some(found) = &row.found else { return (Verdict::Inconclusive, String::new()) };
+fn verdict(row: &Row, found: &Change, p: f64, exact: bool, one_run: bool) -> (Verdict, String) {
     let (change, high) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
     match row.limits.verdict(&found.log, p) {
         // What a host's load does to counts is no news, and leaves nothing open.

@@ -119,8 +119,8 @@ impl Rules {
     }
 }
 
-/// Request of a caller beside [`Rules`].
-#[derive(Clone, Debug)]
+/// Request of a caller beside [`Rules`]; by default all arms and metrics by their medians, with the default thresholds.
+#[derive(Clone, Debug, Default)]
 pub struct CompareSpec {
     /// Thresholds.
     pub rules: Rules,
@@ -138,19 +138,6 @@ impl CompareSpec {
     /// The limits of a metric.
     pub fn limits(&self, metric: &str) -> Limits {
         self.rules.limits(metric, self.metrics.iter().any(|asked| asked == metric))
-    }
-}
-
-impl Default for CompareSpec {
-    /// All arms and metrics by their medians, with the default thresholds.
-    fn default() -> Self {
-        Self {
-            rules: Rules::default(),
-            statistic: Statistic::default(),
-            arms: Vec::new(),
-            metrics: Vec::new(),
-            unlike_hosts_allowed: false,
-        }
     }
 }
 

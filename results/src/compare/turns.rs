@@ -35,7 +35,8 @@ pub fn turns([base, new]: [&Arm<Any>; 2], names: &[&str], metric: &str, limits: 
         let keys = base.rounds.metrics.keys().filter(|key| key.starts_with(&begin));
         rows.extend(keys.filter_map(|key| count(name, key, [base, new], limits)));
     }
-    judge(rows.into_iter().map(|row| (0, row)).collect(), false, true).into_iter().map(|(_, row)| row).collect()
+    judge(&mut rows, false, true);
+    rows
 }
 
 /// Returns the mean of the arms' logarithms, over the pairs that all of them have.
@@ -59,47 +60,37 @@ fn change(pairs: &[Pair], sides: impl Fn(f64) -> [f64; 2]) -> Option<Change> {
 
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
-    let side =
-        |ns: Option<f64>| SideLevel { median_ns: ns, ratio: None, count: None, n: pairs.len(), runs: pairs.len() };
+    let n = pairs.len();
+    let side = |ns: Option<f64>| Some(SideLevel { median_ns: ns, n, runs: n, ..SideLevel::default() });
     let why = format!("too few pairs: an interval needs {MIN_ROUNDS}, and a verdict more yet");
     let centre = trimmed::centre(&pairs.iter().map(|pair| pair.log).collect::<Vec<_>>())?;
-    let new = level.map(|ns| ns * centre.exp());
-    let row = Row {
-        base: Some(side(level)),
-        new: Some(side(new)),
-        change: Some(centre.exp_m1()),
-        why,
-        ..blank(arm, metric, limits)
-    };
+    let row =
+        Row::blank(Question::Turns, arm, metric, *limits).of([side(level), side(level.map(|ns| ns * centre.exp()))]);
+    let row = Row { change: Some(centre.exp_m1()), why, ..row };
     let logs = |log: f64| level.map_or([0.0, log], |ns| [ns.ln(), ns.ln() + log]);
     let found = change(pairs, logs);
     Some(row.with(found))
 }
 
-fn blank(arm: &str, metric: &str, limits: &Limits) -> Row {
-    Row::blank(Question::Turns, arm, metric, *limits)
-}
-
 /// Builds the row of a count: exact where each turn of a side has the same.
 fn count(arm: &str, key: &str, [base, new]: [&Arm<Any>; 2], limits: &Limits) -> Option<Row> {
     let of = |side: &Arm<Any>| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
-    let (one, two) = (of(base)?, of(new).unwrap_or_default());
-    let level = |all: &[f64]| {
-        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS;
-        SideLevel { median_ns: None, ratio: None, count: Some(mean), n: all.len(), runs: all.len() }
+    let sides = [of(base)?, of(new).unwrap_or_default()];
+    let means = sides.each_ref().map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS);
+    let level = |at: usize| {
+        let n = sides[at].len();
+        (n > 0).then(|| SideLevel { count: Some(means[at]), n, runs: n, ..SideLevel::default() })
     };
     let metric = format!("{}/PMI", key.rsplit('/').next().unwrap_or(key));
-    let (before, after) = (level(&one), level(&two));
-    let counts = [before.count?, after.count?];
-    let row = Row { base: Some(before), new: Some(after), ..Row::blank(Question::Counts, arm, &metric, *limits) };
-    if two.is_empty() {
-        return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), new: None, ..row });
+    let row = Row::blank(Question::Counts, arm, &metric, *limits).of([level(0), level(1)]);
+    if row.new.is_none() {
+        return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), ..row });
     }
-    let repeats = |all: &[f64]| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
-    if repeats(&one) && repeats(&two) {
-        return Some(row.exactly(counts));
+    let repeats = |all: &Vec<f64>| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
+    if sides.iter().all(repeats) {
+        return Some(row.exactly(means));
     }
-    let change = change(&pairs(new, base, key, Statistic::P50), |log| [counts[0].ln(), counts[0].ln() + log]);
-    let is_all = metric == super::counts::OPERATIONS && counts[0] > 0.0;
+    let change = change(&pairs(new, base, key, Statistic::P50), |log| [means[0].ln(), means[0].ln() + log]);
+    let is_all = metric == super::counts::OPERATIONS && means[0] > 0.0;
     Some(if is_all && change.is_some() { row.with(change) } else { Row { verdict: Verdict::NotJudged, ..row } })
 }

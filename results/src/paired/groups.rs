@@ -12,8 +12,6 @@ pub struct Groups {
     pub group: Vec<usize>,
     /// Guests of each arm.
     pub guests: usize,
-    /// True if guests are the groups. If not there are too few of them, and the groups are stretches of rounds.
-    pub by_guest: bool,
 }
 
 /// Groups rounds with these guests, which are in order of time.
@@ -42,7 +40,7 @@ pub fn groups(guests: &[u64]) -> Groups {
     let group_of = |unit: usize| unit * wanted / units;
     let group =
         number.iter().enumerate().map(|(round, guest)| group_of(if by_guest { *guest } else { round })).collect();
-    Groups { group, guests, by_guest }
+    Groups { group, guests }
 }
 
 /// Returns whether all guests, in order of time, show the same values: simulated ones do where their model draws nothing, and however
@@ -72,7 +70,7 @@ mod tests {
     #[test]
     fn guests_are_kept_whole() {
         let found = groups(&[3, 3, 4, 4, 5, 5, 6, 6, 9]);
-        assert_eq!((found.guests, found.by_guest), (5, true));
+        assert_eq!(found.guests, 5);
         assert_eq!(found.group, [0, 0, 1, 1, 2, 2, 3, 3, 4]);
         let many: Vec<u64> = (0..100).map(|round| round / 2).collect();
         let found = groups(&many);
@@ -86,15 +84,15 @@ mod tests {
             let whole = (0..80).map(|round| round / 20);
             groups(&whole.chain(std::iter::repeat_n(4, last)).collect::<Vec<u64>>())
         };
-        assert_eq!((guests(1).guests, guests(9).guests, guests(1).by_guest), (4, 4, false));
-        assert_eq!((guests(10).guests, guests(20).by_guest), (5, true));
+        assert_eq!((guests(1).guests, guests(9).guests), (4, 4));
+        assert_eq!((guests(10).guests, guests(20).guests), (5, 5));
         assert_eq!(groups(&[0, 1, 2, 3, 4]).guests, 5);
     }
 
     #[test]
     fn few_guests_leave_stretches_of_rounds() {
         let found = groups(&[0; 40]);
-        assert_eq!((found.guests, found.by_guest, found.group[39]), (1, false, 19));
+        assert_eq!((found.guests, found.group[39]), (1, 19));
         assert_eq!(groups(&[]).guests, 0);
         assert_eq!(groups(&[0, 0, 1]).group, [0, 1, 2]);
     }

@@ -136,27 +136,23 @@ impl Statistic {
 
     /// Describes it.
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Min => "Smallest",
-            Self::P10 => "10th percentile",
-            Self::P50 => "Median",
-            Self::P90 => "90th percentile",
-            Self::P99 => "99th percentile",
-            Self::Max => "Largest",
-            Self::Mean => "Arithmetic mean",
-        }
+        self.words().1
     }
 
     /// Returns its name.
     pub const fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Min => "min",
-            Self::P10 => "p10",
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::Max => "max",
-            Self::Mean => "mean",
+            Self::Min => ("min", "Smallest"),
+            Self::P10 => ("p10", "10th percentile"),
+            Self::P50 => ("p50", "Median"),
+            Self::P90 => ("p90", "90th percentile"),
+            Self::P99 => ("p99", "99th percentile"),
+            Self::Max => ("max", "Largest"),
+            Self::Mean => ("mean", "Arithmetic mean"),
         }
     }
 }

@@ -25,8 +25,6 @@ const CLEAR: f64 = 6.0;
 /// Rules for accepting a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// Most values on either side of a place that are compared in the search.
-    pub window: usize,
     /// Largest p value.
     pub p: f64,
     /// Least relative change of the mean, such as 0.05.
@@ -34,9 +32,9 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// Returns Hunter's rules: windows of 50, p below 0.001; and 5 %, as `compare` asks for.
+    /// Returns Hunter's p of 0.001, and 5 %, as `compare` asks for.
     fn default() -> Self {
-        Self { window: 50, p: 0.001, strength: 0.05 }
+        Self { p: 0.001, strength: 0.05 }
     }
 }
 
@@ -257,9 +255,8 @@ fn mean(part: &[f64]) -> f64 {
     part.iter().sum::<f64>() / part.len().max(1) as f64
 }
 
-/// Returns the places where the means of neighbouring windows differ by more than noise, in order.
+/// Returns the places where the means of the parts that they end and begin differ by more than noise, in order.
 fn candidates(series: &[f64], rules: &Rules, noise: Estimate) -> Vec<usize> {
-    let window = rules.window.max(2);
     // One value alone may be disturbed, unless none ever is.
     let least = if noise.error > 0.0 { 2 } else { 1 };
     let mut sums = vec![0.0];
@@ -271,10 +268,9 @@ fn candidates(series: &[f64], rules: &Rules, noise: Estimate) -> Vec<usize> {
     let mut parts: Vec<(usize, usize)> = vec![(0, series.len())];
     while let Some((begin, end)) = parts.pop() {
         let difference = |at: usize| {
-            let (from, to) = (at.saturating_sub(window).max(begin), (at + window).min(end));
-            let (n, m) = ((at - from) as f64, (to - at) as f64);
+            let (n, m) = ((at - begin) as f64, (end - at) as f64);
             Estimate {
-                value: (sums[to] - sums[at]) / m - (sums[at] - sums[from]) / n,
+                value: (sums[end] - sums[at]) / m - (sums[at] - sums[begin]) / n,
                 error: (noise.error * (1.0 / n + 1.0 / m).sqrt()).max(f64::EPSILON),
                 freedom: noise.freedom,
             }
@@ -468,9 +464,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_series_gives_ordered_points_within(
-            series in prop::collection::vec(0.0_f64..1e9, 0..120), window in 0_usize..60,
+            series in prop::collection::vec(0.0_f64..1e9, 0..120),
         ) {
-            let points = find(&series, &Rules { window, ..Rules::default() }, 1);
+            let points = find(&series, &Rules::default(), 1);
             prop_assert!(points.windows(2).all(|pair| pair[0].index < pair[1].index));
             prop_assert!(points.iter().all(|point| point.index > 0 && point.index < series.len() && point.p < 0.001));
         }

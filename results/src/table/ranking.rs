@@ -7,8 +7,6 @@ use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, GuestArm, 
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
-/// Joins the name of a strategy and the key that its variant has at the default: such an arm takes part in no ranking.
-pub const WITHOUT: &str = ".without-";
 /// The strategy of KVM, and since when.
 pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 
@@ -92,10 +90,7 @@ fn with_figures<'a, E: Experiment<Arm = GuestArm>>(
     document: &'a Document<E>,
     metric: &'a Metric,
 ) -> impl Iterator<Item = &'a Arm<E>> {
-    document
-        .arms
-        .iter()
-        .filter(move |arm| arm.is_strategy() && !arm.name.contains(WITHOUT) && paired::p50(arm, metric.key).is_some())
+    document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
 }
 
 fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {
@@ -150,9 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn variants_and_doubtful_arms_are_not_ranked() {
-        let variant = format!("gate{WITHOUT}gate");
-        let text = said(40, &[("recreate", 2600), ("gate", 1270), (&variant, 1100)]).unwrap();
+    fn doubtful_arms_are_not_ranked() {
+        let text = said(40, &[("recreate", 2600), ("gate", 1270)]).unwrap();
         assert!(text.starts_with("fastest: gate, 1.27"), "{text}");
         let mut document = crate::fixture::document(10);
         document.arms[1].own.lost = Some(1);

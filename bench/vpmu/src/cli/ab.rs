@@ -95,6 +95,10 @@ pub struct AbArgs {
     #[arg(short, long, value_name = "FILE", help_heading = "Result")]
     pub output: Option<PathBuf>,
 
+    /// For `git bisect run`: exit 0 not slower, 1 slower, 125 whatever else
+    #[arg(long, help_heading = "Result")]
+    pub bisect: bool,
+
     /// Print Markdown in place of the table
     #[arg(long, conflicts_with = "json", help_heading = "Result")]
     pub markdown: bool,

@@ -1,7 +1,7 @@
 //! `vpmu advise`: which strategy for these workloads, on this host or on modelled ones.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,8 +10,7 @@ use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::advice::advise;
-use results::document::warnings::READ_OTHERWISE;
-use results::document::{Document, Record, Warning};
+use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::paired::MIN_ROUNDS;
@@ -20,6 +19,7 @@ use results::table::layout::plural;
 use results::write::OutputFolder;
 use trace::read::Trace;
 
+use super::files;
 use super::measure::{Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::Parts;
@@ -28,7 +28,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms, variants};
+use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
@@ -42,8 +42,10 @@ Examples:
     --on clx-ap-watchdog-on,spr-2026
   # traces of real guests, on a modelled host
   vpmu advise --trace results/traces/*/ --on clx-ap-watchdog-on
-  # what each key of a strategy of your own is worth
+  # a strategy of your own beside the presets
   vpmu advise --strategy mine.toml --workload sampling10
+  # by results that are there
+  vpmu advise vpmu-results
   # a choice of presets, until the order is sure
   vpmu advise --strategy reuse-lazy,gate,virtual --duration 10m
 
@@ -64,6 +66,11 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// Options of `vpmu advise`.
 #[derive(Clone, Debug, Args)]
 pub struct AdviseArgs {
+    /// Rank the strategies of these results, files or folders, and run nothing
+    #[arg(value_name = "FILE", conflicts_with_all =
+          ["workload", "trace", "on", "ArmsOptions", "HostOptions", "output", "no_save", "quiet"])]
+    pub files: Vec<PathBuf>,
+
     /// Workloads of the guest, EVENTS[/WORK] or WORK as of nmi-latency; each is a run
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sampling10,sampling4,counting1,single")]
     pub workload: Vec<Workload>,
@@ -103,11 +110,6 @@ pub(super) fn with_defaults(command: Command) -> Command {
     let command = command.mut_arg("strategy", |arg| {
         arg.default_values(PRESETS)
             .help("Presets to compare, and .toml files of strategies: beside them, or beside all presets")
-            .long_help(
-                "Presets to compare, and .toml files of strategies: beside them, or beside all presets if none is named\n\n\
-                 For each key of a file whose value is not the default a variant runs that has the default there: what the \
-                 key is worth. The default of `reuse`, `release` and `apply` is that of reuse-lazy.",
-            )
     });
     helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
 }
@@ -125,7 +127,11 @@ enum Load<'a> {
 type Run<'a> = (Option<&'a Model>, Load<'a>);
 
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let (strategy, notes) = strategies(&args.arms.strategy)?;
+    if !args.files.is_empty() {
+        let records = files::records(&args.files)?;
+        return show(args, &records, None, Vec::new());
+    }
+    let strategy = strategies(&args.arms.strategy)?;
     let (models, traces) = (models(args)?, traces(args)?);
     let (runs, left_out) = runs(args, &models, &traces)?;
     // Whatever can be refused is refused before anything is measured.
@@ -133,57 +139,41 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
     for &run in &runs {
         can_have(run.0, &plan(args, &strategy, run, None, &nothing, None)?)?;
     }
-    for note in notes {
-        complain(&format!("notice: {note}"));
-    }
-    let (mut records, mut saved, mut warnings) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let mut failed = None;
-    let mut left = args.arms.duration.unwrap_or(LONGEST);
+    let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
+    // Runs on this host share the time, those of models have it each.
+    let mut left = args.arms.duration.or(models[0].is_none().then_some(LONGEST));
     for (at, &run) in runs.iter().enumerate() {
         let began = Instant::now();
-        let is_here = run.0.is_none();
-        let same = runs[at..].iter().filter(|(model, _)| model.is_none() == is_here).count();
-        let bound = if is_here { left } else { args.arms.duration.unwrap_or_default() };
-        let bound = bound / u32::try_from(same).unwrap_or(1);
-        let bounded = args.arms.duration.is_some() || is_here && args.arms.rounds.is_none();
-        let made = |chosen: &Chosen, usable: Option<&[u32]>| {
-            plan(args, &strategy, run, bounded.then_some(bound.max(SHORTEST)), chosen, usable)
-        };
-        match one(args, run, &made, invocation) {
+        let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
+        let bound = share.filter(|_| args.arms.duration.is_some() || args.arms.rounds.is_none());
+        let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
+        match one(args, run.0, &made, invocation) {
             Ok((document, path, error)) => {
-                // The advice has them in a sentence.
-                let of_replay = |warning: &Warning| document.is_replayed() && warning.code == READ_OTHERWISE;
-                let others: Vec<Warning> =
-                    document.warnings.iter().filter(|warning| !of_replay(warning)).cloned().collect();
-                warnings.extend(table::warnings(&others));
                 let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
                 records.push(serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))?);
-                saved.extend(path);
+                saved = saved.or(path);
                 failed = failed.or(error);
             }
             Err(error) if records.is_empty() => return Err(error),
             Err(error) => failed = failed.or(Some(error)),
         }
-        if is_here {
-            left = left.saturating_sub(began.elapsed());
+        if run.0.is_none() {
+            left = left.map(|left| left.saturating_sub(began.elapsed()));
         }
         if sys::interrupted().load(Ordering::Relaxed) {
-            failed =
-                failed.or_else(|| Some(Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept")));
+            let interrupted = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
+            failed = failed.or_else(|| Some(interrupted()));
             break;
         }
     }
-    let done = show(args, &records, &saved, left_out)?;
-    for line in warnings {
-        complain(&format!("warning: {line}"));
-    }
+    let done = show(args, &records, saved.as_deref(), left_out)?;
     failed.map_or(Ok(done), Err)
 }
 
 /// Carries out one run: its document, the file that it is kept in, and the error that ended it early.
 fn one(
     args: &AdviseArgs,
-    (model, _): Run<'_>,
+    model: Option<&Model>,
     plan: MakePlan<'_>,
     invocation: &Invocation,
 ) -> Result<(Document, Option<PathBuf>, Option<Error>), Error> {
@@ -193,7 +183,7 @@ fn one(
     let facts = HostFacts::begin(&fs);
     let ready = ready((&args.host.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;
     let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
-    let path = kept.path().map(std::path::Path::to_owned);
+    let path = kept.path().map(Path::to_owned);
     Ok((finished.document, path, finished.error.or(kept.failed)))
 }
 
@@ -275,24 +265,19 @@ fn twice(what: &str) -> Error {
     Error::usage(format!("{what} is there twice"), "each workload, or trace, and host is one run", "leave one out")
 }
 
-/// Returns the strategies that run: presets, then files with a variant for each of their keys; and what cannot be tried.
-fn strategies(asked: &[StrategyChoice]) -> Result<(Vec<StrategyChoice>, Vec<String>), Error> {
+/// Returns the strategies that run: presets, then those of files.
+fn strategies(asked: &[StrategyChoice]) -> Result<Vec<StrategyChoice>, Error> {
     let (files, mut found): (Vec<_>, Vec<_>) =
         asked.iter().cloned().partition(|choice| matches!(choice, StrategyChoice::File(_)));
     if found.is_empty() {
         found = StrategyChoice::presets(&PRESETS);
     }
-    let mut notes = Vec::new();
-    for strategy in resolve(&files)? {
-        let (variants, alone) = variants(&strategy)?;
-        found.extend(std::iter::once(strategy).chain(variants).map(StrategyChoice::Defined));
-        notes.extend(alone);
-    }
+    found.extend(resolve(&files)?.into_iter().map(StrategyChoice::Defined));
     resolve_arms(&found)?;
     if found.len() < 2 {
         return Err(Error::usage("one strategy leaves no choice", "", "give two or more, or leave --strategy out"));
     }
-    Ok((found, notes))
+    Ok(found)
 }
 
 /// Reads the models of `--on`; `None` stands for this host.
@@ -325,16 +310,19 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     Ok(models)
 }
 
-/// Prints the advice, and says how the command ends.
-fn show(args: &AdviseArgs, records: &[Record], saved: &[PathBuf], left_out: Vec<String>) -> Result<Exit, Error> {
-    let mut advice = advise(&records.iter().collect::<Vec<_>>(), Vec::new()).map_err(|why| {
+/// Prints the advice, with the warnings of its results, and says how the command ends.
+fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: Vec<String>) -> Result<Exit, Error> {
+    let advice = advise(&records.iter().collect::<Vec<_>>(), left_out).map_err(|why| {
         let remedy = "give other --strategy or more --duration";
         Error::new(Exit::Inconclusive, "there is no advice", why.join("; "), remedy)
     })?;
-    advice.left_out.extend(left_out);
     console::show(Form::of(args.result.json, false), &advice.report(), &advice)?;
-    if let (Some(first), false) = (saved.first(), args.result.json) {
-        print(&format!("saved: {} ({})\n", first.display(), plural(saved.len(), "result")))?;
+    if let (Some(first), false) = (saved, args.result.json) {
+        print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
+    }
+    let warnings: BTreeSet<String> = records.iter().flat_map(|record| table::warnings(&record.warnings)).collect();
+    for line in warnings {
+        complain(&format!("warning: {line}"));
     }
     Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
 }
@@ -355,14 +343,14 @@ mod tests {
     use crate::terminal::progress::Silent;
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.
-    fn simulated(line: &[&str]) -> (Advice, usize) {
+    fn simulated(line: &[&str]) -> (Advice<'static>, usize) {
         advised(line).unwrap()
     }
 
     /// As [`simulated`], or the reasons why there is no advice.
-    fn advised(line: &[&str]) -> Result<(Advice, usize), Vec<String>> {
+    fn advised(line: &[&str]) -> Result<(Advice<'static>, usize), Vec<String>> {
         let args = args(line).unwrap();
-        let (strategy, _) = strategies(&args.arms.strategy).unwrap();
+        let strategy = strategies(&args.arms.strategy).unwrap();
         let mut records: Vec<Record> = Vec::new();
         let (models, traces) = (models(&args).unwrap(), traces(&args).unwrap());
         for run in runs(&args, &models, &traces).unwrap().0 {
@@ -389,8 +377,9 @@ mod tests {
             assert!(document.warnings.iter().all(|warning| warning.code != "played"), "{:?}", document.warnings);
             records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
         }
-        let advice = advise(&records.iter().collect::<Vec<_>>(), Vec::new())?;
-        let rounds = advice.results[0].rounds;
+        // An advice is of documents that are there.
+        let advice = advise(&records.leak().iter().collect::<Vec<_>>(), Vec::new())?;
+        let rounds = advice.results[0].regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0);
         Ok((advice, rounds))
     }
 
@@ -404,9 +393,9 @@ mod tests {
             let line = ["--on", host, "--workload", "sampling10", "--seed", seed, "--samples", "5"];
             simulated(&[&line[..], &["--strategy", "reuse-lazy,gate,virtual"], rounds].concat())
         };
-        let order = |advice: &Advice| {
+        let order = |advice: &Advice<'_>| {
             let [one] = &advice.results[..] else { panic!("one run") };
-            (advice.choice.clone(), one.first.clone(), one.last.clone())
+            (advice.choice.clone(), one.regrets[0].strategy.clone(), one.regrets.last().unwrap().strategy.clone())
         };
         for host in ["development-host", "clx-ap-watchdog-on"] {
             let (long, rounds) = on(host, &["--rounds", "500"], "99");
@@ -480,24 +469,5 @@ mod tests {
         let line = ["--on", &few, "--strategy", strategies, "--trace", &trace("record10-clx-6.1")];
         let why = advised(&line).unwrap_err();
         assert!(why[0].contains("recreate, reuse-lazy, gate and gate-pool: it has no whole figures"), "{why:?}");
-    }
-
-    #[test]
-    fn each_key_of_a_file_is_worth_something_on_a_trace_or_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("mine.toml");
-        let text =
-            "reuse = { pool = 16 }\nrelease = { slices = 4 }\napply = 'deferred'\ngate = true\nskip-period = true";
-        std::fs::write(&file, text).unwrap();
-        let file = format!("reuse-lazy,{}", file.display());
-        let (advice, _) =
-            simulated(&["--on", "clx-ap-watchdog-on", "--strategy", &file, "--trace", &trace("record10-clx-6.1")]);
-        let keys: Vec<&str> = advice.keys.iter().map(|key| key.choice.split(' ').next().unwrap()).collect();
-        assert_eq!(keys.len(), 5, "{keys:?}");
-        let key = |of: &str| advice.keys.iter().find(|key| key.choice.starts_with(of)).unwrap();
-        assert!(key("gate").times > 1.2 && key("gate").verdict() == "saves time", "{:?}", advice.keys);
-        assert!(key("reuse").times > 1.0, "a pool spares opens: {:?}", advice.keys);
-        assert!(advice.keys.iter().all(|key| key.interval.is_some()), "{:?}", advice.keys);
-        assert_eq!(advice.choice, "mine");
     }
 }

@@ -326,8 +326,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Advise(args) => advise::run(&args, &invocation),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Ab(args) => ab::run(&args, &invocation),
-        Command::Compare(args) => compare::run(&args),
+        Command::Ab(args) => bisected(args.bisect, ab::run(&args, &invocation)),
+        Command::Compare(args) => bisected(args.bisect, compare::run(&args)),
         Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args, &invocation),
@@ -347,6 +347,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Export(args) => export::run(&args),
         Command::Completions(args) => shell::completions(&args, definition()),
         Command::Man(args) => shell::man(&args, definition()),
+    }
+}
+
+/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
+fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
+    match found {
+        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
+        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
+        found => found,
     }
 }
 

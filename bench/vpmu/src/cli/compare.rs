@@ -7,10 +7,12 @@ use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::{ArmKind, Record};
 use results::error::{Error, Exit};
+use results::table::Report;
 use results::table::layout::plural;
 use results::table::ranking::fastest_of;
 use results::write::check_no_input;
 use results::{metric, read};
+use serde::Serialize;
 
 use super::by_host;
 use super::files::write_junit;
@@ -84,7 +86,7 @@ pub struct CompareArgs {
     pub ignore_host_differences: bool,
 
     /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
-    #[arg(long, value_name = "FACTOR", conflicts_with_all = ["rules", "alpha", "threshold"])]
+    #[arg(long, value_name = "FACTOR", value_parser = factor, conflicts_with_all = ["rules", "alpha", "threshold"])]
     pub ratios: Option<f64>,
 
     /// Compare each host with itself, then average over hosts; implied for campaigns
@@ -94,6 +96,10 @@ pub struct CompareArgs {
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
+
+    /// For `git bisect run`: exit 0 no regression, 1 regression, 125 whatever else
+    #[arg(long)]
+    pub bisect: bool,
 
     /// Print Markdown in place of the table
     #[arg(long, conflicts_with = "json")]
@@ -139,23 +145,25 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         let fastest = record.metric().and_then(metric::find).and_then(|metric| fastest_of(&compared, metric));
         return show(args, base.iter(), &found, fastest);
     };
-    // A side that is named twice is read once.
-    let mut other = if *name == args.base { None } else { Some(ManuallyDrop::new(read::gather(name, &args.results)?)) };
-    if let Some(new) = other.as_deref_mut()
-        && !Path::new(&args.base).exists()
-        && let Some(left) = leave_out_older(&base, new)
+    let mut new = ManuallyDrop::new(read::gather(name, &args.results)?);
+    if !Path::new(&args.base).exists()
+        && *name != args.base
+        && let Some(left) = leave_out_older(&base, &mut new)
     {
         complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
     }
-    let new = other.as_deref().unwrap_or(&base);
-    if let Some(factor) = args.ratios {
-        if !(1.0..=1000.0).contains(&factor) {
-            return Err(Error::usage(format!("--ratios {factor} makes no sense"), "", "give a factor from 1 to 1000"));
-        }
-        let found = compare::ratios((&args.base, &base), (name, new), factor, &request)?;
-        return show(args, base.iter().chain(new), &found, None);
-    }
-    show(args, base.iter().chain(new), &compare::compare((&args.base, &base), (name, new), &request)?, None)
+    let sides = ((args.base.as_str(), base.as_slice()), (name.as_str(), new.as_slice()));
+    let found = match args.ratios {
+        Some(factor) => compare::ratios(sides.0, sides.1, factor, &request)?,
+        None => compare::compare(sides.0, sides.1, &request)?,
+    };
+    show(args, base.iter().chain(&*new), &found, None)
+}
+
+/// Reads the factor of `--ratios`.
+fn factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor));
+    factor.ok_or_else(|| "give a factor from 1 to 1000".to_owned())
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -187,27 +195,33 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
     let sources = [base, new];
     let (base, new) = (by_host::gather(base)?, by_host::gather(new)?);
     let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
-    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     let found = fleet::compare(&base.runs, &new.runs, rules)?;
-    let report = found.report();
-    write_junit(args.junit.as_deref(), &report.junit())?;
-    console::show(Form::of(args.json, args.markdown), &report, &found)?;
+    finish(args, inputs.iter(), &found.report(), &found)?;
     Ok(base.exit(new.exit(found.exit())))
 }
 
 fn show<'a>(
     args: &CompareArgs,
-    inputs: impl IntoIterator<Item = &'a Record>,
+    inputs: impl Iterator<Item = &'a Record>,
     found: &Comparison,
     closing: Option<String>,
 ) -> Result<Exit, Error> {
-    let inputs = inputs.into_iter().map(|record| &record.path).chain(&args.rules);
-    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     let mut report = compare::report(found, args.all_metrics);
     report.notes(closing);
-    write_junit(args.junit.as_deref(), &report.junit())?;
-    console::show(Form::of(args.json, args.markdown), &report, found)?;
+    finish(args, inputs.map(|record| &record.path).chain(&args.rules), &report, found)?;
     Ok(found.exit())
+}
+
+/// Prints a report, and writes it for `--junit`, which may be none of the inputs.
+fn finish<'a>(
+    args: &CompareArgs,
+    inputs: impl Iterator<Item = &'a PathBuf>,
+    report: &Report,
+    found: &impl Serialize,
+) -> Result<(), Error> {
+    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
+    write_junit(args.junit.as_deref(), &report.junit())?;
+    console::show(Form::of(args.json, args.markdown), report, found)
 }
 
 #[cfg(test)]

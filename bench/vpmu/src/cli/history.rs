@@ -2,17 +2,18 @@
 
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use clap::Args;
 use results::compare::Statistic;
 use results::error::{Error, Exit};
-use results::history::{self, HistorySpec};
-use results::read;
+use results::history::{self, HistorySpec, Order};
 use results::stats::change_points::Rules;
+use results::{open, read};
 
 use super::by_host;
 use super::options::SeriesOptions;
-use crate::setting::parse::{number_in, share};
+use crate::setting::parse::share;
 use crate::terminal::console::{self, Form};
 
 pub(super) const EXAMPLES: &str = "\
@@ -21,6 +22,8 @@ Examples:
   vpmu history vpmu-results
   # one series, for a script
   vpmu history --metric nmi_handler_ns --arm reuse --json nightly
+  # by the commits of this repository, measured in any order
+  vpmu history --by revision nightly
   # many hosts: each class of hosts by day or repetition, its steps
   vpmu history --by-host nightly
 
@@ -44,9 +47,9 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
     pub threshold: f64,
 
-    /// Runs per window of the search
-    #[arg(long, value_name = "N", default_value = "50", value_parser = number_in(6..=1000))]
-    pub window: u64,
+    /// Order of the runs: time, kernel, revision (by `git rev-list` here), or a file of revisions, the oldest first
+    #[arg(long, value_name = "ORDER", default_value = "time")]
+    pub by: String,
 
     /// Arms, metrics and statistic to follow.
     #[command(flatten)]
@@ -57,7 +60,7 @@ pub struct HistoryArgs {
     pub times: bool,
 
     /// Follow each host against itself, then average over hosts; implied for campaigns
-    #[arg(long, conflicts_with_all = ["window", "quantile", "arm", "metric", "times"])]
+    #[arg(long, conflicts_with_all = ["by", "quantile", "arm", "metric", "times"])]
     pub by_host: bool,
 
     /// Folder of results; baseline names are looked up in its baselines/
@@ -78,11 +81,12 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         return hosts(args);
     }
     let request = HistorySpec {
-        rules: Rules { window: usize::try_from(args.window).unwrap_or(50), p: args.alpha, strength: args.threshold },
+        rules: Rules { p: args.alpha, strength: args.threshold },
         statistic: args.series.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
         times: args.times,
+        order: order(&args.by)?,
     };
     // As in `compare`, memory is not given back piece by piece at the end.
     let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
@@ -91,12 +95,39 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     Ok(found.exit())
 }
 
+/// Most bytes of a list of revisions: a million of them.
+const MAX_LIST: u64 = 64 << 20;
+
+/// Reads the order of runs.
+fn order(by: &str) -> Result<Order, Error> {
+    let refuse = |why: String| {
+        let remedy =
+            "--by FILE: a line for each revision, the oldest first, as git rev-list --reverse HEAD prints them";
+        Error::usage(format!("cannot order runs by {by}"), why, remedy)
+    };
+    let list = match by {
+        "time" => return Ok(Order::Time),
+        "kernel" => return Ok(Order::Kernel),
+        "revision" => {
+            let listed = Command::new("git").args(["rev-list", "--topo-order", "--reverse", "--all", "HEAD"]).output();
+            let listed = listed.map_err(|error| refuse(format!("git: {error}")))?;
+            if !listed.status.success() {
+                return Err(refuse(String::from_utf8_lossy(&listed.stderr).trim().to_owned()));
+            }
+            String::from_utf8_lossy(&listed.stdout).into_owned()
+        }
+        file => open::named_text(Path::new(file), MAX_LIST).map_err(|error| refuse(error.to_string()))?,
+    };
+    let list = list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect::<Vec<_>>();
+    if list.is_empty() { Err(refuse("there is no revision".to_owned())) } else { Ok(Order::Revisions(list)) }
+}
+
 /// Reports changes per host.
 fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     let of_series = [
         ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),
         ("--threshold", (args.threshold - 0.05).abs() > f64::EPSILON),
-        ("--window", args.window != 50),
+        ("--by", args.by != "time"),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--arm", !args.series.arm.is_empty()),
         ("--metric", !args.series.metric.is_empty()),

@@ -10,7 +10,6 @@ use sim::mediated::{MEDIATED, Mediated};
 use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
-use results::table::ranking::WITHOUT;
 
 use crate::removed;
 use crate::setting::parse::suggestion;
@@ -147,34 +146,6 @@ fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
 
 fn is_toml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml")
-}
-
-/// Returns variants of a strategy, each with one of its keys at the default: what the key is worth. The default of keys that a file
-/// cannot leave out is that of the whole series of Linux 5.5. The second value says which keys cannot be there alone, and why.
-///
-/// # Errors
-/// Internal error: a strategy that TOML cannot represent.
-pub fn variants(strategy: &StrategyParameter) -> Result<(Vec<StrategyParameter>, Vec<String>), Error> {
-    let wrong = |error: &dyn std::fmt::Display| internal("a strategy has no TOML", error);
-    let series = Strategy::preset("reuse-lazy").map_err(|error| wrong(&error))?;
-    let defaults = toml::Table::try_from(series).map_err(|error| wrong(&error))?;
-    let own: toml::Table = strategy.definition.as_deref().unwrap_or_default().parse().map_err(|error| wrong(&error))?;
-    let (mut found, mut alone) = (Vec::new(), Vec::new());
-    for (key, default) in defaults.iter().filter(|(key, default)| *key != "name" && own.get(*key) != Some(default)) {
-        let name = format!("{}{WITHOUT}{key}", strategy.name);
-        let mut changed = own.clone();
-        changed.insert(key.clone(), default.clone());
-        changed.insert("name".to_owned(), name.clone().into());
-        let text = toml::to_string(&changed).map_err(|error| wrong(&error))?;
-        match Strategy::from_toml(&text) {
-            Ok(variant) => {
-                let definition = Some(toml::to_string(&variant).map_err(|error| wrong(&error))?);
-                found.push(StrategyParameter { name, definition });
-            }
-            Err(error) => alone.push(format!("{}: {key} cannot be at its default alone: {error}", strategy.name)),
-        }
-    }
-    Ok((found, alone))
 }
 
 /// Refuses what only a simulated guest can have.
@@ -343,26 +314,6 @@ mod tests {
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle), "{error}");
         }
-    }
-
-    #[test]
-    fn a_variant_has_one_key_at_its_default() {
-        let of = |text: &str| {
-            let definition = Some(toml::to_string(&Strategy::from_toml(text).unwrap()).unwrap());
-            variants(&StrategyParameter { name: "mine".to_owned(), definition }).unwrap()
-        };
-        let (found, alone) = of("name = 'mine'\nreuse = { pool = 7 }\nrelease = { slices = 1 }\napply = 'deferred'\n\
-                                 overflow = 'keep'\ngate = true\nskip-paused = true");
-        let names: Vec<&str> = found.iter().map(|one| one.name.trim_start_matches("mine.without-")).collect();
-        assert_eq!((names, alone.len()), (vec!["apply", "gate", "overflow", "reuse", "skip-paused"], 0));
-        let strategies: Vec<Strategy> =
-            found.iter().map(|one| Strategy::from_toml(one.definition.as_ref().unwrap()).unwrap()).collect();
-        assert!(!strategies[1].gate && strategies[1].skip_paused && strategies[4].gate && !strategies[4].skip_paused);
-        assert_eq!(strategies[3].reuse, host_pmu::strategy::Reuse::Last);
-        // A key that contradicts the others at its default is said.
-        let (found, alone) = of("name = 'mine'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(alone[0].starts_with("mine: reuse cannot be at its default alone: "), "{alone:?}");
     }
 
     #[test]

@@ -76,6 +76,42 @@ fn a_baseline_by_name_a_regression_and_every_output() {
     assert!(std::fs::read_to_string(at.join("report.xml")).unwrap().contains("<failure"));
 }
 
+/// Eight commits, of which the sixth and later ones are slow and the fourth says nothing.
+#[test]
+fn a_bisection_finds_the_first_slow_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    let git = |words: &str| {
+        let names = ["-c", "user.name=x", "-c", "user.email=x@x", "-c", "init.defaultBranch=main"];
+        let output = Command::new("git").args(names).args(words.split(' ')).current_dir(at).output().expect("git");
+        assert!(output.status.success(), "git {words}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    };
+    if Command::new("git").arg("--version").output().is_err() {
+        eprintln!("SKIP: there is no git to bisect with");
+        return;
+    }
+    for (file, more) in [("base", "10"), ("same", "10"), ("slow", "10"), ("few", "3")] {
+        simulate(at, &format!("{file}.json"), &["--rounds", more]);
+    }
+    slow_down(&at.join("slow.json"));
+    let judge = format!("exec {VPMU} compare --bisect base.json $(cat which).json");
+    std::fs::write(at.join("judge"), judge).unwrap();
+    git("init -q");
+    let commit = |number: usize| {
+        let which = ["same", "same", "same", "few", "same", "slow", "slow", "slow"][number];
+        std::fs::write(at.join("which"), which).unwrap();
+        std::fs::write(at.join("number"), number.to_string()).unwrap();
+        git("add which number");
+        git("commit -qm x");
+        git("rev-parse HEAD")
+    };
+    let commits: Vec<String> = (0..8).map(commit).collect();
+    git(&format!("bisect start {} {}", commits[7], commits[0]));
+    let found = git("bisect run sh judge");
+    assert!(found.contains(&format!("{} is the first bad commit", commits[5])), "{found}");
+}
+
 /// What each experiment leaves is read by each command.
 #[test]
 fn every_experiments_result_goes_through_every_reader() {

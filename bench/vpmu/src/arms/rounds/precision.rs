@@ -8,7 +8,7 @@ use results::answers;
 use results::document::{Arm, ArmKind, Document};
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
-use results::table::ranking::{WITHOUT, contenders};
+use results::table::ranking::contenders;
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
@@ -76,56 +76,32 @@ impl<'a> Order<'a> {
         against(self.document, arm, other)
             .is_some_and(|ratio| ratio.guests >= MIN_LOOKED_AT && low(ratio) >= 1.0 + share)
     }
-
-    /// Returns the variants of strategies, each with its ratio to that.
-    fn variants(&self) -> impl Iterator<Item = (&'a Arm, &'a Arm, Option<Ratio>)> {
-        let document = self.document;
-        let of = |arm: &'a Arm| Some((arm, document.arm(arm.name.split_once(WITHOUT)?.0)?));
-        let variants = document.arms.iter().filter_map(of);
-        variants.map(|(arm, strategy)| (arm, strategy, against(document, arm, strategy)))
-    }
 }
 
 fn against(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
     over_runs(document, arm, base, answers::metric(&document.parameters).key, Statistic::P50)
 }
 
-/// Returns whether what a variant's key is worth is known.
-fn is_known(ratio: &Ratio) -> bool {
-    ratio.guests >= MIN_LOOKED_AT && ratio.is_distinguishable() || is_sure(ratio, AS_GOOD)
-}
-
-/// Returns whether the fastest strategy and the slowest are known: no other can be ahead of them,
-/// or behind, by more than what is as good. Of a variant of a strategy its ratio to that must be known.
+/// Returns whether the fastest strategy and the slowest are known: no other can be ahead of them, or behind, by more than what is as
+/// good.
 pub(super) fn order_is_known(document: &Document) -> bool {
     let Some(order) = Order::of(document) else { return false };
     let none = 1.0 / (1.0 + AS_GOOD) - 1.0;
     let is_first = |one: &&Arm| one.name == order.first.name || order.is_behind(one, order.first, none);
     let is_last = |one: &&Arm| one.name == order.last.name || order.is_behind(order.last, one, none);
-    let mut worth = order.variants().filter_map(|(_, _, ratio)| ratio);
-    order.arms.len() > 1
-        && order.arms.iter().all(|one| is_first(one) && is_last(one))
-        && worth.all(|ratio| is_known(&ratio))
+    order.arms.len() > 1 && order.arms.iter().all(|one| is_first(one) && is_last(one))
 }
 
 /// Share behind the fastest from which a strategy needs no more rounds. Of those that are nearer the regrets must be known: over
 /// several workloads one of them may be the choice.
 const BEATEN: f64 = 0.1;
 
-/// Returns the arms that need no more rounds: strategies that are clearly neither first nor last, unless a key of theirs is still
-/// open; and variants whose key is not.
+/// Returns the strategies that need no more rounds: they are clearly neither first nor last.
 pub(super) fn need_no_more(document: &Document) -> BTreeSet<String> {
     let Some(order) = Order::of(document) else { return BTreeSet::new() };
-    let (known, open): (Vec<_>, Vec<_>) =
-        order.variants().partition(|(_, _, ratio)| ratio.as_ref().is_some_and(is_known));
-    let kept = |one: &Arm| {
-        let ends = [order.first, order.last];
-        ends.into_iter().chain(open.iter().map(|(_, strategy, _)| *strategy)).any(|arm| arm.name == one.name)
-    };
-    let beaten = order.arms.iter().filter(|one| {
-        !kept(one) && order.is_behind(one, order.first, BEATEN) && order.is_behind(order.last, one, AS_GOOD)
-    });
-    beaten.map(|one| one.name.clone()).chain(known.iter().map(|(arm, ..)| arm.name.clone())).collect()
+    let is_between =
+        |one: &&&Arm| order.is_behind(one, order.first, BEATEN) && order.is_behind(order.last, one, AS_GOOD);
+    order.arms.iter().filter(is_between).map(|one| one.name.clone()).collect()
 }
 
 fn is_sure(ratio: &Ratio, wanted: f64) -> bool {

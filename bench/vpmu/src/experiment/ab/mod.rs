@@ -109,7 +109,7 @@ pub fn run(
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
     // Each process would choose CPUs anew.
     let pin = first[1].parameter("pin");
-    let named =
+    let has_pin =
         common.iter().chain(spec.sides.iter().flat_map(|side| &side.args)).any(|word| word.starts_with("--pin"));
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
     let took = began.elapsed().max(Duration::from_millis(1));

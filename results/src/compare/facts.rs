@@ -1,82 +1,22 @@
 //! Reasons against judging figures: they are not whole, or hosts and builds differ as far as that moves a latency.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use crate::document::{Any, Arm, Record, Status};
 
-/// Says why an arm's figures are not whole on one of the sides; `None` if they are.
-pub(super) fn of_arm(base: &[&Record], new: &[&Record], name: &str) -> Option<String> {
-    [("BASE", base), ("NEW", new)].into_iter().find_map(|(which, records)| {
-        let why = records.iter().find_map(|record| of_record(record, record.arm(name)?))?;
-        Some(format!("{which}: {why}"))
-    })
-}
-
-/// Says why one arm of a document is not whole.
-pub fn of_record(record: &Record, arm: &Arm<Any>) -> Option<String> {
-    match record.status {
-        Status::Running => return Some("the run was killed".to_owned()),
-        Status::Interrupted => return Some("the run was interrupted".to_owned()),
-        Status::Incomplete if record.arms.iter().all(|arm| arm.incomplete.is_empty()) => {
-            return Some("the run is incomplete".to_owned());
-        }
-        Status::Incomplete | Status::Complete => {}
-    }
-    if let Some(why) = arm.incomplete.first() {
-        return Some(format!("incomplete: {why}"));
-    }
-    arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"))
-}
-
-/// The runs of one side, in which those of the other are looked for.
-pub(super) struct Runs<'a> {
-    records: &'a [Record],
-    /// The first of each file.
-    by_path: HashMap<PathBuf, usize>,
-    /// Those that were measured, by start and duration, in order.
-    by_time: HashMap<(u64, u64), Vec<usize>>,
-}
-
-impl<'a> Runs<'a> {
-    pub(super) fn new(records: &'a [Record]) -> Self {
-        let (mut by_path, mut by_time) = (HashMap::new(), HashMap::<_, Vec<usize>>::new());
-        for (index, record) in records.iter().enumerate() {
-            if let Some(path) = path(record) {
-                by_path.entry(path).or_insert(index);
-            }
-            // Simulated runs of one seed are the same by design.
-            if !record.parameter("backend").is_some_and(|name| name.starts_with("sim:")) {
-                by_time.entry((record.started_unix, record.wall_ns)).or_default().push(index);
-            }
-        }
-        Self { records, by_path, by_time }
-    }
-
-    /// Finds the first that is the same run: one file, or copies of one.
-    pub(super) fn same_run(&self, record: &Record) -> Option<&'a Record> {
-        let file = path(record).and_then(|path| self.by_path.get(&path).copied());
-        let is_copy = |index: &usize| {
-            let other = &self.records[*index];
-            other.arms == record.arms && other.host == record.host && other.tool == record.tool
-        };
-        let timed = self.by_time.get(&(record.started_unix, record.wall_ns));
-        let copy = timed.and_then(|found| {
-            // A file found before them is the answer: figures need not be looked at.
-            found
-                .iter()
-                .take_while(|index| file.is_none_or(|file| **index < file))
-                .copied()
-                .find(|index| is_copy(index))
-        });
-        copy.or(file).map(|index| &self.records[index])
-    }
-}
-
-fn path(record: &Record) -> Option<PathBuf> {
-    std::fs::canonicalize(&record.path).ok()
+/// Says why an arm of a document is not whole; `None` if it is.
+pub fn doubt_of(record: &Record, arm: &Arm<Any>) -> Option<String> {
+    let of_run = match record.status {
+        Status::Running => Some("the run was killed"),
+        Status::Interrupted => Some("the run was interrupted"),
+        Status::Incomplete if record.arms.iter().all(|arm| arm.incomplete.is_empty()) => Some("the run is incomplete"),
+        Status::Incomplete | Status::Complete => None,
+    };
+    let of_arm = || Some(format!("incomplete: {}", arm.incomplete.first()?));
+    let of_counts = || arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"));
+    of_run.map(str::to_owned).or_else(of_arm).or_else(of_counts)
 }
 
 type Fact = fn(&Record) -> String;
@@ -130,19 +70,17 @@ fn unlike(base: &[&Record], new: &[&Record], value: impl Fn(&Record) -> String) 
 pub(crate) fn definitions(base: &[&Record], new: &[&Record]) -> Vec<String> {
     let names = base.iter().chain(new).flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
     let line = |name: &str| {
-        let all: Vec<Vec<String>> = base.iter().chain(new).filter_map(|record| record.definition(name)).collect();
-        let differs = |choice: &&String| all.iter().any(|one| !one.contains(choice));
+        let [base, new] = [base, new].map(|side| {
+            side.iter().copied().filter(|record| record.definition(name).is_some()).collect::<Vec<&Record>>()
+        });
+        let all: Vec<_> = base.iter().chain(&new).filter_map(|record| record.definition(name)).collect();
         let own = |record: &Record| {
-            let choices = record.definition(name).unwrap_or_default();
-            choices.iter().filter(differs).cloned().collect::<Vec<_>>().join(", ")
+            let mut choices = record.definition(name).unwrap_or_default();
+            choices.retain(|choice| all.iter().any(|one| !one.contains(choice)));
+            choices.join(", ")
         };
-        let defined = |records: &[&Record]| -> BTreeSet<String> {
-            records.iter().filter(|record| record.definition(name).is_some()).map(|record| own(record)).collect()
-        };
-        let sides = [base, new].map(defined);
-        let is_other = sides.iter().all(|side| !side.is_empty()) && sides[0].union(&sides[1]).count() > 1;
-        let sides = sides.map(|side| side.into_iter().collect::<Vec<_>>().join("; or "));
-        is_other.then(|| format!("{name} has other definitions: {}", sides.join(" / ")))
+        let differ = unlike(&base, &new, own).filter(|_| !base.is_empty() && !new.is_empty());
+        differ.map(|values| format!("{name} has other definitions: {values}"))
     };
     names.collect::<BTreeSet<_>>().into_iter().filter_map(line).collect()
 }
@@ -182,7 +120,7 @@ mod tests {
             change(&mut value);
             let record = changed(value);
             let arm = record.arm("recreate").unwrap().clone();
-            of_record(&record, &arm)
+            doubt_of(&record, &arm)
         };
         assert_eq!(of(&|_| {}), None);
         assert_eq!(
@@ -214,14 +152,5 @@ mod tests {
             (vec![], vec![]),
             "a document without definitions does not say"
         );
-    }
-
-    #[test]
-    fn a_document_and_its_copy_are_one_run() {
-        let of = |at| changed(value(3, at, |_, round| 1000 + round));
-        let base = [of(4), of(5), of(5)];
-        let runs = Runs::new(&base);
-        assert!(runs.same_run(&of(5)).is_some_and(|same| std::ptr::eq(same, &raw const base[1])));
-        assert!(runs.same_run(&of(6)).is_none());
     }
 }

@@ -1,0 +1,205 @@
+//! Which documents go with which: those that measured the same, on both sides.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::facts::doubt_of;
+use crate::document::{ArmKind, Record};
+use crate::error::Error;
+use crate::table::layout::plural;
+
+/// The two sides of a comparison, BASE first.
+pub(super) type Both<T> = [T; 2];
+/// Their names.
+pub(super) const SIDES: Both<&str> = ["BASE", "NEW"];
+/// With this many documents on both sides how runs differ is seen.
+pub const MIN_RUNS: usize = 8;
+/// Begins of a note about an arm that one side lacks.
+pub(super) const ARM_ONLY_IN: Both<&str> = ["only in BASE: arm ", "only in NEW: arm "];
+
+/// Parameters that say how much is measured or why, not what, and those of a side's build: they may differ.
+const HOW_MUCH: [&str; 19] = [
+    "rounds",
+    "rounds_per_guest",
+    "until_ci",
+    "quick",
+    "pin",
+    "samples",
+    "warmup_samples",
+    "warmup_rounds",
+    "duration_ns",
+    "time_limit_ns",
+    "strategies",
+    "backend_requested",
+    "backend_why",
+    "look_ups",
+    "binary",
+    "tool",
+    "same_build",
+    "unlike",
+    "rules",
+];
+
+/// Documents of both sides that measured the same.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) label: String,
+    pub(super) sides: Both<Vec<&'a Record>>,
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &'a Record> {
+        self.sides.iter().flatten().copied()
+    }
+
+    /// The arm that the others are divided by.
+    pub(super) fn reference(&self) -> Option<String> {
+        reference(&self.all().collect::<Vec<_>>()).map(str::to_owned)
+    }
+
+    /// Returns whether the runs were simulated: no two of them differ by the host's doing.
+    pub(super) fn simulated(&self) -> bool {
+        self.all().all(simulated)
+    }
+
+    /// Says why an arm's figures are not whole on one of the sides; `None` if they are.
+    pub(super) fn doubt(&self, name: &str) -> Option<String> {
+        let of = |record: &&Record| doubt_of(record, record.arm(name)?);
+        let of_side = |(which, side): (&str, &Vec<&Record>)| Some(format!("{which}: {}", side.iter().find_map(of)?));
+        SIDES.into_iter().zip(&self.sides).find_map(of_side)
+    }
+}
+
+fn simulated(record: &Record) -> bool {
+    record.parameter("backend").is_some_and(|name| name.starts_with("sim:"))
+}
+
+/// Returns the arm that the others of these documents are divided by: the floor, else the first that all of them have.
+pub(crate) fn reference<'a>(records: &[&'a Record]) -> Option<&'a str> {
+    let everywhere = |name: &str| records.iter().all(|one| one.arm(name).is_some_and(|arm| !arm.rounds.is_empty()));
+    let arms = || records.first().into_iter().flat_map(|one| &one.arms).filter(|arm| everywhere(&arm.name));
+    arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.as_str())
+}
+
+/// Returns the parameters that must be equal for two documents to be comparable.
+pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
+    let is_what = |name: &str| !HOW_MUCH.contains(&name);
+    let what = |(name, value): (&String, &Value)| {
+        let mut value = value.clone();
+        // The sides of `ab` are runs with parameters of their own.
+        if let (Some(side), "base" | "new") = (value.as_object_mut(), name.as_str()) {
+            side.retain(|name, _| is_what(name));
+            if let Some(own) = side.get_mut("parameters").and_then(Value::as_object_mut) {
+                own.retain(|name, _| is_what(name));
+            }
+        }
+        (name.clone(), value)
+    };
+    let mut key: BTreeMap<_, _> = record.parameters.iter().filter(|(name, _)| is_what(name)).map(what).collect();
+    key.insert("experiment".to_owned(), record.experiment.clone().into());
+    key
+}
+
+/// The experiment and its main parameters, for people.
+pub fn group_label(record: &Record) -> String {
+    let mut parts = vec![record.experiment.clone()];
+    if record.parameter("workload").is_none() {
+        for (name, unit) in [("events", "event"), ("cpus", "CPU")] {
+            parts.extend(record.size(name).and_then(|n| usize::try_from(n).ok()).map(|n| plural(n, unit)));
+        }
+        parts.extend(record.parameter("mode"));
+    }
+    parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
+    parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU{}", if vcpus == "1" { "" } else { "s" })));
+    parts.extend(record.other_cpu());
+    parts.join(", ")
+}
+
+/// Puts together the documents that measured the same.
+pub(crate) fn grouped<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, Vec<&'a Record>> {
+    let mut groups: BTreeMap<String, Vec<&'a Record>> = BTreeMap::new();
+    for record in records {
+        groups.entry(serde_json::to_string(&group_key(record)).unwrap_or_default()).or_default().push(record);
+    }
+    groups
+}
+
+/// Finds for each run of NEW the same run in BASE: one file, or a copy of one.
+pub(super) fn same_runs<'a>(base: &'a [Record], new: &[Record]) -> Vec<Option<&'a Record>> {
+    let file = |record: &Record| std::fs::canonicalize(&record.path).ok();
+    let key = |record: &Record| (record.started_unix, record.wall_ns);
+    let files: HashMap<PathBuf, &Record> = base.iter().filter_map(|one| Some((file(one)?, one))).collect();
+    // Simulated runs of one seed are the same by design.
+    let times: HashMap<_, &Record> = base.iter().filter(|one| !simulated(one)).map(|one| (key(one), one)).collect();
+    let of = |record: &Record| {
+        let copy = times.get(&key(record)).filter(|other| other.arms == record.arms && other.host == record.host);
+        file(record).and_then(|path| files.get(&path)).or(copy).copied()
+    };
+    new.iter().map(of).collect()
+}
+
+/// Pairs documents by what they measured.
+///
+/// # Errors
+/// Exit 2 if the sides have nothing in common.
+pub(super) fn pairs<'a>(
+    names: Both<&str>,
+    sides: &Both<Vec<&'a Record>>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Pair<'a>>, Error> {
+    let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied()));
+    let mut pairs = Vec::new();
+    bases.retain(|key, base| {
+        let Some(new) = news.remove(key) else { return true };
+        pairs.push(Pair { label: group_label(base[0]), sides: [std::mem::take(base), new] });
+        false
+    });
+    if pairs.is_empty() {
+        let both = sides[0].first().zip(sides[1].first());
+        let why = both.map_or_else(|| "there are no documents".to_owned(), |(a, b)| first_difference(a, b));
+        let what = format!("{} and {} measured different things", names[0], names[1]);
+        return Err(Error::usage(what, why, "compare runs of the same experiment and parameters"));
+    }
+    for (which, left) in SIDES.into_iter().zip([bases, news]) {
+        for records in left.values() {
+            let (label, documents) = (group_label(records[0]), plural(records.len(), "document"));
+            notes.push(format!(
+                "only in {which}: {label} ({documents}), not compared; a folder of its own leaves it out"
+            ));
+        }
+    }
+    Ok(pairs)
+}
+
+fn first_difference(a: &Record, b: &Record) -> String {
+    let keys = [a, b].map(group_key);
+    let of = |name: &str| keys.each_ref().map(|key| key.get(name));
+    let names: BTreeSet<&String> = keys.iter().flat_map(BTreeMap::keys).collect();
+    let mut unlike: Vec<&String> = names.into_iter().filter(|name| of(name)[0] != of(name)[1]).collect();
+    // Lists of events follow from the name of the workload.
+    let is_list = |name: &str| of(name).into_iter().flatten().any(|value| value.is_array() || value.is_object());
+    unlike.sort_by_key(|name| (*name != "workload", is_list(name)));
+    let Some(name) = unlike.first() else { return String::new() };
+    let shown = |value: Option<&Value>| match value {
+        None => "absent".to_owned(),
+        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+    };
+    let [one, two] = of(name).map(shown);
+    if is_list(name) { format!("their {name} differ") } else { format!("{name} is {one} and {two}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{changed, value};
+
+    #[test]
+    fn a_document_and_its_copy_are_one_run() {
+        let of = |at| changed(value(3, at, |_, round| 1000 + round));
+        let base = [of(4), of(5)];
+        let found = same_runs(&base, &[of(5), of(6)]);
+        assert!(found[0].is_some_and(|same| same.started_unix == base[1].started_unix) && found[1].is_none());
+    }
+}
