@@ -153,7 +153,7 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
         let missing: Vec<&str> =
             done.attempt.findings.iter().filter_map(|finding| finding.strip_prefix(MISSING)).collect();
         if line.state == State::Failed && !missing.is_empty() {
-            why += &format!("; the host lacks {}", missing.join(", "));
+            why = format!("{why}; the host lacks {}", missing.join(", "));
         }
         line.reason = Some(why).filter(|_| line.state != State::Ok);
         return Ok(line);

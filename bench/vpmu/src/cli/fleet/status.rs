@@ -44,7 +44,10 @@ pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
     }
     // Of somebody else's campaign, and while another command does it, they stay as they are.
     let has_parts = campaign.elements.iter().any(|element| element.part.is_some());
-    if has_parts && Folder::own(&args.dir).is_ok() && lock(&folder, "report").is_ok() {
+    if has_parts
+        && Folder::own(&args.dir).is_ok()
+        && let Ok(_held) = lock(&folder, "report")
+    {
         merge::sweeps(&folder, &campaign, &standing);
     }
     let never = standing.elements.iter().find_map(|line| Some((line, line.never?)));
