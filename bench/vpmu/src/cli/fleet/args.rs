@@ -216,9 +216,11 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         plural(plan.repeat.times() as usize, "repetition"),
     );
     let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
-    let is_known = elements.iter().all(|element| element.estimate_s.is_some());
-    let least =
-        if !is_known { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" } else { "" };
+    let least = if elements.iter().any(|element| element.estimate_s.is_none()) {
+        ", and what has no estimate (its limit is the experiment's `time`, or 30 min)"
+    } else {
+        ""
+    };
     let _ = writeln!(text, "one after the other: about {}{least}", seconds(known));
     if let Some(why) = fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1) {
         let _ = writeln!(text, "{why}");
