@@ -1,6 +1,6 @@
 //! A fleet over time: the hosts of each class, each against its own level, by period; and steps of that, with the facts that changed.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use results::error::Exit;
 use results::stats::change_points::{self, MIN_VALUES, Rules};
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::compare::unlike;
 use crate::hosts::exp_m1;
-use crate::run::{Labels, Run};
-use crate::series::Grid;
+use crate::run::Run;
+use crate::series::{Grid, mean};
 
 /// Least relative change of a step.
 const STRENGTH: f64 = 0.01;
@@ -70,7 +70,8 @@ pub fn history(runs: &[Run]) -> FleetHistory {
     let (periods, by_repetition, period_of) = periods(runs);
     let rules = Rules { strength: STRENGTH, ..Rules::default() };
     let (mut rows, mut steps) = (Vec::new(), Vec::new());
-    for (class, name) in grid.classes.iter().enumerate() {
+    let classes = grid.classes();
+    for &class in &classes {
         let speed = grid.speed(class);
         let levels: BTreeMap<&str, f64> =
             grid.by_host(&speed).into_iter().filter_map(|(host, logs)| Some((host, trimmed::centre(&logs)?))).collect();
@@ -86,18 +87,18 @@ pub fn history(runs: &[Run]) -> FleetHistory {
             if logs.is_empty() {
                 continue;
             }
-            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+            let mean = mean(&logs);
             series.push((period, mean));
             rows.push(PeriodRow {
                 period: periods[period].clone(),
-                class: name.clone(),
+                class: class.to_owned(),
                 change: mean.exp_m1(),
                 interval: trimmed::over_blocks(&logs).map(|mean| exp_m1(mean.interval())),
                 hosts: logs.len(),
             });
         }
         let means: Vec<f64> = series.iter().map(|(_, mean)| mean.exp()).collect();
-        for point in change_points::find(&means, &rules, grid.classes.len()) {
+        for point in change_points::find(&means, &rules, classes.len()) {
             let first = series[point.index].0;
             let of_class = |(run, _): &(usize, f64)| (&runs[*run], period_of[*run]);
             let mut own: Vec<(&Run, usize)> = speed.iter().map(of_class).collect();
@@ -106,7 +107,7 @@ pub fn history(runs: &[Run]) -> FleetHistory {
             // Of two runs of one host the later one here counts: the first after the step.
             let after = own.iter().rev().filter(|(_, period)| *period >= first).map(|(run, _)| *run);
             steps.push(Step {
-                class: name.clone(),
+                class: class.to_owned(),
                 period: periods[first].clone(),
                 change: point.after / point.before - 1.0,
                 p: point.p,
@@ -120,34 +121,26 @@ pub fn history(runs: &[Run]) -> FleetHistory {
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
-/// Returns the names of periods, whether they are repetitions, and the period of each run. Periods are repetitions
-/// where each run has one and a host has no two runs of one setting in the same; else UTC days by the hosts' clocks.
+/// Returns the names of periods, whether they are repetitions, and the period of each run. Periods are repetitions where each run has
+/// one; else UTC days by the hosts' clocks.
 fn periods(runs: &[Run]) -> (Vec<String>, bool, Vec<usize>) {
-    let mut seen = HashSet::with_capacity(runs.len());
-    let by_repetition = !runs.is_empty()
-        && runs.iter().all(|run| {
-            let Labels { variant, repetition, .. } = &run.labels;
-            repetition.is_some() && seen.insert((run.host(), &run.key, variant, repetition))
-        });
-    let number = |run: &Run| match run.labels.repetition {
-        Some(repetition) if by_repetition => repetition,
-        _ => run.started_unix / DAY,
-    };
-    let all: BTreeSet<u64> = runs.iter().map(number).collect();
-    let place: BTreeMap<u64, usize> = all.iter().enumerate().map(|(place, number)| (*number, place)).collect();
-    let of_run: Vec<usize> = runs.iter().map(|run| place[&number(run)]).collect();
-    let mut starts: Vec<Vec<f64>> = vec![Vec::new(); all.len()];
-    // A simulation has no date.
-    for (run, period) in runs.iter().zip(&of_run).filter(|(run, _)| run.started_unix > 0) {
-        starts[*period].push(run.started_unix as f64);
+    let by_repetition = !runs.is_empty() && runs.iter().all(|run| run.labels.repetition.is_some());
+    let number = |run: &Run| run.labels.repetition.filter(|_| by_repetition).unwrap_or(run.started_unix / DAY);
+    let mut starts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        // A simulation has no date.
+        let date = (run.started_unix > 0).then_some(run.started_unix as f64);
+        starts.entry(number(run)).or_default().extend(date);
     }
-    let name = |(number, starts): (u64, Vec<f64>)| match median(&starts).map(date) {
-        Some(date) if by_repetition => format!("repetition {number} ({date})"),
-        Some(date) => date,
-        None if by_repetition => format!("repetition {number}"),
-        None => "no date".to_owned(),
+    let place: BTreeMap<u64, usize> = starts.keys().enumerate().map(|(place, number)| (*number, place)).collect();
+    let of_run = runs.iter().map(|run| place[&number(run)]).collect();
+    let name = |(number, starts): (u64, Vec<f64>)| match (median(&starts).map(date), by_repetition) {
+        (Some(date), true) => format!("repetition {number} ({date})"),
+        (Some(date), false) => date,
+        (None, true) => format!("repetition {number}"),
+        (None, false) => "no date".to_owned(),
     };
-    (all.into_iter().zip(starts).map(name).collect(), by_repetition, of_run)
+    (starts.into_iter().map(name).collect(), by_repetition, of_run)
 }
 
 /// Formats the date of a time, UTC.

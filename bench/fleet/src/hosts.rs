@@ -1,6 +1,6 @@
 //! Hosts of a fleet: the level of each against its class, hosts that stand apart, and figures over hosts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use results::error::Exit;
 use results::stats::interval::Interval;
@@ -11,7 +11,7 @@ use results::verdict::{Tally, Verdict};
 use serde::Serialize;
 
 use crate::run::Run;
-use crate::series::{Grid, Kind, Setting, block, scale};
+use crate::series::{Grid, Question, Series, block, caveats, mean, scale};
 
 /// Fewest hosts of a class in which one can stand apart, and fewest of a verdict on a comparison by hosts.
 pub(crate) const MIN_HOSTS: usize = 5;
@@ -20,17 +20,6 @@ pub(crate) const APART: f64 = 0.03;
 /// Least distance of one from the middle of its class, in robust standard deviations. Those of five hosts say little: where hosts differ
 /// by 1.5 %, one of five stands apart by chance in a few of a hundred classes, one of forty in a few of a thousand.
 pub(crate) const FAR: f64 = 5.0;
-
-/// A host class.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Class {
-    /// Its name.
-    pub name: String,
-    /// Hosts.
-    pub hosts: usize,
-    /// Number of its runs.
-    pub runs: usize,
-}
 
 /// The level of a host: its judged times over all arms, metrics and settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,16 +44,9 @@ pub struct HostRow {
 /// A figure of a class over its hosts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelRow {
-    /// Setting.
-    pub setting: String,
-    /// Host class.
-    pub class: String,
-    /// Kind of the figure.
-    pub kind: Kind,
-    /// Arm, or "all arms".
-    pub arm: String,
-    /// Metric.
-    pub metric: String,
+    /// What it is of.
+    #[serde(flatten)]
+    pub question: Question,
     /// Mean over hosts: ns, or a ratio.
     pub level: f64,
     /// Its 95 % interval, by t over hosts; `None` of one host.
@@ -82,10 +64,6 @@ pub struct Analysis {
     pub verdict: String,
     /// The exit code.
     pub exit: u8,
-    /// Host classes, the largest first.
-    pub classes: Vec<Class>,
-    /// Settings that were run.
-    pub settings: Vec<Setting>,
     /// The hosts: those that stand apart first, then by class and name.
     pub hosts: Vec<HostRow>,
     /// Figures over hosts.
@@ -120,39 +98,43 @@ pub fn analyse(runs: &[Run]) -> Analysis {
     for doubt in runs.iter().flat_map(|run| &run.figures).filter_map(|figure| figure.doubt.as_deref()) {
         *left_out.entry(doubt.to_owned()).or_default() += 1;
     }
-    let class = |(class, name): (usize, &String)| {
-        let (hosts, runs) = grid.size(class);
-        Class { name: name.clone(), hosts, runs }
-    };
-    let classes: Vec<Class> = grid.classes.iter().enumerate().map(class).collect();
-    let mut hosts: Vec<HostRow> = (0..classes.len()).flat_map(|class| of_class(&grid, class)).collect();
+    let mut notes = caveats(runs);
+    let (mut hosts, mut verdicts) = (Vec::new(), Vec::new());
+    for class in grid.classes() {
+        // Hosts whose figures are not whole show nothing.
+        let rows = of_class(&grid, class);
+        if rows.len() < MIN_HOSTS {
+            let count = plural(rows.len(), "host");
+            notes.push(format!("{class}: {count}: which of them stands apart takes {MIN_HOSTS}"));
+        } else {
+            verdicts.extend(rows.iter().map(HostRow::verdict));
+        }
+        hosts.extend(rows);
+    }
     hosts.sort_by_key(|host| !host.apart);
-    // Hosts whose figures are not whole show nothing.
-    let judged = |class: &Class| hosts.iter().filter(|host| host.class == class.name).count() >= MIN_HOSTS;
-    let large: BTreeSet<&str> = classes.iter().filter(|class| judged(class)).map(|class| class.name.as_str()).collect();
-    let verdict = |host: &HostRow| match (host.apart, host.level > 0.0) {
-        (true, true) => Verdict::Slower,
-        (true, false) => Verdict::Faster,
-        (false, _) => Verdict::NoChange,
-    };
-    let doubt = large.is_empty().then(|| format!("no class has {MIN_HOSTS} hosts"));
-    let verdicts = hosts.iter().filter(|host| large.contains(host.class.as_str())).map(verdict);
+    let nameless = runs.iter().filter(|run| run.labels.host.is_none() && run.host.is_empty()).count();
+    if nameless > 0 {
+        let runs = plural(nameless, "document");
+        notes.push(format!("{runs} without a host's name are taken for one host of each class"));
+    }
+    let doubt = verdicts.is_empty().then(|| format!("no class has {MIN_HOSTS} hosts"));
     let (exit, verdict) = Tally::of(verdicts).conclude(doubt.as_deref());
-    let notes = notes(&grid, &classes);
-    Analysis {
-        verdict,
-        exit: exit.code(),
-        levels: levels(&grid),
-        settings: grid.settings,
-        classes,
-        hosts,
-        left_out,
-        notes,
+    Analysis { verdict, exit: exit.code(), levels: levels(&grid), hosts, left_out, notes }
+}
+
+impl HostRow {
+    /// Returns the verdict on the host.
+    pub fn verdict(&self) -> Verdict {
+        match (self.apart, self.level > 0.0) {
+            (true, true) => Verdict::Slower,
+            (true, false) => Verdict::Faster,
+            (false, _) => Verdict::NoChange,
+        }
     }
 }
 
 /// Returns the hosts of a class by name, each against all of them.
-fn of_class(grid: &Grid<'_>, class: usize) -> Vec<HostRow> {
+fn of_class(grid: &Grid<'_>, class: &str) -> Vec<HostRow> {
     let hosts = grid.by_host(&grid.speed(class));
     let levels: Vec<f64> = hosts.values().filter_map(|logs| median(logs)).collect();
     let (Some(middle), Some(scale)) = (median(&levels), scale(&levels)) else { return Vec::new() };
@@ -163,7 +145,7 @@ fn of_class(grid: &Grid<'_>, class: usize) -> Vec<HostRow> {
         let error = scale.hypot(own.map_or(0.0, |own| own.error));
         HostRow {
             host: host.to_owned(),
-            class: grid.classes[class].clone(),
+            class: class.to_owned(),
             runs: logs.len(),
             level: value.exp_m1(),
             interval: own.map(|own| exp_m1(own.interval())),
@@ -175,44 +157,17 @@ fn of_class(grid: &Grid<'_>, class: usize) -> Vec<HostRow> {
 }
 
 fn levels(grid: &Grid<'_>) -> Vec<LevelRow> {
-    let row = |series: &crate::series::Series| {
-        let hosts = grid.by_host(&series.points);
-        let levels: Vec<f64> = hosts.values().filter_map(|logs| trimmed::centre(logs)).collect();
+    let row = |Series { question, points }: &Series| {
+        let levels: Vec<f64> = grid.by_host(points).values().filter_map(|logs| trimmed::centre(logs)).collect();
         LevelRow {
-            setting: grid.settings[series.setting].label.clone(),
-            class: grid.classes[series.class].clone(),
-            kind: series.kind,
-            arm: series.arm.clone(),
-            metric: series.metric.clone(),
-            level: (levels.iter().sum::<f64>() / levels.len() as f64).exp(),
+            question: question.clone(),
+            level: mean(&levels).exp(),
             interval: trimmed::over_blocks(&levels).map(|mean| exp(mean.interval())),
             hosts: levels.len(),
-            runs: series.points.len(),
+            runs: points.len(),
         }
     };
     grid.series.iter().map(row).collect()
-}
-
-fn notes(grid: &Grid<'_>, classes: &[Class]) -> Vec<String> {
-    let mut notes = Vec::new();
-    for class in classes {
-        if class.hosts < MIN_HOSTS {
-            let hosts = plural(class.hosts, "host");
-            notes.push(format!("{}: {hosts}: which of them stands apart takes {MIN_HOSTS}", class.name));
-        }
-        if class.name.starts_with("simulated") {
-            notes.push(format!("{}: no measurement", class.name));
-        }
-    }
-    let nameless = grid.runs.iter().filter(|run| run.labels.host.is_none() && run.host.is_empty()).count();
-    if nameless > 0 {
-        let runs = plural(nameless, "document");
-        notes.push(format!("{runs} without a host's name are taken for one host of each class"));
-    }
-    if grid.settings.iter().any(|setting| setting.stand_in) {
-        notes.push("a stand-in for hardware events: compare hosts and arms, not times with those of a PMU".to_owned());
-    }
-    notes
 }
 
 #[cfg(test)]
@@ -247,33 +202,24 @@ mod tests {
     }
 
     #[test]
-    fn a_host_with_one_disturbed_run_is_not_accused() {
+    fn what_says_nothing_about_a_host_does_not_accuse_it() {
+        let add = |run: &mut Run, by: f64| run.figures.iter_mut().for_each(|figure| figure.time += by);
+        // One disturbed run of three.
         let mut runs = Fleet::default().runs();
         runs.retain(|run| run.host != name(3) || run.labels.repetition < Some(3));
-        let disturbed = runs.iter_mut().find(|run| run.host == name(3)).unwrap();
-        disturbed.figures.iter_mut().for_each(|figure| figure.time += 0.3);
+        add(runs.iter_mut().find(|run| run.host == name(3)).unwrap(), 0.3);
         assert!(apart(&analyse(&runs)).is_empty());
-    }
-
-    #[test]
-    fn classes_are_kept_apart() {
+        // Another class.
         let mut runs = Fleet { classes: 2, ..Fleet::default() }.runs();
         let first = runs[0].class().to_owned();
-        for run in runs.iter_mut().filter(|run| run.class() != first) {
-            run.figures.iter_mut().for_each(|figure| figure.time += 0.1);
-        }
+        runs.iter_mut().filter(|run| run.class() != first).for_each(|run| add(run, 0.1));
         let analysis = analyse(&runs);
-        assert_eq!(analysis.classes.iter().map(|class| class.hosts).collect::<Vec<_>>(), [20, 20]);
+        assert_eq!(analysis.hosts.iter().filter(|host| host.class == first).count(), 20);
         assert!(apart(&analysis).is_empty());
-    }
-
-    #[test]
-    fn figures_that_are_not_whole_are_left_out_and_counted() {
+        // Figures that are not whole, which are counted.
         let mut runs = Fleet::default().runs();
-        for figure in &mut runs[3].figures {
-            figure.doubt = Some("NMIs were lost".into());
-            figure.time += 9.0;
-        }
+        add(&mut runs[3], 9.0);
+        runs[3].figures.iter_mut().for_each(|figure| figure.doubt = Some("NMIs were lost".into()));
         let analysis = analyse(&runs);
         assert_eq!(analysis.left_out["NMIs were lost"], runs[3].figures.len());
         assert!(apart(&analysis).is_empty());

@@ -1,6 +1,6 @@
 //! The runs of a folder of documents, with an index so that no document is read twice.
 //!
-//! The index is a cache in `index.jsonl`: what is in it comes from the documents, and a document is read again unless size,
+//! The index is a cache in `vpmu-index.jsonl`: what is in it comes from the documents, and a document is read again unless size,
 //! modification time and inode are those of the file that was read. An index that is absent, of another version or of no use costs time
 //! and nothing else. It is loaded and kept only in a folder of this user's.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use results::error::Error;
-use results::open::{self, Bounded};
+use results::open;
 use results::read;
 use results::write::replace;
 use rustix::process::geteuid;
@@ -21,11 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::run::{Labels, Run};
 
 /// The file's name in the folder.
-pub const INDEX: &str = "index.jsonl";
-/// Begin of the first line.
-const OURS: &str = r#"{"index":"vpmu fleet","version":"#;
-/// Version of the lines *and* of what a document is reduced to: it grows with either.
-const VERSION: u32 = 3;
+pub const INDEX: &str = "vpmu-index.jsonl";
+/// First line, with the version of the lines *and* of what a document is reduced to: it grows with either.
+const HEADER: &str = "{\"version\":4}\n";
 /// Largest index that is loaded: that of some hundred thousand documents.
 const MAX_INDEX: u64 = 1 << 30;
 
@@ -42,20 +40,12 @@ pub struct Indexed {
     pub warning: Option<String>,
 }
 
-/// Identity of a file that was read: it has not changed since if these are equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Stamp {
-    size: u64,
-    modified_ns: i64,
-    inode: u64,
-}
+/// Size, modification time in ns and inode of a file that was read: it has not changed since if they are equal.
+type Stamp = (u64, i64, u64);
 
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let meta = std::fs::metadata(path)?;
-        let modified_ns = meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec());
-        Ok(Self { size: meta.size(), modified_ns, inode: meta.ino() })
-    }
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    let meta = std::fs::metadata(path)?;
+    Ok((meta.size(), meta.mtime().wrapping_mul(1_000_000_000).wrapping_add(meta.mtime_nsec()), meta.ino()))
 }
 
 /// A line of the index: a document's run, and the file that it was read from.
@@ -75,14 +65,7 @@ pub fn runs(
     let mut found = Indexed::default();
     let path = dir.join(INDEX);
     let is_own = std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
-    let (mut known, is_kept) = match if is_own { load(&path) } else { Ok(BTreeMap::new()) } {
-        Ok(known) => (known, is_own),
-        Err(why) => {
-            let line = format!("{} is no index of vpmu: {why}; every document is read; remove it", path.display());
-            found.warning = Some(line);
-            (BTreeMap::new(), false)
-        }
-    };
+    let mut known = if is_own { load(&path).unwrap_or_default() } else { BTreeMap::new() };
     let mut wanted: BTreeMap<String, Labels> = BTreeMap::new();
     for (path, labels) in documents {
         match path.to_str() {
@@ -93,7 +76,7 @@ pub fn runs(
         }
     }
     let before = known.len();
-    let stamps: Vec<Option<Stamp>> = wanted.par_iter().map(|(file, _)| Stamp::of(&dir.join(file)).ok()).collect();
+    let stamps: Vec<Option<Stamp>> = wanted.par_iter().map(|(file, _)| stamp(&dir.join(file)).ok()).collect();
     let (mut entries, mut stale) = (Vec::new(), Vec::new());
     for ((file, labels), stamp) in wanted.into_iter().zip(stamps) {
         match known.remove(&file).filter(|entry| Some(entry.stamp) == stamp) {
@@ -118,7 +101,7 @@ pub fn runs(
             Err(error) => found.bad.push((file, error)),
         }
     }
-    if is_kept
+    if is_own
         && (found.read > 0 || is_changed)
         && let Err(why) = save(&path, &entries)
     {
@@ -135,7 +118,7 @@ pub fn runs(
 fn entry(dir: &Path, file: &str, labels: Labels) -> Result<Entry, Error> {
     let path = dir.join(file);
     // Before it is read: a file that changes meanwhile is read again next time.
-    let stamp = Stamp::of(&path).unwrap_or(Stamp { size: 0, modified_ns: 0, inode: 0 });
+    let stamp = stamp(&path).unwrap_or_default();
     // A campaign's documents are below its folder, whatever an outcome says; elsewhere the user's own folders may be made of links.
     let opened = match labels.element {
         Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
@@ -180,34 +163,15 @@ fn not_text(path: &Path) -> Error {
     Error::usage(format!("cannot use {}", path.display()), "its name is not UTF-8", "rename it")
 }
 
-fn header() -> String {
-    format!("{OURS}{VERSION}}}\n")
-}
-
-/// Loads the index at `path`: nothing where there is none, or one of another version.
-///
-/// # Errors
-/// Why the file is not an index of ours, which stays as it is.
-fn load(path: &Path) -> Result<BTreeMap<String, Entry>, String> {
-    let file = match open::found(path, MAX_INDEX) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(error.to_string()),
-    };
-    // What others wrote into a folder that they may write to is not believed.
-    let is_ours = |file: &Bounded| {
-        file.get_ref().metadata().is_ok_and(|meta| meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0)
-    };
-    if !is_ours(&file) {
-        return Ok(BTreeMap::new());
-    }
+/// Loads the index at `path`; nothing from one of another version or one that others can write to.
+fn load(path: &Path) -> io::Result<BTreeMap<String, Entry>> {
+    let file = open::found(path, MAX_INDEX)?;
+    let meta = file.get_ref().metadata()?;
+    let is_ours = meta.uid() == geteuid().as_raw() && meta.mode() & 0o022 == 0;
     let mut lines = BufReader::new(file);
     let mut first = String::new();
-    lines.read_line(&mut first).map_err(|error| error.to_string())?;
-    if !first.starts_with(OURS) {
-        return Err("vpmu did not write it".to_owned());
-    }
-    if first != header() {
+    lines.read_line(&mut first)?;
+    if !is_ours || first != HEADER {
         return Ok(BTreeMap::new());
     }
     let entries = lines.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str::<Entry>(&line).ok());
@@ -218,7 +182,7 @@ fn load(path: &Path) -> Result<BTreeMap<String, Entry>, String> {
 fn save(path: &Path, entries: &[Entry]) -> io::Result<()> {
     let line = |entry: &Entry| Ok(serde_json::to_string(entry)? + "\n");
     let lines: Vec<String> = entries.par_iter().map(line).collect::<io::Result<_>>()?;
-    replace(path, (header() + &lines.concat()).as_bytes())
+    replace(path, (HEADER.to_owned() + &lines.concat()).as_bytes())
 }
 
 #[cfg(test)]
@@ -301,10 +265,15 @@ mod tests {
         fs::write(dir.path().join("002.json"), "{").unwrap();
         fs::write(dir.path().join("000.json"), document(9, |d| d["schema"] = json!("vpmu-result/1"))).unwrap();
         fs::copy(dir.path().join("001.json"), dir.path().join("copy.json")).unwrap();
-        for read in [4 + 1, 0] {
+        // Of a simulation, whose runs are equal by design, one counts.
+        for name in ["sim1.json", "sim2.json"] {
+            let text = document(0, |d| d["host"]["class"] = json!("simulated host"));
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        for read in [4 + 1 + 2, 0] {
             let found = indexed(dir.path());
             let lines: Vec<String> = found.bad.iter().map(|(_, error)| error.to_string()).collect();
-            assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 4), "{lines:?}");
+            assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 5), "{lines:?}");
             assert!(lines[0].contains("000.json") && lines[0].contains("vpmu-result/1"), "{lines:?}");
             assert!(lines[1].contains("002.json") && lines[1].contains("not JSON"), "{lines:?}");
             assert!(lines[2].contains("copy.json: it is a copy of") && lines[2].contains("001.json"), "{lines:?}");
@@ -314,19 +283,8 @@ mod tests {
         let mut asked = documents(dir.path());
         asked.push((PathBuf::from("absent.json"), Labels::default()));
         let found = runs(dir.path(), asked, &|_, _| {});
-        assert_eq!((found.read, found.bad.len(), found.runs.len()), (1, 3, 5));
+        assert_eq!((found.read, found.bad.len(), found.runs.len()), (1, 3, 6));
         assert!(found.bad.iter().any(|(file, _)| file == "absent.json"));
-    }
-
-    #[test]
-    fn runs_of_one_simulation_count_once() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["a.json", "b.json"] {
-            let text = document(0, |d| d["host"]["class"] = json!("simulated host"));
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        let found = indexed(dir.path());
-        assert_eq!((found.read, found.bad.len(), found.runs.len()), (2, 0, 1));
     }
 
     #[test]
@@ -335,7 +293,7 @@ mod tests {
         let path = dir.path().join(INDEX);
         assert_eq!(read_of(dir.path()), 4);
         let whole = fs::read_to_string(&path).unwrap();
-        let other_version = whole.replacen("\"version\":3", "\"version\":2", 1);
+        let other_version = whole.replacen("\"version\":4", "\"version\":3", 1);
         let torn = &whole[..whole.len() * 2 / 3];
         for (text, reads) in
             [(other_version.as_str(), 4..5), (torn, 1..4), (&whole.replacen("\"key\"", "key", 1), 1..2)]
@@ -351,21 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn another_programs_file_stays_and_a_folder_without_room_has_its_runs() {
+    fn a_folder_without_room_has_its_runs_and_a_warning() {
         let dir = folder(3);
-        let path = dir.path().join(INDEX);
-        let before = b"{\"mine\":1}\n";
-        fs::write(&path, before).unwrap();
-        for _ in 0..2 {
-            let found = indexed(dir.path());
-            assert_eq!((found.runs.len(), found.read), (3, 3));
-            assert!(
-                found.warning.is_some_and(|line| line.contains("is no index of vpmu") && line.contains("remove it"))
-            );
-            assert!(fs::read(&path).unwrap() == before);
-        }
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert_eq!(indexed(dir.path()).runs.len(), 3);
+        fs::create_dir(dir.path().join(INDEX)).unwrap();
+        let found = indexed(dir.path());
+        assert!(found.runs.len() == 3 && found.warning.is_some_and(|line| line.contains("cannot write")));
     }
 }

@@ -21,7 +21,7 @@ mod synthetic;
 
 pub use compare::{FleetComparison, FleetRow, compare, too_few};
 pub use history::{FleetHistory, PeriodRow, Step, history};
-pub use hosts::{Analysis, Class, HostRow, LevelRow, analyse};
+pub use hosts::{Analysis, HostRow, LevelRow, analyse};
 pub use run::{Figure, Labels, Run};
-pub use series::{Kind, Setting};
-pub use show::{report, shortened};
+pub use series::Question;
+pub use show::{progress, report, shortened};

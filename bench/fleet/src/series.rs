@@ -6,90 +6,105 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use results::metric;
 use results::stats::jackknife::Estimate;
 use results::stats::median;
+use results::table::layout::time;
 use serde::Serialize;
 
 use crate::run::Run;
 
-/// Kind of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Times of all arms of one setting and metric together.
-    AllArms,
-    /// An arm's ratio to the floor, or to all arms together where there is no floor.
-    Ratio,
+/// The name of all arms together.
+const ALL_ARMS: &str = "all arms";
+
+/// The question that a series answers: the time of all arms together, or an arm's ratio to the floor, or to all arms together where
+/// there is no floor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Question {
+    /// Host class.
+    pub class: String,
+    /// Experiment, main parameters, and the variant if there are several.
+    pub setting: String,
+    /// Metric.
+    pub metric: String,
+    /// Arm, or "all arms".
+    pub arm: String,
 }
 
-/// Runs that are comparable with one another.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting {
-    /// Experiment, main parameters, and the variant if there are several.
-    pub label: String,
-    /// Number of its runs.
-    pub runs: usize,
-    /// The backend only stands in for hardware events.
-    pub stand_in: bool,
+impl Question {
+    /// Returns whether it is of all arms together.
+    pub fn is_of_all_arms(&self) -> bool {
+        self.arm == ALL_ARMS
+    }
+
+    /// Formats a value: a time, or a ratio.
+    pub(crate) fn value(&self, value: f64) -> String {
+        if self.is_of_all_arms() { time(value) } else { format!("× {value:.3}") }
+    }
 }
 
 /// Runs by number, each with the logarithm of a figure.
 pub(crate) type Points = Vec<(usize, f64)>;
 
-/// Times and ratios of an arm.
-type Both = (Points, Points);
-
-/// Values of one question in one class.
+/// Values of one question.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    pub(crate) setting: usize,
-    pub(crate) class: usize,
-    pub(crate) kind: Kind,
-    pub(crate) arm: String,
-    pub(crate) metric: String,
+    pub(crate) question: Question,
     pub(crate) points: Points,
 }
 
 /// All runs of a fleet.
 pub(crate) struct Grid<'a> {
     pub(crate) runs: &'a [Run],
-    /// Number of the class of each run.
-    class_of: Vec<usize>,
-    /// Host classes, the one with the most runs first.
-    pub(crate) classes: Vec<String>,
-    pub(crate) settings: Vec<Setting>,
+    /// The series of whole figures: of a class and setting all arms together, then each arm's ratio.
     pub(crate) series: Vec<Series>,
 }
 
 impl<'a> Grid<'a> {
     pub(crate) fn new(runs: &'a [Run]) -> Self {
-        let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
-        for run in runs {
-            *classes.entry(run.class()).or_default() += 1;
+        let labels = labels(runs);
+        // By class, setting and metric: times and ratios of each arm.
+        let mut arms: BTreeMap<(&str, &str, &str), BTreeMap<&str, [Points; 2]>> = BTreeMap::new();
+        for (number, run) in runs.iter().enumerate() {
+            let label = &labels[&(&run.key, &run.labels.variant)];
+            for figure in run.figures.iter().filter(|figure| figure.doubt.is_none()) {
+                let arms = arms.entry((run.class(), label, &figure.metric)).or_default();
+                let [times, ratios] = arms.entry(&figure.arm).or_default();
+                times.push((number, figure.time));
+                ratios.extend(figure.ratio.map(|ratio| (number, ratio)));
+            }
         }
-        let mut classes: Vec<(&str, usize)> = classes.into_iter().collect();
-        classes.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
-        let classes: Vec<String> = classes.into_iter().map(|(name, _)| name.to_owned()).collect();
-        let class_of = runs.iter().map(|run| classes.iter().position(|class| class == run.class()).unwrap_or(0));
-        let class_of: Vec<usize> = class_of.collect();
-        let several = runs.iter().map(|run| &run.labels.variant).collect::<BTreeSet<_>>().len() > 1;
-        let mut settings: Vec<Setting> = Vec::new();
-        let mut numbers = HashMap::new();
-        let mut setting_of = Vec::new();
-        for run in runs {
-            let number = *numbers.entry((&run.key, &run.labels.variant)).or_insert_with(|| {
-                let variant = run.labels.variant.as_deref().filter(|_| several);
-                let label = variant.map_or_else(|| run.setting.clone(), |name| format!("{}, {name}", run.setting));
-                settings.push(Setting { label, runs: 0, stand_in: false });
-                settings.len() - 1
-            });
-            settings[number].runs += 1;
-            settings[number].stand_in |= run.stand_in;
-            setting_of.push(number);
+        let mut series = Vec::new();
+        for ((class, setting, metric), arms) in arms {
+            let mut add = |arm: &str, points| {
+                let [class, setting, metric, arm] = [class, setting, metric, arm].map(str::to_owned);
+                series.push(Series { question: Question { class, setting, metric, arm }, points });
+            };
+            let together = all_arms(arms.values().map(|[times, _]| times));
+            let means: HashMap<usize, f64> = together.iter().copied().collect();
+            let has_floor = arms.values().any(|[_, ratios]| !ratios.is_empty());
+            let is_alone = arms.len() == 1;
+            add(ALL_ARMS, together);
+            for (arm, [times, ratios]) in arms {
+                if !ratios.is_empty() {
+                    add(arm, ratios);
+                } else if !has_floor && !is_alone {
+                    add(arm, times.iter().filter_map(|(run, log)| Some((*run, log - means.get(run)?))).collect());
+                }
+            }
         }
-        let series = series(runs, &class_of, &setting_of);
-        Self { runs, class_of, classes, settings, series }
+        series.sort_by(|a, b| {
+            let key = |Series { question, .. }: &Series| {
+                (question.class.clone(), question.setting.clone(), !question.is_of_all_arms())
+            };
+            key(a).cmp(&key(b))
+        });
+        Self { runs, series }
     }
 
-    /// Groups the points of a class by host.
+    /// Lists the host classes.
+    pub(crate) fn classes(&self) -> BTreeSet<&'a str> {
+        self.runs.iter().map(Run::class).collect()
+    }
+
+    /// Groups points by host.
     pub(crate) fn by_host(&self, points: &Points) -> BTreeMap<&'a str, Vec<f64>> {
         let mut hosts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (run, log) in points {
@@ -100,24 +115,40 @@ impl<'a> Grid<'a> {
 
     /// Returns the speed of each run of a class: the mean of its judged times over all arms, each as its distance from that
     /// figure's median in the class. A figure that a run lacks does not move it.
-    pub(crate) fn speed(&self, class: usize) -> Points {
-        let mut runs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for series in &self.series {
-            if series.class == class && series.kind == Kind::AllArms && metric::is_main(&series.metric) {
-                let level = level(&series.points);
-                for (run, log) in &series.points {
-                    runs.entry(*run).or_default().push(log - level);
-                }
-            }
-        }
-        runs.into_iter().map(|(run, logs)| (run, logs.iter().sum::<f64>() / logs.len() as f64)).collect()
+    pub(crate) fn speed(&self, class: &str) -> Points {
+        let is_part = |Series { question, .. }: &&Series| {
+            question.class == class && question.is_of_all_arms() && metric::is_main(&question.metric)
+        };
+        centred(self.series.iter().filter(is_part).map(|series| &series.points))
     }
+}
 
-    /// Counts the hosts of a class, and its runs.
-    pub(crate) fn size(&self, class: usize) -> (usize, usize) {
-        let runs = || self.runs.iter().zip(&self.class_of).filter(|(_, own)| **own == class).map(|(run, _)| run);
-        (runs().map(Run::host).collect::<BTreeSet<_>>().len(), runs().count())
+/// Names the settings, by parameters and variant; two that differ in a lesser parameter have numbers.
+fn labels(runs: &[Run]) -> HashMap<(&String, &Option<String>), String> {
+    let several = runs.iter().map(|run| &run.labels.variant).collect::<BTreeSet<_>>().len() > 1;
+    let mut labels = HashMap::new();
+    let mut used: BTreeMap<String, usize> = BTreeMap::new();
+    for run in runs {
+        labels.entry((&run.key, &run.labels.variant)).or_insert_with(|| {
+            let variant = run.labels.variant.as_deref().filter(|_| several);
+            let label = variant.map_or_else(|| run.setting.clone(), |name| format!("{}, {name}", run.setting));
+            let count = used.entry(label.clone()).or_default();
+            *count += 1;
+            if *count > 1 { format!("{label} ({count})") } else { label }
+        });
     }
+    labels
+}
+
+/// Says what figures of these runs are not.
+pub(crate) fn caveats(runs: &[Run]) -> Vec<String> {
+    let simulated: BTreeSet<&str> =
+        runs.iter().map(Run::class).filter(|class| class.starts_with("simulated")).collect();
+    let mut notes: Vec<String> = simulated.into_iter().map(|class| format!("{class}: no measurement")).collect();
+    if runs.iter().any(|run| run.stand_in) {
+        notes.push("a stand-in for hardware events: compare hosts and arms, not times with those of a PMU".to_owned());
+    }
+    notes
 }
 
 /// Returns the standard deviation that the median absolute deviation of normal values has; 0 if more than half are equal. `None`
@@ -141,54 +172,24 @@ fn level(points: &Points) -> f64 {
     median(&points.iter().map(|(_, log)| *log).collect::<Vec<_>>()).unwrap_or(0.0)
 }
 
-/// Returns the series of whole figures: all arms together, then each arm's ratio, by class, setting, metric and arm.
-fn series(runs: &[Run], class_of: &[usize], setting_of: &[usize]) -> Vec<Series> {
-    let mut arms: BTreeMap<(usize, usize, &str), BTreeMap<&str, Both>> = BTreeMap::new();
-    for (number, run) in runs.iter().enumerate() {
-        for figure in run.figures.iter().filter(|figure| figure.doubt.is_none()) {
-            let arms = arms.entry((class_of[number], setting_of[number], &figure.metric)).or_default();
-            let (times, ratios) = arms.entry(&figure.arm).or_default();
-            times.push((number, figure.time));
-            ratios.extend(figure.ratio.map(|ratio| (number, ratio)));
-        }
-    }
-    let mut all = Vec::new();
-    for ((class, setting, metric), arms) in arms {
-        let mut add = |kind, arm: &str, points| {
-            all.push(Series { setting, class, kind, arm: arm.to_owned(), metric: metric.to_owned(), points });
-        };
-        let together = all_arms(arms.values().map(|(times, _)| times));
-        let has_floor = arms.values().any(|(_, ratios)| !ratios.is_empty());
-        if !has_floor && arms.len() > 1 {
-            let means: HashMap<usize, f64> = together.iter().copied().collect();
-            for (arm, (times, _)) in &arms {
-                let over = times.iter().filter_map(|(run, log)| Some((*run, log - means.get(run)?)));
-                add(Kind::Ratio, arm, over.collect());
-            }
-        }
-        add(Kind::AllArms, "all arms", together);
-        for (arm, (_, ratios)) in arms {
-            if !ratios.is_empty() {
-                add(Kind::Ratio, arm, ratios);
-            }
-        }
-    }
-    all.sort_by(|a, b| {
-        let key = |one: &Series| (one.class, one.setting, one.kind);
-        key(a).cmp(&key(b)).then_with(|| a.metric.cmp(&b.metric)).then_with(|| a.arm.cmp(&b.arm))
-    });
-    all
-}
-
-/// Computes the mean over arms of each run. An arm that a run lacks does not move it: arms are centred first.
+/// Returns the mean over arms of each run.
 fn all_arms<'a>(arms: impl Iterator<Item = &'a Points> + Clone) -> Points {
     let grand = arms.clone().map(level).sum::<f64>() / arms.clone().count().max(1) as f64;
+    centred(arms).into_iter().map(|(run, log)| (run, grand + log)).collect()
+}
+
+/// Returns the mean of each run over these, each as its distance from its median: one that a run lacks does not move it.
+fn centred<'a>(all: impl Iterator<Item = &'a Points>) -> Points {
     let mut runs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-    for points in arms {
+    for points in all {
         let level = level(points);
         for (run, log) in points {
             runs.entry(*run).or_default().push(log - level);
         }
     }
-    runs.into_iter().map(|(run, logs)| (run, grand + logs.iter().sum::<f64>() / logs.len() as f64)).collect()
+    runs.into_iter().map(|(run, logs)| (run, mean(&logs))).collect()
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }

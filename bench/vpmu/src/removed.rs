@@ -17,6 +17,13 @@ const COMMANDS: &[Row] = &[
     ("trace", "show", "DuckDB and pandas read the folder's Parquet files"),
     ("trace", "stat", "DuckDB and pandas read the folder's Parquet files"),
     ("trace", "cut", "`vpmu sim --trace` replays the whole trace; DuckDB and pandas read a part of its rows"),
+    ("fleet", "cancel", "`scancel JOB…`: `vpmu fleet status` and DIR/submissions.jsonl have the jobs"),
+    (
+        "fleet",
+        "collect",
+        "`vpmu fleet status` and `report` join the parts of sweeps, and `report` brings the index up to date",
+    ),
+    ("fleet", "wait", "`vpmu fleet status DIR --wait`"),
     ("trace", "merge", "give `vpmu sim --trace` one trace at a time"),
     ("trace", "anonymize", "host and guest are named in _trace.json, addresses in the column rip"),
 ];
@@ -39,6 +46,8 @@ const OPTIONS: &[Row] = &[
     ("export", "--format github-action", "--format csv, or jq on the document (docs/report.md#exports)"),
     ("export", "--format prometheus", "--format csv, or jq on the document (docs/report.md#exports)"),
     ("export", "--format parquet", "--format csv, which DuckDB and pandas read"),
+    ("fleet", "--all", "`vpmu fleet status DIR --json` has every element"),
+    ("fleet", "--retry-failed", "remove DIR/elements/NNNNNN/done.json of an element: the next `submit` runs it again"),
     ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
     ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
     ("history", "--window", "leave it out: all runs on either side of a place are compared"),

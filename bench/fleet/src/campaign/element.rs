@@ -106,7 +106,7 @@ fn of_variant(plan: &Plan, experiment: &Experiment, common: &Element) -> Vec<(us
         };
         return (1..=parts).map(part).collect();
     }
-    let repetitions = (0..plan.times)
+    let repetitions = (0..plan.repeat.times())
         .flat_map(|repetition| plan.targets.iter().enumerate().map(move |(at, target)| (repetition, at, target)));
     let element = |(repetition, at, target): (u32, usize, &Target)| {
         let name = match target {
@@ -114,7 +114,7 @@ fn of_variant(plan: &Plan, experiment: &Experiment, common: &Element) -> Vec<(us
             Target::Any | Target::Constraint(_) if plan.targets.len() == 1 => target.to_string(),
             Target::Any | Target::Constraint(_) => format!("{target}{at}"),
         };
-        let begins = plan.every.saturating_mul(repetition);
+        let begins = plan.repeat.every().saturating_mul(repetition);
         let element = Element {
             name: format!("{start}/{name}/r{repetition}"),
             target: target.clone(),
@@ -144,36 +144,31 @@ const fn whole_seconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slurm::command::Slurm;
 
     fn of(text: &str) -> Vec<Element> {
-        elements(&Plan::parse(text, "/plans".into()).unwrap(), &|words| {
+        elements(&Plan::parse(text, "/plans".into(), &Slurm::default()).unwrap(), &|words| {
             (words[0] == "sim").then_some(Duration::from_millis(1500))
         })
     }
 
     #[test]
     fn variants_of_a_host_are_neighbours_and_take_turns_first() {
-        let found = of("name = 'x'\nrepeat = { times = 2, every = '1h' }\nhosts = [{ names = 'a,b' }]\n\
+        let found = of(
+            "name = 'x'\nrepeat = { times = 2, every = '1h' }\nhosts = [{ names = 'a' }, { constraint = 'clx', count = 2 }]\n\
              experiment = [{ run = 'sim', options = { rounds = 3 } }]\n\
-             variant = [{ name = 'old' }, { name = 'new', options = { rounds = 5 } }]");
+             variant = [{ name = 'old' }, { name = 'new', options = { rounds = 5 } }]",
+        );
         let names: Vec<&str> = found.iter().map(|element| element.name.as_str()).collect();
-        let expected = [
-            "sim/old/a/r0",
-            "sim/new/a/r0",
-            "sim/old/b/r0",
-            "sim/new/b/r0",
-            "sim/new/a/r1",
-            "sim/old/a/r1",
-            "sim/new/b/r1",
-            "sim/old/b/r1",
-        ];
+        let sides = [["old", "new"], ["new", "old"]];
+        let hosts = ["a", "[clx]1", "[clx]2"];
+        let name = |repetition, host, side| format!("sim/{side}/{host}/r{repetition}");
+        let expected: Vec<String> =
+            (0..2).flat_map(|at| hosts.map(|host| sides[at].map(|side| name(at, host, side))).concat()).collect();
         assert_eq!(names, expected);
         assert!(found.iter().enumerate().all(|(at, element)| element.number == at as u64));
-        assert_eq!(
-            (found[0].words.join(" "), found[1].words.join(" ")),
-            ("sim --rounds 3".into(), "sim --rounds 5".into())
-        );
-        assert_eq!((found[0].begins_s, found[4].begins_s), (0, 3600));
+        assert_eq!(found[0].words.join(" ") + "; " + &found[1].words.join(" "), "sim --rounds 3; sim --rounds 5");
+        assert_eq!((found[0].begins_s, found[6].begins_s), (0, 3600));
         assert_eq!((found[0].estimate_s, found[0].limit_s), (Some(2), 123));
     }
 
@@ -184,14 +179,5 @@ mod tests {
         assert_eq!(lines, ["sweep --part 1/3", "sweep --part 2/3", "sweep --part 3/3"]);
         assert_eq!((found[0].estimate_s, found[0].limit_s), (None, 1800));
         assert_eq!(of("name = 'x'\nexperiment = [{ run = 'sweep' }]")[0].words, ["sweep"]);
-    }
-
-    #[test]
-    fn elements_on_any_host_have_names_of_their_own() {
-        let found = of("name = 'x'\nhosts = [{ constraint = 'clx', count = 2 }]\nexperiment = [{ run = 'sim' }]");
-        assert_eq!(
-            found.iter().map(|element| element.name.as_str()).collect::<Vec<_>>(),
-            ["sim/default/[clx]0/r0", "sim/default/[clx]1/r0"]
-        );
     }
 }

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use super::element::Element;
 use crate::hash::sha256;
-use crate::slurm::request::SlurmOptions;
 
 /// Schema of a campaign's files.
 pub const SCHEMA: &str = "vpmu-campaign/1";
@@ -43,23 +42,6 @@ const MAX_FILE: u64 = 256 << 20;
 /// Largest binary, bytes.
 pub const MAX_BINARY: u64 = 1 << 30;
 
-/// A binary of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Binary {
-    /// Name of the file in the campaign's `bin/`, after its contents.
-    pub file: String,
-    /// SHA-256 of its bytes, hex.
-    pub sha256: String,
-}
-
-impl Binary {
-    /// Hashes these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        let sha256 = sha256(bytes);
-        Self { file: format!("vpmu-{}", &sha256[..12]), sha256 }
-    }
-}
-
 /// The submitted campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Campaign {
@@ -73,28 +55,21 @@ pub struct Campaign {
     pub submitted_unix: u64,
     /// The folder that relative paths in options start from.
     pub folder: PathBuf,
-    /// The binary that runs elements: that of the submission.
-    pub runner: Binary,
-    /// Binary of each variant, by the variant's name.
-    pub binaries: BTreeMap<String, Binary>,
-    /// Options for Slurm.
-    #[serde(default)]
-    pub slurm: SlurmOptions,
+    /// SHA-256 of the binary that runs elements: that of the submission.
+    pub runner: String,
+    /// SHA-256 of the binary of each variant, by the variant's name.
+    pub binaries: BTreeMap<String, String>,
     /// Text of the plan.
     pub plan: String,
     /// The elements, in order.
     pub elements: Vec<Element>,
 }
 
-/// The Slurm job that an element ran in.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
-    /// Job id.
-    pub id: String,
-    /// Array, as `JOB_TASK`.
-    pub task: Option<String>,
-    /// Times that Slurm started it anew.
-    pub restarts: u64,
+impl Campaign {
+    /// Returns the element of this number.
+    pub fn element(&self, number: u64) -> Option<&Element> {
+        self.elements.get(usize::try_from(number).ok()?)
+    }
 }
 
 /// The facts of an attempt that are known at its start.
@@ -110,8 +85,8 @@ pub struct Attempt {
     pub host: Option<String>,
     /// Identity of its boot.
     pub boot: Option<String>,
-    /// The job.
-    pub job: Option<Job>,
+    /// The Slurm job, as `JOB_TASK`.
+    pub job: Option<String>,
     /// Start, seconds since 1970 by the host's clock.
     pub began_unix: u64,
     /// Findings of `vpmu doctor` there that are missing or doubtful, a line each.
@@ -139,11 +114,6 @@ pub struct Done {
 }
 
 impl Done {
-    /// Returns whether the element is done; `false`: it failed or is open.
-    pub fn is_ok(&self) -> bool {
-        self.exit == Some(0)
-    }
-
     /// Describes its end.
     pub fn how(&self) -> String {
         match (self.exit, self.signal) {
@@ -154,36 +124,32 @@ impl Done {
     }
 }
 
-/// Checks the way to a folder, and gives it back without links: nobody else can put another in its place.
+/// Checks that nobody else can write to a folder or put another in its place, and gives it back without links; `closed`: also that it
+/// is this user's and that others cannot read it.
 ///
 /// # Errors
 /// Exit 2 with the step that others can change.
-pub(super) fn way(path: &Path) -> Result<PathBuf, Error> {
+pub(super) fn own(path: &Path, closed: bool) -> Result<PathBuf, Error> {
     let real = path.canonicalize().map_err(|error| unusable(path, &error))?;
+    let user = geteuid().as_raw();
     for step in real.ancestors() {
         let meta = std::fs::symlink_metadata(step).map_err(|error| unusable(step, &error))?;
+        let is_campaign = closed && step == real;
         // In a folder with the sticky bit, such as /tmp, nobody replaces what belongs to another.
-        let is_open = meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
-        if ![0, geteuid().as_raw()].contains(&meta.uid()) {
-            return Err(unsafe_step(path, step, &format!("it belongs to user {}", meta.uid())));
-        } else if is_open {
-            return Err(unsafe_step(path, step, "others can write to it"));
-        }
-    }
-    Ok(real)
-}
-
-/// Checks that a folder is this user's and closed to all others, and the way to it; gives it back without links.
-///
-/// # Errors
-/// Exit 2 with what others can change.
-pub(super) fn own(path: &Path) -> Result<PathBuf, Error> {
-    let real = way(path)?;
-    let meta = std::fs::metadata(&real).map_err(|error| unusable(path, &error))?;
-    if meta.uid() != geteuid().as_raw() {
-        return Err(unsafe_step(path, &real, &format!("it belongs to user {}", meta.uid())));
-    } else if meta.mode() & 0o077 != 0 {
-        return Err(unsafe_step(path, &real, "it is open to others"));
+        let why = if meta.uid() != user && (is_campaign || meta.uid() != 0) {
+            format!("it belongs to user {}", meta.uid())
+        } else if meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0 {
+            "others can write to it".to_owned()
+        } else if is_campaign && meta.mode() & 0o077 != 0 {
+            "it is open to others".to_owned()
+        } else {
+            continue;
+        };
+        return Err(Error::usage(
+            format!("{} is not safe from other users", path.display()),
+            format!("{}: {why}, and what is in a campaign's folder runs as you", step.display()),
+            "choose a folder that only you can change; `chmod 700` closes one of yours",
+        ));
     }
     Ok(real)
 }
@@ -194,14 +160,6 @@ pub(super) fn own(path: &Path) -> Result<PathBuf, Error> {
 /// Returns the errors of the file system.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).recursive(true).create(path)
-}
-
-fn unsafe_step(path: &Path, step: &Path, why: &str) -> Error {
-    Error::usage(
-        format!("{} is not safe from other users", path.display()),
-        format!("{}: {why}, and what is in a campaign's folder runs as you", step.display()),
-        "choose a folder that only you can change; `chmod 700` closes one of yours",
-    )
 }
 
 fn unusable(path: &Path, error: &io::Error) -> Error {
@@ -227,28 +185,28 @@ impl Folder {
     /// # Errors
     /// Exit 2 if there is none.
     pub fn open(path: &Path) -> Result<(Self, Campaign), Error> {
-        Self::read(path, |path| path.canonicalize().map_err(|error| unusable(path, &error)))
+        if Self::is_one(path) {
+            return Self { path: path.canonicalize().map_err(|error| unusable(path, &error))? }.read();
+        }
+        let why = format!("there is no {CAMPAIGN} in it");
+        Err(Error::usage(
+            format!("{} is no campaign", path.display()),
+            why,
+            "`vpmu fleet submit PLAN.toml -o DIR` makes one",
+        ))
     }
 
-    /// Opens a campaign to act on it: to run its elements, to write to it, to cancel its jobs.
+    /// Opens a campaign to act on it: to run its elements, to write to it.
     ///
     /// # Errors
     /// Exit 2 if there is none, or if others could have changed it.
     pub fn own(path: &Path) -> Result<(Self, Campaign), Error> {
-        Self::read(path, own)
+        if Self::is_one(path) { Self { path: own(path, true)? }.read() } else { Self::open(path) }
     }
 
-    fn read(path: &Path, real: impl Fn(&Path) -> Result<PathBuf, Error>) -> Result<(Self, Campaign), Error> {
-        if !Self::is_one(path) {
-            return Err(Error::usage(
-                format!("{} is no campaign", path.display()),
-                format!("there is no {CAMPAIGN} in it"),
-                "`vpmu fleet submit PLAN.toml -o DIR` makes one",
-            ));
-        }
-        let folder = Self { path: real(path)? };
-        let file = folder.path.join(CAMPAIGN);
-        let text = folder.text(&file).map_err(|error| refuse(&file, error.to_string()))?;
+    fn read(self) -> Result<(Self, Campaign), Error> {
+        let file = self.path.join(CAMPAIGN);
+        let text = self.text(&file).map_err(|error| refuse(&file, error.to_string()))?;
         let campaign: Campaign = parsed(&file, &text)?;
         if campaign.schema != SCHEMA {
             return Err(Error::usage(
@@ -257,23 +215,23 @@ impl Folder {
                 "use the version of vpmu that wrote it",
             ));
         }
-        Ok((folder, campaign))
+        Ok((self, campaign))
     }
 
-    /// Returns the path of a binary.
-    pub fn binary(&self, binary: &Binary) -> PathBuf {
-        self.path.join(BIN).join(&binary.file)
+    /// Returns the path of a binary, by its hash.
+    pub fn binary(&self, sha256: &str) -> PathBuf {
+        self.path.join(BIN).join(format!("vpmu-{}", sha256.get(..12).unwrap_or(sha256)))
     }
 
-    /// Checks that a binary is the one that was submitted.
+    /// Reads a binary, which is the one that was submitted.
     ///
     /// # Errors
     /// Exit 2 for another file.
-    pub fn check(&self, binary: &Binary) -> Result<(), Error> {
-        let path = self.binary(binary);
+    pub fn program(&self, hash: &str) -> Result<Vec<u8>, Error> {
+        let path = self.binary(hash);
         let bytes = open::found_bytes(&path, MAX_BINARY).map_err(|error| refuse(&path, error.to_string()))?;
-        if Binary::of(&bytes) == *binary {
-            return Ok(());
+        if sha256(&bytes) == hash {
+            return Ok(bytes);
         }
         let what = format!("{} is not the binary that was submitted", path.display());
         Err(Error::usage(what, "its hash is another", "submit the plan to another folder"))
@@ -310,16 +268,6 @@ impl Folder {
         self.write_new(&self.element(done.attempt.element).join(DONE), done)
     }
 
-    /// Takes the outcome of an element away, so that it runs again. Its attempts stay.
-    ///
-    /// # Errors
-    /// Exit 2 if the file cannot be moved.
-    pub fn forget(&self, done: &Done) -> Result<(), Error> {
-        let folder = self.element(done.attempt.element);
-        let to = folder.join(format!("attempt-{}", done.attempt.attempt)).join(DONE);
-        std::fs::rename(folder.join(DONE), &to).map_err(|error| cannot(&to, &error))
-    }
-
     /// Makes the folder of the next attempt at an element.
     ///
     /// # Errors
@@ -338,7 +286,7 @@ impl Folder {
         Err(cannot(&folder, &io::Error::other(format!("{MAX_ATTEMPTS} attempts are there already"))))
     }
 
-    /// Attempts at an element.
+    /// Reads the attempts at an element.
     pub fn attempts(&self, number: u64) -> Vec<Attempt> {
         let folder = self.element(number);
         (1..=MAX_ATTEMPTS)
@@ -366,7 +314,7 @@ impl Folder {
     }
 
     /// Reads the text of a file in the folder, which has no links.
-    fn text(&self, path: &Path) -> io::Result<String> {
+    pub(super) fn text(&self, path: &Path) -> io::Result<String> {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
         open::text(below(&self.path, relative, MAX_FILE)?)
     }
@@ -398,10 +346,11 @@ pub(super) mod tests {
     use crate::campaign::element::elements;
     use crate::campaign::plan::Plan;
     use crate::campaign::submission::submit;
+    use crate::slurm::command::Slurm;
 
     /// Submits the campaign of a plan to `dir`, or says why not.
     fn submit_to(dir: &Path, text: &str) -> Result<(Folder, Campaign), Error> {
-        let plan = Plan::parse(text, "/".into()).unwrap();
+        let plan = Plan::parse(text, "/".into(), &Slurm::default()).unwrap();
         let tool = trials::fixture::document(1).tool;
         submit(dir, &plan, elements(&plan, &|_| None), (tool, Path::new("/bin/true")), 7)
     }
@@ -458,10 +407,7 @@ pub(super) mod tests {
         assert_eq!(folder.done(1).unwrap(), None);
         assert!(folder.finish(&done(1, 1, 0)).unwrap());
         assert!(!folder.finish(&done(1, 2, 4)).unwrap());
-        let found = folder.done(1).unwrap().unwrap();
-        assert_eq!(found, done(1, 1, 0));
-        folder.forget(&found).unwrap();
-        assert_eq!(folder.done(1).unwrap(), None);
+        assert_eq!(folder.done(1).unwrap().unwrap(), done(1, 1, 0));
     }
 
     #[test]
@@ -472,9 +418,9 @@ pub(super) mod tests {
         make(&at("a/b")).unwrap();
         symlink("a", at("link")).unwrap();
         let real = at("a/b").canonicalize().unwrap();
-        assert_eq!(own(&at("link/b")).unwrap(), real);
+        assert_eq!(own(&at("link/b"), true).unwrap(), real);
         let refused = |why: &str| {
-            let error = own(&at("link/b")).unwrap_err();
+            let error = own(&at("link/b"), true).unwrap_err();
             assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");
         };
         // Who may read today may have written yesterday: one rule, and what is in the folder needs no other.
@@ -486,9 +432,9 @@ pub(super) mod tests {
         set_mode("a", 0o770);
         refused("/a: others can write to it");
         set_mode("a", 0o1777);
-        assert_eq!(own(&at("a/b")).unwrap(), real);
-        way(&at("a")).unwrap();
-        assert!(own(&at("a")).is_err());
+        assert_eq!(own(&at("a/b"), true).unwrap(), real);
+        own(&at("a"), false).unwrap();
+        assert!(own(&at("a"), true).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The plan of a campaign: what runs where, how often and in which variants. A TOML file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::options::Options;
-use crate::slurm::hostlist;
-use crate::slurm::request::SlurmOptions;
+use crate::slurm::command::Slurm;
 use results::parse;
 
 /// Largest plan, bytes.
@@ -19,22 +19,6 @@ const MAX_PLAN: u64 = 1 << 20;
 pub const MAX_ELEMENTS: usize = 100_000;
 /// Experiments that an element can be.
 pub const RUNNABLE: [&str; 6] = ["nmi-latency", "sim", "stat-setup", "guest-stat", "conformance", "sweep"];
-
-/// A plan as it is written.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Written {
-    name: String,
-    #[serde(default)]
-    hosts: Vec<Hosts>,
-    experiment: Vec<Experiment>,
-    #[serde(default)]
-    variant: Vec<Variant>,
-    #[serde(default)]
-    repeat: Repeat,
-    #[serde(default)]
-    slurm: SlurmOptions,
-}
 
 /// Hosts: by name, or any that satisfy a constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -80,13 +64,70 @@ pub struct Variant {
     pub options: Options,
 }
 
+/// Options of `sbatch` beside hosts and time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct SlurmOptions {
+    /// `--partition`.
+    pub partition: Option<String>,
+    /// `--account`.
+    pub account: Option<String>,
+    /// `--qos`.
+    pub qos: Option<String>,
+    /// `--reservation`.
+    pub reservation: Option<String>,
+    /// Most elements that run at the same time: `%K` of `--array`.
+    pub at_once: Option<NonZeroU32>,
+    /// An element has its node for itself; absent: it has.
+    pub exclusive: Option<bool>,
+    /// Further options of sbatch.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+/// Options of `sbatch` that the plan has keys for, or that would change what a task runs or where its job is.
+const OURS: &str = "--account --array --begin --chdir --clusters --constraint --dependency --error --exclusive --job-name --nodelist \
+                    --nodes --ntasks --open-mode --output --parsable --partition --qos --reservation --signal --time --wait --wrap";
+
+impl SlurmOptions {
+    fn check(&self) -> Result<(), String> {
+        for option in &self.options {
+            let name = option.split('=').next().unwrap_or(option);
+            if !name.starts_with("--") || name.len() < 3 {
+                return Err(format!("slurm: option {option:?}: write it as --option=value"));
+            }
+            // sbatch takes any unambiguous beginning of an option's name.
+            if OURS.split(' ').any(|ours| ours.starts_with(name)) {
+                return Err(format!("slurm: option {name}: vpmu fleet sets it, or the plan has a key for it"));
+            }
+        }
+        let values = [&self.partition, &self.account, &self.qos, &self.reservation].into_iter().flatten();
+        match values.chain(&self.options).find(|value| value.chars().any(char::is_control)) {
+            Some(value) => Err(format!("slurm: {value:?} has a control character")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Number of repetitions, and their distance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Repeat {
-    times: Option<u32>,
+pub struct Repeat {
+    times: Option<NonZeroU32>,
     #[serde(default, deserialize_with = "duration")]
     every: Option<Duration>,
+}
+
+impl Repeat {
+    /// Repetitions.
+    pub fn times(&self) -> u32 {
+        self.times.map_or(1, NonZeroU32::get)
+    }
+
+    /// Time from one repetition's start to the next.
+    pub fn every(&self) -> Duration {
+        self.every.unwrap_or_default()
+    }
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
@@ -115,27 +156,35 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// A plan that was checked.
-#[derive(Clone, Debug, PartialEq)]
+/// A plan: as it is written, and what was made of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Plan {
     /// Name of the campaign.
     pub name: String,
-    /// The text of the file.
-    pub text: String,
-    /// The folder that relative paths in options start from.
-    pub folder: PathBuf,
+    #[serde(default)]
+    hosts: Vec<Hosts>,
     /// Targets, each once per experiment, variant and repetition.
+    #[serde(skip)]
     pub targets: Vec<Target>,
-    /// Experiments; each after those that it is to follow.
+    /// Experiments.
+    #[serde(rename = "experiment")]
     pub experiments: Vec<Experiment>,
     /// Variants; never empty.
+    #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
-    /// Repetitions.
-    pub times: u32,
-    /// Time from one repetition's start to the next.
-    pub every: Duration,
+    /// Number of repetitions, and their distance.
+    #[serde(default)]
+    pub repeat: Repeat,
     /// Options for Slurm.
+    #[serde(default)]
     pub slurm: SlurmOptions,
+    /// The text of the file.
+    #[serde(skip)]
+    pub text: String,
+    /// The folder that relative paths in options start from.
+    #[serde(skip)]
+    pub folder: PathBuf,
 }
 
 /// Name of the only variant of a plan that has none.
@@ -146,40 +195,29 @@ impl Plan {
     ///
     /// # Errors
     /// Exit 2 with the line or the key.
-    pub fn from_file(path: &Path) -> Result<Self, Error> {
+    pub fn from_file(path: &Path, slurm: &Slurm) -> Result<Self, Error> {
         let refuse = |why: String| refused(&path.display().to_string(), why);
         let text = results::open::named_text(path, MAX_PLAN).map_err(|error| refuse(error.to_string()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|error| refuse(error.to_string()))?;
-        Self::parse(&text, folder).map_err(refuse)
+        Self::parse(&text, folder, slurm).map_err(refuse)
     }
 
     /// Checks a plan's text; relative paths start from `folder`.
     ///
     /// # Errors
     /// A fault of the plan.
-    pub fn parse(text: &str, folder: PathBuf) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|error: toml::de::Error| {
+    pub fn parse(text: &str, folder: PathBuf, slurm: &Slurm) -> Result<Self, String> {
+        let mut plan: Self = toml::from_str(text).map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
-        check_name("name", &written.name)?;
-        let times = written.repeat.times.unwrap_or(1);
-        if times == 0 {
-            return Err("repeat.times is 0; give 1 or more".to_owned());
-        }
-        let mut plan = Self {
-            name: written.name,
-            text: text.to_owned(),
-            targets: targets(&written.hosts)?,
-            experiments: Vec::new(),
-            variants: variants(written.variant, &folder)?,
-            times,
-            every: written.repeat.every.unwrap_or_default(),
-            slurm: written.slurm,
-            folder,
-        };
-        plan.experiments = in_order(experiments(written.experiment)?)?;
+        check_name("name", &plan.name)?;
+        plan.slurm.check()?;
+        plan.targets = targets(&plan.hosts, slurm)?;
+        check_experiments(&mut plan.experiments)?;
+        check_variants(&mut plan.variants, &folder)?;
+        (plan.text, plan.folder) = (text.to_owned(), folder);
         let elements: u64 =
             plan.experiments.iter().map(|experiment| plan.runs(experiment)).fold(0, u64::saturating_add);
         if elements > MAX_ELEMENTS as u64 {
@@ -194,7 +232,7 @@ impl Plan {
         match experiment.parts {
             // A sweep simulates: neither hosts nor repetitions change a byte of it.
             Some(parts) => variants.saturating_mul(parts),
-            None => variants.saturating_mul(self.targets.len() as u64).saturating_mul(u64::from(self.times)),
+            None => variants.saturating_mul(self.targets.len() as u64).saturating_mul(u64::from(self.repeat.times())),
         }
     }
 }
@@ -215,7 +253,7 @@ fn check_name(key: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
+fn targets(hosts: &[Hosts], slurm: &Slurm) -> Result<Vec<Target>, String> {
     let mut targets = Vec::new();
     let mut names = BTreeSet::new();
     for (at, entry) in hosts.iter().enumerate() {
@@ -225,7 +263,7 @@ fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
                 if entry.count.is_some() {
                     return Err(refuse("count is for a constraint; a host by name is one".to_owned()));
                 }
-                for name in hostlist::expand(list).map_err(refuse)? {
+                for name in slurm.hostnames(list).map_err(refuse)? {
                     if !names.insert(name.clone()) {
                         return Err(refuse(format!("{name} is there twice")));
                     }
@@ -254,12 +292,12 @@ fn targets(hosts: &[Hosts]) -> Result<Vec<Target>, String> {
     Ok(targets)
 }
 
-fn variants(mut variants: Vec<Variant>, folder: &Path) -> Result<Vec<Variant>, String> {
+fn check_variants(variants: &mut Vec<Variant>, folder: &Path) -> Result<(), String> {
     if variants.is_empty() {
         variants.push(Variant { name: ONLY_VARIANT.to_owned(), binary: None, options: Options::default() });
     }
     let mut names = BTreeSet::new();
-    for Variant { name, binary, options } in &mut variants {
+    for Variant { name, binary, options } in variants {
         check_name("variant", name)?;
         if !names.insert(name.clone()) {
             return Err(format!("variant '{name}' is there twice"));
@@ -267,15 +305,15 @@ fn variants(mut variants: Vec<Variant>, folder: &Path) -> Result<Vec<Variant>, S
         options.check(&format!("variant '{name}'"))?;
         *binary = binary.take().map(|binary| folder.join(binary));
     }
-    Ok(variants)
+    Ok(())
 }
 
-fn experiments(mut experiments: Vec<Experiment>) -> Result<Vec<Experiment>, String> {
+fn check_experiments(experiments: &mut [Experiment]) -> Result<(), String> {
     if experiments.is_empty() {
         return Err("it has no [[experiment]]".to_owned());
     }
-    let mut names = BTreeSet::new();
-    for Experiment { name, run, options, parts, .. } in &mut experiments {
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    for Experiment { name, run, options, parts, after, .. } in experiments {
         if name.is_empty() {
             name.clone_from(run);
         }
@@ -284,6 +322,9 @@ fn experiments(mut experiments: Vec<Experiment>) -> Result<Vec<Experiment>, Stri
         if !RUNNABLE.contains(&run.as_str()) {
             let known = parse::suggestion(run, &RUNNABLE, "");
             return refuse(format!("run = '{run}' is no experiment of a campaign; {known}"));
+        }
+        if let Some(other) = after.iter().find(|other| !names.contains(*other)) {
+            return refuse(format!("after '{other}', which is no experiment above it"));
         }
         if !names.insert(name.clone()) {
             return refuse("it is there twice; give each a name".to_owned());
@@ -298,32 +339,7 @@ fn experiments(mut experiments: Vec<Experiment>) -> Result<Vec<Experiment>, Stri
             return refuse(format!("give 1 to {MAX_ELEMENTS} parts"));
         }
     }
-    Ok(experiments)
-}
-
-/// Orders the experiments, each after those that it is to follow; else in the order of the plan.
-fn in_order(mut waiting: Vec<Experiment>) -> Result<Vec<Experiment>, String> {
-    let names: Vec<String> = waiting.iter().map(|experiment| experiment.name.clone()).collect();
-    let refers: BTreeMap<&str, &[String]> =
-        waiting.iter().map(|experiment| (experiment.name.as_str(), &experiment.after[..])).collect();
-    for (name, after) in refers {
-        if let Some(unknown) = after.iter().find(|other| !names.contains(other)) {
-            let known: Vec<&str> = names.iter().map(String::as_str).collect();
-            let known = parse::suggestion(unknown, &known, "; give the name of another [[experiment]]");
-            return Err(format!("experiment '{name}': after '{unknown}', which is not there; {known}"));
-        }
-    }
-    let mut ordered: Vec<Experiment> = Vec::new();
-    while !waiting.is_empty() {
-        let is_ready =
-            |experiment: &Experiment| experiment.after.iter().all(|name| ordered.iter().any(|done| done.name == *name));
-        let Some(next) = waiting.iter().position(is_ready) else {
-            let circle: Vec<&str> = waiting.iter().map(|experiment| experiment.name.as_str()).collect();
-            return Err(format!("experiments wait for each other: {}", circle.join(", ")));
-        };
-        ordered.push(waiting.remove(next));
-    }
-    Ok(ordered)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -331,7 +347,7 @@ mod tests {
     use super::*;
 
     fn plan(text: &str) -> Result<Plan, String> {
-        Plan::parse(text, PathBuf::from("/plans"))
+        Plan::parse(text, PathBuf::from("/plans"), &Slurm::default())
     }
 
     const SMALL: &str = "name = 'small'\n[[experiment]]\nrun = 'sim'\n";
@@ -340,18 +356,16 @@ mod tests {
     fn hosts_variants_and_repetitions_multiply_and_a_sweep_has_parts_instead() {
         let plan = plan(
             "name = 'x'\nrepeat = { times = 3, every = '6h' }\n\
-             [[hosts]]\nnames = 'clx[01-04]'\n[[hosts]]\nconstraint = 'icx'\ncount = 2\n\
+             [[hosts]]\nnames = 'clx01,clx02,clx03,clx04'\n[[hosts]]\nconstraint = 'icx'\ncount = 2\n\
              [[variant]]\nname = 'old'\nbinary = 'bin/old'\n[[variant]]\nname = 'new'\n\
-             [[experiment]]\nrun = 'sweep'\nparts = 16\nafter = ['sim']\n[[experiment]]\nrun = 'sim'\n",
+             [[experiment]]\nrun = 'sim'\n[[experiment]]\nrun = 'sweep'\nparts = 16\nafter = ['sim']\n",
         )
         .unwrap();
-        let names: Vec<&str> = plan.experiments.iter().map(|experiment| experiment.name.as_str()).collect();
-        assert_eq!(names, ["sim", "sweep"], "in the order of `after`");
         assert_eq!(plan.runs(&plan.experiments[0]), 6 * 3 * 2);
         assert_eq!(plan.runs(&plan.experiments[1]), 32);
         assert_eq!(plan.variants[0].binary.as_deref(), Some(Path::new("/plans/bin/old")));
         assert_eq!(plan.targets[3].to_string(), "clx04");
-        assert_eq!(plan.every, Duration::from_secs(6 * 3600));
+        assert_eq!(plan.repeat.every(), Duration::from_secs(6 * 3600));
     }
 
     #[test]
@@ -365,14 +379,17 @@ mod tests {
             (&more("parts = 3"), "only a sweep"),
             (&more("options = { output = 'x' }"), "output"),
             (&more("time = 'soon'"), "line 4: not a duration"),
-            (&more("after = ['other']"), "not there"),
-            (&more("after = ['sim']"), "wait for each other: sim"),
+            (&more("after = ['sim']"), "after 'sim', which is no experiment above it"),
+            (&more("[slurm]\nat-once = 0"), "line 5: invalid value"),
+            (&more("[slurm]\noptions = ['--arr=0-9']"), "vpmu fleet sets it"),
+            (&more("[slurm]\noptions = ['-a']"), "write it as --option=value"),
+            (&more("[slurm]\nqos = \"a\\nb\""), "control character"),
             (&more("[[experiment]]\nrun = 'sim'"), "there twice"),
             (&more("[[hosts]]\nnames = 'a,a'"), "a is there twice"),
             (&more("[[hosts]]\ncount = 2"), "names = 'clx"),
             (&more("[[hosts]]\nconstraint = 'a;b'"), "none of Slurm's"),
             (&more("[[hosts]]\nconstraint = 'a'\ncount = 0"), "count is 0"),
-            (&more("[repeat]\ntimes = 0"), "repeat.times"),
+            (&more("[repeat]\ntimes = 0"), "line 5: invalid value"),
             (&more("[repeat]\ntimes = 200000"), "more than 100000"),
         ] {
             let error = plan(text).unwrap_err();

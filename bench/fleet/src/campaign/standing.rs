@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use results::error::{Error, Exit};
+use results::table::layout::plural;
 use serde::Serialize;
 
 use super::element::Element;
 use super::folder::{Campaign, Done, Folder};
-use crate::slurm::query::{State as Slurm, Task};
-
-/// Exit code of an attempt that was stopped.
-const INTERRUPTED: i32 = Exit::Inconclusive.code() as i32;
+use crate::slurm::query::{State as Slurm, States, Task, never_starts};
 
 /// Progress of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -28,42 +26,16 @@ pub enum State {
     Pending,
     /// Stopped by a time limit, a user or a preemption: it runs again with the next submission.
     Stopped,
-    /// Its job has gone without an outcome: node failure, or killed. It runs again with the next submission.
+    /// Its attempt or job has gone without an outcome: node failure, or killed. It runs again with the next submission.
     Lost,
     /// Never begun.
     Waiting,
 }
 
 impl State {
-    /// All, in the order in which they are shown.
-    pub const ALL: [Self; 8] = [
-        Self::Ok,
-        Self::Inconclusive,
-        Self::Failed,
-        Self::Running,
-        Self::Pending,
-        Self::Stopped,
-        Self::Lost,
-        Self::Waiting,
-    ];
-
     /// Returns a word for tables.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Inconclusive => "inconclusive",
-            Self::Failed => "failed",
-            Self::Running => "running",
-            Self::Pending => "pending",
-            Self::Stopped => "stopped",
-            Self::Lost => "lost",
-            Self::Waiting => "waiting",
-        }
-    }
-
-    /// Returns whether the element has an outcome.
-    pub const fn is_over(self) -> bool {
-        matches!(self, Self::Ok | Self::Inconclusive | Self::Failed)
+    pub fn word(self) -> String {
+        format!("{self:?}").to_lowercase()
     }
 
     /// Returns whether a submission runs the element: it has no outcome, and no job has it.
@@ -91,8 +63,8 @@ pub struct Line {
     pub attempts: usize,
     /// Why it is where it is.
     pub reason: Option<String>,
-    /// Prerequisites that `vpmu doctor` missed on the host of the last attempt.
-    pub missing: Vec<String>,
+    /// Why it never starts, of one in Slurm's queue.
+    pub never: Option<&'static str>,
     /// The outcome.
     #[serde(skip)]
     pub done: Option<Done>,
@@ -112,23 +84,25 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Reads what is there. `tasks`: what Slurm says of the last submission of each element.
+    /// Reads what is there. `states`: what Slurm says of the last submission of each element.
     ///
     /// # Errors
     /// Exit 2 for a damaged outcome.
-    pub fn of(
-        folder: &Folder,
-        campaign: &Campaign,
-        tasks: &BTreeMap<u64, Task>,
-        unanswered: Option<String>,
-    ) -> Result<Self, Error> {
-        let line = |element: &Element| line(folder, element, tasks.get(&element.number));
+    pub fn of(folder: &Folder, campaign: &Campaign, states: &States) -> Result<Self, Error> {
+        let line = |element: &Element| line(folder, element, states.elements.get(&element.number));
         let elements = campaign.elements.iter().map(line).collect::<Result<Vec<_>, _>>()?;
         let mut counts = BTreeMap::new();
         for line in &elements {
             *counts.entry(line.state).or_insert(0) += 1;
         }
-        Ok(Self { campaign: campaign.name.clone(), counts, unanswered, elements })
+        Ok(Self { campaign: campaign.name.clone(), counts, unanswered: states.unanswered.clone(), elements })
+    }
+
+    /// Formats the numbers of elements.
+    pub fn summary(&self) -> String {
+        let counts: Vec<String> =
+            self.counts.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
+        format!("{}: {}: {}", self.campaign, plural(self.elements.len(), "element"), counts.join(", "))
     }
 
     /// Elements in a state.
@@ -157,19 +131,15 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
         name: element.name.clone(),
         state: State::Waiting,
         host: None,
-        job: task.map(Task::id),
+        job: task.map(|task| task.id.clone()),
         exit: None,
         attempts: 0,
         reason: None,
-        missing: Vec::new(),
+        never: None,
         done: folder.done(element.number)?,
     };
     let attempts = folder.attempts(element.number);
     line.attempts = attempts.len();
-    if let Some(last) = attempts.last() {
-        line.missing =
-            last.findings.iter().filter_map(|finding| finding.strip_prefix(MISSING)).map(str::to_owned).collect();
-    }
     if let Some(done) = &line.done {
         line.state = match done.exit {
             Some(0) => State::Ok,
@@ -177,34 +147,34 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
             _ => State::Failed,
         };
         line.host.clone_from(&done.attempt.host);
-        line.job = done.attempt.job.as_ref().map(|job| job.task.clone().unwrap_or_else(|| job.id.clone())).or(line.job);
+        line.job = done.attempt.job.clone().or(line.job);
         line.exit = done.exit;
-        line.reason = if done.is_ok() { None } else { Some(done.error.clone().unwrap_or_else(|| done.how())) };
+        let mut why = done.error.clone().unwrap_or_else(|| done.how());
+        let missing: Vec<&str> =
+            done.attempt.findings.iter().filter_map(|finding| finding.strip_prefix(MISSING)).collect();
+        if line.state == State::Failed && !missing.is_empty() {
+            why = format!("{why}; the host lacks {}", missing.join(", "));
+        }
+        line.reason = Some(why).filter(|_| line.state != State::Ok);
         return Ok(line);
     }
-    if let Some(attempt) = attempts.last() {
-        line.host.clone_from(&attempt.host);
-        line.state = State::Stopped;
-        let why = folder.stopped(element.number, attempt.attempt);
-        line.reason = Some(why.unwrap_or_else(|| "its last attempt left no outcome".to_owned()));
-    }
-    if let Some(task) = task {
-        line.host = task.node.clone().or(line.host);
-        line.reason = Some(task.state.reason().unwrap_or(task.state.word()).to_owned());
-        line.state = match &task.state {
-            Slurm::Running => State::Running,
-            Slurm::Pending(_) => State::Pending,
-            Slurm::Cancelled | Slurm::TimedOut | Slurm::Preempted => State::Stopped,
-            // An attempt that was interrupted ends before Slurm has to end it.
-            Slurm::Failed(_) if task.exit_code == Some(INTERRUPTED) && line.attempts > 0 => {
-                line.reason = Some("its last attempt was stopped: time limit, or SIGTERM".to_owned());
-                State::Stopped
-            }
-            Slurm::Completed | Slurm::Failed(_) | Slurm::NodeFailed | Slurm::OutOfMemory | Slurm::Unknown(_) => {
-                State::Lost
-            }
-        };
-    }
+    // The note of an attempt that was stopped says more than Slurm's word.
+    let noted = attempts.last().and_then(|last| folder.stopped(element.number, last.attempt));
+    let (state, reason) = match (task.map(|task| &task.state), noted) {
+        (Some(Slurm::Running), _) => (State::Running, None),
+        (Some(Slurm::Pending(reason)), _) => {
+            line.never = never_starts(reason);
+            (State::Pending, Some(reason.clone()))
+        }
+        (_, Some(why)) => (State::Stopped, Some(why)),
+        (Some(Slurm::Stopped(why)), None) => (State::Stopped, Some(why.clone())),
+        (Some(Slurm::Gone(why)), None) => (State::Lost, Some(why.clone())),
+        (None, None) if attempts.is_empty() => (State::Waiting, None),
+        (None, None) => (State::Lost, Some("its last attempt left no outcome".to_owned())),
+    };
+    line.host = task.and_then(|task| task.node.clone()).or_else(|| attempts.last()?.host.clone());
+    line.state = state;
+    line.reason = reason.filter(|reason| !reason.is_empty());
     Ok(line)
 }
 
@@ -212,43 +182,58 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
 mod tests {
     use super::*;
     use crate::campaign::folder::tests::{done, submitted};
+    use crate::campaign::folder::{ATTEMPT, STOPPED};
 
     #[test]
-    fn outcomes_come_before_what_slurm_says() {
+    fn outcomes_come_before_notes_and_notes_before_slurms_word() {
         let dir = tempfile::tempdir().unwrap();
-        let plan = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'n[1-6]' }]";
+        let plan = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ constraint = 'n', count = 8 }]";
         let (folder, campaign) = submitted(&dir.path().join("run"), plan);
         for (number, exit) in [(0, 0), (1, 3), (2, 4)] {
             let (attempt, _) = folder.next_attempt(number).unwrap();
             folder.finish(&done(number, attempt, exit)).unwrap();
         }
-        folder.next_attempt(3).unwrap();
-        folder.write_new(&folder.element(3).join("attempt-1/attempt.json"), &done(3, 1, 0).attempt).unwrap();
-        let task = |state: Slurm| Task { state, ..Task::unknown(7, Some(1), "") };
-        let tasks = BTreeMap::from([
+        for number in [3, 7] {
+            let (attempt, path) = folder.next_attempt(number).unwrap();
+            folder.write_new(&path.join(ATTEMPT), &done(number, attempt, 0).attempt).unwrap();
+        }
+        std::fs::write(folder.element(3).join("attempt-1").join(STOPPED), "its time limit").unwrap();
+        let task = |state| Task { id: "7_1".to_owned(), state, node: None };
+        let elements = BTreeMap::from([
             (0, task(Slurm::Running)),
-            (4, task(Slurm::NodeFailed)),
-            (5, task(Slurm::Pending("Priority".to_owned()))),
+            (3, task(Slurm::Gone("failed".to_owned()))),
+            (4, task(Slurm::Gone("node fail".to_owned()))),
+            (5, task(Slurm::Pending("PartitionTimeLimit".to_owned()))),
         ]);
-        let standing = Standing::of(&folder, &campaign, &tasks, None).unwrap();
-        let states: Vec<State> = standing.elements.iter().map(|line| line.state).collect();
-        let words: Vec<&str> = states.iter().map(|state| state.word()).collect();
-        assert_eq!(words, ["ok", "inconclusive", "failed", "stopped", "lost", "pending"]);
-        assert_eq!(standing.exit(), Exit::Regression);
-        assert_eq!(standing.elements[4].reason.as_deref(), Some("node failed"));
-        assert_eq!(standing.elements[5].reason.as_deref(), Some("Priority"));
-        assert_eq!(standing.count(State::Ok), 1);
-        assert_eq!(states.iter().filter(|state| state.is_due()).count(), 2);
+        let standing = Standing::of(&folder, &campaign, &States { elements, unanswered: None }).unwrap();
+        let found: Vec<_> = standing
+            .elements
+            .iter()
+            .map(|line| (line.state.word(), line.reason.as_deref().unwrap_or(""), line.never.is_some()))
+            .collect();
+        let expected = [
+            ("ok", "", false),
+            ("inconclusive", "exit 3", false),
+            ("failed", "exit 4", false),
+            ("stopped", "its time limit", false),
+            ("lost", "node fail", false),
+            ("pending", "PartitionTimeLimit", true),
+            ("waiting", "", false),
+            ("lost", "its last attempt left no outcome", false),
+        ];
+        assert_eq!(found, expected.map(|(word, why, never)| (word.to_owned(), why, never)));
+        assert_eq!((standing.exit(), standing.count(State::Ok)), (Exit::Regression, 1));
+        assert_eq!(standing.elements.iter().filter(|line| line.state.is_due()).count(), 4);
     }
 
     #[test]
     fn a_campaign_is_done_when_every_element_is_ok() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = submitted(&dir.path().join("run"), "name = 'x'\nexperiment = [{ run = 'sim' }]");
-        let of = || Standing::of(&folder, &campaign, &BTreeMap::new(), None).unwrap();
-        assert_eq!((of().exit(), of().elements[0].state), (Exit::Inconclusive, State::Waiting));
+        let exit = || Standing::of(&folder, &campaign, &States::default()).unwrap().exit();
+        assert_eq!(exit(), Exit::Inconclusive);
         folder.next_attempt(0).unwrap();
         folder.finish(&done(0, 1, 0)).unwrap();
-        assert_eq!(of().exit(), Exit::Done);
+        assert_eq!(exit(), Exit::Done);
     }
 }

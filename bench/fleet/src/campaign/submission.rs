@@ -1,7 +1,6 @@
 //! A plan becomes a campaign's folder, or finds its own again.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use results::document::Tool;
@@ -10,8 +9,9 @@ use results::open::found_bytes;
 use results::write::Target;
 
 use super::element::Element;
-use super::folder::{BIN, Binary, CAMPAIGN, Campaign, Folder, MAX_BINARY, SCHEMA, cannot, make, own, way};
+use super::folder::{BIN, CAMPAIGN, Campaign, Folder, MAX_BINARY, SCHEMA, cannot, make, own};
 use super::plan::{Plan, Variant};
+use crate::hash::sha256;
 
 /// Makes the folder of a campaign, or finds it again; `tool` and `vpmu` are the program that submits.
 ///
@@ -27,14 +27,15 @@ pub fn submit(
     if Folder::is_one(path) {
         return again(path, plan, &elements, vpmu);
     }
-    let failed = |error: &io::Error| cannot(path, error);
-    let there = path.ancestors().find(|path| path.as_os_str().is_empty() || path.exists()).unwrap_or(path);
-    if there != path {
-        way(if there.as_os_str().is_empty() { Path::new(".") } else { there })?;
-        make(path).map_err(|error| failed(&error))?;
+    let failed = |error: io::Error| cannot(path, &error);
+    // A folder that others can change must not get one of this user's below it.
+    if !path.exists() {
+        let there = path.ancestors().skip(1).find(|path| path.exists()).unwrap_or(Path::new("."));
+        own(there, false)?;
+        make(path).map_err(failed)?;
     }
-    let folder = Folder { path: own(path)? };
-    make(&folder.path.join(BIN)).map_err(|error| failed(&error))?;
+    let folder = Folder { path: own(path, true)? };
+    make(&folder.path.join(BIN)).map_err(failed)?;
     let runner = keep_binary(&folder, vpmu)?;
     let binary = |variant: &Variant| match &variant.binary {
         None => Ok((variant.name.clone(), runner.clone())),
@@ -49,7 +50,6 @@ pub fn submit(
         folder: plan.folder.clone(),
         runner,
         binaries,
-        slurm: plan.slurm.clone(),
         plan: plan.text.clone(),
         elements,
     };
@@ -73,44 +73,31 @@ fn again(path: &Path, plan: &Plan, elements: &[Element], vpmu: &Path) -> Result<
             "choose another folder with -o DIR, or restore that plan",
         ));
     }
-    let is = |file: &Path, kept: &Binary| found_bytes(file, MAX_BINARY).is_ok_and(|bytes| Binary::of(&bytes) == *kept);
+    let is = |file: &Path, kept: &str| found_bytes(file, MAX_BINARY).is_ok_and(|bytes| sha256(&bytes) == kept);
+    let other = |what: String, file: &Path| {
+        let why = format!("{} is not the one of the first submission", file.display());
+        Err(Error::usage(what, why, "choose another folder with -o DIR: one campaign has one binary for each variant"))
+    };
     if !is(vpmu, &campaign.runner) {
-        return Err(Error::usage(
-            format!("{} has another vpmu", path.display()),
-            format!("{} is not this one: another version, or another user's program", campaign.runner.file),
-            "choose another folder with -o DIR: one campaign has one vpmu",
-        ));
+        return other(format!("{} has another vpmu", path.display()), vpmu);
     }
-    for variant in &plan.variants {
-        let kept = campaign.binaries.get(&variant.name);
-        let (same, from) = match &variant.binary {
-            None => (kept == Some(&campaign.runner), Path::new("the vpmu of this variant")),
-            Some(binary) => (kept.is_some_and(|kept| is(binary, kept)), binary.as_path()),
-        };
-        if !same {
-            return Err(Error::usage(
-                format!("variant '{}' of {} has another binary", variant.name, path.display()),
-                format!("{} has changed since the first submission", from.display()),
-                "choose another folder with -o DIR: one campaign has one binary for each variant",
-            ));
+    for Variant { name, binary, .. } in &plan.variants {
+        let file = binary.as_deref().unwrap_or(vpmu);
+        if !campaign.binaries.get(name).is_some_and(|kept| is(file, kept)) {
+            return other(format!("variant '{name}' of {} has another binary", path.display()), file);
         }
     }
     Ok((folder, campaign))
 }
 
-/// Copies a binary into `bin/`.
-fn keep_binary(folder: &Folder, from: &Path) -> Result<Binary, Error> {
-    let unusable = |error: io::Error| {
+/// Copies a binary into `bin/`; returns its hash.
+fn keep_binary(folder: &Folder, from: &Path) -> Result<String, Error> {
+    let bytes = found_bytes(from, MAX_BINARY).map_err(|error| {
         let what = format!("cannot use the binary {}", from.display());
         Error::usage(what, error.to_string(), "give a file that can be executed")
-    };
-    let bytes = found_bytes(from, MAX_BINARY).map_err(unusable)?;
-    let mode = std::fs::metadata(from).map_err(unusable)?.permissions().mode();
-    if mode & 0o111 == 0 {
-        return Err(unusable(io::Error::other("it is not executable")));
-    }
-    let binary = Binary::of(&bytes);
-    let to = folder.binary(&binary);
+    })?;
+    let hash = sha256(&bytes);
+    let to = folder.binary(&hash);
     Target::of(&to).and_then(|target| target.executable().replace(&bytes)).map_err(|error| cannot(&to, &error))?;
-    Ok(binary)
+    Ok(hash)
 }

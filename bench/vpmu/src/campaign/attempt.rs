@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fleet::campaign::element::Element;
-use fleet::campaign::folder::{ATTEMPT, Attempt, Binary, Campaign, Done, Folder, Job, MAX_BINARY, SCHEMA, STOPPED};
+use fleet::campaign::folder::{ATTEMPT, Attempt, Campaign, Done, Folder, SCHEMA, STOPPED};
 use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::noise::Status;
 use results::open;
-use results::write::{now_unix, replace};
+use results::write::{Target, now_unix, replace};
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::inspect::doctor::{Limits, diagnose};
 use crate::setting::backend::ThisHost;
@@ -38,6 +39,9 @@ const WATCH: Duration = Duration::from_millis(250);
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
+
+/// A command's program in a temporary folder.
+const COPY: &str = "vpmu";
 
 /// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,24 +63,12 @@ impl Ended {
 }
 
 /// The place where an element runs.
-#[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
     /// Here, in no job of the campaign's, even if this process runs in somebody's job.
     Here,
-    /// A job of the campaign's, with the folder of this host that has copies of the campaign's binaries, if there is one.
-    Job(Option<&'a Path>),
-}
-
-/// Returns the Slurm job of this process, and the node's name.
-pub fn slurm_job(variable: impl Fn(&str) -> Option<String>) -> (Option<Job>, Option<String>) {
-    let Some(id) = variable("SLURM_JOB_ID") else { return (None, None) };
-    let task = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let job = Job {
-        id,
-        task: task.map(|(array, task)| format!("{array}_{task}")),
-        restarts: variable("SLURM_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
-    };
-    (Some(job), variable("SLURMD_NODENAME"))
+    /// In a job of the campaign's.
+    Job,
 }
 
 /// Runs an element, unless it has an outcome.
@@ -87,7 +79,7 @@ pub fn run(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    place: Place<'_>,
+    place: Place,
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
@@ -97,13 +89,14 @@ pub fn run(
     let attempt = begin(element, number, place);
     folder.write_new(&path.join(ATTEMPT), &attempt)?;
     let began = Instant::now();
-    let mut child = start(folder, campaign, element, place, &path)?;
+    // The copy that it runs stays until the end.
+    let (mut child, _copy) = start(folder, campaign, element, place, &path)?;
     let limit = Duration::from_secs(element.limit_s);
     let (status, stopped) = wait(&mut child, || {
         if stop.load(Ordering::Relaxed) {
             Some("it was interrupted".to_owned())
         } else {
-            (began.elapsed() >= limit).then(|| format!("it took longer than its limit of {} s", element.limit_s))
+            (began.elapsed() >= limit).then(|| format!("it took longer than its time limit of {} s", element.limit_s))
         }
     })
     .map_err(|error| Error::host(format!("cannot wait for element {}", element.name), error.to_string(), ""))?;
@@ -116,14 +109,13 @@ pub fn run(
     let documents = documents(folder, &path)?;
     let mut exit = status.code().and_then(|code| u8::try_from(code).ok());
     let mut error = (!status.success()).then(|| last_line(&path.join(STDERR)));
-    match judged(folder, element, &documents) {
-        // Whoever stopped the job signalled the command itself.
-        Found::Interrupted if !status.success() => return Ok(stopped_by(&path, "it was interrupted".to_owned())),
-        Found::Nothing if status.success() => {
-            exit = Some(Exit::Inconclusive.code());
-            error = Some("it left no document".to_owned());
-        }
-        _ => {}
+    // Whoever stopped the job signalled the command itself.
+    if !status.success() && documents.iter().any(|document| is_interrupted(&folder.path.join(document))) {
+        return Ok(stopped_by(&path, "it was interrupted".to_owned()));
+    }
+    if status.success() && documents.is_empty() && leaves_documents(element) {
+        exit = Some(Exit::Inconclusive.code());
+        error = Some("it left no document".to_owned());
     }
     let done = Done {
         name: element.name.clone(),
@@ -143,9 +135,9 @@ pub fn run(
     })
 }
 
-fn begin(element: &Element, attempt: u32, place: Place<'_>) -> Attempt {
-    let (job, node) = slurm_job(|name| std::env::var(name).ok());
-    let job = job.filter(|_| matches!(place, Place::Job(_)));
+fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
+    let variable = |name: &str| std::env::var(name).ok();
+    let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
     let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
     let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
         let status = if finding.status == Status::Missing { "missing" } else { "warn" };
@@ -155,54 +147,65 @@ fn begin(element: &Element, attempt: u32, place: Place<'_>) -> Attempt {
         schema: SCHEMA.to_owned(),
         element: element.number,
         attempt,
-        host: node.or(diagnosis.host.name),
+        host: variable("SLURMD_NODENAME").or(diagnosis.host.name),
         boot: diagnosis.host.boot,
-        job,
+        job: job.filter(|_| place == Place::Job).map(|(array, task)| format!("{array}_{task}")),
         began_unix: now_unix(),
         findings: findings.collect(),
     }
 }
 
+/// Starts the command; in a job a copy of its binary, which leaves the shared file system alone while it measures.
 fn start(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    place: Place<'_>,
+    place: Place,
     attempt: &Path,
-) -> Result<Supervised, Error> {
-    let missing = |what: &str| {
-        Error::usage(format!("cannot run element {}", element.name), what, "submit the plan to another folder")
-    };
-    let binary = campaign.binaries.get(&element.variant).ok_or_else(|| missing("its variant has no binary"))?;
-    let copies = if let Place::Job(copies) = place { copies } else { None };
-    let copy = copies.map(|copies| copies.join(&binary.file)).filter(|copy| copy.is_file());
-    let program = if let Some(copy) = copy {
-        let bytes =
-            open::found_bytes(&copy, MAX_BINARY).map_err(|error| missing(&format!("{}: {error}", copy.display())))?;
-        if Binary::of(&bytes) != *binary {
-            return Err(missing(&format!("{} is not the binary that was submitted", copy.display())));
+) -> Result<(Supervised, Option<TempDir>), Error> {
+    let binary = campaign.binaries.get(&element.variant).ok_or_else(|| {
+        let what = format!("cannot run element {}", element.name);
+        Error::usage(what, "its variant has no binary", "submit the plan to another folder")
+    })?;
+    let (bytes, shared) = (folder.program(binary)?, folder.binary(binary));
+    let copy = if place == Place::Job { Some(copied(&bytes)?) } else { None };
+    let begin = |program: &Path| {
+        let mut command = Command::new(program);
+        command.args(&element.words).current_dir(&campaign.folder);
+        if leaves_documents(element) {
+            command.arg("--output").arg(attempt).arg("--quiet");
         }
-        copy
-    } else {
-        folder.check(binary)?;
-        folder.binary(binary)
+        // An interrupt from the terminal reaches it once, from here.
+        command.stdin(Stdio::null());
+        command.stdout(File::create(attempt.join(STDOUT))?).stderr(File::create(attempt.join(STDERR))?);
+        Supervised::start(&mut command)
     };
-    let file = |name: &str| {
-        let path = attempt.join(name);
-        File::create_new(&path).map_err(|error| Error::output(format!("cannot write {}", path.display()), &error, ""))
+    // A node's temporary folder may be of a file system from which nothing runs.
+    let own = copy.as_ref().map(|copy| begin(&copy.path().join(COPY)));
+    let started = own.and_then(Result::ok).map_or_else(|| begin(&shared), Ok);
+    let child = started.map_err(|error| {
+        let what = format!("cannot run {} in {}", shared.display(), campaign.folder.display());
+        Error::host(what, error.to_string(), "is it for this machine, is there room, and are both folders there?")
+    })?;
+    Ok((child, copy))
+}
+
+/// Makes a program of these bytes in a temporary folder of this host.
+fn copied(bytes: &[u8]) -> Result<TempDir, Error> {
+    let make = || {
+        let copy = tempfile::Builder::new().prefix("vpmu-").tempdir()?;
+        Target::of(&copy.path().join(COPY))?.executable().replace(bytes)?;
+        Ok(copy)
     };
-    let mut command = Command::new(&program);
-    command.args(&element.words).current_dir(&campaign.folder);
-    // Conformance prints its result.
-    if element.words.first().is_some_and(|word| word != "conformance") {
-        command.arg("--output").arg(attempt).arg("--quiet");
-    }
-    // An interrupt from the terminal reaches it once, from here.
-    command.stdin(Stdio::null()).stdout(file(STDOUT)?).stderr(file(STDERR)?);
-    Supervised::start(&mut command).map_err(|error| {
-        let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
-        Error::host(what, error.to_string(), "is it for this machine, and are both folders there?")
+    make().map_err(|error: std::io::Error| {
+        let what = format!("cannot copy the binary to {}", std::env::temp_dir().display());
+        Error::host(what, error.to_string(), "make room there, or set TMPDIR")
     })
+}
+
+/// Returns whether the command of an element leaves documents: conformance prints its result.
+fn leaves_documents(element: &Element) -> bool {
+    element.words.first().is_some_and(|word| word != "conformance")
 }
 
 /// Waits for the command; interrupts it once `over` has a reason, and kills it if that does not help.
@@ -251,33 +254,11 @@ fn stopped_by(attempt: &Path, why: String) -> Ended {
     Ended::Stopped(why)
 }
 
-/// State of an attempt's documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
-    /// There is none, of a command that leaves one.
-    Nothing,
-    /// One was written by a command that was interrupted.
-    Interrupted,
-    /// Nothing of these.
-    Fine,
-}
-
-fn judged(folder: &Folder, element: &Element, documents: &[String]) -> Found {
-    let command = element.words.first().map_or("", String::as_str);
-    if command == "conformance" {
-        return Found::Fine;
-    }
-    if documents.is_empty() {
-        return Found::Nothing;
-    }
-    // A document that cannot be read is found by whoever collects it.
-    let records = documents.iter().filter(|file| Path::new(file).extension().is_some_and(|kind| kind == "json"));
-    for record in records.filter_map(|file| results::read::found::<Any>(&folder.path.join(file)).ok()) {
-        if matches!(record.status, results::document::Status::Interrupted | results::document::Status::Running) {
-            return Found::Interrupted;
-        }
-    }
-    Found::Fine
+/// Returns whether a document is of a command that was interrupted. Whoever collects it finds one that cannot be read.
+fn is_interrupted(document: &Path) -> bool {
+    use results::document::Status::{Interrupted, Running};
+    document.extension().is_some_and(|kind| kind == "json")
+        && results::read::found::<Any>(document).is_ok_and(|record| matches!(record.status, Interrupted | Running))
 }
 
 /// Returns the last line of a file, as one line.
@@ -329,6 +310,7 @@ mod tests {
     use fleet::campaign::element::elements;
     use fleet::campaign::plan::Plan;
     use fleet::campaign::submission::submit;
+    use fleet::slurm::command::Slurm;
 
     use super::*;
 
@@ -341,7 +323,7 @@ mod tests {
         std::fs::write(&binary, format!("{first}\n{text}\n")).unwrap();
         std::fs::set_permissions(&binary, std::fs::Permissions::from_mode(0o755)).unwrap();
         let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
-        let plan = Plan::parse(&plan, "/".into()).unwrap();
+        let plan = Plan::parse(&plan, "/".into(), &Slurm::default()).unwrap();
         let program = (trials::fixture::document(1).tool, Path::new("/bin/true"));
         submit(&dir.join("campaign"), &plan, elements(&plan, &|_| None), program, 7).unwrap()
     }

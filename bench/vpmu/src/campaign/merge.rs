@@ -1,15 +1,18 @@
 //! Parts of a sweep put together: the bytes that one machine would have written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use results::error::Error;
 use results::open;
 use results::sweep::Line as Point;
+use results::table::layout::plural;
 use results::write::Target;
 
 use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::show;
 use crate::experiment::sweep::store::{FILE, Found};
+use crate::terminal::console::complain;
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::{Line, Standing, State};
@@ -17,47 +20,35 @@ use fleet::campaign::standing::{Line, Standing, State};
 /// Folder of merged sweeps in a campaign's.
 const SWEEPS: &str = "sweeps";
 
-/// A sweep of a campaign.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merged {
-    /// Experiment and variant.
-    pub name: String,
-    /// Its folder, of all parts together; `None` as long as parts are missing.
-    pub folder: Option<PathBuf>,
-    /// Points.
-    pub points: usize,
-    /// Parts without an outcome, or that failed.
-    pub missing: usize,
+/// Puts the parts of each sweep together, if all are there, and says so; returns how many cannot be. One that cannot hides no other.
+pub fn sweeps(folder: &Folder, campaign: &Campaign, standing: &Standing) -> usize {
+    let mut sweeps: BTreeMap<String, Vec<(&Element, &Line)>> = BTreeMap::new();
+    for (element, line) in
+        campaign.elements.iter().zip(&standing.elements).filter(|(element, _)| element.part.is_some())
+    {
+        // Parts are listed in their order.
+        sweeps.entry(format!("{}-{}", element.experiment, element.variant)).or_default().push((element, line));
+    }
+    let mut bad = 0;
+    for (name, parts) in sweeps {
+        let missing = parts.iter().filter(|(_, line)| line.state != State::Ok).count();
+        if missing > 0 {
+            complain(&format!("sweep {name}: {} still missing", plural(missing, "part")));
+            continue;
+        }
+        match one(folder, &name, &parts) {
+            Ok((to, points)) => complain(&format!("sweep {name}: {} in {}", plural(points, "point"), to.display())),
+            Err(error) => {
+                complain(&format!("error: {error}"));
+                bad += 1;
+            }
+        }
+    }
+    bad
 }
 
-/// Puts the parts of each sweep together, if all are there.
-///
-/// # Errors
-/// Exit 2 for parts that do not belong together, and for a folder that cannot be written to.
-pub fn sweeps(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Result<Vec<Merged>, Error> {
-    let mut merged = Vec::new();
-    let mut at = 0;
-    let mut sweeps: Vec<(&Element, &Line)> =
-        campaign.elements.iter().zip(&standing.elements).filter(|(element, _)| element.part.is_some()).collect();
-    sweeps.sort_by_key(|(element, _)| (&element.experiment, &element.variant, element.part));
-    while at < sweeps.len() {
-        let (first, _) = sweeps[at];
-        let same = |(other, _): &&(&Element, &Line)| {
-            (&other.experiment, &other.variant) == (&first.experiment, &first.variant)
-        };
-        let parts: Vec<_> = sweeps[at..].iter().take_while(same).copied().collect();
-        at += parts.len();
-        merged.push(one(folder, first, &parts)?);
-    }
-    Ok(merged)
-}
-
-fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<Merged, Error> {
-    let name = format!("{}-{}", first.experiment, first.variant);
-    let missing = parts.iter().filter(|(_, line)| line.state != State::Ok).count();
-    if missing > 0 {
-        return Ok(Merged { name, folder: None, points: 0, missing });
-    }
+/// Puts the parts of a sweep together; returns the folder, and the number of points.
+fn one(folder: &Folder, name: &str, parts: &[(&Element, &Line)]) -> Result<(PathBuf, usize), Error> {
     let mut files = Vec::new();
     for (element, line) in parts {
         let document = line.done.as_ref().and_then(|done| done.documents.iter().find(|file| file.ends_with(FILE)));
@@ -66,18 +57,17 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
         let found = found.ok_or_else(|| refuse(&element.name, "its points are not there"))?;
         files.push(found.lines);
     }
-    let lines = interleaved(&files).map_err(|why| refuse(&name, &why))?;
-    let points = points(&lines).map_err(|why| refuse(&name, &why))?;
-    let to = folder.path.join(SWEEPS).join(&name);
+    let lines = interleaved(&files).map_err(|why| refuse(name, &why))?;
+    let points = points(&lines).map_err(|why| refuse(name, &why))?;
+    let to = folder.path.join(SWEEPS).join(name);
     let path = to.join(FILE);
     let mut text = lines.join("\n");
     text.push('\n');
     let written = open::Folder::make(&to).and_then(|folder| Target::at(&folder, &path)?.replace(text.as_bytes()));
-    written.map_err(|error| {
-        Error::output(format!("cannot write {}", path.display()), &error, "make room, then collect again")
-    })?;
+    written
+        .map_err(|error| Error::output(format!("cannot write {}", path.display()), &error, "make room, then repeat"))?;
     show::save(&to, &pareto::compare(&points, None))?;
-    Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })
+    Ok((to, lines.len()))
 }
 
 fn refuse(name: &str, why: &str) -> Error {

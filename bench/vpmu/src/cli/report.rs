@@ -92,7 +92,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
 /// Reports per host.
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source)?;
-    let page = report::page(&fleet::report(&fleet::analyse(&gathered.runs), &[]), &args.title, &process::tool())?;
+    let page = report::page(&fleet::report(&fleet::analyse(&gathered.runs)), &args.title, &process::tool())?;
     if args.output == Path::new("-") {
         print(&page)?;
     } else {

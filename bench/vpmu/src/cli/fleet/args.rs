@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use fleet::campaign::element::{Element, elements};
-use fleet::campaign::plan::{Plan, refused};
+use fleet::campaign::plan::{Plan, Variant, refused};
+use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
 use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
@@ -24,27 +26,15 @@ Examples:
   vpmu fleet nightly.toml
   # on the nodes of a cluster
   vpmu fleet submit nightly.toml --on slurm -o /shared/nightly
-  vpmu fleet status /shared/nightly
-  vpmu fleet wait /shared/nightly --timeout 7h
+  vpmu fleet status /shared/nightly --wait --timeout 7h
   vpmu fleet report /shared/nightly
 
-A plan (docs/fleet.md has all keys):
-  name = 'nightly'
-  hosts = [{ names = 'clx[001-004]' }, { constraint = 'icx' }]
-  repeat = { times = 3, every = '6h' }
-  [[experiment]]
-  run = 'nmi-latency'
-  options = { workload = 'sampling4', rounds = 160 }
-  [[variant]]
-  name = 'before'
-  binary = 'vpmu-1.0'
-  [[variant]]
-  name = 'after'
+docs/fleet.md has the keys of a plan.
 
 Exit codes: 0 done, 1 an element failed or a figure is slower,
 2 bad usage or plan, 3 elements without an outcome or an
 inconclusive one, 4 Slurm is not there or does not answer,
-70 a bug of vpmu.";
+or never starts a job, 70 a bug of vpmu.";
 
 /// Options of `vpmu fleet`.
 #[derive(Clone, Debug, Args)]
@@ -65,15 +55,9 @@ pub enum FleetCommand {
     Plan(PlanArgs),
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
-    /// Show how far a campaign is
+    /// Show how far a campaign is, and put the parts of its sweeps together
     Status(StatusArgs),
-    /// Wait until no element runs or waits for a node
-    Wait(WaitArgs),
-    /// Check results, put parts of sweeps together, bring the index up to date
-    Collect(DirArgs),
-    /// Cancel a campaign's jobs
-    Cancel(DirArgs),
-    /// Collect, then judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
+    /// Judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
     Report(ReportArgs),
     /// Run one element, as its job does
     #[command(hide = true)]
@@ -84,7 +68,6 @@ pub enum FleetCommand {
 #[derive(Clone, Debug, Args)]
 pub struct PlanArgs {
     /// The plan
-    #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
     /// Print the elements as JSON
     #[arg(long)]
@@ -105,7 +88,6 @@ pub enum On {
 #[derive(Clone, Debug, Args)]
 pub struct SubmitArgs {
     /// The plan
-    #[arg(value_name = "PLAN.toml")]
     pub plan: PathBuf,
 
     /// Place where elements run: local, one after the other, or slurm
@@ -116,32 +98,22 @@ pub struct SubmitArgs {
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 
-    /// Run failed elements again, too
-    #[arg(long)]
-    pub retry_failed: bool,
-
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
-}
-
-/// A campaign's folder.
-#[derive(Clone, Debug, Args)]
-pub struct DirArgs {
-    /// Folder of the campaign
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
 }
 
 /// Options of `vpmu fleet status`.
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
     /// Folder of the campaign
-    #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// List every element
+    /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
     #[arg(long)]
-    pub all: bool,
+    pub wait: bool,
+    /// Give up waiting after this time: exit 3
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, requires = "wait")]
+    pub timeout: Option<Duration>,
     /// Print JSON in place of the table
     #[arg(long)]
     pub json: bool,
@@ -151,7 +123,6 @@ pub struct StatusArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
     /// Folder of the campaign
-    #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Print JSON in place of the table
     #[arg(long, conflicts_with = "markdown")]
@@ -165,51 +136,37 @@ pub struct ReportArgs {
 #[derive(Clone, Debug, Args)]
 pub struct ElementArgs {
     /// Folder of the campaign
-    #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Number of the element
-    #[arg(value_name = "NUMBER")]
     pub number: u64,
-}
-
-/// Options of `vpmu fleet wait`.
-#[derive(Clone, Debug, Args)]
-pub struct WaitArgs {
-    /// Folder of the campaign
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Give up after this time: exit 3
-    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
-    pub timeout: Option<Duration>,
 }
 
 /// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
 pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<Option<Duration>, Error>;
 
 /// Returns the plan's elements, with their command lines checked where this binary runs them.
-pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Element>), Error> {
-    let plan = Plan::from_file(path)?;
+pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(Plan, Vec<Element>), Error> {
+    let plan = Plan::from_file(path, slurm)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
     let elements = elements(&plan, &|words| check(line(words)).ok().flatten());
-    let own: BTreeSet<&str> =
-        plan.variants.iter().filter(|variant| variant.binary.is_none()).map(|variant| variant.name.as_str()).collect();
-    for variant in &plan.variants {
-        let Some(binary) = &variant.binary else { continue };
-        let usable =
-            std::fs::metadata(binary).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
-        if !usable {
-            let why = format!("variant '{}': {} is no file that can be executed", variant.name, binary.display());
-            return Err(refused(&path.display().to_string(), why));
+    let refuse = |why: String| Err(refused(&path.display().to_string(), why));
+    for Variant { name, binary, .. } in &plan.variants {
+        let is_program = |meta: &Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+        if let Some(binary) = binary
+            && !std::fs::metadata(binary).is_ok_and(|meta| is_program(&meta))
+        {
+            return refuse(format!("variant '{name}': {} is no file that can be executed", binary.display()));
         }
     }
+    let own = |element: &&Element| {
+        plan.variants.iter().any(|variant| variant.name == element.variant && variant.binary.is_none())
+    };
     let mut checked = BTreeSet::new();
-    for element in elements.iter().filter(|element| own.contains(element.variant.as_str())) {
-        if !checked.insert((&element.experiment, &element.variant)) {
-            continue;
-        }
-        if let Err(error) = check(line(&element.words)) {
-            let why = format!("experiment '{}', variant '{}': {error}", element.experiment, element.variant);
-            return Err(refused(&path.display().to_string(), why));
+    for element in elements.iter().filter(own) {
+        if checked.insert((&element.experiment, &element.variant))
+            && let Err(error) = check(line(&element.words))
+        {
+            return refuse(format!("experiment '{}', variant '{}': {error}", element.experiment, element.variant));
         }
     }
     Ok((plan, elements))
@@ -217,7 +174,7 @@ pub(super) fn planned(path: &Path, check: Check<'_>) -> Result<(Plan, Vec<Elemen
 
 /// Runs `vpmu fleet plan`.
 pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
-    let (plan, elements) = planned(&args.plan, check)?;
+    let (plan, elements) = planned(&args.plan, check, &Slurm::default())?;
     if args.json {
         return print_json(&elements).map(|()| Exit::Done);
     }
@@ -230,31 +187,25 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
             None => rows.push((name.0, name.1, vec![element])),
         }
     }
-    let mut unknown = false;
+    let mut notes = String::new();
     for (experiment, variant, elements) in &rows {
-        let each = elements[0].estimate_s;
-        unknown |= each.is_none();
+        let (each, limit) = (elements[0].estimate_s, elements[0].limit_s);
         let all = each.map(|each| each.saturating_mul(elements.len() as u64));
         table.add_row([
             (*experiment).to_owned(),
             (*variant).to_owned(),
             elements.len().to_string(),
             each.map_or_else(dash, seconds),
-            seconds(elements[0].limit_s),
+            seconds(limit),
             all.map_or_else(dash, seconds),
         ]);
-    }
-    let mut text = table.text(columns()) + "\n";
-    for (experiment, variant, elements) in &rows {
-        if elements[0].estimate_s.is_some_and(|estimate| estimate > elements[0].limit_s) {
-            let _ = writeln!(
-                text,
-                "{experiment}, {variant}: takes longer than its limit: it would be stopped each time; give a longer `time`"
-            );
+        if each.is_some_and(|each| each > limit) {
+            let _ = writeln!(notes, "{experiment}, {variant}: takes longer than its limit: give a longer `time`");
         }
     }
+    let mut text = table.text(columns()) + "\n" + &notes;
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
-    let spread = seconds(plan.every.as_secs().saturating_mul(u64::from(plan.times.saturating_sub(1))));
+    let spread = seconds(plan.repeat.every().as_secs().saturating_mul(u64::from(plan.repeat.times() - 1)));
     let _ = writeln!(
         text,
         "{}: {} on {} ({}), {} over {spread}",
@@ -262,11 +213,14 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
         fleet::shortened(&targets, 6),
-        plural(plan.times as usize, "repetition"),
+        plural(plan.repeat.times() as usize, "repetition"),
     );
     let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
-    let least =
-        if unknown { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" } else { "" };
+    let least = if elements.iter().any(|element| element.estimate_s.is_none()) {
+        ", and what has no estimate (its limit is the experiment's `time`, or 30 min)"
+    } else {
+        ""
+    };
     let _ = writeln!(text, "one after the other: about {}{least}", seconds(known));
     if let Some(why) = fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1) {
         let _ = writeln!(text, "{why}");

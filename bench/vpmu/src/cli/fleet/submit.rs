@@ -4,61 +4,43 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fleet::slurm::command::Slurm;
-use fleet::slurm::script::COPIES;
 use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::{append, now_unix};
 
 use super::args::{Check, ElementArgs, On, SubmitArgs, planned};
-use crate::campaign::{attempt, on_slurm};
-use crate::setting::{parse, process};
+use crate::campaign::attempt;
+use crate::setting::process;
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::Folder;
+use fleet::campaign::jobs;
 use fleet::campaign::plan::{Plan, Target, refused};
-use fleet::campaign::standing::{Standing, State};
+use fleet::campaign::standing::Standing;
 use fleet::campaign::submission;
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
-    let (plan, elements) = planned(&args.plan, check)?;
+    let slurm = Slurm::default();
+    let (plan, elements) = planned(&args.plan, check, &slurm)?;
     let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
     // A missing Slurm is noticed before anything is written.
-    let slurm = Slurm::default();
     if args.on == On::Slurm {
-        slurm.config()?;
+        slurm.max_array_size()?;
         known_hosts(&slurm, &plan)?;
     }
     let now = now_unix();
     let vpmu = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
     let (folder, campaign) = submission::submit(&dir, &plan, elements, (process::tool(), &vpmu), now)?;
     let _lock = lock(&folder, "submission")?;
-    let states = on_slurm::states(&slurm, &folder)?;
+    let states = slurm.states(&jobs::submitted(&folder)?);
     if let Some(why) = &states.unanswered {
         let what = format!("cannot tell which elements of {} run", dir.display());
         return Err(Error::host(what, why, "submit again when Slurm's controller answers: nothing runs twice then"));
     }
-    let mut standing = Standing::of(&folder, &campaign, &states.elements, None)?;
-    if args.retry_failed {
-        for done in
-            standing.elements.iter().filter(|line| line.state == State::Failed).filter_map(|line| line.done.as_ref())
-        {
-            // One that Slurm has not let go yet cannot be submitted again.
-            let task = states.elements.get(&done.attempt.element);
-            if task.is_some_and(|task| task.state.is_active()) {
-                let element = done.attempt.element;
-                complain(&format!(
-                    "notice: element {element} failed, but Slurm has not let its job go yet: submit again in a few seconds"
-                ));
-                continue;
-            }
-            folder.forget(done)?;
-        }
-        // With what Slurm says: elements in the queue are not submitted again.
-        standing = Standing::of(&folder, &campaign, &states.elements, None)?;
-    }
+    let standing = Standing::of(&folder, &campaign, &states)?;
     let due: BTreeSet<u64> =
         standing.elements.iter().filter(|line| line.state.is_due()).map(|line| line.number).collect();
     complain(&format!(
@@ -85,8 +67,8 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
             Ok((dir, ended))
         }
         On::Slurm => {
-            let due: Vec<&Element> = campaign.elements.iter().filter(|element| due.contains(&element.number)).collect();
-            for job in on_slurm::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now, &states)? {
+            let due: Vec<&Element> = due.iter().filter_map(|number| campaign.element(*number)).collect();
+            for job in jobs::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now, &states)? {
                 print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
             }
             Ok((dir, true))
@@ -96,22 +78,15 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
 
 /// Refuses hosts that Slurm does not have.
 fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
-    let names: Vec<&str> = plan
-        .targets
-        .iter()
-        .filter_map(|target| if let Target::Host(name) = target { Some(name.as_str()) } else { None })
-        .collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    let nodes = slurm.nodes()?;
-    let known: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let Some(unknown) = names.into_iter().find(|name| !known.contains(name)) else { return Ok(()) };
-    let remedy = parse::suggestion(unknown, &known, "");
-    Err(refused(&plan.name, format!("Slurm has no node {unknown}; {remedy}")))
+    let hosts =
+        plan.targets.iter().filter_map(|target| if let Target::Host(name) = target { Some(name) } else { None });
+    let names: Vec<&String> = hosts.collect();
+    let nodes = if names.is_empty() { BTreeSet::new() } else { slurm.nodes()? };
+    let Some(unknown) = names.into_iter().find(|name| !nodes.contains(*name)) else { return Ok(()) };
+    Err(refused(&plan.name, format!("Slurm has no node {unknown}: `sinfo -N` lists them")))
 }
 
-/// Takes the lock that submissions and collectors of a campaign share.
+/// Takes the lock that submissions and reports of a campaign share.
 pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> {
     let failed =
         |error: std::io::Error| Error::usage(format!("cannot lock {}", folder.path.display()), error.to_string(), "");
@@ -120,7 +95,7 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
     if !process::try_lock(&file).map_err(failed)? {
         return Err(Error::usage(
             format!("cannot begin a {what} in {}", folder.path.display()),
-            "a submission or a collector is at work there",
+            "a submission or a report is at work there",
             "wait for it; outcomes are safe meanwhile",
         ));
     }
@@ -130,14 +105,12 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
 /// Runs one element, as its job does.
 pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
     let (folder, campaign) = Folder::own(&args.dir)?;
-    let element =
-        usize::try_from(args.number).ok().and_then(|number| campaign.elements.get(number)).ok_or_else(|| {
-            let count = plural(campaign.elements.len(), "element");
-            Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
-        })?;
+    let element = campaign.element(args.number).ok_or_else(|| {
+        let count = plural(campaign.elements.len(), "element");
+        Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
+    })?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
-    let copies = std::env::var_os(COPIES).map(PathBuf::from);
-    let ended = attempt::run(&folder, &campaign, element, attempt::Place::Job(copies.as_deref()), sys::interrupted())?;
+    let ended = attempt::run(&folder, &campaign, element, attempt::Place::Job, sys::interrupted())?;
     match &ended {
         attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
         attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),

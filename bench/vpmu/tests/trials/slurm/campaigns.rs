@@ -5,14 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fleet::slurm::query::{State, States, Task};
-use fleet::slurm::request::Request;
-use fleet::slurm::request::SlurmOptions;
-use fleet::slurm::submit::Submitted;
-use results::error::Exit;
 use serde_json::Value;
 
 use super::rig::{Rig, wait};
@@ -72,6 +66,21 @@ impl<'a> Campaign<'a> {
         let output = self.fleet("submit", &[&["--on", "slurm"], options].concat())?;
         ensure!(output.status.code() == Some(0), "{}", text(&output));
         Ok(text(&output))
+    }
+
+    /// Cancels all jobs.
+    pub(crate) fn cancel(&self) -> Result<()> {
+        self.rig.ask(&["scancel", "--user=root"]).map(|_| ())
+    }
+
+    /// Takes the outcomes of failed elements away, and submits again.
+    pub(crate) fn retry(&self) -> Result<String> {
+        for (number, (done, _)) in self.outcomes()? {
+            if done["exit"] != 0 {
+                fs::remove_file(self.folder.join(format!("elements/{number:06}/done.json")))?;
+            }
+        }
+        self.submit(&[])
     }
 
     /// Elements by number, as `status --json` has them.
@@ -192,31 +201,27 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
         let host = done["host"].as_str().context("a host")?;
         ensure!(host.starts_with(class), "element {number} of {class} on {host}");
         let task = format!("{}_{}", 1 + number / 12, number % 12);
-        ensure!(done["job"]["task"] == *task, "{done}");
+        ensure!(done["job"] == *task, "{done}");
         let documents = done["documents"].as_array().context("documents")?;
         ensure!(documents.len() == usize::from(*number != 5), "{done}");
         ensure!(!attempts.is_empty() && attempts.len() <= 3, "{attempts:?}");
     }
     // Slurm has started two elements twice. The one on clx2 ran on without its slurmd: of two runs at a time the first
     // to end counts.
-    let jobs: Vec<Submitted> = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?
-        .lines()
-        .map(serde_json::from_str)
-        .collect::<Result<_, _>>()?;
-    let mut tasks = BTreeMap::new();
-    wait("the end of all tasks", || {
-        tasks = rig.slurm().states(&jobs, false).elements;
-        Ok(tasks.values().all(|task| !task.state.is_active()))
-    })?;
+    let tasks = |states: &str| rig.ask(&["squeue", "-h", "-r", "-t", states, "-o", "%F_%K"]);
+    wait("the end of all tasks", || Ok(tasks("pending,running,completing")?.is_empty()))?;
     for id in [&requeued, &orphaned] {
-        let task = tasks.values().find(|task| task.id() == *id).context("a task")?;
-        ensure!(task.restarts == 1 && task.node.as_deref() == Some("clx1"), "{task:?}");
+        let task = rig.ask(&["scontrol", "show", "job", "-o", id])?;
+        ensure!(task.contains(" Restarts=1 ") && task.contains(" BatchHost=clx1"), "{task}");
     }
-    ensure!(
-        tasks.values().filter(|task| task.state == fleet::slurm::query::State::Completed).count() == 23,
-        "{tasks:?}"
-    );
-    ensure!(tasks[&5].exit_code == Some(70), "{:?}", tasks[&5]);
+    ensure!(tasks("completed")?.lines().count() == 23 && tasks("failed")? == "1_5\n", "{}", tasks("all")?);
+    ensure!(outcomes[&5].0["exit"] == 70, "{}", outcomes[&5].0);
+    // Their copies of the binary are gone.
+    wait("the copies to be removed", || {
+        Ok(!fs::read_dir(rig.path("tmp"))?
+            .flatten()
+            .any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"vpmu-")))
+    })?;
     ensure!(campaign.outcomes()? == outcomes, "an outcome changed");
 
     let report = campaign.fleet("report", &[])?;
@@ -245,8 +250,8 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     let output = command.output()?;
     ensure!(output.status.success(), "{}", text(&output));
     campaign.until("the parts", |elements| elements.iter().all(over))?;
-    let collected = campaign.fleet("collect", &[])?;
-    ensure!(collected.status.code() == Some(0), "{}", text(&collected));
+    let status = campaign.fleet("status", &["--wait", "--timeout", "1h"])?;
+    ensure!(status.status.code() == Some(0) && text(&status).contains("10000 points in"), "{}", text(&status));
     let merged = campaign.folder.join("sweeps/sweep-default");
     for file in ["sweep.jsonl", "pareto.json", "pareto.md"] {
         let (one, parts) = (read(&alone.join(file))?, read(&merged.join(file))?);
@@ -259,141 +264,19 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     Ok(())
 }
 
-// `fleet::slurm` against the real thing: shell scripts run in place of vpmu.
-
-/// The name of a campaign's folder: whatever a path may have.
-const FOLDER: &str = "50% of it's \"$HOME\" é";
-
-/// A request that runs a script.
-fn request(rig: &Rig, script: &str, elements: u64) -> Result<Request> {
-    let folder = rig.path(FOLDER);
-    fs::create_dir_all(folder.join("bin"))?;
-    let runner = folder.join("bin/runner of it's");
-    fs::write(&runner, format!("#!/bin/sh\n{script}\n"))?;
-    fs::set_permissions(&runner, fs::Permissions::from_mode(0o755))?;
-    let arguments = vec![folder.to_str().context("a path")?.to_owned()];
-    Ok(Request { arguments, ..Request::new("rig", &folder, &runner, (0..elements).map(|n| 100 + n).collect()) })
-}
-
-fn submit(rig: &Rig, request: &Request) -> Result<Vec<Submitted>> {
-    let slurm = rig.slurm();
-    let config = slurm.config()?;
-    let mut jobs = Vec::new();
-    slurm.submit(request, config.max_array_size, &mut |job| {
-        jobs.push(job.clone());
-        Ok(())
-    })?;
-    Ok(jobs)
-}
-
-/// Waits until the states are so.
-fn until(rig: &Rig, jobs: &[Submitted], what: &str, so: impl Fn(&BTreeMap<u64, Task>) -> bool) -> Result<States> {
-    let slurm = rig.slurm();
-    let mut states = States::default();
-    wait(what, || {
-        states = slurm.states(jobs, false);
-        ensure!(states.unanswered.is_none(), "{:?}", states.unanswered);
-        Ok(so(&states.elements))
-    })
-    .with_context(|| format!("{states:?}"))?;
-    Ok(states)
-}
-
-/// Lines of a file that the elements write.
-fn lines(path: &Path) -> Vec<String> {
-    let mut lines: Vec<String> = fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect();
-    lines.sort();
-    lines
-}
-
-fn log(rig: &Rig, name: &str) -> PathBuf {
-    rig.path(FOLDER).join(name)
-}
-
-/// Lists the files that were copied to a node and not removed.
-fn copies(rig: &Rig) -> Vec<String> {
-    let entries = fs::read_dir(rig.path("tmp")).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("vpmu-"))
-        .collect()
-}
-
-/// One element completes, one fails, one is killed, one requeued, one cancelled while it runs, one in the queue.
-pub(crate) fn elements_run_once_with_their_states(rig: &mut Rig) -> Result<()> {
-    let script = r#"
-echo "$2 ${SLURM_RESTART_COUNT:-0} $SLURMD_NODENAME $(basename "$VPMU_FLEET_COPIES" | cut -c 1-5)" >> "$1/ran"
-case $2 in
-101) exit 5 ;;
-102) kill -9 $$ ;;
-103 | 104) [ "${SLURM_RESTART_COUNT:-0}" = 1 ] || exec sleep 300 ;;
-esac"#;
-    let slurm = SlurmOptions { at_once: Some(2), ..SlurmOptions::default() };
-    let wish = Request { constraint: Some("clx".into()), slurm, ..request(rig, script, 7)? };
-    let jobs = submit(rig, &wish)?;
-    ensure!(jobs.len() == 1 && jobs[0].cluster.is_none(), "{jobs:?}");
-    let job = jobs[0].job;
-
-    until(rig, &jobs, "two elements to run", |all| [103, 104].iter().all(|n| all[n].state == State::Running))?;
-    // They run for Slurm a little before their scripts do.
-    wait("their first lines", || {
-        let ran = lines(&log(rig, "ran"));
-        Ok(["103 0", "104 0"].iter().all(|begin| ran.iter().any(|line| line.starts_with(begin))))
-    })?;
-    rig.ask(&["scancel", &format!("{job}_6")])?;
-    rig.ask(&["scontrol", "requeue", &format!("{job}_3")])?;
-    until(rig, &jobs, "the requeue", |all| all[&103].restarts == 1)?;
-    rig.ask(&["scancel", &format!("{job}_4")])?;
-    let ends = until(rig, &jobs, "the end", |all| all.values().all(|task| !task.state.is_active()))?.elements;
-
-    let words: Vec<&str> = ends.values().map(|task| task.state.word()).collect();
-    let expected = ["completed", "failed", "failed", "completed", "cancelled", "completed", "unknown"];
-    ensure!(words == expected, "{ends:?}");
-    ensure!(ends[&101].exit_code == Some(5) && ends[&102].exit_code == Some(137), "{ends:?}");
-    ensure!(ends[&106].state.reason().is_some_and(|why| why.contains("cancelled before it began")), "{ends:?}");
-    ensure!(ends[&100].node.as_deref().is_some_and(|node| node.starts_with("clx")), "{ends:?}");
-    let ran = lines(&log(rig, "ran"));
-    let of: Vec<&str> = ran.iter().map(|line| &line[..5]).collect();
-    ensure!(of == ["100 0", "101 0", "102 0", "103 0", "103 1", "104 0", "105 0"], "{ran:?}");
-    ensure!(ran.iter().all(|line| line.contains(" clx") && line.ends_with(" vpmu-")), "{ran:?}");
-    wait("the copies to be removed", || Ok(copies(rig).is_empty()))?;
-    ensure!(log(rig, "slurm").join(format!("{job}_0.out")).is_file(), "no output file of the batch script");
-    // All of it has ended.
-    rig.slurm().cancel(&jobs)?;
-    Ok(())
-}
-
 /// A plan asks for things that the cluster lacks.
-pub(crate) fn refusals_are_sbatchs_own_words(rig: &mut Rig) -> Result<()> {
-    let plain = request(rig, "exit 0", 1)?;
-    let (some, none) = (|text: &str| Some(text.to_owned()), SlurmOptions::default);
-    let with = |slurm| Request { slurm, ..plain.clone() };
-    for (wish, words) in [
-        (with(SlurmOptions { partition: some("nosuch"), ..none() }), "invalid partition specified: nosuch"),
-        (Request { constraint: some("zen"), ..plain.clone() }, "Invalid feature specification"),
-        (with(SlurmOptions { options: vec!["--nosuch=1".into()], ..none() }), "unrecognized option '--nosuch"),
+pub(crate) fn refusals_name_what_the_cluster_lacks(rig: &mut Rig) -> Result<()> {
+    for (lines, words) in [
+        ("slurm = { partition = 'nosuch' }", "invalid partition specified: nosuch"),
+        ("hosts = [{ constraint = 'zen' }]", "Invalid feature specification"),
+        ("slurm = { options = ['--nosuch=1'] }", "unrecognized option '--nosuch"),
+        ("hosts = [{ names = 'clx[1-3]' }]", "no node clx3"),
+        ("hosts = [{ names = 'clx[3-1]' }]", "no list of hosts"),
     ] {
-        let error = rig.slurm().submit(&wish, 1001, &mut |_| Ok(())).err().context(words)?;
-        ensure!(error.exit == Exit::Usage && error.to_string().contains(words), "{error}, without {words}");
+        let campaign = Campaign::new(rig, &format!("name = 'x'\n{lines}\n[[experiment]]\n{QUICK}"))?;
+        let output = campaign.fleet("submit", &["--on", "slurm"])?;
+        ensure!(output.status.code() == Some(2) && text(&output).contains(words), "{}, without {words}", text(&output));
+        let _ = fs::remove_dir_all(&campaign.folder);
     }
-    let nodes = rig.slurm().nodes()?;
-    let usable = ["idle", "mixed", "allocated", "completing"];
-    ensure!(nodes.len() == 4 && nodes.iter().all(|node| usable.contains(&&*node.state)), "{nodes:?}");
-    let config = rig.slurm().config()?;
-    ensure!(config.max_array_size == 1001 && !config.accounting, "{config:?}");
     Ok(())
-}
-
-/// SIGTERM arrives before the limit, and the end of the element is the end of the job.
-pub(crate) fn a_time_limit_is_announced_by_sigterm(rig: &mut Rig) -> Result<()> {
-    let script = r#"trap 'echo "$2 whole" >> "$1/ran"; exit 3' TERM
-while :; do sleep 0.1; done"#;
-    // Slurm's times have a granularity of a minute: the warning comes up to a minute early, and at once here.
-    let wish =
-        Request { time_limit: Duration::from_secs(10), warning: Duration::from_secs(50), ..request(rig, script, 1)? };
-    let jobs = submit(rig, &wish)?;
-    let ends = until(rig, &jobs, "the time limit", |all| !all[&100].state.is_active())?.elements;
-    ensure!(lines(&log(rig, "ran")) == ["100 whole"], "{:?}", lines(&log(rig, "ran")));
-    ensure!(ends[&100].exit_code == Some(3), "{ends:?}");
-    wait("the copies to be removed", || Ok(copies(rig).is_empty()))
 }

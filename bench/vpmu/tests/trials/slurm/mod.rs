@@ -15,14 +15,13 @@ use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
 
-const CHECKS: [(&str, Check); 11] = [
-    ("campaigns::elements_run_once_with_their_states", campaigns::elements_run_once_with_their_states),
-    ("campaigns::refusals_are_sbatchs_own_words", campaigns::refusals_are_sbatchs_own_words),
-    ("campaigns::a_time_limit_is_announced_by_sigterm", campaigns::a_time_limit_is_announced_by_sigterm),
+const CHECKS: [(&str, Check); 10] = [
+    ("campaigns::refusals_name_what_the_cluster_lacks", campaigns::refusals_name_what_the_cluster_lacks),
     ("campaigns::every_result_once_whatever_happens", campaigns::every_result_once_whatever_happens),
     ("campaigns::a_sweep_in_parts_is_the_same_to_the_byte", campaigns::a_sweep_in_parts_is_the_same_to_the_byte),
     ("stops::a_controller_that_vanishes_loses_no_outcome", stops::a_controller_that_vanishes_loses_no_outcome),
     ("stops::preempted_and_cancelled_elements_run_again", stops::preempted_and_cancelled_elements_run_again),
+    ("stops::a_time_limit_is_announced_by_sigterm", stops::a_time_limit_is_announced_by_sigterm),
     ("stops::a_time_limit_leaves_a_whole_document", stops::a_time_limit_leaves_a_whole_document),
     ("stops::status_says_what_pending_elements_wait_for", stops::status_says_what_pending_elements_wait_for),
     ("stops::two_at_once_do_nothing_twice", stops::two_at_once_do_nothing_twice),

@@ -11,7 +11,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use fleet::slurm::command::Slurm;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 
 /// Nodes and their feature.
@@ -48,10 +47,9 @@ impl Rig {
         set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
         let folder = tempfile::Builder::new().prefix("vpmu-slurm-").tempdir()?;
         let mut rig = Self { folder, daemons: Vec::new() };
-        for name in ["state", "spool", "munge", "log", "bin"] {
+        for name in ["state", "spool", "munge", "log", "tmp"] {
             fs::create_dir(rig.path(name))?;
         }
-        rig.wrappers()?;
         fs::write(rig.path("munge/key-file"), random()?)?;
         fs::set_permissions(rig.path("munge/key-file"), std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         fs::write(rig.path("slurm.conf"), rig.configuration()?)?;
@@ -65,7 +63,10 @@ impl Rig {
         for (node, _) in NODES {
             rig.node(node)?;
         }
-        rig.wait_for_nodes("idle", &NODES.map(|(node, _)| node))?;
+        wait("all nodes to be idle", || {
+            let found = rig.ask(&["sinfo", "-h", "-N", "-p", "fleet", "-o", "%N %T"]).unwrap_or_default();
+            Ok(NODES.iter().all(|(node, _)| found.lines().any(|line| line == format!("{node} idle"))))
+        })?;
         Ok(rig)
     }
 
@@ -90,7 +91,6 @@ impl Rig {
         let mut command = Command::new(path);
         command.args(arguments).env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
         // A temporary folder of its own: what a task leaves there is seen.
-        fs::create_dir_all(self.path("tmp"))?;
         command.env("TMPDIR", self.path("tmp")).stdout(log.try_clone()?).stderr(log);
         self.daemons.push((name.to_owned(), command.spawn().with_context(|| format!("cannot start {program}"))?));
         Ok(())
@@ -98,9 +98,13 @@ impl Rig {
 
     /// Ends a daemon, which saves its state: a slurmctld that is killed may have forgotten what it launched.
     pub(crate) fn stop(&mut self, name: &str) -> Result<()> {
+        self.end(name, Signal::TERM)
+    }
+
+    fn end(&mut self, name: &str, signal: Signal) -> Result<()> {
         let (_, daemon) =
             self.daemons.iter_mut().find(|(daemon, _)| daemon == name).with_context(|| format!("no {name}"))?;
-        kill_process(Pid::from_child(daemon), Signal::TERM)?;
+        kill_process(Pid::from_child(daemon), signal)?;
         wait(&format!("the end of {name}"), || Ok(daemon.try_wait()?.is_some()))?;
         self.daemons.retain(|(daemon, _)| daemon != name);
         Ok(())
@@ -108,17 +112,7 @@ impl Rig {
 
     /// Kills a daemon without a chance to say so. Job steps of a slurmd go on.
     pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
-        let at =
-            self.daemons.iter().position(|(daemon, _)| daemon == name).with_context(|| format!("no daemon {name}"))?;
-        let (_, mut child) = self.daemons.remove(at);
-        child.kill()?;
-        child.wait()?;
-        Ok(())
-    }
-
-    /// Slurm's commands for the code under test.
-    pub(crate) fn slurm(&self) -> Slurm {
-        Slurm::default().in_folder(self.path("bin"))
+        self.end(name, Signal::KILL)
     }
 
     /// A command that talks to this cluster.
@@ -133,41 +127,6 @@ impl Rig {
         let Output { status, stdout, stderr } = self.command(words[0]).args(&words[1..]).output()?;
         ensure!(status.success(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
         Ok(String::from_utf8_lossy(&stdout).into_owned())
-    }
-
-    /// Waits until these nodes have a state that begins so.
-    pub(crate) fn wait_for_nodes(&self, state: &str, nodes: &[&str]) -> Result<()> {
-        let slurm = self.slurm();
-        wait(&format!("nodes {nodes:?} to be {state}"), || {
-            let Ok(found) = slurm.nodes() else { return Ok(false) };
-            Ok(found.iter().filter(|node| nodes.contains(&node.name.as_str()) && node.state.starts_with(state)).count()
-                == nodes.len())
-        })
-        .with_context(|| self.logs())
-    }
-
-    /// The ends of the daemons' logs.
-    fn logs(&self) -> String {
-        let mut text = String::new();
-        for entry in fs::read_dir(self.path("log")).into_iter().flatten().flatten() {
-            let log = fs::read_to_string(entry.path()).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let last = lines[lines.len().saturating_sub(8)..].join("\n    ");
-            let _ = write!(text, "\n{}: {last}", entry.file_name().display());
-        }
-        text
-    }
-
-    /// Commands in a folder, for code that runs in this process and cannot set SLURM_CONF.
-    fn wrappers(&self) -> Result<()> {
-        for name in ["sbatch", "scontrol", "squeue", "scancel", "sinfo", "sacct"] {
-            let Some(path) = find(name) else { continue };
-            let script = self.path("bin").join(name);
-            let conf = self.path("slurm.conf");
-            fs::write(&script, format!("#!/bin/sh\nSLURM_CONF='{}' exec {} \"$@\"\n", conf.display(), path.display()))?;
-            fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        }
-        Ok(())
     }
 
     fn configuration(&self) -> Result<String> {

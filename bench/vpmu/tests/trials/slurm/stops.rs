@@ -1,7 +1,7 @@
 //! Campaigns whose controller, jobs, locks or disk stop in the middle.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,25 +20,23 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     let (folder, before) = (campaign.folder.clone(), campaign.outcomes()?);
     rig.stop("slurmctld")?;
     let campaign = Campaign { rig, plan: rig.path("plan.toml"), folder: folder.clone() };
-    for subcommand in ["collect", "report"] {
-        let output = campaign.fleet(subcommand, &[])?;
+    for (subcommand, options) in [("status", &[][..]), ("status", &["--wait", "--timeout", "1s"]), ("report", &[])] {
+        let output = campaign.fleet(subcommand, options)?;
         let said = text(&output);
         ensure!(output.status.code() == Some(3), "{subcommand}: {said}");
         ensure!(said.contains("Unable to contact slurm controller"), "{said}");
         ensure!(said.lines().filter(|line| line.starts_with("vpmu: warning")).count() == 1, "{said}");
     }
-    for (subcommand, options) in [("submit", &["--on", "slurm"][..]), ("cancel", &[])] {
-        let output = campaign.fleet(subcommand, options)?;
-        let said = text(&output);
-        ensure!(output.status.code() == Some(4) && said.trim_end().lines().count() == 1, "{subcommand}: {said}");
-    }
+    let output = campaign.fleet("submit", &["--on", "slurm"])?;
+    let said = text(&output);
+    ensure!(output.status.code() == Some(4) && said.trim_end().lines().count() == 1, "{said}");
     ensure!(
         before.iter().all(|(number, (done, _))| campaign.outcomes().is_ok_and(|now| now[number].0 == *done)),
         "an outcome changed"
     );
     rig.controller()?;
     let campaign = Campaign { rig, plan: rig.path("plan.toml"), folder };
-    wait("the controller", || Ok(rig.slurm().config().is_ok()))?;
+    wait("the controller", || Ok(rig.ask(&["scontrol", "ping"]).is_ok_and(|said| said.contains("is UP"))))?;
     campaign.until("the outcomes", |elements| elements.iter().all(|element| has(element, "ok")))?;
     let again = campaign.submit(&[])?;
     ensure!(again.contains("0 of 6 elements to run"), "{again}");
@@ -66,8 +64,7 @@ pub(crate) fn preempted_and_cancelled_elements_run_again(rig: &mut Rig) -> Resul
     interrupted(&campaign.folder.join("elements/000000/attempt-1"))?;
     ensure!(campaign.outcomes()?.is_empty(), "an interrupted attempt is no outcome");
 
-    let cancelled = campaign.fleet("cancel", &[])?;
-    ensure!(cancelled.status.code() == Some(0), "{}", text(&cancelled));
+    campaign.cancel()?;
     let elements = campaign.until("the end of the job", |elements| !has(&elements[0], "running"))?;
     ensure!(has(&elements[0], "stopped"), "{}", elements[0]);
     interrupted(&campaign.folder.join("elements/000000/attempt-2"))?;
@@ -75,30 +72,34 @@ pub(crate) fn preempted_and_cancelled_elements_run_again(rig: &mut Rig) -> Resul
     let again = campaign.submit(&[])?;
     ensure!(again.contains("1 of 1 element to run"), "{again}");
     begun(3)?;
-    let cancelled = campaign.fleet("cancel", &[])?;
-    ensure!(cancelled.status.code() == Some(0), "{}", text(&cancelled));
+    campaign.cancel()?;
     campaign.until("the end of the job", |elements| !has(&elements[0], "running")).map(|_| ())
 }
 
 /// A whole document of an interrupted run.
 fn interrupted(attempt: &Path) -> Result<()> {
-    let mut found = Vec::new();
-    let mut folders = vec![attempt.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "json") && !path.ends_with("attempt.json") {
-                found.push(
-                    serde_json::from_slice::<Value>(&read(&path)?).with_context(|| format!("{}", path.display()))?,
-                );
-            }
-        }
-    }
-    let [document] = &found[..] else { bail!("{} documents in {}", found.len(), attempt.display()) };
+    let files: Vec<_> = fs::read_dir(attempt)?.flatten().map(|entry| entry.path()).collect();
+    let is_document =
+        |path: &&PathBuf| path.extension().is_some_and(|kind| kind == "json") && !path.ends_with("attempt.json");
+    let [document] = &files.iter().filter(is_document).collect::<Vec<_>>()[..] else { bail!("of {files:?} not one") };
+    let document: Value =
+        serde_json::from_slice(&read(document)?).with_context(|| format!("{}", document.display()))?;
     ensure!(document["status"] == "interrupted", "{}", document["status"]);
     Ok(())
+}
+
+/// Slurm's own time limit is announced by SIGTERM, a minute before: whole document, stopped, due again.
+pub(crate) fn a_time_limit_is_announced_by_sigterm(rig: &mut Rig) -> Result<()> {
+    let plan = "name = 'limit'\n[[experiment]]\nrun = 'sim'\n\
+                options = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
+    let campaign = Campaign::new(rig, plan)?;
+    campaign.submit(&[])?;
+    let out = campaign.folder.join("elements/000000/attempt-1/stderr.txt");
+    wait("the attempt", || Ok(out.exists()))?;
+    rig.ask(&["scontrol", "update", "jobid=1_0", "timelimit=1"])?;
+    let elements = campaign.until("the end of the job", |elements| !has(&elements[0], "running"))?;
+    ensure!(has(&elements[0], "stopped") && elements[0]["attempts"] == 1, "{}", elements[0]);
+    interrupted(&campaign.folder.join("elements/000000/attempt-1"))
 }
 
 /// A time limit of the plan: whole document, stopped, due again.
@@ -115,7 +116,7 @@ pub(crate) fn a_time_limit_leaves_a_whole_document(rig: &mut Rig) -> Result<()> 
     ensure!(report.status.code() == Some(3) && text(&report).contains("time limit"), "{}", text(&report));
     let again = campaign.submit(&[])?;
     ensure!(again.contains("1 of 1 element to run"), "{again}");
-    campaign.fleet("cancel", &[]).map(|_| ())
+    campaign.cancel()
 }
 
 /// A time limit above the partition's: Slurm takes the job and never starts it, which only its reason says.
@@ -127,12 +128,19 @@ pub(crate) fn status_says_what_pending_elements_wait_for(rig: &mut Rig) -> Resul
         .until("the reason", |elements| elements.iter().all(|element| element["reason"] == "PartitionTimeLimit"))?;
     let status = text(&campaign.fleet("status", &[])?);
     ensure!(status.contains("3 for PartitionTimeLimit"), "{status}");
-    campaign.fleet("cancel", &[])?;
+    // Waiting for it ends at once, with the sentence.
+    let waited = campaign.fleet("status", &["--wait"])?;
+    let said = text(&waited);
+    ensure!(
+        waited.status.code() == Some(4) && said.contains("never starts: PartitionTimeLimit: its time limit"),
+        "{said}"
+    );
+    campaign.cancel()?;
     // An element that was cancelled before it began is due again.
     campaign.until("the end", |elements| elements.iter().all(|element| has(element, "stopped"))).map(|_| ())
 }
 
-/// Collectors and submissions at the same time: one works, the other says so in a line, and every element has one job.
+/// Reports and submissions at the same time: one works, the other says so in a line, and every element has one job.
 pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
     let binary = paced(rig, 1, "", "1_0")?;
     let plan = paced_plan("hosts = [{ constraint = 'clx', count = 4 }]", &binary);
@@ -155,7 +163,7 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
     campaign.until("a failure", |elements| has(&elements[0], "failed"))?;
     // Failed ones run again, once Slurm has let them go; those in the queue have their job.
     wait("a second submission", || {
-        campaign.submit(&["--retry-failed"])?;
+        campaign.retry()?;
         let lines = fs::read_to_string(campaign.folder.join("submissions.jsonl"))?;
         Ok(lines.lines().count() > 1)
     })?;
@@ -166,16 +174,16 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
         .map(|line| Ok(serde_json::from_str::<Value>(line)?["elements"].clone()))
         .collect::<Result<_>>()?;
     ensure!(elements == [serde_json::json!([0, 1, 2, 3]), serde_json::json!([0])], "{elements:?}");
-    for output in twice("collect", &[])? {
+    for output in twice("report", &[])? {
         ensure!(output.status.code() == Some(0) || refused(&output), "{}", text(&output));
     }
     // Held by another, for certain.
     let file = fs::OpenOptions::new().write(true).open(campaign.folder.join("lock"))?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    let output = campaign.fleet("collect", &[])?;
+    let output = campaign.fleet("report", &[])?;
     ensure!(refused(&output), "{}", text(&output));
     drop(file);
-    let output = campaign.fleet("collect", &[])?;
+    let output = campaign.fleet("report", &[])?;
     ensure!(output.status.code() == Some(0), "{}", text(&output));
 
     // Without Slurm in PATH.
@@ -222,11 +230,11 @@ fn full_disk(rig: &Rig, shared: &Path) -> Result<()> {
     ensure!(elements.iter().any(|element| !over(element)), "the disk was full too late");
     let during = campaign.outcomes()?;
     ensure!(before.iter().all(|(number, (done, _))| during[number].0 == *done), "an outcome changed");
-    let collected = campaign.fleet("collect", &[])?;
+    let collected = campaign.fleet("status", &[])?;
     ensure!([1, 2, 3].map(Some).contains(&collected.status.code()), "{}", text(&collected));
 
     fs::remove_file(filler)?;
-    campaign.submit(&["--retry-failed"])?;
+    campaign.retry()?;
     campaign.until("the rest", |elements| elements.iter().all(|element| has(element, "ok")))?;
     let after = campaign.outcomes()?;
     ensure!(after.len() == 5 && before.iter().all(|(number, (done, _))| after[number].0 == *done), "{after:?}");
