@@ -72,7 +72,11 @@ pub fn runs(
             Some(file) => {
                 wanted.insert(file.to_owned(), labels);
             }
-            None => found.bad.push((path.display().to_string(), not_text(&path))),
+            None => {
+                let error =
+                    Error::usage(format!("cannot use {}", path.display()), "its name is not UTF-8", "rename it");
+                found.bad.push((path.display().to_string(), error));
+            }
         }
     }
     let before = known.len();
@@ -157,10 +161,6 @@ fn is_copy(run: &Run, other: &Run) -> bool {
     let elements = (run.labels.element, other.labels.element);
     let are_two = matches!(elements, (Some(one), Some(another)) if one != another);
     !are_two && run.key == other.key && run.figures == other.figures
-}
-
-fn not_text(path: &Path) -> Error {
-    Error::usage(format!("cannot use {}", path.display()), "its name is not UTF-8", "rename it")
 }
 
 /// Loads the index at `path`; nothing from one of another version or one that others can write to.

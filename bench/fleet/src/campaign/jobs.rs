@@ -57,11 +57,10 @@ pub fn submit(
     let mut all = submitted(folder)?;
     let before = all.len();
     let mut of_experiment: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
-    for job in &all {
-        let is_active = |element: &&u64| states.elements.get(element).is_some_and(|task| task.state.is_active());
-        for element in job.elements.iter().filter(is_active).filter_map(|element| campaign.element(*element)) {
-            of_experiment.entry(&element.experiment).or_default().insert(job.job);
-        }
+    for element in &campaign.elements {
+        let task = states.elements.get(&element.number).filter(|task| task.state.is_active());
+        let job = task.and_then(|task| task.id.split('_').next()?.parse().ok());
+        of_experiment.entry(&element.experiment).or_default().extend(job);
     }
     for (array, elements) in arrays(campaign, due, now) {
         let mut earlier = None;
@@ -90,10 +89,13 @@ struct Array<'a> {
 
 /// Puts elements with the same experiment, host, begin and limit together, experiment by experiment.
 fn arrays<'a>(campaign: &Campaign, due: &[&'a Element], now: u64) -> Vec<(Array<'a>, Vec<u64>)> {
+    let mut experiments: BTreeMap<&str, u64> = BTreeMap::new();
+    for element in &campaign.elements {
+        experiments.entry(&element.experiment).or_insert(element.number);
+    }
     let mut arrays: BTreeMap<_, (Array<'a>, Vec<u64>)> = BTreeMap::new();
     for &first in due {
-        // Elements are listed experiment by experiment.
-        let experiment = campaign.elements.iter().position(|other| other.experiment == first.experiment);
+        let experiment = experiments.get(first.experiment.as_str());
         let begins_s = campaign.submitted_unix.saturating_add(first.begins_s).saturating_sub(now);
         let key = (experiment, begins_s, &first.target, first.limit_s);
         let (_, elements) = arrays.entry(key).or_insert_with(|| (Array { first, begins_s }, Vec::new()));
@@ -270,16 +272,11 @@ mod tests {
         assert!(words(43).ends_with("--dependency=afterany:42\n"), "{}", words(43));
         assert!(words(45).contains("--begin=now+3600\n"), "{}", words(45));
         assert!(words(47).ends_with("--dependency=afterany:41:42:43:44:45:46\n"), "{}", words(47));
-    }
-
-    #[test]
-    fn without_a_bound_arrays_do_not_wait_and_a_node_can_be_shared() {
-        let (fake, slurm) = fakes(&[("sbatch", SBATCH), ("scontrol", CONFIG)]);
+        // Without a bound arrays do not wait for each other, and a node can be shared.
         let plan = "name = 'x'\nhosts = [{ constraint = 'clx', count = 6 }]\nexperiment = [{ run = 'sim' }]\n\
                     slurm = { exclusive = false }";
         assert_eq!(all(&slurm, &fake.path().join("run"), plan).2.unwrap().len(), 2);
-        let words = std::fs::read_to_string(fake.path().join("words.42")).unwrap();
-        assert!(!words.contains("dependency") && !words.contains("exclusive"), "{words}");
+        assert!(!words(49).contains("dependency") && !words(49).contains("exclusive"), "{}", words(49));
     }
 
     #[test]

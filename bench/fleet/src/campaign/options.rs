@@ -19,22 +19,21 @@ impl Options {
     /// A fault, with `whose` options they are.
     pub fn check(&self, whose: &str) -> Result<(), String> {
         for (name, value) in &self.0 {
-            let refuse = |why: &str| Err(format!("{whose}: option {name}: {why}"));
-            let plain = !name.starts_with('-')
+            let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
                 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-            if name.is_empty() || !plain {
-                return refuse("write its long name without the dashes, such as time-limit = '1s'");
-            }
-            if OWN.contains(&name.as_str()) {
-                return refuse("the campaign sets it");
-            }
-            let args = if name == ARGS { words_of(name, value) } else { None };
-            if args.is_some_and(|words| words.iter().any(|word| word.starts_with('-'))) {
-                return refuse("give options by their names, and here only words without dashes");
-            }
-            if words_of(name, value).is_none() {
-                return refuse("give text, a number, true, or a list of texts or numbers");
-            }
+            let words = words_of(name, value);
+            let why = if !is_plain {
+                "write its long name without the dashes, such as time-limit = '1s'"
+            } else if OWN.contains(&name.as_str()) {
+                "the campaign sets it"
+            } else if words.is_none() {
+                "give text, a number, true, or a list of texts or numbers"
+            } else if name == ARGS && words.iter().flatten().any(|word| word.starts_with('-')) {
+                "give options by their names, and here only words without dashes"
+            } else {
+                continue;
+            };
+            return Err(format!("{whose}: option {name}: {why}"));
         }
         Ok(())
     }

@@ -41,11 +41,15 @@ pub(crate) struct Campaign<'a> {
 
 impl<'a> Campaign<'a> {
     pub(crate) fn new(rig: &'a Rig, plan: &str) -> Result<Self> {
-        let folder = rig.path("shared folder/it's a 100% campaign");
-        fs::create_dir_all(folder.parent().context("a parent")?)?;
-        let path = rig.path("plan.toml");
-        fs::write(&path, plan)?;
-        Ok(Self { rig, plan: path, folder })
+        fs::create_dir_all(rig.path("shared folder"))?;
+        let campaign = Self::again(rig);
+        fs::write(&campaign.plan, plan)?;
+        Ok(campaign)
+    }
+
+    /// The campaign of this rig, after something happened to that.
+    pub(crate) fn again(rig: &'a Rig) -> Self {
+        Self { rig, plan: rig.path("plan.toml"), folder: rig.path("shared folder/it's a 100% campaign") }
     }
 
     /// `vpmu fleet SUBCOMMAND` with the campaign's folder.
@@ -183,9 +187,8 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
     rig.ask(&["scontrol", "update", "nodename=icx2", "state=drain", "reason=a fan"])?;
     let elements = campaign.until("an element on clx2", running("clx2"))?;
     let orphaned = on(&elements, "clx2")?;
-    let folder = campaign.folder.clone();
     rig.kill("clx2")?;
-    let campaign = Campaign { rig, plan: rig.path("plan.toml"), folder };
+    let campaign = Campaign::again(rig);
 
     let elements = campaign.until("the outcomes", |elements| elements.iter().all(over))?;
     ensure!(elements.len() == 24, "{}", elements.len());

@@ -10,6 +10,9 @@ use serde_json::Value;
 use super::campaigns::{Campaign, QUICK, has, over, paced, paced_plan, read, text};
 use super::rig::{Rig, wait};
 
+/// A run that is long enough for any machine: each is interrupted.
+const LONG: &str = "[[experiment]]\nrun = 'sim'\noptions = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
+
 /// The controller goes after the submission: what ended is collected, and nothing is submitted twice.
 pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Result<()> {
     let binary = paced(rig, 1, "", "")?;
@@ -17,9 +20,9 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     let campaign = Campaign::new(rig, &plan)?;
     campaign.submit(&[])?;
     campaign.until("two outcomes", |elements| elements.iter().filter(|element| over(element)).count() >= 2)?;
-    let (folder, before) = (campaign.folder.clone(), campaign.outcomes()?);
+    let before = campaign.outcomes()?;
     rig.stop("slurmctld")?;
-    let campaign = Campaign { rig, plan: rig.path("plan.toml"), folder: folder.clone() };
+    let campaign = Campaign::again(rig);
     for (subcommand, options) in [("status", &[][..]), ("status", &["--wait", "--timeout", "1s"]), ("report", &[])] {
         let output = campaign.fleet(subcommand, options)?;
         let said = text(&output);
@@ -35,7 +38,7 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
         "an outcome changed"
     );
     rig.controller()?;
-    let campaign = Campaign { rig, plan: rig.path("plan.toml"), folder };
+    let campaign = Campaign::again(rig);
     wait("the controller", || Ok(rig.ask(&["scontrol", "ping"]).is_ok_and(|said| said.contains("is UP"))))?;
     campaign.until("the outcomes", |elements| elements.iter().all(|element| has(element, "ok")))?;
     let again = campaign.submit(&[])?;
@@ -46,10 +49,7 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
 /// Preempted: a whole document of the interrupted attempt, no outcome, and the element runs again by itself. Cancelled:
 /// it runs again with the next submission.
 pub(crate) fn preempted_and_cancelled_elements_run_again(rig: &mut Rig) -> Result<()> {
-    // Long enough for any machine; interrupted in each case but the last.
-    let plan = "name = 'stopped'\nhosts = [{ names = 'icx1' }]\n[[experiment]]\nrun = 'sim'\n\
-                options = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
-    let campaign = Campaign::new(rig, plan)?;
+    let campaign = Campaign::new(rig, &format!("name = 'stopped'\nhosts = [{{ names = 'icx1' }}]\n{LONG}"))?;
     campaign.submit(&[])?;
     let begun = |attempt: usize| {
         let out = campaign.folder.join(format!("elements/000000/attempt-{attempt}/stderr.txt"));
@@ -90,9 +90,7 @@ fn interrupted(attempt: &Path) -> Result<()> {
 
 /// Slurm's own time limit is announced by SIGTERM, a minute before: whole document, stopped, due again.
 pub(crate) fn a_time_limit_is_announced_by_sigterm(rig: &mut Rig) -> Result<()> {
-    let plan = "name = 'limit'\n[[experiment]]\nrun = 'sim'\n\
-                options = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
-    let campaign = Campaign::new(rig, plan)?;
+    let campaign = Campaign::new(rig, &format!("name = 'limit'\n{LONG}"))?;
     campaign.submit(&[])?;
     let out = campaign.folder.join("elements/000000/attempt-1/stderr.txt");
     wait("the attempt", || Ok(out.exists()))?;
@@ -104,9 +102,7 @@ pub(crate) fn a_time_limit_is_announced_by_sigterm(rig: &mut Rig) -> Result<()> 
 
 /// A time limit of the plan: whole document, stopped, due again.
 pub(crate) fn a_time_limit_leaves_a_whole_document(rig: &mut Rig) -> Result<()> {
-    let plan = "name = 'limit'\n[[experiment]]\nrun = 'sim'\ntime = '3s'\n\
-                options = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
-    let campaign = Campaign::new(rig, plan)?;
+    let campaign = Campaign::new(rig, &format!("name = 'limit'\n{LONG}time = '3s'\n"))?;
     campaign.submit(&[])?;
     let elements = campaign
         .until("the end of the job", |elements| !has(&elements[0], "running") && !has(&elements[0], "pending"))?;
