@@ -64,7 +64,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
         let attempt = document.and_then(|file| Path::new(file).parent().map(|parent| folder.path.join(parent)));
         let found = attempt.map(|attempt| Found::read(&attempt)).transpose()?.filter(|found| found.torn == 0);
         let found = found.ok_or_else(|| refuse(&element.name, "its points are not there"))?;
-        files.push(found.lines);
+        files.push(found.lines.into_iter().map(|(_, line)| line).collect());
     }
     let lines = interleaved(&files).map_err(|why| refuse(&name, &why))?;
     let points = points(&lines).map_err(|why| refuse(&name, &why))?;
@@ -76,7 +76,7 @@ fn one(folder: &Folder, first: &Element, parts: &[(&Element, &Line)]) -> Result<
     written.map_err(|error| {
         Error::output(format!("cannot write {}", path.display()), &error, "make room, then collect again")
     })?;
-    show::save(&to, &pareto::compare(&points, None))?;
+    show::save(&to, &pareto::compare(&points))?;
     Ok(Merged { name, folder: Some(to), points: lines.len(), missing: 0 })
 }
 
