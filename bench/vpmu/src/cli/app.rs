@@ -368,7 +368,6 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             Ok(guest_stat::estimate(&args))
         }
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
-        Command::StatSetup(args) => args.spec.strategies().map(|_| None),
         Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
         _ => Ok(None),
     }
