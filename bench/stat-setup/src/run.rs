@@ -52,7 +52,9 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
         }
         drop(reply);
         let mut guard = Guard::new();
-        own.into_iter().for_each(|cpu| guard.move_to(cpu));
+        if let Some(cpu) = own {
+            guard.move_to(cpu);
+        }
         let crew = Crew { job, shared: &shared, seats, replies, alone: guard.at.is_some() };
         Ok::<_, String>((crew.phases(watch, hook), Instant::now()))
     })?;

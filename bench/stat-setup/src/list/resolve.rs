@@ -60,7 +60,7 @@ fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
     let text = match &event.kind {
         Kind::Symbol(name) => name.as_str(),
         Kind::Pmu { .. } => &event.text[..=event.text.rfind('/').unwrap_or_default()],
-        _ => return Vec::new(),
+        Kind::Tracepoint { .. } => return Vec::new(),
     };
     // perf would take a pattern for several events, and a file of this name for a BPF program to load.
     let other = text.contains(['*', '?']) || [".o", ".c", ".bpf"].iter().any(|end| text.ends_with(end));

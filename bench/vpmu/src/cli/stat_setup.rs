@@ -58,7 +58,9 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     }
     if spec.once {
         let (whole, notes) = once(spec, &mut print)?;
-        notes.iter().for_each(|note| complain(&format!("warning: {note}")));
+        for note in &notes {
+            complain(&format!("warning: {note}"));
+        }
         return Ok(if whole { Exit::Done } else { Exit::Inconclusive });
     }
     if let Some(baseline) = &baseline {

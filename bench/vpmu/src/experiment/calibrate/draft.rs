@@ -49,7 +49,9 @@ impl Draft {
     pub fn distribution(&mut self, cost: &str, guests: &[Histogram<u64>], source: &str) -> Option<()> {
         let mut ns = ns_histogram();
         // Histograms of the same bounds.
-        guests.iter().for_each(|guest| ns.add(guest).unwrap_or_default());
+        for guest in guests {
+            ns.add(guest).unwrap_or_default();
+        }
         let at = |n| if n == QUANTILES { 0.99 } else { f64::from(n) / f64::from(QUANTILES) };
         let quantiles: Value =
             (0..=QUANTILES).map(|n| whole(ns.value_at_quantile(at(n)) as f64)).collect::<Vec<_>>().into();
@@ -70,7 +72,9 @@ impl Draft {
     pub fn with_another_event(mut self) -> Self {
         for (first, further) in [("open-first", "open-more"), ("release-last", "release")] {
             let further = self.0.get("cost").and_then(|costs| costs.get(further)).cloned();
-            further.into_iter().for_each(|further| self.put(&format!("cost.{first}"), further));
+            if let Some(further) = further {
+                self.put(&format!("cost.{first}"), further);
+            }
         }
         self.watchdog(1);
         self

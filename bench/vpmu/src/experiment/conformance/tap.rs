@@ -141,7 +141,7 @@ impl Run {
         let (cases, first) = self.guest.cases();
         for (i, (case, verdict)) in cases.iter().zip(&self.verdicts).enumerate() {
             let ok = if verdict.is_ok() { "ok" } else { "not ok" };
-            let pitfalls: String = case.pitfalls.iter().map(|n| format!(", pitfall {n}")).collect();
+            let pitfalls: String = case.pitfalls.iter().flat_map(|n| [", pitfall ", n]).collect();
             let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
             let source = if commit || case.source.starts_with("Linux") || case.source.starts_with("PPR") {
                 case.source.to_owned()
@@ -221,7 +221,7 @@ mod tests {
         let run = Run::new(V2, "reuse", &End::Done, Some(&report));
         assert!(run.is_ok());
         let tap = run.tap(1);
-        let begin = format!("# Subtest: version 2, reuse\n    1..{}\n    ok 1 - reset: ", AMD_CASES_FROM);
+        let begin = format!("# Subtest: version 2, reuse\n    1..{AMD_CASES_FROM}\n    ok 1 - reset: ");
         assert!(tap.starts_with(&begin), "{tap}");
         assert!(tap.contains(" # SKIP needs a version 4 PMU\n"));
         assert!(tap.ends_with("\nok 1 - version 2, reuse\n"));

@@ -46,6 +46,8 @@ use crate::sys;
 use crate::terminal::console::{complain, internal};
 use crate::terminal::progress::Progress;
 
+/// Begin of the ids of figures where another event is there anyway.
+const ON: &str = "vpmu-reuse.watchdog-on.";
 /// The arms beside the floor and KVM's own vPMU.
 const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 /// Rounds of a prediction, which costs no time of the host's.
@@ -281,7 +283,9 @@ fn measure(
 ) -> Result<Document, Error> {
     let (plan, mut runner) = planned(regime, spec, linux, host)?;
     let (_claims, warning) = claim(&plan.guest.machine.pin);
-    warning.iter().for_each(|warning| complain(warning));
+    if let Some(warning) = warning {
+        complain(&warning);
+    }
     let fs = HostFs::default();
     let context = Context {
         process_began: Instant::now(),
@@ -427,7 +431,6 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
             rows.push(Row { figure, what, number, unit, ..Row::default() });
         }
     }
-    let stands_in = measured.iter().any(|run| run.document.arms.iter().any(|arm| arm.stand_in));
     for row in &mut rows {
         let Some(recipe) = RECIPES.get(&row.figure) else { continue };
         let number = |runs: &[Run]| {
@@ -437,19 +440,10 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         row.predicted = number(predicted).map_or_else(Vec::new, |(one, off)| range(one.value, row.number, off));
         row.measured = number(measured).map(|(one, _)| one);
         judge(row, measured);
-        for (on, from, to) in [(true, "watchdog on", "cheap to create"), (false, "watchdog off", "expensive to create")]
-        {
-            if stands_in {
-                row.figure = row.figure.replace(names(on, false), names(on, true));
-                row.what = row.what.replace(&format!("host {from}"), &format!("{to}, in place of host {from}"));
-            }
-        }
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
-    let side = |row: &Row| {
-        let is = |on| row.figure.contains(&format!("{}.", names(on, stands_in)));
-        [true, false].into_iter().position(is).unwrap_or(2)
-    };
+    let sides = [ON, "vpmu-reuse.watchdog-off."];
+    let side = |row: &Row| sides.iter().position(|side| row.figure.starts_with(side)).unwrap_or(2);
     rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
     rows
 }
@@ -479,51 +473,35 @@ fn judge(row: &mut Row, runs: &[Run]) {
 
 /// Describes what the figures depend on.
 fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
-    let unknown = || "unknown".to_owned();
-    let word = |known: Option<bool>| known.map_or_else(unknown, |on| if on { "on" } else { "off" }.to_owned());
-    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(unknown);
-    let mut facts = vec![format!(
-        "{}; {}, Linux {}; SMT {}; NMI watchdog found {}",
-        host.class,
-        known(&host.cpu_model),
-        known(&host.kernel),
-        known(&host.smt),
-        word(host.nmi_watchdog),
-    )];
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
+    let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
+    let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
     if runs.iter().any(|run| Duration::from_nanos(run.document.parameters.mux_interval_ns) == SLOW_TICK) {
-        facts.push(
-            "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.".to_owned(),
-        );
+        let slow = "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.";
+        facts.push(slow.to_owned());
     }
     let arms = || runs.iter().flat_map(|run| &run.document.arms);
-    let hardware = arms().any(|arm| arm.backend == "hardware");
     let starved: u64 = arms().map(|arm| arm.own.counts.pinned_errors).sum();
-    facts.push(match (hardware, starved) {
-        (false, _) => "Counters: none of a PMU were used.".to_owned(),
-        (true, 0) => "Counters: no event went without one.".to_owned(),
-        (true, n) => {
-            format!("Counters: {n} times an event had none: others hold some, a watchdog, perf, another guest.")
-        }
-    });
+    if starved > 0 {
+        facts.push(format!(
+            "{starved} times an event had no counter: others hold some, a watchdog, perf, another guest."
+        ));
+    }
     let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
-    let mediated = if host.kvm_mediated_pmu == Some(true) {
-        "mediated, the guest owns the PMU"
-    } else {
-        "emulated by host events"
-    };
     facts.push(match kvm.map(|arm| &arm.not_available) {
-        Some(None) => format!(
-            "KVM's own vPMU: {mediated}; with its events re-created if the module of host-pmu/kernel is loaded."
-        ),
+        Some(None) if host.kvm_mediated_pmu == Some(true) => {
+            "KVM's own vPMU: mediated, the guest owns the PMU.".to_owned()
+        }
+        Some(None) => "KVM's own vPMU: emulated by host events.".to_owned(),
         Some(Some(why)) => format!("KVM's own vPMU: not measured ({why})."),
         None => "KVM's own vPMU: not measured.".to_owned(),
     });
-    for run in runs {
-        // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
-        let creates = run.document.arms.iter().filter(|arm| run.on && arm.backend == "hardware");
-        if creates.filter_map(|arm| arm.own.host_ops.get("open")).any(|op| op.total_ns > op.count * 500_000) {
-            facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
-        }
+    // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
+    let creates = runs.iter().filter(|run| run.on).flat_map(|run| &run.document.arms);
+    let mut creates = creates.filter(|arm| arm.backend == "hardware").filter_map(|arm| arm.own.host_ops.get("open"));
+    if creates.any(|op| op.total_ns > op.count * 500_000) {
+        facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
     }
     // The load of each run has figures of its own.
     let warnings = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
@@ -532,7 +510,7 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     facts
 }
 
-/// Says in a sentence what came out, and then what is missing and what to do next.
+/// Says in a sentence what came out, and then what is missing.
 fn conclusion(rows: &[Row], missing: &[String]) -> String {
     let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
         let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
@@ -540,32 +518,24 @@ fn conclusion(rows: &[Row], missing: &[String]) -> String {
         let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open");
         if all == 0 { String::new() } else { text }
     };
-    let stands_in = rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in));
-    let of_mean = |on: bool| {
-        let name = names(on, stands_in);
-        let figure = format!("vpmu-reuse.{name}.mean");
-        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
-        let published = row.published.filter(|_| !stands_in).map(|times| format!(" (published: {})", ratio(times)));
+    let is_mean =
+        |row: &&Row| matches!(row.figure.as_str(), "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.watchdog-off.mean");
+    let mean = |row: &Row| {
         let measured = row.measured.as_ref()?;
-        let times = format!("{} times", ratio(measured.value));
-        let times = measured.interval.map_or_else(|| "too few rounds".to_owned(), |_| times);
-        Some(format!("{times} with {name}{}", published.unwrap_or_default()))
+        let what = names(row.figure.starts_with(ON), measured.stand_in);
+        Some(format!("{} times with {what}", ratio(measured.value)))
     };
-    let times: Vec<String> = [true, false].into_iter().filter_map(of_mean).collect();
-    let times = if times.is_empty() { "not measured".to_owned() } else { times.join(", ") };
-    let [published, predicted] = [
-        side("published", |row| row.against_published.as_ref()),
-        side("predicted", |row| row.against_predicted.as_ref()),
-    ];
-    let mut text = format!("Mean handler without reuse over with it: {times}{published}{predicted}.");
+    let means = rows.iter().filter(is_mean).filter(|row| row.number == Number::Ratio).filter_map(mean);
+    let means: Vec<String> = means.collect();
+    let means = if means.is_empty() { "not measured".to_owned() } else { means.join(", ") };
+    let published = side("published", |row| row.against_published.as_ref());
+    let predicted = side("predicted", |row| row.against_predicted.as_ref());
     let mut missing = missing.to_vec();
-    missing.extend(stands_in.then(|| "evidence on hardware, because hardware events do not open here".to_owned()));
-    if !missing.is_empty() {
-        let place = if stands_in { " on a bare-metal host with a PMU" } else { "" };
-        let next = "`vpmu reproduce --run vpmu-reuse --duration 10m`";
-        text.extend([" Missing: ", &missing.join("; "), ". Next: ", next, place, "."]);
+    if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
+        missing.push("evidence on hardware, because hardware events do not open here".to_owned());
     }
-    text
+    let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
+    format!("Mean handler without reuse over with it: {means}{published}{predicted}.{missing}")
 }
 
 #[cfg(test)]
@@ -737,8 +707,7 @@ mod tests {
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");
-            let mean = format!("vpmu-reuse.{}.mean", names(true, stand_in));
-            [mean.as_str(), "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
+            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
         };
         assert_eq!(judged(&document, false), ["agrees", "differs, +100.0 %"]);
         assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);

@@ -59,17 +59,10 @@ pub fn set_up(
     found.seed = spec.seed;
     found.fitted.clear();
     found.rows = rows(found.rows, &document, cpus);
+    let (class, kernel) = (&document.host.class, document.host.kernel.as_deref().unwrap_or("unknown"));
     let mut notes = vec![
-        format!(
-            "{}; Linux {}; {cpus} CPUs. Software events program no PMU; since Linux 5.5 opening a disabled event interrupts no CPU.",
-            document.host.class,
-            document.host.kernel.as_deref().unwrap_or("unknown"),
-        ),
-        format!(
-            "Predicted: the calls of {} as they were timed, and an interrupt and a move by its and {}'s read; {MODELLED}: the same on \
-             {CPUS} CPUs.",
-            ORDERS[1], ORDERS[0]
-        ),
+        format!("{class}; Linux {kernel}; {cpus} CPUs. Software events program no PMU."),
+        format!("Predicted: calls as they were timed, by both orders; {MODELLED}: the same on {CPUS} CPUs."),
     ];
     notes.extend(document.warnings.iter().map(|warning| warning.message.clone()));
     let whole = document.status == Status::Complete && set_up.whole;

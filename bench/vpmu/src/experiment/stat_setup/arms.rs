@@ -244,7 +244,9 @@ impl SetUp {
 }
 
 fn noted<'a>(mut arm: Plain<'a>, notes: &[String]) -> Plain<'a> {
-    notes.iter().for_each(|note| arm.note(note));
+    for note in notes {
+        arm.note(note);
+    }
     arm
 }
 
