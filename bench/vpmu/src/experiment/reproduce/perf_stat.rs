@@ -3,7 +3,7 @@
 use results::published::{Fitted, Number, Origin, Row};
 use stat_setup::model::{Pair, Simulated, Times, simulate};
 
-use super::run::{float, text};
+use super::recipe::{float, text};
 
 const FIGURES: [&str; 2] = ["94cpu", "4socket"];
 const MODEL: &str = "stat_setup::model";

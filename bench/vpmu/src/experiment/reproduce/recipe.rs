@@ -79,6 +79,16 @@ fn read() -> Option<BTreeMap<String, Recipe>> {
     own.into_iter().map(merged).collect()
 }
 
+/// Returns a number of a TOML value.
+pub(super) fn float(value: &toml::Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+/// Returns a text of a figure.
+pub(super) fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
+    figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
+}
+
 /// Returns whether an event that a guest of this document creates is the first of its kind on the host.
 ///
 /// # Errors

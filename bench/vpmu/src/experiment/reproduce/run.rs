@@ -9,7 +9,7 @@ use results::error::Error;
 use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::perf_stat;
-use super::recipe::{self, RECIPES, Recipe};
+use super::recipe::{self, RECIPES, Recipe, float, text};
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
@@ -35,11 +35,6 @@ fn numbers(figure: &toml::Value) -> Vec<(String, Number, f64)> {
         all.extend(filtered.map(|value| (format!("{id}{FILTER}"), Number::After, value)));
     }
     all
-}
-
-/// Returns a number of a TOML value.
-pub(super) fn float(value: &toml::Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }
 
 /// The published figures, simulated.
@@ -199,10 +194,6 @@ fn figures() -> Result<Vec<toml::Value>, Error> {
 
 fn unreadable(why: impl std::fmt::Display) -> Error {
     internal("cannot read the published figures", why)
-}
-
-pub(super) fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
-    figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

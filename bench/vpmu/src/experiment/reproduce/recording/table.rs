@@ -8,7 +8,7 @@ use results::table::layout::{dash, plural, ratio_with};
 use results::table::{Report, Table};
 
 use super::{COMPRESSED, LEVELS, NAME, TRANSFERRED};
-use crate::experiment::reproduce::run::{float, text};
+use crate::experiment::reproduce::recipe::{float, text};
 
 const METRICS: [&str; 2] = [ELAPSED.key, PROCESSOR.key];
 
