@@ -33,11 +33,7 @@ const OPTIONS: &[Row] = &[
     ("ab", "--workload", "after --: vpmu ab BASE NEW -- --workload …"),
     ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
     ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
-    (
-        "calibrate",
-        "--check",
-        "vpmu nmi-latency --json > run.json; vpmu sim MODEL --json > sim.json; vpmu compare run.json sim.json",
-    ),
+    ("calibrate", "--check", "vpmu sim MODEL beside vpmu nmi-latency, each with the same --strategy and --workload"),
     ("calibrate", "--name", "the model's name is that of its file: -o NAME.toml"),
     ("conformance", "--no-seccomp", "leave it out: vCPU threads are always confined"),
     ("conformance", "--time-limit", "leave it out: a run has two minutes, with --backend step ten"),

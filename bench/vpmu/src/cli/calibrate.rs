@@ -24,9 +24,8 @@ Examples:
   # and simulate with it
   vpmu sim here.toml --strategy deferred,gate
   # every strategy, measured beside simulated
-  vpmu nmi-latency --strategy gate,virtual --json > measured.json
-  vpmu sim here.toml --strategy gate,virtual --json > sim.json
-  vpmu compare measured.json sim.json
+  vpmu nmi-latency --strategy gate,deferred
+  vpmu sim here.toml --strategy gate,deferred
   # where creates are expensive
   vpmu calibrate -o expensive.toml \\
     --backend tracepoint:kvm/kvm_userspace_exit
