@@ -4,7 +4,6 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use perf_event_open_sys::bindings::perf_event_attr;
 use crate::list::EventList;
 use crate::method::{Method, Order, layout};
 use crate::run::Guard;
-use crate::sys::{self, Mask, Target};
+use crate::sys::{self, Mask};
 use crate::unit::prepared;
 
 /// The calls of one CPU, prepared.
@@ -34,7 +33,7 @@ impl Ready {
             self.leaders.push(leader);
             for attr in group {
                 let group = self.fds.get(leader).map(|fd| fd.as_fd());
-                self.fds.push(sys::open(attr, Target::Cpu(self.cpu), group)?);
+                self.fds.push(sys::open(attr, self.cpu, group)?);
             }
         }
         self.leaders.iter().try_for_each(|&leader| sys::enable(&self.fds[leader]))?;
@@ -62,29 +61,38 @@ pub fn run(list: &EventList, cpus: &[u32], method: Method) -> Option<Duration> {
         leaders: Vec::with_capacity(groups.len()),
         buffer: vec![0; largest + 3],
     };
-    let mut ready: Vec<Ready> = cpus.iter().map(ready).collect();
+    let ready: Vec<Ready> = cpus.iter().map(ready).collect();
     let mut guard = Guard::new();
-    if method.order == Order::Threads {
-        return by_threads(ready, events, &mut guard).ok();
-    }
-    sys::make_room(events * cpus.len());
+    let times = if method.order == Order::Threads {
+        by_threads(ready, events, &mut guard)
+    } else {
+        alone(ready, events, &mut guard)
+    };
+    times.ok().and_then(|all| {
+        Some(all.iter().map(|(_, end)| end).max()?.duration_since(*all.iter().map(|(begin, _)| begin).min()?))
+    })
+}
+
+/// Begin and end of the calls.
+type Span = (Instant, Instant);
+
+fn alone(mut ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result<Vec<Span>> {
+    sys::make_room(events * ready.len());
     let began = Instant::now();
     for one in &mut ready {
         guard.move_to(one.cpu);
-        one.count().ok()?;
+        one.count()?;
     }
     // Only now: between the last close of a kind and the next open all CPUs would be interrupted.
     for one in &mut ready {
         guard.move_to(one.cpu);
         one.close();
     }
-    Some(began.elapsed())
+    Ok(vec![(began, Instant::now())])
 }
 
-fn by_threads(ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result<Duration> {
+fn by_threads(ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result<Vec<Span>> {
     let (wanted, there) = (AtomicUsize::new(ready.len()), AtomicUsize::new(0));
-    // First start, last end, and the first failure.
-    let times = Mutex::new((None::<Instant>, None::<Instant>, Ok(())));
     let work = &|mut one: Ready| {
         sys::make_room(events);
         there.fetch_add(1, Ordering::AcqRel);
@@ -97,35 +105,28 @@ fn by_threads(ready: Vec<Ready>, events: usize, guard: &mut Guard) -> io::Result
         let began = Instant::now();
         let done = one.count();
         one.close();
-        let ended = Instant::now();
-        let mut times = times.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        times.0 = Some(times.0.map_or(began, |first| first.min(began)));
-        times.1 = Some(times.1.map_or(ended, |last| last.max(ended)));
-        if done.is_err() {
-            times.2 = done;
-        }
+        done.map(|()| (began, Instant::now()))
     };
-    std::thread::scope(|scope| -> io::Result<()> {
-        let mut ready = ready.into_iter();
+    std::thread::scope(|scope| {
+        let (mut ready, mut threads) = (ready.into_iter(), Vec::new());
         let own = ready.next();
         for one in ready {
             let thread = move || {
                 let _ = sys::set_affinity(&Mask::one(one.cpu));
                 let _ = sys::own_descriptor_table();
-                work(one);
+                work(one)
             };
             let started = std::thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, thread);
             // Those that are there wait for no more.
-            started.inspect_err(|_| wanted.store(0, Ordering::Release))?;
+            threads.push(started.inspect_err(|_| wanted.store(0, Ordering::Release))?);
         }
         // Only now: threads have the affinity of the one that starts them.
-        if let Some(own) = own {
+        let own = own.map(|own| {
             guard.move_to(own.cpu);
-            work(own);
-        }
-        Ok(())
-    })?;
-    let (began, ended, done) = times.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    done?;
-    Ok(ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began))
+            work(own)
+        });
+        let theirs =
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))));
+        own.into_iter().chain(theirs).collect()
+    })
 }

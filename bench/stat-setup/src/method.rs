@@ -12,45 +12,23 @@ use crate::sys;
 pub enum Phase {
     /// perf_event_open.
     Open,
-    /// mmap of one buffer per CPU, and IOC_SET_OUTPUT of the other events to it.
-    Map,
     /// IOC_ENABLE of group leaders.
     Enable,
     /// read, one call for a whole group.
     Read,
     /// IOC_DISABLE of group leaders.
     Disable,
-    /// munmap.
-    Unmap,
-    /// close; without the last descriptor of each tracepoint where the method defers it.
+    /// close.
     Close,
-    /// The last close of each tracepoint, deferred until the counts are printed.
-    LastClose,
 }
 
 impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 5] = [Self::Open, Self::Enable, Self::Read, Self::Disable, Self::Close];
+
     /// Returns its name in tables and documents.
     pub const fn name(self) -> &'static str {
-        ["open", "map", "enable", "read", "disable", "unmap", "close", "last-close"][self as usize]
-    }
-}
-
-/// Purpose of the events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// Counting, like `perf stat`.
-    Stat,
-    /// Open, mmap, enable, disable, munmap, close, like `perf bench internals evlist-open-close`.
-    Mmap,
-}
-
-impl Use {
-    /// Returns its phases, in order.
-    pub const fn phases(self) -> &'static [Phase] {
-        match self {
-            Self::Stat => &[Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close, Phase::LastClose],
-            Self::Mmap => &[Phase::Open, Phase::Map, Phase::Enable, Phase::Disable, Phase::Unmap, Phase::Close],
-        }
+        ["open", "enable", "read", "disable", "close"][self as usize]
     }
 }
 
@@ -180,8 +158,6 @@ pub struct Method {
     pub pack: Option<usize>,
     /// Close consecutive descriptors with one close_range.
     pub close_ranges: bool,
-    /// Keep the last descriptor of each tracepoint open until the counts are printed.
-    pub keep_last: bool,
 }
 
 impl Method {
@@ -193,17 +169,17 @@ impl Method {
     pub const THREADS: Self = Self::plain(Order::Threads);
 
     const fn plain(order: Order) -> Self {
-        Self { order, pack: None, close_ranges: false, keep_last: false }
+        Self { order, pack: None, close_ranges: false }
     }
 
     /// Groups of one size, CPU by CPU: strategy `packed`.
-    pub fn packed(list: &EventList, purpose: Use) -> Self {
-        Self::in_groups(list, false, purpose)
+    pub fn packed(list: &EventList) -> Self {
+        Self::in_groups(list, false)
     }
 
     /// Chooses by the table in docs/stat-setup.md: groups for events that never compete for a counter, threads where their calls
     /// do not wait for one another. `one_table`: all descriptors fit into one.
-    pub fn auto(list: &EventList, cpus: usize, purpose: Use, one_table: bool) -> Self {
+    pub fn auto(list: &EventList, cpus: usize, one_table: bool) -> Self {
         let class = list.main_class();
         let meet = match class {
             // Their opens and closes hold the host's `event_mutex`.
@@ -213,10 +189,10 @@ impl Method {
             _ => false,
         };
         let pay = cpus > 1 && list.events.len() >= FEW && !meet;
-        Self::in_groups(list, pay || !one_table, purpose)
+        Self::in_groups(list, pay || !one_table)
     }
 
-    fn in_groups(list: &EventList, threads: bool, purpose: Use) -> Self {
+    fn in_groups(list: &EventList, threads: bool) -> Self {
         let grouped = list.events.iter().any(|event| event.class().is_some_and(Class::never_competes));
         // An ENABLE reschedules every event of the CPU, and an open and a close walk over their group: the sum of both is least near
         // this size.
@@ -230,10 +206,10 @@ impl Method {
             (Phase::Disable, groups.len()),
             (Phase::Close, events),
         ];
-        let moving = remote.into_iter().filter(|&(phase, calls)| purpose.phases().contains(&phase) && calls >= FEW);
+        let moving = remote.into_iter().filter(|&(_, calls)| calls >= FEW);
         let moving = moving.fold(Phases::NONE, |phases, (phase, _)| phases.with(phase));
         let order = if threads { Order::Threads } else { Order::CpuMajor(moving) };
-        Self { order, pack, close_ranges: true, keep_last: true }
+        Self { order, pack, close_ranges: true }
     }
 }
 
@@ -253,8 +229,7 @@ impl std::fmt::Display for Method {
             Order::CpuMajor(Phases::NONE) => f.write_str("CPU by CPU without moving"),
             Order::CpuMajor(Phases::ALL) => f.write_str("CPU by CPU, moving to each"),
             Order::CpuMajor(phases) => {
-                let all = [Phase::Open, Phase::Enable, Phase::Read, Phase::Disable, Phase::Close];
-                let names: Vec<&str> = all.into_iter().filter(|&p| phases.has(p)).map(Phase::name).collect();
+                let names: Vec<&str> = Phase::ALL.into_iter().filter(|&p| phases.has(p)).map(Phase::name).collect();
                 write!(f, "CPU by CPU, moving to {}", names.join("+"))
             }
             Order::Threads => f.write_str("a pinned thread per CPU"),
@@ -273,7 +248,7 @@ pub(crate) struct Pack {
 
 /// Returns the groups of a list, with non-competing events in packs of `pack`; without events that cannot be opened.
 pub(crate) fn layout(list: &EventList, pack: Option<usize>) -> Vec<Pack> {
-    let usable = |&event: &usize| list.events[event].class().is_some_and(|class| class != Class::Tool);
+    let usable = |&event: &usize| list.events[event].open.is_ok();
     // The count of a non-competing event on every CPU does not depend on its group.
     let free = |&event: &usize| {
         let event = &list.events[event];
@@ -309,12 +284,6 @@ pub struct Job<'a> {
     pub cpus: &'a [u32],
     /// Order, place and grouping of the calls.
     pub method: Method,
-    /// Counting or mapping.
-    pub purpose: Use,
-    /// Data pages of a mapped buffer, a power of two.
-    pub ring_pages: usize,
-    /// Descriptors that fit into one table.
-    pub room: u64,
 }
 
 /// Descriptors that a list takes on some CPUs.
@@ -329,8 +298,8 @@ pub struct Descriptors {
 impl Descriptors {
     /// Counts those of `list` on `cpus`.
     pub fn of(list: &EventList, cpus: &[u32]) -> Self {
-        let opens = |event: &&crate::list::Event| event.class().is_some_and(|class| class != Class::Tool);
-        let on = |&cpu: &u32| list.events.iter().filter(opens).filter(|event| event.counts_on(cpu)).count() as u64;
+        let on =
+            |&cpu: &u32| list.events.iter().filter(|event| event.open.is_ok() && event.counts_on(cpu)).count() as u64;
         Self { together: cpus.iter().map(on).sum(), each: cpus.iter().map(on).max().unwrap_or(0) }
     }
 
@@ -354,7 +323,7 @@ mod tests {
     #[test]
     fn auto_packs_what_never_competes_and_takes_threads_that_do_not_meet() {
         let software = |n: usize| list(&crate::list::software_list(n));
-        let of = |list: &EventList, cpus: usize| Method::auto(list, cpus, Use::Stat, true).to_string();
+        let of = |list: &EventList, cpus: usize| Method::auto(list, cpus, true).to_string();
         for (events, cpus, what) in [
             (1, 2, "groups of 2, CPU by CPU without moving"),
             (20, 1, "groups of 8, CPU by CPU, moving to close"),
@@ -370,7 +339,7 @@ mod tests {
         assert_eq!(of(&hardware, 1), "groups as given, CPU by CPU, moving to enable+read+disable+close");
         assert_eq!(of(&list("cycles,cycles,cs"), 1), "groups of 3, CPU by CPU without moving");
         // One event is quickest where it is, but two descriptors need not fit into one table.
-        assert_eq!(Method::auto(&software(1), 2, Use::Stat, false).order, Order::Threads);
+        assert_eq!(Method::auto(&software(1), 2, false).order, Order::Threads);
     }
 
     #[test]
@@ -404,7 +373,7 @@ mod tests {
             let found = Descriptors::of(&list(text), cpus);
             [Order::EventMajor, Order::Threads].map(|order| found.fullest(order))
         };
-        assert_eq!(of("cs,nothing,duration_time,{cs,dummy}", &[0, 1, 2]), [9, 3]);
+        assert_eq!(of("cs,nothing,{cs,dummy}", &[0, 1, 2]), [9, 3]);
         assert_eq!(of("nothing", &[0]), [0, 0]);
     }
 }

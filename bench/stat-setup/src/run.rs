@@ -2,12 +2,11 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::list::sysfs::Sysfs;
-use crate::method::{Descriptors, Job, Order, Phase, PhaseCost, Recorder, Use, Watch, layout};
+use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Watch, layout};
 use crate::sys::{self, Mask};
 use crate::unit::{Outcome, Shared, Step, Unit, outcomes};
 
@@ -22,56 +21,48 @@ pub struct Finished {
     pub opened: usize,
     /// Number of weak groups that were broken up.
     pub broken: usize,
-    /// CPUs whose thread did not start: the caller served them itself.
-    pub threadless: usize,
-    /// Why nothing was opened, if the events do not fit into the tables that threads got.
-    pub short: Option<String>,
 }
 
-/// Called after each phase, outside of the timed section; with the outcomes after the phase that determines them.
+/// Called after each phase, outside of the timed section; with the outcomes after the read.
 pub type Hook<'a> = &'a mut dyn FnMut(Phase, Option<&[Outcome]>);
 
-/// Carries out all phases of `job.purpose`.
-pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Finished {
+/// Carries out all phases.
+///
+/// # Errors
+/// Why a thread did not start: nothing was opened.
+pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
     let packs = layout(job.list, job.method.pack);
     let shared = Shared::new(job, &packs);
     let watch = Watch::start();
-    let tableless = Mutex::new(Vec::new());
+    let (reply, replies) = channel();
+    let seat = |cpu, worker| Seat { unit: Some(Unit::new(cpu, &shared)), worker };
     if job.method.order != Order::Threads {
-        let seats = job.cpus.iter().map(|&cpu| Seat { unit: Some(Unit::new(cpu, &shared)), worker: None }).collect();
-        let crew = Crew { job, shared: &shared, seats, replies: channel().1, guard: None, tableless: &tableless };
-        return crew.phases(watch, hook);
+        let seats = job.cpus.iter().map(|&cpu| seat(cpu, None)).collect();
+        return Ok(Crew { job, shared: &shared, seats, replies, alone: false }.phases(watch, hook));
     }
     // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
     let here = sys::current_cpu();
     let own = job.cpus.iter().copied().find(|cpu| *cpu == here).or(job.cpus.last().copied());
     let (mut done, ending) = std::thread::scope(|scope| {
-        let (reply, replies) = channel();
-        let seat = |&cpu: &u32| {
-            // pids.max, RLIMIT_NPROC, or no memory: the caller serves the CPU itself.
-            let worker = if Some(cpu) == own { None } else { started(scope, cpu, &shared, &tableless, reply.clone()) };
-            Seat { unit: Some(Unit::new(cpu, &shared)), worker }
-        };
-        let seats = job.cpus.iter().map(seat).collect();
+        let mut seats = Vec::new();
+        for &cpu in job.cpus {
+            let worker = if Some(cpu) == own { None } else { Some(started(scope, cpu, &shared, reply.clone())?) };
+            seats.push(seat(cpu, worker));
+        }
         drop(reply);
-        let guard = own.map(|cpu| {
-            let mut guard = Guard::new();
+        let mut guard = Guard::new();
+        if let Some(cpu) = own {
             guard.move_to(cpu);
-            guard
-        });
-        let mut crew = Crew { job, shared: &shared, seats, replies, guard, tableless: &tableless };
-        let done = match crew.short() {
-            Some(why) => crew.nothing(why),
-            None => crew.phases(watch, hook),
-        };
-        (done, Instant::now())
-    });
-    // As the first phase has their starts, the last call's has the ends of the threads.
-    if let Some(close) = done.phases.iter_mut().find(|cost| cost.phase == Phase::Close) {
+        }
+        let crew = Crew { job, shared: &shared, seats, replies, alone: guard.at.is_some() };
+        Ok::<_, String>((crew.phases(watch, hook), Instant::now()))
+    })?;
+    // As the first phase has their starts, the last has the ends of the threads.
+    if let Some(close) = done.phases.last_mut() {
         close.wall += ending.elapsed();
     }
-    done
+    Ok(done)
 }
 
 // RLIMIT_NOFILE, raised once before a set-up.
@@ -95,10 +86,7 @@ pub struct FileLimit {
 /// # Errors
 /// Errors of getrlimit.
 pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
-    // A sandbox may refuse getrlimit, and perf_event_open not.
-    let (before, mut hard) = sys::file_limit().or_else(|error| {
-        std::fs::read_to_string("/proc/self/limits").ok().and_then(|text| open_files_of(&text)).ok_or(error)
-    })?;
+    let (before, mut hard) = sys::file_limit()?;
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
     let most = most.unwrap_or(u64::MAX);
     let open = open_files();
@@ -111,13 +99,6 @@ pub fn raise_file_limit(descriptors: u64) -> std::io::Result<FileLimit> {
         (now, hard) = raised.unwrap_or((now, hard));
     }
     Ok(FileLimit { before, now, hard, room: now.saturating_sub(open) })
-}
-
-/// Returns the soft and the hard limit of open files in /proc/self/limits; "unlimited" is no number.
-fn open_files_of(limits: &str) -> Option<(u64, u64)> {
-    let row = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    let mut words = row.split_whitespace().map(|word| word.parse().unwrap_or(u64::MAX));
-    Some((words.next()?, words.next()?))
 }
 
 /// Returns the number of files that this process has open.
@@ -142,7 +123,7 @@ const SPARE: u64 = 64;
 pub(crate) struct Guard {
     saved: Option<Mask>,
     at: Option<u32>,
-    calls: u64,
+    pub(crate) calls: u64,
 }
 
 impl Guard {
@@ -160,11 +141,6 @@ impl Guard {
         if sys::set_affinity(&Mask::one(cpu)).is_ok() {
             self.at = Some(cpu);
         }
-    }
-
-    /// Returns whether it has a CPU.
-    pub(crate) fn is_bound(&self) -> bool {
-        self.at.is_some()
     }
 
     /// Restores the mask; returns the number of system calls made by this guard.
@@ -214,10 +190,8 @@ struct Crew<'a> {
     shared: &'a Shared<'a>,
     seats: Vec<Seat>,
     replies: Receiver<Done>,
-    /// Binds the caller while there are workers.
-    guard: Option<Guard>,
-    /// CPUs whose thread shares the caller's table: a table of its own was refused.
-    tableless: &'a Mutex<Vec<u32>>,
+    /// The caller has a CPU of its own to look for replies on.
+    alone: bool,
 }
 
 /// Time that a thread polls for a message before it sleeps: a few times the cost of waking it up.
@@ -226,18 +200,15 @@ const LOOKING: Duration = Duration::from_micros(200);
 /// Receives the next message; `None` if none will come. `alone`: the thread has a CPU of its own to look on; elsewhere
 /// it would take the time of the thread that it waits for.
 fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
-    if !alone {
-        return from.recv().ok();
-    }
     let began = Instant::now();
-    loop {
+    while alone && began.elapsed() <= LOOKING {
         match from.try_recv() {
             Ok(message) => return Some(message),
             Err(TryRecvError::Disconnected) => return None,
-            Err(TryRecvError::Empty) if began.elapsed() > LOOKING => return from.recv().ok(),
             Err(TryRecvError::Empty) => std::hint::spin_loop(),
         }
     }
+    from.recv().ok()
 }
 
 /// Returns the thread name of the workers; the process id distinguishes runs in traces.
@@ -245,21 +216,18 @@ pub(crate) fn worker_name() -> String {
     format!("su{}", std::process::id())
 }
 
-/// Starts the worker of a CPU, if it can be started.
+/// Starts the worker of a CPU.
 fn started<'scope>(
     scope: &'scope Scope<'scope, '_>,
     cpu: u32,
     shared: &'scope Shared<'_>,
-    tableless: &'scope Mutex<Vec<u32>>,
     reply: Sender<Done>,
-) -> Option<Sender<Task>> {
+) -> Result<Sender<Task>, String> {
     let (request, requests) = channel::<Task>();
     let work = move || {
-        // A refusal only costs time: IPIs.
+        // A refusal only costs time: IPIs, and a table that is shared.
         let alone = sys::set_affinity(&Mask::one(cpu)).is_ok();
-        if sys::own_descriptor_table().is_err() {
-            tableless.lock().unwrap_or_else(PoisonError::into_inner).push(cpu);
-        }
+        let _ = sys::own_descriptor_table();
         sys::make_room(shared.list.events.len());
         while let Some((at, step, mut unit)) = next(&requests, alone) {
             let mut rec = Recorder::new(unit.calls(shared, step));
@@ -269,49 +237,35 @@ fn started<'scope>(
             }
         }
     };
-    let thread = std::thread::Builder::new().name(worker_name()).stack_size(256 << 10);
-    thread.spawn_scoped(scope, work).is_ok().then_some(request)
+    let thread = std::thread::Builder::new().name(worker_name()).stack_size(256 << 10).spawn_scoped(scope, work);
+    thread.map(|_| request).map_err(|error| format!("no thread started for CPU {cpu}: {error}"))
 }
 
 impl Crew<'_> {
     fn phases(mut self, first: Watch, hook: Hook<'_>) -> Finished {
-        let (job, shared) = (self.job, self.shared);
         let mut costs = Vec::new();
-        let mut first = Some(first);
-        let mut enabled = None;
-        let mut settled: Option<(Vec<Outcome>, usize)> = None;
-        for &phase in job.purpose.phases() {
-            if phase == Phase::LastClose && !shared.keep_last {
-                continue;
-            }
-            // The time of the first phase includes the start of the threads.
+        // The time of the first phase includes the start of the threads.
+        let (mut first, mut enabled, mut settled) = (Some(first), None, (Vec::new(), 0));
+        for phase in Phase::ALL {
             let watch = first.take().unwrap_or_else(Watch::start);
             let counted = enabled.map(|since: Instant| since.elapsed()).unwrap_or_default();
             let mut rec = self.step(Step::Phase(phase));
-            if phase == Phase::Open && shared.any_broken() {
+            if phase == Phase::Open && self.shared.any_broken() {
                 rec.absorb(self.step(Step::CloseBroken));
                 rec.absorb(self.step(Step::ReopenBroken));
             }
             costs.push(watch.stop(phase, rec));
-            // Outcomes are final after the read; without a read, after the open.
-            let settles = matches!((phase, job.purpose), (Phase::Read, _) | (Phase::Open, Use::Mmap));
-            if settles {
-                settled = Some(self.outcomes(counted));
+            if phase == Phase::Read {
+                settled = self.outcomes(counted);
             }
             if phase == Phase::Enable {
                 enabled = Some(Instant::now());
             }
-            hook(phase, settled.as_ref().filter(|_| settles).map(|(outcomes, _)| outcomes.as_slice()));
+            hook(phase, (phase == Phase::Read).then_some(settled.0.as_slice()));
         }
-        let (outcomes, opened) = settled.unwrap_or_default();
-        let broken = shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count();
-        Finished { phases: costs, outcomes, opened, broken, threadless: self.threadless(), short: None }
-    }
-
-    /// Returns the result of a set-up that opened nothing.
-    fn nothing(&self, why: String) -> Finished {
-        let outcomes = self.job.list.events.iter().map(|_| Outcome::NotCounted { why: why.clone() }).collect();
-        Finished { phases: Vec::new(), outcomes, opened: 0, broken: 0, threadless: self.threadless(), short: Some(why) }
+        let (outcomes, opened) = settled;
+        let broken = self.shared.broken.iter().filter(|broken| broken.load(Ordering::Relaxed)).count();
+        Finished { phases: costs, outcomes, opened, broken }
     }
 
     /// Returns the outcome of each event, of which each counted for `counted` at least, and the number of open descriptors.
@@ -322,39 +276,6 @@ impl Crew<'_> {
         let gone: Vec<u32> = self.job.cpus.iter().filter(is_gone).copied().collect();
         let units: Vec<&Unit> = self.seats.iter().filter_map(|seat| seat.unit.as_ref()).collect();
         outcomes(self.job, &units, counted, &gone)
-    }
-
-    /// Returns the CPUs that the caller serves.
-    fn own(&self) -> Vec<u32> {
-        let own = self.seats.iter().filter(|seat| seat.worker.is_none());
-        own.filter_map(|seat| Some(seat.unit.as_ref()?.cpu)).collect()
-    }
-
-    /// Returns the number of CPUs that should have a thread and have none.
-    fn threadless(&self) -> usize {
-        if self.job.method.order == Order::Threads { self.own().len().saturating_sub(1) } else { 0 }
-    }
-
-    /// Returns why the events do not fit into the tables that there are: the caller's holds those of the CPUs that have no thread,
-    /// and of those whose thread has no table.
-    fn short(&mut self) -> Option<String> {
-        let Job { list, cpus, room, .. } = *self.job;
-        if (list.events.len() * cpus.len()) as u64 <= room {
-            return None;
-        }
-        // A thread that answers has its table, or was refused it.
-        self.step(Step::Phase(Phase::Enable));
-        let mut here = self.own();
-        let threads = self.threadless();
-        here.extend(self.tableless.lock().unwrap_or_else(PoisonError::into_inner).iter());
-        let needed = Descriptors::of(list, &here).together;
-        (needed > room).then(|| {
-            let tables = here.len() - threads - 1;
-            format!(
-                "no thread started for {threads} CPUs, and no table was given to {tables}: {needed} descriptors are needed in one \
-                 table, and {room} fit under the limit of open files"
-            )
-        })
     }
 
     /// Makes the calls of a step on every CPU.
@@ -387,7 +308,7 @@ impl Crew<'_> {
         rec
     }
 
-    /// Hands the step to every worker, makes the calls of the CPUs without one, and waits for all.
+    /// Hands the step to every worker, makes the calls of the caller's CPU, and waits for all.
     fn by_threads(&mut self, step: Step, rec: &mut Recorder) {
         let mut sent = 0;
         for (at, seat) in self.seats.iter_mut().enumerate() {
@@ -397,24 +318,16 @@ impl Crew<'_> {
                 sent += usize::from(worker.send((at, step, unit)).is_ok());
             }
         }
-        let made = |guard: &Option<Guard>| guard.as_ref().map_or(0, |guard| guard.calls);
-        let before = made(&self.guard);
-        for unit in self.seats.iter_mut().filter(|seat| seat.worker.is_none()).filter_map(|seat| seat.unit.as_mut()) {
-            if let Some(guard) = &mut self.guard {
-                guard.move_to(unit.cpu);
-            }
+        for unit in self.seats.iter_mut().filter_map(|seat| seat.unit.as_mut()) {
             unit.step(self.shared, step, rec);
         }
-        // Moves between the CPUs that have no thread.
-        rec.other(made(&self.guard) - before);
-        let alone = self.guard.as_ref().is_some_and(Guard::is_bound);
-        for (at, unit, theirs) in (0..sent).map_while(|_| next(&self.replies, alone)) {
+        for (at, unit, theirs) in (0..sent).map_while(|_| next(&self.replies, self.alone)) {
             self.seats[at].unit = Some(unit);
             rec.absorb(theirs);
         }
         if step == Step::Phase(Phase::Open) {
             // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
-            rec.other(4 * (sent + usize::from(self.guard.is_some())) as u64);
+            rec.other(4 * (sent + 1) as u64);
         }
     }
 }
@@ -422,8 +335,6 @@ impl Crew<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::list::{parse::parse, resolve::resolve};
-    use crate::method::Method;
 
     #[test]
     fn the_hard_limit_is_raised_where_it_is_too_low_and_kept_below_nr_open() {
@@ -432,37 +343,6 @@ mod tests {
         // fs.nr_open below the hard limit: setrlimit takes no hard limit above it.
         assert_eq!(limits(2400, 20_000, 4096)[0], (2400, 4096));
         assert_eq!(limits(9000, 20_000, 4096)[0], (4096, 4096));
-        // Where getrlimit is refused.
-        let text = "Limit  Soft Limit  Hard Limit  Units\nMax processes 96 96 processes\nMax open files  1024  unlimited  files\n";
-        assert_eq!(open_files_of(text), Some((1024, u64::MAX)));
-    }
-
-    /// The calls of an empty phase, and the shortage, of a job with room for five descriptors on three CPUs: `own` without a thread,
-    /// one whose thread has no table.
-    fn crew(text: &str, own: &[u32]) -> (u64, Option<String>) {
-        let list = resolve(&parse(text).unwrap(), &mut Sysfs::at("/nonexistent"));
-        let job =
-            Job { list: &list, cpus: &[0; 3], method: Method::THREADS, purpose: Use::Stat, ring_pages: 1, room: 5 };
-        let shared = Shared::new(&job, &[]);
-        let seats = own.iter().map(|&cpu| Seat { unit: Some(Unit::new(cpu, &shared)), worker: None }).collect();
-        let tableless = Mutex::new(vec![8189]);
-        let (replies, guard) = (channel().1, Some(Guard::new()));
-        let mut crew = Crew { job: &job, shared: &shared, seats, replies, guard, tableless: &tableless };
-        (crew.step(Step::Phase(Phase::Enable)).syscalls, crew.short())
-    }
-
-    #[test]
-    fn moves_between_cpus_without_a_thread_are_counted() {
-        // No host lets a thread move there; the calls are made none the less.
-        assert_eq!(crew("cs", &[8190, 8191]).0, 2);
-    }
-
-    #[test]
-    fn events_that_fit_into_no_table_are_not_opened() {
-        assert_eq!(crew("cs", &[8190, 8191]).1, None, "three descriptors, whatever threads have");
-        assert_eq!(crew("cs,cs", &[8190]).1, None, "two of the caller, two of the thread");
-        let why = crew("cs,cs", &[8190, 8191]).1.unwrap();
-        assert!(why.starts_with("no thread started for 1 CPUs, and no table was given to 1: 6 descriptors"), "{why}");
     }
 
     #[test]

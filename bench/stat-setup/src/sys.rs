@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::time::Duration;
 
 use perf_event_open_sys as perf;
@@ -16,26 +15,13 @@ fn checked(ret: libc::c_int) -> io::Result<libc::c_int> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }
 
-/// Scope of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Everything on one CPU.
-    Cpu(u32),
-    /// The calling thread, on any CPU.
-    ThisThread,
-}
-
-/// Calls `perf_event_open`, close-on-exec.
-pub(crate) fn open(attr: &perf_event_attr, target: Target, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+/// Calls `perf_event_open` for everything on one CPU, close-on-exec.
+pub(crate) fn open(attr: &perf_event_attr, cpu: u32, leader: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let mut attr = *attr;
-    let (pid, cpu) = match target {
-        Target::Cpu(cpu) => (-1, cpu.cast_signed()),
-        Target::ThisThread => (0, -1),
-    };
     let group = leader.map_or(-1, |fd| fd.as_raw_fd());
     // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
     let fd = checked(unsafe {
-        perf::perf_event_open(&raw mut attr, pid, cpu, group, u64::from(PERF_FLAG_FD_CLOEXEC) as _)
+        perf::perf_event_open(&raw mut attr, -1, cpu.cast_signed(), group, u64::from(PERF_FLAG_FD_CLOEXEC) as _)
     })?;
     // SAFETY: the kernel just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -181,46 +167,6 @@ pub(crate) fn set_file_limit(soft: u64, hard: u64) -> io::Result<()> {
     let value = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: `value` is a valid rlimit that outlives the call.
     checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const value) }).map(drop)
-}
-
-/// A mapped event buffer.
-#[derive(Debug)]
-pub(crate) struct Mapping {
-    at: NonNull<libc::c_void>,
-    len: usize,
-}
-
-// SAFETY: the mapping is owned by this value and never dereferenced; its address is valid in every thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// Maps the user page and `pages` data pages of `fd`.
-    pub(crate) fn new(fd: &OwnedFd, pages: usize) -> io::Result<Self> {
-        // SAFETY: sysconf takes no pointer.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
-        let len = page * (1 + pages);
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at an address chosen by the kernel; the descriptor is open.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd.as_raw_fd(), 0) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let at = NonNull::new(at).ok_or_else(|| io::Error::other("mmap gave the zero page"))?;
-        Ok(Self { at, len })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `new` mapped; no reference into it exists.
-        unsafe { libc::munmap(self.at.as_ptr(), self.len) };
-    }
-}
-
-/// Calls IOC_SET_OUTPUT, which redirects the records of `fd` to the buffer of `ring`.
-pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the ioctl takes a descriptor, not a pointer.
-    checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
 }
 
 /// Touches `pages` new pages: as many minor faults on the current CPU.

@@ -9,10 +9,9 @@ use perf_event_open_sys::bindings::{
     PERF_FORMAT_GROUP, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr,
 };
 
-use crate::list::names::{DURATION_TIME, TOOL_TYPE};
-use crate::list::{Class, EventList, Openable};
-use crate::method::{Job, MAX_PACK, Pack, Phase, Recorder, Use};
-use crate::sys::{self, Mapping, Target};
+use crate::list::{EventList, Openable};
+use crate::method::{Job, MAX_PACK, Pack, Phase, Recorder};
+use crate::sys;
 
 /// Count of one event on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,10 +65,7 @@ pub(crate) struct Shared<'a> {
     /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Step::CloseBroken`] and
     /// [`Step::ReopenBroken`].
     pub(crate) broken: Vec<AtomicBool>,
-    /// Data pages of a mapped buffer.
-    ring_pages: usize,
     close_ranges: bool,
-    pub(crate) keep_last: bool,
 }
 
 /// Returns whether perf reports this errno as `<not supported>`.
@@ -87,9 +83,7 @@ impl<'a> Shared<'a> {
             broken: flags(packs.len()),
             slots: slots.collect(),
             packs,
-            ring_pages: job.ring_pages,
             close_ranges: job.method.close_ranges,
-            keep_last: job.method.keep_last && job.purpose == Use::Stat,
         }
     }
 
@@ -123,7 +117,6 @@ pub(crate) struct Unit {
     leds: Vec<Led>,
     /// Open events in open order: each leader, then its members.
     order: Vec<usize>,
-    ring: Option<Mapping>,
     counts: Vec<Option<Count>>,
     failures: Vec<Failure>,
     buffer: Vec<u64>,
@@ -137,7 +130,6 @@ impl Unit {
             fds: (0..events).map(|_| None).collect(),
             leds: Vec::with_capacity(shared.packs.len()),
             order: Vec::with_capacity(events),
-            ring: None,
             counts: vec![None; events],
             failures: Vec::new(),
             buffer: vec![0; MAX_PACK * 2 + 3],
@@ -168,21 +160,10 @@ impl Unit {
             Step::Phase(Phase::Enable) => self.control(at, sys::enable, rec),
             Step::Phase(Phase::Disable) => self.control(at, sys::disable, rec),
             Step::Phase(Phase::Read) => self.read(at, rec),
-            Step::Phase(Phase::Map) => self.map(shared, rec),
-            Step::Phase(Phase::Unmap) => {
-                if self.ring.take().is_some() {
-                    rec.call();
-                }
-            }
-            Step::Phase(Phase::Close) if shared.close_ranges => self.close_ranges(shared, rec),
+            Step::Phase(Phase::Close) if shared.close_ranges => self.close_ranges(rec),
             Step::Phase(Phase::Close) => {
                 // Members first: closing a leader turns each of its members into a group of its own.
                 if let Some(&event) = self.order.iter().rev().nth(at) {
-                    self.close(event, rec);
-                }
-            }
-            Step::Phase(Phase::LastClose) => {
-                for event in std::mem::take(&mut self.order) {
                     self.close(event, rec);
                 }
             }
@@ -235,7 +216,7 @@ impl Unit {
         let Ok(open) = &described.open else { return None };
         let leader = led.and_then(|led| self.fds[self.order[led.first]].as_ref());
         let attr = prepared(open, leader.is_none());
-        let opened = sys::open(&attr, Target::Cpu(self.cpu), leader.map(AsFd::as_fd));
+        let opened = sys::open(&attr, self.cpu, leader.map(AsFd::as_fd));
         rec.call();
         match opened {
             Ok(fd) => {
@@ -310,28 +291,6 @@ impl Unit {
         }
     }
 
-    /// Maps one buffer for the CPU and redirects the records of every event to it.
-    fn map(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        let mut events = self.order.iter().filter_map(|&event| Some((event, self.fds[event].as_ref()?)));
-        let Some((event, first)) = events.next() else { return };
-        let mut failed = None;
-        match Mapping::new(first, shared.ring_pages) {
-            Ok(ring) => self.ring = Some(ring),
-            Err(error) => failed = Some((event, error)),
-        }
-        rec.call();
-        for (event, fd) in events {
-            if let Err(error) = sys::set_output(fd, first) {
-                failed = Some((event, error));
-            }
-            rec.call();
-        }
-        if let Some((event, error)) = failed {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            self.failures.push(Failure { event, cpu: self.cpu, errno });
-        }
-    }
-
     fn close(&mut self, event: usize, rec: &mut Recorder) {
         if let Some(fd) = self.fds[event].take() {
             // close of a perf event returns no error worth reporting.
@@ -340,21 +299,9 @@ impl Unit {
         }
     }
 
-    /// Closes every event, descriptors in a row by one call; where the last close is deferred, except one event of each
-    /// distinct tracepoint.
-    fn close_ranges(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
-        let mut kept = std::collections::BTreeMap::new();
-        for &event in self.order.iter().filter(|_| shared.keep_last) {
-            if let (Ok(open), true) = (&shared.list.events[event].open, self.fds[event].is_some())
-                && open.class == Class::Tracepoint
-            {
-                kept.insert(open.attr.config, event);
-            }
-        }
-        let kept: std::collections::BTreeSet<usize> = kept.into_values().collect();
-        let closes = |event: &usize| !kept.contains(event);
-        let fds: Vec<OwnedFd> =
-            self.order.iter().copied().filter(closes).filter_map(|event| self.fds[event].take()).collect();
+    /// Closes every event, descriptors in a row by one call.
+    fn close_ranges(&mut self, rec: &mut Recorder) {
+        let fds: Vec<OwnedFd> = self.order.iter().filter_map(|&event| self.fds[event].take()).collect();
         if !fds.is_empty() {
             let calls = sys::close_all(fds);
             rec.call();
@@ -377,8 +324,6 @@ pub enum Outcome {
         /// Time on a counter, summed over CPUs, ns; less than `enabled_ns` if the event was multiplexed.
         running_ns: u64,
     },
-    /// Opened on every CPU, not read.
-    Opened,
     /// perf's `<not supported>`: the host cannot count the event or does not know it.
     NotSupported {
         /// Reason.
@@ -392,9 +337,9 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns whether the event is open, and counted where it was read, on every CPU.
+    /// Returns whether the event was counted on every CPU.
     pub const fn is_whole(&self) -> bool {
-        matches!(self, Self::Counted { .. } | Self::Opened)
+        matches!(self, Self::Counted { .. })
     }
 }
 
@@ -402,7 +347,6 @@ impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Counted { .. } => f.write_str("counted"),
-            Self::Opened => f.write_str("opened"),
             Self::NotSupported { why } => write!(f, "<not supported>: {why}"),
             Self::NotCounted { why } => write!(f, "<not counted>: {why}"),
         }
@@ -432,14 +376,7 @@ pub(crate) fn outcomes(job: &Job<'_>, units: &[&Unit], counted: Duration, gone: 
     // A CPU that is unplugged stops its events for good, even if it comes back: their enabled times end there. The clocks need
     // not agree to the ns.
     let least = ns(counted.saturating_sub(Duration::from_millis(1)) * 15 / 16);
-    let outcome = |event: usize| {
-        let open = job.list.events[event].open.as_ref();
-        if open.is_ok_and(|open| (open.attr.type_, open.attr.config) == (TOOL_TYPE, DURATION_TIME)) {
-            // No event counts it.
-            return Outcome::Counted { value: ns(counted), enabled_ns: ns(counted), running_ns: ns(counted) };
-        }
-        of_event(job, units, event, least, gone)
-    };
+    let outcome = |event| of_event(job, units, event, least, gone);
     ((0..job.list.events.len()).map(outcome).collect(), opened)
 }
 
@@ -448,24 +385,17 @@ fn of_event(job: &Job<'_>, units: &[&Unit], event: usize, least: u64, gone: &[u3
     if let Err(why) = &described.open {
         return Outcome::NotSupported { why: why.clone() };
     }
-    if described.class() == Some(Class::Tool) {
-        return Outcome::NotCounted { why: "perf takes it of the command that it starts; none runs here".to_owned() };
-    }
     let failures = || units.iter().flat_map(|unit| &unit.failures).filter(|failure| failure.event == event);
     let wanted: Vec<u32> = job.cpus.iter().copied().filter(|&cpu| described.counts_on(cpu)).collect();
     let mut sum = Count::default();
     let mut whole = 0;
     let mut stopped = None;
     for unit in units.iter().filter(|unit| wanted.contains(&unit.cpu) && unit.fds[event].is_some()) {
-        let count = match (job.purpose, unit.counts[event]) {
-            (Use::Mmap, _) => Count::default(),
-            (Use::Stat, Some(count)) if count.enabled < least || gone.contains(&unit.cpu) => {
-                stopped = stopped.or(Some(Failure { event, cpu: unit.cpu, errno: libc::ENODEV }));
-                continue;
-            }
-            (Use::Stat, Some(count)) => count,
-            (Use::Stat, None) => continue,
-        };
+        let Some(count) = unit.counts[event] else { continue };
+        if count.enabled < least || gone.contains(&unit.cpu) {
+            stopped = stopped.or(Some(Failure { event, cpu: unit.cpu, errno: libc::ENODEV }));
+            continue;
+        }
         if failures().any(|failure| failure.cpu == unit.cpu) {
             continue;
         }
@@ -475,14 +405,11 @@ fn of_event(job: &Job<'_>, units: &[&Unit], event: usize, least: u64, gone: &[u3
         whole += 1;
     }
     if whole == wanted.len() && whole > 0 {
-        return match job.purpose {
-            // A group that never fits on the PMU is enabled but never runs.
-            Use::Stat if sum.running == 0 => {
-                Outcome::NotCounted { why: "it never got a counter (running time 0)".to_owned() }
-            }
-            Use::Stat => Outcome::Counted { value: sum.value, enabled_ns: sum.enabled, running_ns: sum.running },
-            Use::Mmap => Outcome::Opened,
-        };
+        // A group that never fits on the PMU is enabled but never runs.
+        if sum.running == 0 {
+            return Outcome::NotCounted { why: "it never got a counter (running time 0)".to_owned() };
+        }
+        return Outcome::Counted { value: sum.value, enabled_ns: sum.enabled, running_ns: sum.running };
     }
     if wanted.is_empty() {
         return Outcome::NotCounted { why: "its PMU counts on none of these CPUs".to_owned() };
@@ -514,8 +441,7 @@ mod tests {
     }
 
     fn job(list: &EventList) -> Job<'_> {
-        let (method, purpose) = (Method::CPU_MAJOR, Use::Stat);
-        Job { list, cpus: &[0, 1], method, purpose, ring_pages: 1, room: u64::MAX }
+        Job { list, cpus: &[0, 1], method: Method::CPU_MAJOR }
     }
 
     fn report(cpu: u32, count: Option<Count>, errno: Option<i32>) -> Unit {

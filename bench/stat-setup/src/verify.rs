@@ -2,7 +2,7 @@
 
 use perf_event_open_sys::bindings as perf;
 
-use crate::list::{Event, EventList};
+use crate::list::EventList;
 use crate::run::Guard;
 use crate::sys;
 use crate::unit::Outcome;
@@ -34,52 +34,38 @@ pub struct Check {
     pub problems: Vec<String>,
 }
 
-/// Returns whether the event counts page faults of user code.
-fn counts_faults(event: &Event) -> bool {
-    let Ok(open) = &event.open else { return false };
-    let wanted = [perf::PERF_COUNT_SW_PAGE_FAULTS, perf::PERF_COUNT_SW_PAGE_FAULTS_MIN];
-    open.attr.type_ == perf::PERF_TYPE_SOFTWARE
-        && wanted.iter().any(|&config| open.attr.config == u64::from(config))
-        && open.attr.exclude_user() == 0
-}
-
-fn is_software(event: &Event, config: u32) -> bool {
-    event
-        .open
-        .as_ref()
-        .is_ok_and(|open| open.attr.type_ == perf::PERF_TYPE_SOFTWARE && open.attr.config == u64::from(config))
-}
-
 /// Checks the counts of one strategy. `longest_ns`: of the calls that start and read the events.
 pub fn check(list: &EventList, outcomes: &[Outcome], cpus: usize, longest_ns: u64) -> Check {
     let mut found = Check::default();
     let planted = FAULTS * cpus as u64;
     for (event, outcome) in list.events.iter().zip(outcomes) {
-        let Outcome::Counted { value, enabled_ns, running_ns } = *outcome else { continue };
+        let (&Outcome::Counted { value, enabled_ns, running_ns }, Ok(open)) = (outcome, &event.open) else {
+            continue;
+        };
         found.whole += 1;
-        let mut doubt = |what: String| found.problems.push(format!("{}: {what}", event.name));
-        if event.class().is_some_and(crate::list::Class::never_competes) && running_ns != enabled_ns {
-            doubt(format!("ran for {running_ns} of {enabled_ns} ns"));
+        let mut doubts = Vec::new();
+        if open.class.never_competes() && running_ns != enabled_ns {
+            doubts.push(format!("ran for {running_ns} of {enabled_ns} ns"));
         }
-        if counts_faults(event) {
-            found.checked += 1;
-            if value < planted {
-                doubt(format!("{value} faults where {planted} were planted"));
-            }
-        } else if is_software(event, perf::PERF_COUNT_SW_DUMMY) {
-            found.checked += 1;
-            if value != 0 {
-                doubt(format!("counted {value}, and counts nothing"));
-            }
-        } else if is_software(event, perf::PERF_COUNT_SW_CPU_CLOCK) {
-            found.checked += 1;
-            // The clock and its running time are read some microseconds apart, or as long as a busy host interrupts the
-            // call that starts or reads a whole group.
-            let slack = running_ns / 20 + (200_000 + 2 * longest_ns) * cpus as u64;
-            if value.abs_diff(running_ns) > slack {
-                doubt(format!("{value} ns in {running_ns} ns"));
-            }
-        }
+        let software = (open.attr.type_ == perf::PERF_TYPE_SOFTWARE).then_some(open.attr.config);
+        let of = |config: u32| software == Some(config.into());
+        // The clock and its running time are read some microseconds apart, or as long as a busy host interrupts the call that
+        // starts or reads a whole group.
+        let slack = running_ns / 20 + (200_000 + 2 * longest_ns) * cpus as u64;
+        let faults = of(perf::PERF_COUNT_SW_PAGE_FAULTS) || of(perf::PERF_COUNT_SW_PAGE_FAULTS_MIN);
+        let wrong = if faults && open.attr.exclude_user() == 0 {
+            (value < planted).then(|| format!("{value} faults where {planted} were planted"))
+        } else if of(perf::PERF_COUNT_SW_DUMMY) {
+            (value != 0).then(|| format!("counted {value}, and counts nothing"))
+        } else if of(perf::PERF_COUNT_SW_CPU_CLOCK) {
+            (value.abs_diff(running_ns) > slack).then(|| format!("{value} ns in {running_ns} ns"))
+        } else {
+            found.problems.extend(doubts.iter().map(|doubt| format!("{}: {doubt}", event.name)));
+            continue;
+        };
+        found.checked += 1;
+        doubts.extend(wrong);
+        found.problems.extend(doubts.iter().map(|doubt| format!("{}: {doubt}", event.name)));
     }
     found.problems.truncate(20);
     found

@@ -7,7 +7,7 @@ use stat_setup::list::parse::parse;
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{EventList, software_list, tracepoint_list};
-use stat_setup::method::{Job, Method, Order, Phase, Phases, Use};
+use stat_setup::method::{Job, Method, Order, Phase, Phases};
 use stat_setup::run::run;
 use stat_setup::unit::Outcome;
 use trials::Case;
@@ -50,7 +50,7 @@ fn nothing_is_left_open_and_all_methods_open_the_same() {
     let mut sysfs = Sysfs::host();
     let cpus = sysfs.online();
     let lists = lists(&mut sysfs);
-    let packed = Method { pack: Some(16), close_ranges: true, keep_last: true, ..Method::CPU_MAJOR };
+    let packed = Method { pack: Some(16), close_ranges: true, ..Method::CPU_MAJOR };
     let methods = [
         Method::EVENT_MAJOR,
         Method::CPU_MAJOR,
@@ -62,21 +62,16 @@ fn nothing_is_left_open_and_all_methods_open_the_same() {
     let before = held();
     for list in &lists {
         let mut first: Option<Vec<std::mem::Discriminant<Outcome>>> = None;
-        for purpose in [Use::Stat, Use::Mmap] {
-            for method in methods {
-                let job = Job { list, cpus: &cpus, method, purpose, ring_pages: 1, room: u64::MAX };
-                let mut phases = Vec::new();
-                let finished = run(&job, &mut |phase, _| phases.push(phase));
-                assert_eq!(held_at_rest(before.1), before, "{method} {purpose:?}");
-                assert!(phases.starts_with(&[Phase::Open]) && phases.len() == finished.phases.len());
-                assert_eq!(finished.outcomes.len(), list.events.len());
-                if purpose == Use::Stat {
-                    let fates: Vec<_> = finished.outcomes.iter().map(std::mem::discriminant).collect();
-                    assert_eq!(*first.get_or_insert_with(|| fates.clone()), fates, "{method}");
-                    let whole = finished.outcomes.iter().filter(|outcome| outcome.is_whole()).count();
-                    assert_eq!(finished.opened, whole * cpus.len(), "{method}: an event is open everywhere or nowhere");
-                }
-            }
+        for method in methods {
+            let job = Job { list, cpus: &cpus, method };
+            let mut phases = Vec::new();
+            let finished = run(&job, &mut |phase, _| phases.push(phase)).expect("threads");
+            assert_eq!(held_at_rest(before.1), before, "{method}");
+            assert!(phases == Phase::ALL && phases.len() == finished.phases.len());
+            let fates: Vec<_> = finished.outcomes.iter().map(std::mem::discriminant).collect();
+            assert_eq!(*first.get_or_insert_with(|| fates.clone()), fates, "{method}");
+            let whole = finished.outcomes.iter().filter(|outcome| outcome.is_whole()).count();
+            assert_eq!(finished.opened, whole * cpus.len(), "{method}: an event is open everywhere or nowhere");
         }
     }
 }

@@ -59,7 +59,7 @@ pub fn submit(
     let mut of_experiment: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for element in &campaign.elements {
         let task = states.elements.get(&element.number).filter(|task| task.state.is_active());
-        let job = task.and_then(|task| task.id.split('_').next()?.parse().ok());
+        let job = task.and_then(|task| task.id.split('_').next()?.parse::<u64>().ok());
         of_experiment.entry(&element.experiment).or_default().extend(job);
     }
     for (array, elements) in arrays(campaign, due, now) {

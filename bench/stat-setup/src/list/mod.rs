@@ -22,8 +22,6 @@ pub enum Class {
     Hardware,
     /// An event of another PMU in sysfs.
     OtherPmu,
-    /// A figure that the tool takes itself; it opens no event.
-    Tool,
 }
 
 impl Class {
@@ -109,27 +107,18 @@ impl EventList {
 
     /// Returns the list in perf's syntax, in groups of at most `size`; 1 = ungrouped, `None` = groups as they are.
     pub fn to_perf(&self, size: Option<usize>) -> String {
-        let name = |&event: &usize| self.events[event].written.clone();
+        let part = |members: &[usize], weak: bool| {
+            let names: Vec<&str> = members.iter().map(|&event| self.events[event].written.as_str()).collect();
+            match (members.len(), weak) {
+                (1, _) if size.is_none_or(|size| size == 1) => names.concat(),
+                (_, weak) => format!("{{{}}}{}", names.join(","), if weak { ":W" } else { "" }),
+            }
+        };
         let all: Vec<usize> = (0..self.events.len()).collect();
-        let mut parts: Vec<String> = Vec::new();
-        match size {
-            Some(size) if size > 1 => {
-                for chunk in all.chunks(size) {
-                    parts.push(format!("{{{}}}", chunk.iter().map(name).collect::<Vec<_>>().join(",")));
-                }
-            }
-            Some(_) => parts.extend(all.iter().map(name)),
-            None => {
-                for group in &self.groups {
-                    let names = group.members.iter().map(name).collect::<Vec<_>>().join(",");
-                    parts.push(match group.members.len() {
-                        1 => names,
-                        _ if group.weak => format!("{{{names}}}:W"),
-                        _ => format!("{{{names}}}"),
-                    });
-                }
-            }
-        }
+        let parts: Vec<String> = match size {
+            Some(size) => all.chunks(size).map(|chunk| part(chunk, false)).collect(),
+            None => self.groups.iter().map(|group| part(&group.members, group.weak)).collect(),
+        };
         parts.join(",")
     }
 }
@@ -144,22 +133,7 @@ pub const MIX: [&str; 7] =
 pub const MOST_TRACEPOINTS: usize = 90;
 
 /// Groups of trace events that rarely fire, so that the set-up is timed and not the events.
-const QUIET: [&str; 14] = [
-    "ext4",
-    "xfs",
-    "btrfs",
-    "jbd2",
-    "writeback",
-    "block",
-    "cgroup",
-    "workqueue",
-    "power",
-    "thermal",
-    "vmscan",
-    "skb",
-    "napi",
-    "signal",
-];
+const QUIET: &str = "ext4 xfs btrfs jbd2 writeback block cgroup workqueue power thermal vmscan skb napi signal";
 
 /// Creates a list of `n` software events that cycles through [`MIX`].
 pub fn software_list(n: usize) -> String {
@@ -172,7 +146,7 @@ pub fn software_list(n: usize) -> String {
 /// tracefs shows no trace events.
 pub fn tracepoint_list(n: usize, sysfs: &Sysfs) -> Result<String, String> {
     let mut names: Vec<String> = Vec::new();
-    for group in QUIET {
+    for group in QUIET.split(' ') {
         for (group, found) in sysfs.tracepoints(group, "*") {
             names.extend(found.into_iter().map(|name| format!("{group}:{name}")));
         }

@@ -3,9 +3,8 @@
 //! ```text
 //! list   = item { "," item }
 //! item   = event | "{" event { "," event } "}" [ ":" modifiers ]
-//! event  = name [ ":" [ modifiers ] ]                page-faults:u, cycles, LLC-load-misses, r1a8, duration_time
+//! event  = name [ ":" [ modifiers ] ]                page-faults:u, cycles, LLC-load-misses, r1a8
 //!        | name "/" terms "/" [ modifiers ]          cs/name=mine/u
-//!        | "mem:" address [ "/" length ] [ ":" [ access ] [ modifiers ] ]   mem:0x1000/8:w
 //!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
 //!        | type ":" config [ ":" modifiers | "/" terms "/" [ modifiers ] ]   1:1:u, 4:0x1a8/name='a,b'/
@@ -33,15 +32,6 @@ pub enum Kind {
         group: String,
         /// Name.
         name: String,
-    },
-    /// A breakpoint.
-    Breakpoint {
-        /// Address.
-        address: u64,
-        /// Bytes; `None`: perf's default.
-        length: Option<u64>,
-        /// Sum of 1 for read, 2 for write, 4 for execute.
-        access: u32,
     },
     /// An event of a PMU in sysfs, or a plain name with terms.
     Pmu {
@@ -159,12 +149,11 @@ fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
 /// Parses one event; returns the rest of the text.
 fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
     let mut in_terms = false;
-    let end = text
-        .find(|c: char| {
-            in_terms ^= c == '/' && !text.starts_with(BREAKPOINT);
-            !in_terms && matches!(c, ',' | '}' | '{')
-        })
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| {
+        in_terms ^= c == '/';
+        !in_terms && matches!(c, ',' | '}' | '{')
+    });
+    let end = end.unwrap_or(text.len());
     if in_terms && end == text.len() {
         return Err(wrong("the closing / is missing", text));
     }
@@ -176,15 +165,13 @@ fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
     if word.len() > MAX_EVENT {
         return Err(wrong(format!("an event may have {MAX_EVENT} bytes"), word));
     }
-    let printable = |c: char| c.is_ascii_graphic();
-    if !word.chars().all(printable) {
+    if !word.chars().all(|c| c.is_ascii_graphic()) {
         return Err(wrong("an event's name has printable ASCII without spaces", word));
     }
-    let (kind, modifiers) = match word.strip_prefix(BREAKPOINT) {
-        Some(place) => breakpoint(place, word)?,
-        None if word.contains('/') => pmu(word)?,
-        None => named(word)?,
-    };
+    if word.starts_with("mem:") {
+        return Err(wrong("breakpoints are not set up here", word));
+    }
+    let (kind, modifiers) = if word.contains('/') { pmu(word)? } else { named(word)? };
     Ok((Written { text: word.to_owned(), kind, modifiers }, rest))
 }
 
@@ -198,34 +185,12 @@ fn is_quotable(text: &str) -> bool {
     first && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_*?-,.[]:=".contains(&b))
 }
 
-/// The beginning of a breakpoint's text.
-const BREAKPOINT: &str = "mem:";
-
 /// Reads what is left of an event's text, with an optional colon before it.
 fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {
     match letters.strip_prefix(':').unwrap_or(letters) {
         "" => Ok(Modifiers::default()),
         letters => Modifiers::parse(letters).map_err(|what| wrong(what, word)),
     }
-}
-
-/// Reads `address[/length][:[access][modifiers]]`, or with another colon before the modifiers.
-fn breakpoint(text: &str, word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
-    let (place, flags) = text.split_once(':').unwrap_or((text, ""));
-    let (address, length) = place.split_once('/').map_or((place, None), |(address, length)| (address, Some(length)));
-    let read = |text: &str| number(text).ok_or_else(|| wrong("a breakpoint is mem:ADDRESS[/LENGTH][:rwx]", word));
-    let letters = flags.trim_start_matches(['r', 'w', 'x']);
-    let mut access = 0;
-    for letter in flags[..flags.len() - letters.len()].chars() {
-        let bit = 1 << "rwx".find(letter).unwrap_or(0);
-        if access & bit != 0 {
-            return Err(wrong(format!("{letter} twice"), word));
-        }
-        access |= bit;
-    }
-    let modifiers = modifiers(letters, word)?;
-    let (address, length) = (read(address)?, length.map(read).transpose()?);
-    Ok((Kind::Breakpoint { address, length, access: if access == 0 { 3 } else { access } }, modifiers))
 }
 
 /// Reads `name[:modifiers]` or `group:name[:modifiers]`.
@@ -321,7 +286,7 @@ mod tests {
         assert_eq!(groups[3].events[0].text, "cpu/event=0x3c,umask=0/u");
         assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
         assert_eq!(texts("sched:*"), [["sched:*"]]);
-        assert_eq!(texts("mem:0x1000/8:w,cs:"), [["mem:0x1000/8:w"], ["cs:"]]);
+        assert_eq!(texts("cs:"), [["cs:"]]);
         for (text, name, hypervisor) in [("1:1", "1:1", false), ("0x1:01:hp", "0x1:01", true)] {
             let event = &parse(text).unwrap()[0].events[0];
             assert_eq!(event.kind, Kind::Symbol(name.into()));
@@ -332,13 +297,6 @@ mod tests {
             panic!()
         };
         assert_eq!((pmu.as_str(), terms.len(), terms[0].1.as_deref()), ("4:0x6530160", 2, Some("a,b:c")));
-        for (text, length, access, user) in
-            [("mem:4096:rw", None, 3, false), ("mem:0x1000/8:w:u", Some(8), 2, true), ("mem:0x1000:xu", None, 4, true)]
-        {
-            let event = &parse(text).unwrap()[0].events[0];
-            assert_eq!(event.kind, Kind::Breakpoint { address: 4096, length, access }, "{text}");
-            assert_eq!(event.modifiers == Modifiers::parse("u").unwrap(), user, "{text}");
-        }
     }
 
     #[test]
@@ -355,12 +313,11 @@ mod tests {
             ("../x/", "not a PMU's name"),
             ("cycles:x", "not a modifier"),
             ("a:b:c:d", "too many colons"),
-            ("mem:main:r", "mem:ADDRESS"),
+            ("mem:0x1000:r", "breakpoints"),
             ("1:1:x", "not a modifier"),
             ("1:1/u", "closing /"),
             ("cs/name='1,b'/", "in quotes"),
             ("cs/name='a/", "in quotes"),
-            ("mem:0x1000:rr", "twice"),
             ("pa ge", "without spaces"),
             (":u", "name is missing"),
             ("a\u{1b}[0m", "printable"),

@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use perf_event_open_sys::bindings::{
-    PERF_TYPE_BREAKPOINT, PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE,
-    PERF_TYPE_TRACEPOINT, perf_event_attr,
+    PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
 use super::ask::Encoding;
-use super::names::{Code, DURATION_TIME, TOOL_TYPE, number, symbol};
+use super::names::{Code, number, symbol};
 use super::parse::{Kind, MAX_EVENTS, Written, WrittenGroup};
 use super::sysfs::{Pmu, Sysfs};
 use super::{Class, Event, EventList, Group, Openable};
@@ -61,7 +60,7 @@ fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
     let text = match &event.kind {
         Kind::Symbol(name) => name.as_str(),
         Kind::Pmu { .. } => &event.text[..=event.text.rfind('/').unwrap_or_default()],
-        _ => return Vec::new(),
+        Kind::Tracepoint { .. } => return Vec::new(),
     };
     // perf would take a pattern for several events, and a file of this name for a BPF program to load.
     let other = text.contains(['*', '?']) || [".o", ".c", ".bpf"].iter().any(|end| text.ends_with(end));
@@ -89,42 +88,31 @@ fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
 /// Expands a pattern to the matching trace events, a PMU's name without its number to all instances, and a name that
 /// only sysfs knows to the PMUs that have it; other events are returned as they are.
 fn expand(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
-    let (group, name) = match &event.kind {
-        Kind::Tracepoint { group, name } => (group, name),
+    let other = |text: String, kind: Kind| Written { text, kind, modifiers: event.modifiers };
+    let found: Vec<Written> = match &event.kind {
         Kind::Pmu { pmu, terms } if symbol(pmu).is_none() && sysfs.pmu(pmu).is_err() => {
-            let instance = |name: String| Written {
-                text: event.text.replacen(pmu.as_str(), &name, 1),
-                kind: Kind::Pmu { pmu: name, terms: terms.clone() },
-                modifiers: event.modifiers,
+            let instance = |name: String| {
+                other(event.text.replacen(pmu.as_str(), &name, 1), Kind::Pmu { pmu: name, terms: terms.clone() })
             };
-            let found: Vec<_> = sysfs.instances(pmu).into_iter().map(instance).collect();
-            return if found.is_empty() { vec![event.clone()] } else { found };
+            sysfs.instances(pmu).into_iter().map(instance).collect()
         }
         Kind::Symbol(name) if symbol(name).is_none() => {
-            let pmus = sysfs.with_event(name).into_iter();
-            let found: Vec<_> = pmus
-                .map(|pmu| Written { kind: Kind::Pmu { pmu, terms: vec![(name.clone(), None)] }, ..event.clone() })
-                .collect();
-            return if found.is_empty() { vec![event.clone()] } else { found };
+            let of = |pmu| other(event.text.clone(), Kind::Pmu { pmu, terms: vec![(name.clone(), None)] });
+            sysfs.with_event(name).into_iter().map(of).collect()
         }
-        _ => return vec![event.clone()],
+        Kind::Tracepoint { group, name } if group.contains(['*', '?']) || name.contains(['*', '?']) => {
+            let letters = event.text.splitn(3, ':').nth(2).map(|letters| format!(":{letters}")).unwrap_or_default();
+            let of = |group: &str, name: String| {
+                other(format!("{group}:{name}{letters}"), Kind::Tracepoint { group: group.to_owned(), name })
+            };
+            let all = sysfs.tracepoints(group, name).into_iter();
+            all.flat_map(|(group, names)| names.into_iter().map(move |name| (group.clone(), name)))
+                .map(|(group, name)| of(&group, name))
+                .collect()
+        }
+        _ => Vec::new(),
     };
-    if !group.contains(['*', '?']) && !name.contains(['*', '?']) {
-        return vec![event.clone()];
-    }
-    let letters = event.text.splitn(3, ':').nth(2).map(|letters| format!(":{letters}")).unwrap_or_default();
-    let found = sysfs.tracepoints(group, name);
-    let mut events = Vec::new();
-    for (group, names) in found {
-        for name in names {
-            events.push(Written {
-                text: format!("{group}:{name}{letters}"),
-                kind: Kind::Tracepoint { group: group.clone(), name },
-                modifiers: event.modifiers,
-            });
-        }
-    }
-    if events.is_empty() { vec![event.clone()] } else { events }
+    if found.is_empty() { vec![event.clone()] } else { found }
 }
 
 fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
@@ -142,19 +130,10 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
             attr: attr(Code { kind: PERF_TYPE_TRACEPOINT, config: id }),
             class: Class::Tracepoint,
         }),
-        &Kind::Breakpoint { address, length, access } => {
-            let mut attr = attr(Code { kind: PERF_TYPE_BREAKPOINT, config: 0 });
-            attr.bp_type = access;
-            attr.__bindgen_anon_3.bp_addr = address;
-            // As perf: 4 bytes of data, or an instruction in a long.
-            attr.__bindgen_anon_4.bp_len = length.unwrap_or(if access == 4 { 8 } else { 4 });
-            Ok(Openable { attr, class: Class::OtherPmu })
-        }
-        Kind::Pmu { pmu, terms } if symbol(pmu).is_some_and(|code| code.kind != TOOL_TYPE) => {
-            let code = symbol(pmu).unwrap_or(Code { kind: 0, config: 0 });
-            with_terms(code, terms, &mut found)
-        }
-        Kind::Pmu { pmu, terms } => sysfs.pmu(pmu).and_then(|pmu| of_pmu(&pmu, terms, sysfs, &mut found)),
+        Kind::Pmu { pmu, terms } => match symbol(pmu) {
+            Some(code) => with_terms(code, terms, &mut found),
+            None => sysfs.pmu(pmu).and_then(|pmu| of_pmu(&pmu, terms, sysfs, &mut found)),
+        },
     };
     found.open = open.map(|mut open| {
         event.modifiers.apply(&mut open.attr);
@@ -173,17 +152,11 @@ fn plain(code: Code, event: &mut Event) -> Openable {
     let class = match code.kind {
         PERF_TYPE_SOFTWARE => Class::Software,
         PERF_TYPE_TRACEPOINT => Class::Tracepoint,
-        TOOL_TYPE => Class::Tool,
         PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW => Class::Hardware,
         _ => Class::OtherPmu,
     };
-    if code == (Code { kind: TOOL_TYPE, config: DURATION_TIME }) {
-        "ns".clone_into(&mut event.unit);
-    }
-    if matches!(code.kind, PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW) {
-        // perf's default for events of the core PMU.
-        attr.set_exclude_guest(1);
-    }
+    // perf's default for events of the core PMU.
+    attr.set_exclude_guest(u64::from(class == Class::Hardware));
     if code.kind == PERF_TYPE_SOFTWARE && code.config <= 1 {
         // Clocks count ns; perf prints ms.
         event.scale = 1e-6;
@@ -364,9 +337,8 @@ mod tests {
         let open = one("cs/config=0x2,period=5/").open.unwrap();
         assert_eq!((open.attr.type_, open.attr.config, open.class), (1, 2, Class::Software));
         assert_eq!(one("r1a8/name=x/").open.unwrap().attr.config, 0x1a8);
-        let open = one("mem:0x1000/8:w:u").open.unwrap();
-        assert_eq!((open.attr.type_, open.attr.bp_type, open.class), (5, 2, Class::OtherPmu));
-        assert_eq!((one("duration_time:u").class(), one("user_time").class()), (Some(Class::Tool), Some(Class::Tool)));
+        let open = one("3:0x10002/name=LLC-load-misses/").open.unwrap();
+        assert_eq!((open.attr.type_, open.attr.config, open.class), (3, 0x1_0002, Class::Hardware));
     }
 
     #[test]

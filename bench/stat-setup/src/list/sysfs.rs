@@ -21,8 +21,6 @@ pub struct Sysfs {
     root: PathBuf,
     pub(super) perf: Option<Perf>,
     files: HashMap<PathBuf, Result<String, std::io::ErrorKind>>,
-    opened: u64,
-    asked: u64,
 }
 
 /// A PMU in sysfs.
@@ -84,7 +82,7 @@ impl Sysfs {
 
     /// Returns a tree below `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), perf: None, files: HashMap::new(), opened: 0, asked: 0 }
+        Self { root: root.into(), perf: None, files: HashMap::new() }
     }
 
     /// Asks the installed perf, in this environment, for names that this tree does not know.
@@ -103,19 +101,12 @@ impl Sysfs {
         self.root.join(path)
     }
 
-    /// Returns the numbers of files opened and of files requested; the difference is the cache's.
-    pub const fn look_ups(&self) -> (u64, u64) {
-        (self.opened, self.asked)
-    }
-
     /// Returns the text of a file without trailing white space.
     pub fn text(&mut self, path: &str) -> Result<String, std::io::ErrorKind> {
-        self.asked += 1;
         let path = self.root.join(path);
         if let Some(known) = self.files.get(&path) {
             return known.clone();
         }
-        self.opened += 1;
         let found = read(&path).map_err(|error| error.kind());
         self.files.insert(path, found.clone());
         found
@@ -158,11 +149,6 @@ impl Sysfs {
     /// Returns the online CPUs; empty if unknown.
     pub fn online(&mut self) -> Vec<u32> {
         self.cpus("sys/devices/system/cpu/online").unwrap_or_default()
-    }
-
-    /// Returns the possible CPUs; empty if unknown.
-    pub fn possible(&mut self) -> Vec<u32> {
-        self.cpus("sys/devices/system/cpu/possible").unwrap_or_default()
     }
 
     /// Looks up a PMU by name.
@@ -306,7 +292,6 @@ pub(crate) mod tests {
     fn cpus_of_a_pmu_and_of_the_host() {
         let (_dir, mut sysfs) = tree(&[
             ("sys/devices/system/cpu/online", "0-2,8\n"),
-            ("sys/devices/system/cpu/possible", "3-1\n"),
             ("sys/bus/event_source/devices/uncore/type", "17\n"),
             ("sys/bus/event_source/devices/uncore/cpumask", "0,4\n"),
             ("sys/bus/event_source/devices/cpu_core/type", "4\n"),
@@ -315,7 +300,6 @@ pub(crate) mod tests {
             ("sys/bus/event_source/devices/software/cpumask", "\n"),
         ]);
         assert_eq!(sysfs.online(), [0, 1, 2, 8]);
-        assert!(sysfs.possible().is_empty(), "no CPU list");
         assert_eq!(sysfs.pmu("uncore").unwrap().cpus, Some(vec![0, 4]));
         assert_eq!(sysfs.pmu("cpu_core").unwrap().cpus, Some(vec![0, 1]));
         assert_eq!(sysfs.pmu("software").unwrap().cpus, None, "an empty mask");

@@ -55,7 +55,7 @@ fn one(folder: &Folder, name: &str, parts: &[(&Element, &Line)]) -> Result<(Path
         let attempt = document.and_then(|file| Path::new(file).parent().map(|parent| folder.path.join(parent)));
         let found = attempt.map(|attempt| Found::read(&attempt)).transpose()?.filter(|found| found.torn == 0);
         let found = found.ok_or_else(|| refuse(&element.name, "its points are not there"))?;
-        files.push(found.lines);
+        files.push(found.lines.into_iter().map(|(_, line)| line).collect());
     }
     let lines = interleaved(&files).map_err(|why| refuse(name, &why))?;
     let points = points(&lines).map_err(|why| refuse(name, &why))?;
@@ -66,7 +66,7 @@ fn one(folder: &Folder, name: &str, parts: &[(&Element, &Line)]) -> Result<(Path
     let written = open::Folder::make(&to).and_then(|folder| Target::at(&folder, &path)?.replace(text.as_bytes()));
     written
         .map_err(|error| Error::output(format!("cannot write {}", path.display()), &error, "make room, then repeat"))?;
-    show::save(&to, &pareto::compare(&points, None))?;
+    show::save(&to, &pareto::compare(&points))?;
     Ok((to, lines.len()))
 }
 

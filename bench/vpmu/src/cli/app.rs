@@ -113,8 +113,8 @@ pub enum Command {
     Sim(Box<SimArgs>),
     /// Measure this host's costs, and write a simulator's model of it
     ///
-    /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all. With --check every strategy
-    /// is measured beside simulated.
+    /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all, and shows their latencies beside
+    /// those of the model.
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
@@ -384,7 +384,6 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
             Ok(guest_stat::estimate(&args))
         }
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
-        Command::StatSetup(args) => args.spec.strategies().map(|_| None),
         Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
         _ => Ok(None),
     }

@@ -3,17 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use host_pmu::backend::BackendKey;
-use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
-use results::table::layout::columns;
 use results::write::check_file;
 
 use super::files::write_to;
 use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::run::run as calibrate;
-use crate::experiment::calibrate::spec::{CalibrateSpec, NEEDED};
+use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::parse::number_in;
 use crate::sys;
@@ -27,9 +24,10 @@ Examples:
   # and simulate with it
   vpmu sim here.toml --strategy deferred,gate
   # every strategy, measured beside simulated
-  vpmu calibrate --check -o here.toml
+  vpmu nmi-latency --strategy gate,deferred
+  vpmu sim here.toml --strategy gate,deferred
   # where creates are expensive
-  vpmu calibrate --check -o expensive.toml \\
+  vpmu calibrate -o expensive.toml \\
     --backend tracepoint:kvm/kvm_userspace_exit
 
 Exit codes: 0 done, 2 bad usage or a file that cannot be
@@ -44,20 +42,9 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
-    /// The model's name
-    #[arg(long, value_name = "NAME", default_value = "calibrated", value_parser = NonEmptyStringValueParser::new())]
-    pub name: String,
-
-    /// The model's file
+    /// The model's file, whose name is the model's
     #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "calibrated.toml")]
     pub output: PathBuf,
-
-    /// Also run every other strategy, and four events: more handler latencies and host operations beside simulated ones
-    ///
-    /// The strategies run in the same rounds as what the model is made from; the model is made from recreate, reuse, gate, virtual and the
-    /// floor alone. 2 to 4 minutes.
-    #[arg(long)]
-    pub check: bool,
 
     /// Rounds: in each, a guest of every arm of every workload, in random order [default: 40, 6 with a tracepoint]
     #[arg(long, value_name = "N", value_parser = number_in(2..=1000))]
@@ -86,16 +73,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         ));
     }
     let chosen = backend(&args.backend, &ThisHost)?;
-    let others = PRESETS.into_iter().filter(|name| args.check && !NEEDED.contains(name)).map(str::to_owned).collect();
-    let (name, rounds, samples) = (args.name.clone(), args.rounds, args.samples);
-    let calibration = CalibrateSpec { name, others, rounds, samples, ..CalibrateSpec::default() };
+    let name = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let calibration = CalibrateSpec { name, rounds: args.rounds, samples: args.samples, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet);
     let (draft, lines) = calibrate(calibration, &chosen, progress.as_mut())?;
     write_to(&output, draft.toml().as_bytes())?;
-    if !args.json {
-        print(&(draft.fitted(columns()) + "\n"))?;
-    }
     console::show(Form::of(args.json, false), &check::report(&lines), &lines)?;
     if !args.json {
         print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;

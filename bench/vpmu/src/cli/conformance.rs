@@ -1,7 +1,5 @@
 //! `vpmu conformance`.
 
-use std::time::Duration;
-
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
@@ -12,7 +10,7 @@ use vmm::machine::Cpu;
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
-use crate::setting::parse::{duration_in, pmu_version, processor};
+use crate::setting::parse::{pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print};
@@ -79,10 +77,6 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
     pub pmu_version: Vec<u64>,
 
-    /// Time limit of a run; cases not reached are `not ok` [default: 2m, 10m with backend step]
-    #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
-    pub time_limit: Option<Duration>,
-
     /// Print one JSON document in place of TAP
     #[arg(long)]
     pub json: bool,
@@ -90,10 +84,6 @@ pub struct ConformanceArgs {
     /// No notices on stderr
     #[arg(short, long)]
     pub quiet: bool,
-
-    /// Let vCPU threads make any system call; for debugging
-    #[arg(long)]
-    pub no_seccomp: bool,
 }
 
 /// Versions of Intel's PMU that are checked unless others are named.
@@ -121,7 +111,7 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
     }
     let guest = run::of_kvm()?;
     let target = Target::Kvm { counts_events: !args.counts_time };
-    checked(args, &Checks { guests: vec![guest], target, time_limit: args.time_limit, seccomp: !args.no_seccomp })
+    checked(args, &Checks { guests: vec![guest], target })
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
@@ -168,28 +158,24 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
     let target = Target::Vpmu { strategies, counts_time: args.counts_time, backend };
-    checked(args, &Checks { guests, target, time_limit: args.time_limit, seccomp: !args.no_seccomp })
+    checked(args, &Checks { guests, target })
 }
 
 /// Runs the checks and prints what they say.
 fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let host = open_kvm()?;
-    if !args.json {
-        print(&tap::head(checks.guests.len() * checks.target.names().len()))?;
-    }
+    let tap = |text: &str| if args.json { Ok(()) } else { print(text) };
+    tap(&tap::head(checks.guests.len() * checks.target.names().len()))?;
     let mut number = 0;
     let runs = run::run(&host, checks, sys::interrupted(), |run| {
         number += 1;
-        if args.json { Ok(()) } else { print(&run.tap(number)) }
+        tap(&run.tap(number))
     })?;
+    tap(&tap::summary(&runs))?;
     if args.json {
-        let json =
-            tap::json(&checks.target.backend(), &runs).map_err(|error| internal("cannot show the result", error))?;
-        print(&(json + "\n"))?;
-    }
-    if !args.json {
-        print(&tap::summary(&runs))?;
+        let json = tap::json(&checks.target.backend(), &runs);
+        print(&(json.map_err(|error| internal("cannot show the result", error))? + "\n"))?;
     }
     Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
 }

@@ -10,6 +10,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
+use results::verdict::Verdict;
 use results::write::{OutputFolder, now_unix, time_stamp};
 use triage::practice;
 use triage::practice::document::Figure;
@@ -18,16 +19,15 @@ use super::measure::{Invocation, Shown, measure_plain};
 use super::triage::place;
 use super::workload::cpus;
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
-use crate::experiment::reproduce::recipe;
-use crate::experiment::reproduce::recording::{self, HERTZ, LEVELS, MOST_DEPTH, Recordings, What};
-use crate::experiment::reproduce::run::reproduce;
+use crate::arms::linux::spec::LinuxGuestOptions;
+use crate::experiment::reproduce::recipe::first_event;
+use crate::experiment::reproduce::recording::{Recordings, table};
+use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
-use crate::experiment::reproduce::set_up;
-use crate::experiment::reproduce::show;
 use crate::experiment::reproduce::watchdog::Watchdog;
+use crate::experiment::reproduce::{set_up, show};
 use crate::setting::backend::{ThisHost, open_kvm};
-use crate::setting::parse::{duration_in, folder, number_in};
+use crate::setting::parse::{duration_in, folder, number_in, options};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal};
 use crate::terminal::progress;
@@ -42,12 +42,14 @@ Examples:
   vpmu reproduce --run record-compression
   # the series of 2019 on this host, ten minutes; a file to send
   vpmu reproduce --run vpmu-reuse --markdown -o out > reuse.md
+  # also with a Linux guest, whose options stand behind --
+  vpmu reproduce --run vpmu-reuse -- --guest linux --kernel FILE
   # threads in rand(), here: half a minute
   vpmu reproduce --run event-practice.rand
 
 Exit codes: 0 done, 2 bad usage or input; with --run 3 it ended
-early or could not measure all, 4 the host cannot do it; 70 a bug
-of vpmu.";
+early, could not measure all or judge anything, 4 the host cannot
+do it; 70 a bug of vpmu.";
 
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]
@@ -65,29 +67,13 @@ pub struct ReproduceArgs {
           value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// Folder for the documents of vpmu-reuse, record-compression and record-overhead
+    /// Folder for the documents of vpmu-reuse and record-compression
     #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
     pub output: Option<PathBuf>,
 
     /// Rounds of --run, with everything once; five have an interval [default: 10; vpmu-reuse as many as fit, perf-stat-setup 15, record-compression 5]
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
     pub rounds: Option<u64>,
-
-    /// Products of matrices that the guest of a recording makes, some ms each: how long it is [default: 1000, of record-overhead 3000]
-    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1_000_000))]
-    pub products: Option<u64>,
-
-    /// Calls that they are below: how large a sample is; 0: without call chains [default: 100]
-    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(0..=MOST_DEPTH))]
-    pub depth: Option<u64>,
-
-    /// Samples a second of record-compression [default: 3989]
-    #[arg(long, value_name = "HZ", requires = "run", value_parser = number_in(1..=100_000))]
-    pub frequency: Option<u64>,
-
-    /// Levels of record-compression beside 0, of 1, 2, 3, 5, 8 [default: all]
-    #[arg(long, value_name = "LIST", requires = "run", value_delimiter = ',', value_parser = level)]
-    pub levels: Vec<u32>,
 
     /// Seed of the simulations; with --run of the order of what is measured [default: 1]
     #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
@@ -101,9 +87,9 @@ pub struct ReproduceArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// The guest of vpmu-reuse besides the payload.
-    #[command(flatten)]
-    pub linux: LinuxGuestOptions,
+    /// A Linux guest of vpmu-reuse besides the payload: as of `vpmu nmi-latency --guest linux`
+    #[arg(last = true, value_name = "OPTIONS", requires = "run")]
+    pub linux: Vec<String>,
 }
 
 const SEED: u64 = 1;
@@ -118,8 +104,6 @@ pub enum Measurable {
     PerfStatSetup,
     /// Cost and savings of compressing a recording, by level, beside stock perf
     RecordCompression,
-    /// Cost of recording a guest at 100 and 999 Hz, beside stock perf; was not published
-    RecordOverhead,
     /// Threads that draw from one generator, and each from its own
     #[value(name = "event-practice.rand")]
     Rand,
@@ -129,20 +113,18 @@ pub enum Measurable {
     ParallelProbing,
 }
 
-fn level(text: &str) -> Result<u32, String> {
-    let published = || LEVELS.into_iter().filter(|level| *level > 0);
-    let found = text.parse().ok().filter(|level| published().any(|one| one == *level));
-    found.ok_or_else(|| format!("give {}", published().map(|level| level.to_string()).collect::<Vec<_>>().join(", ")))
-}
-
 /// Repeats the series that reuses host events.
 fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    refuse(&unused(args))?;
+    let words: Vec<&str> = args.linux.iter().map(String::as_str).collect();
+    let linux: LinuxGuestOptions = options(&words).map_err(|error| {
+        let line = error.to_string();
+        Error::usage("bad options behind --", line.lines().next().unwrap_or_default(), "see vpmu nmi-latency --help")
+    })?;
     let spec = SeriesSpec {
         rounds: args.rounds,
         duration: args.duration.unwrap_or(Duration::from_secs(600)),
         seed: args.seed.unwrap_or(SEED),
-        linux: LinuxJob::new(&args.linux, Kind::Record)?,
+        linux: LinuxJob::new(&linux, Kind::Record)?,
     };
     open_kvm()?;
     // Whether it can be written to is known before anything is measured.
@@ -162,7 +144,6 @@ fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
 
 /// Repeats the series that sets events up CPU by CPU.
 fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    refuse(&unused(args))?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let duration = args.duration.unwrap_or(Duration::from_secs(60));
     let size = (args.rounds.unwrap_or(15), duration, args.seed.unwrap_or(SEED));
@@ -170,71 +151,27 @@ fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
     shown(args, &found)
 }
 
-/// Shows a run here.
+/// Shows a run here, which answers its question if all was measured, and some of it agrees or differs.
 fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
     console::show(Form::of(args.json, args.markdown), &show::report(found, false), found)?;
-    Ok(if found.here.as_ref().is_some_and(|here| here.whole) { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Options that only recordings have.
-fn unused(args: &ReproduceArgs) -> [(&'static str, bool); 4] {
-    [
-        ("--products", args.products.is_some()),
-        ("--depth", args.depth.is_some()),
-        ("--frequency", args.frequency.is_some()),
-        ("--levels", !args.levels.is_empty()),
-    ]
-}
-
-/// Records a guest in several ways.
-fn measured_recordings(
-    args: &ReproduceArgs,
-    what: &What,
-    (rounds, products): (u64, u64),
-    invocation: &Invocation,
-) -> Result<Exit, Error> {
-    let all = Recordings::prepare(what, args.products.unwrap_or(products))?;
-    let experiment = all.experiment(args.rounds.unwrap_or(rounds), args.seed.unwrap_or(SEED));
-    let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };
-    let document = measure_plain(experiment, shown, invocation, &|document| recording::table::report(document, what))?;
-    Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
+    let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
+    let open = |verdict| matches!(verdict, Verdict::Inconclusive | Verdict::NotJudged);
+    let answered = judged.into_iter().any(|one| !open(one.verdict));
+    let whole = found.here.as_ref().is_some_and(|here| here.whole);
+    Ok(if whole && answered { Exit::Done } else { Exit::Inconclusive })
 }
 
 /// Records a guest at each level of compression.
 fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let what = What::Compression {
-        depth: args.depth.unwrap_or(MOST_DEPTH),
-        hertz: args.frequency.unwrap_or(HERTZ),
-        levels: if args.levels.is_empty() { LEVELS.to_vec() } else { args.levels.clone() },
-    };
-    measured_recordings(args, &what, (5, 1000), invocation)
-}
-
-/// Runs a guest unrecorded and recorded.
-fn measured_overhead(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    refuse(&[
-        ("--depth", args.depth.is_some()),
-        ("--frequency", args.frequency.is_some()),
-        ("--levels", !args.levels.is_empty()),
-    ])?;
-    measured_recordings(args, &What::Overhead, (10, 3000), invocation)
-}
-
-/// Refuses options that were given and have nothing to do.
-fn refuse(options: &[(&str, bool)]) -> Result<(), Error> {
-    match options.iter().find(|(_, given)| *given) {
-        None => Ok(()),
-        Some((option, _)) => {
-            Err(Error::usage(format!("{option} has nothing to do"), "this --run makes no use of it", "leave it out"))
-        }
-    }
+    let all = Recordings::prepare()?;
+    let experiment = all.experiment(args.rounds.unwrap_or(5), args.seed.unwrap_or(SEED));
+    let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };
+    let document = measure_plain(experiment, shown, invocation, &table::report)?;
+    Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
 }
 
 /// Runs workloads of triage.
 fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error> {
-    refuse(&unused(args))?;
-    // Its workloads take turns in a fixed order.
-    refuse(&[("--seed", args.seed.is_some())])?;
     let facts = HostFacts::read(&HostFs::default());
     let cpus = cpus(&facts);
     let place = place(facts, cpus)?;
@@ -257,41 +194,45 @@ fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error
 }
 
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    if args.run != Some(Measurable::VpmuReuse) {
-        let linux = args.linux.guest == GuestKind::Linux || args.linux.kernel.is_some();
-        refuse(&[("--guest and --kernel", linux)])?;
-    }
-    let keeps = [Measurable::VpmuReuse, Measurable::RecordCompression, Measurable::RecordOverhead];
-    if !args.run.is_some_and(|run| keeps.contains(&run)) {
-        refuse(&[("--output", args.output.is_some())])?;
-    }
-    if !matches!(args.run, Some(Measurable::VpmuReuse | Measurable::PerfStatSetup)) {
-        refuse(&[("--duration", args.duration.is_some())])?;
-    }
-    match args.run {
-        Some(Measurable::PerfStatSetup) => return measured_set_up(args, invocation),
-        Some(Measurable::VpmuReuse) => return measured_series(args, invocation),
-        Some(Measurable::RecordCompression) => return measured_compression(args, invocation),
-        Some(Measurable::RecordOverhead) => return measured_overhead(args, invocation),
-        Some(Measurable::Rand) => return measured_practice(args, Figure::Rand),
-        Some(Measurable::SpinlockShare) => return measured_practice(args, Figure::SpinlockShare),
-        Some(Measurable::ParallelProbing) => return measured_practice(args, Figure::ParallelProbing),
-        None => {}
-    }
-    let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
-    for (file, document) in args.measured.iter().zip(&documents) {
-        if !recipe::answers(document) {
-            complain(&format!(
-                "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
-                file.display(),
-                recipe::first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
-                document.parameters.backend,
-                document.parameters.workload,
-                document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
-            ));
+    use Measurable::{ParallelProbing, PerfStatSetup, Rand, RecordCompression, SpinlockShare, VpmuReuse};
+    // Options that were given, and the runs that make use of them; workloads of triage take turns in a fixed order.
+    for (option, given, of) in [
+        ("--", !args.linux.is_empty(), &[VpmuReuse][..]),
+        ("--output", args.output.is_some(), &[VpmuReuse, RecordCompression]),
+        ("--duration", args.duration.is_some(), &[VpmuReuse, PerfStatSetup]),
+        ("--seed", args.seed.is_some() && args.run.is_some(), &[VpmuReuse, PerfStatSetup, RecordCompression]),
+    ] {
+        if given && !args.run.is_some_and(|run| of.contains(&run)) {
+            let what = format!("{option} has nothing to do");
+            return Err(Error::usage(what, "this --run makes no use of it", "leave it out"));
         }
     }
-    let found = reproduce(args.seed.unwrap_or(SEED), &documents)?;
+    match args.run {
+        Some(PerfStatSetup) => measured_set_up(args, invocation),
+        Some(VpmuReuse) => measured_series(args, invocation),
+        Some(RecordCompression) => measured_compression(args, invocation),
+        Some(Rand) => measured_practice(args, Figure::Rand),
+        Some(SpinlockShare) => measured_practice(args, Figure::SpinlockShare),
+        Some(ParallelProbing) => measured_practice(args, Figure::ParallelProbing),
+        None => published(args),
+    }
+}
+
+/// Sets published, simulated and measured figures side by side.
+fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
+    let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
+    let simulated = Simulated::run(args.seed.unwrap_or(SEED))?;
+    for (file, document) in args.measured.iter().zip(&documents).filter(|(_, document)| !simulated.answers(document)) {
+        complain(&format!(
+            "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
+            file.display(),
+            first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
+            document.parameters.backend,
+            document.parameters.workload,
+            document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    let found = simulated.beside(&documents)?;
     console::show(Form::of(args.json, args.markdown), &show::report(&found, !args.markdown), &found)?;
     Ok(Exit::Done)
 }

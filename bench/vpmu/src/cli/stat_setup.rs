@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use clap::Args;
 use results::document::Status;
 use results::error::{Error, Exit};
+use stat_setup::list::sysfs::Sysfs;
 
 use super::measure::{Invocation, Shown, measure_plain};
-use super::options::{Baseline, BaselineOptions, ResultOptions};
-use crate::experiment::stat_setup::arms::SetUp;
-use crate::experiment::stat_setup::events::EventRequest;
+use super::options::{BaselineOptions, ResultOptions};
+use crate::experiment::stat_setup::arms::{SetUp, once};
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
-use crate::experiment::stat_setup::{once, show};
+use crate::experiment::stat_setup::{events, show};
 use crate::sys;
 use crate::terminal::console::{Form, complain, print};
 
@@ -50,63 +50,42 @@ pub struct StatSetupArgs {
 }
 
 pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let spec = &args.spec;
-    spec.strategies()?;
-    let baseline = args.baseline.baseline(&args.result);
-    let all = spec.each();
+    let StatSetupArgs { spec, result, baseline } = args;
+    let (all, baseline) = (spec.each(), baseline.baseline(result));
     if all.len() > 1 && (spec.once || baseline.is_some()) {
         let option = if spec.once { "--once" } else { "--save-baseline" };
         return Err(Error::usage(format!("{option} takes one number of events"), "", "give one, e.g. --events 100"));
     }
     if spec.once {
-        return run_once(spec, args.result.quiet);
+        let (whole, notes) = once(spec, &mut print)?;
+        for note in &notes {
+            complain(&format!("warning: {note}"));
+        }
+        return Ok(if whole { Exit::Done } else { Exit::Inconclusive });
+    }
+    if let Some(baseline) = &baseline {
+        baseline.check(NAME)?;
     }
     // All numbers are known to be good before the first is measured.
-    all.iter().try_for_each(|one| EventRequest::read(&one.events).map(drop))?;
+    all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;
     for one in &all {
-        match compare(one, &args.result, baseline.as_ref(), invocation)? {
-            Exit::Done => {}
-            other => exit = other,
+        let set_up = SetUp::prepare(one)?;
+        let folder = (!result.no_save).then_some(result.output.as_path());
+        let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
+        let document = measure_plain(set_up.experiment(), shown, invocation, &show::report)?;
+        // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
+        // and every event of the list can be counted here.
+        let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());
+        if document.status != Status::Complete || !set_up.whole || !answered {
+            exit = Exit::Inconclusive;
+        }
+        if let Some(baseline) = &baseline {
+            baseline.keep(&document, exit)?;
         }
         if sys::interrupted().load(Ordering::Relaxed) {
             break;
         }
-    }
-    Ok(exit)
-}
-
-fn run_once(spec: &StatSetupSpec, quiet: bool) -> Result<Exit, Error> {
-    let found = once::run_once(spec, &mut print)?;
-    for warning in &found.warnings {
-        complain(&format!("warning: {warning}"));
-    }
-    if !quiet {
-        complain(&found.phases);
-    }
-    Ok(if found.whole { Exit::Done } else { Exit::Inconclusive })
-}
-
-fn compare(
-    spec: &StatSetupSpec,
-    result: &ResultOptions,
-    baseline: Option<&Baseline>,
-    invocation: &Invocation,
-) -> Result<Exit, Error> {
-    if let Some(baseline) = baseline {
-        baseline.check(NAME)?;
-    }
-    let set_up = SetUp::prepare(spec)?;
-    let folder = (!result.no_save).then_some(result.output.as_path());
-    let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
-    let document = measure_plain(set_up.experiment(), shown, invocation, &show::report)?;
-    // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval, and
-    // every event of the list can be counted here.
-    let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());
-    let whole = document.status == Status::Complete && set_up.agree && set_up.whole && answered;
-    let exit = if whole { Exit::Done } else { Exit::Inconclusive };
-    if let Some(baseline) = baseline {
-        baseline.keep(&document, exit)?;
     }
     Ok(exit)
 }

@@ -27,7 +27,7 @@ fn succeeds(output: &Output) -> String {
 /// Starts the grid on one thread and gives it `signal` as soon as a few points are done; its exit code.
 fn end_in_the_middle(dir: &Path, signal: &str) -> Option<i32> {
     let mut sweep =
-        command(dir, &with(GRID, &["--threads", "1"])).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        command(dir, GRID).env("RAYON_NUM_THREADS", "1").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     while file(dir).lines().count() < 3 {
         assert!(sweep.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(1));
@@ -40,7 +40,7 @@ fn end_in_the_middle(dir: &Path, signal: &str) -> Option<i32> {
 #[test]
 fn a_killed_sweep_goes_on_and_ends_with_the_bytes_of_one_that_was_not() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    succeeds(&vpmu(whole.path(), &with(GRID, &["--threads", "3"])));
+    succeeds(&command(whole.path(), GRID).env("RAYON_NUM_THREADS", "3").output().unwrap());
     let expected = file(whole.path());
     assert_eq!(expected.lines().count(), 80);
 
@@ -75,9 +75,8 @@ fn an_interrupted_sweep_is_inconclusive_and_goes_on() {
 #[test]
 fn a_full_disk_keeps_finished_points_and_is_said_once() {
     let dir = tempfile::tempdir().unwrap();
-    let args = with(GRID, &["--threads", "2"]).join(" ");
     // A file that may not grow stands for a full disk.
-    let script = format!("ulimit -f 32; exec '{}' {args}", env!("CARGO_BIN_EXE_vpmu"));
+    let script = format!("ulimit -f 32; exec '{}' {}", env!("CARGO_BIN_EXE_vpmu"), GRID.join(" "));
     let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{error}");
@@ -100,7 +99,7 @@ fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
     let shown: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
     assert_eq!(shown["scenarios"][0]["rows"][0]["seeds"], 2);
     assert_eq!(text(&output.stderr), "", "all that is there is of this grid");
-    let output = vpmu(dir.path(), &with(small, &["model=icx-2021", "--markdown"]));
+    let output = vpmu(dir.path(), &with(small, &["model=icx-2021"]));
     assert!(text(&output.stderr).contains("2 points in sweep.jsonl are of another grid"), "{}", text(&output.stderr));
     let shown = succeeds(&output);
     assert!(shown.contains("model icx-2021") && !shown.contains("development-host"), "{shown}");

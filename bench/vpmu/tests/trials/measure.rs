@@ -101,10 +101,15 @@ fn the_published_series() {
     let watchdog = || std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").ok();
     let before = watchdog();
     let output = run(dir.path(), &SERIES);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    assert_eq!(watchdog(), before, "as it was found");
     let found = json(&output);
     let rows = found["rows"].as_array().expect("rows");
+    // Two rounds have no intervals: nothing is judged.
+    let judged = |row: &Value, against: &str| {
+        ["slower", "faster", "no-change"].contains(&row[against]["verdict"].as_str().unwrap_or(""))
+    };
+    let answered = rows.iter().any(|row| judged(row, "against_published") || judged(row, "against_predicted"));
+    assert_eq!(output.status.code(), Some(if answered { 0 } else { 3 }), "{}", text(&output.stderr));
+    assert_eq!(watchdog(), before, "as it was found");
     let row = |figure: &str| rows.iter().find(|row| row["figure"] == figure);
     let on = row("vpmu-reuse.watchdog-on.mean").or_else(|| row("vpmu-reuse.cheap-create.mean")).expect("the figure");
     let judged = on["against_predicted"]["verdict"].is_string() && on["against_published"]["verdict"].is_string();

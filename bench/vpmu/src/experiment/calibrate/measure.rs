@@ -6,50 +6,33 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
-use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats};
-use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::guest_arm::{GuestArm, Guests};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::{self, Rounds, State};
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::terminal::progress::Progress;
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
 use results::metric::Metric;
-use results::stats::median;
+use results::stats;
 
-/// One workload of a calibration.
-pub struct Job {
-    /// Name of the workload on the command line.
-    pub workload: &'static str,
-    /// Specification of its guests.
-    pub spec: NmiLatencySpec,
-    /// Plan of the guests.
-    pub plan: Plan,
-    /// Runner of the guests.
-    pub runner: Box<dyn ArmRunner>,
-}
-
-impl std::fmt::Debug for Job {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("workload", &self.workload).finish_non_exhaustive()
-    }
-}
+/// One workload of a calibration: its name on the command line, with its strategies, the plan of its guests and their runner.
+pub type Job = ((&'static str, &'static [&'static str]), Plan, Box<dyn ArmRunner>);
 
 /// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
-struct Guest {
+pub struct Guest {
     /// An instruction of the timed loop, ps; `None` if no loop ran undisturbed.
-    instruction_ps: Option<f64>,
+    pub instruction_ps: Option<f64>,
     /// Unit of work without counters, ns.
-    unit_ns: Option<f64>,
-    ops: OpStats,
-    /// For each event that was on a counter: umask << 8 | event code, counts, µs.
-    counts: Vec<(u16, u64, f64)>,
+    pub unit_ns: Option<f64>,
+    /// Its host operations.
+    pub ops: OpStats,
+    /// For each event that was on a counter: umask << 8 | event code, counts a microsecond.
+    rates: Vec<(u16, f64)>,
     tsc_khz: u64,
 }
 
@@ -58,86 +41,68 @@ struct Guest {
 pub struct ArmGuests {
     /// The arm as in a document.
     pub result: document::Arm,
-    guests: Vec<Guest>,
+    /// Guests that are not whole have no figures.
+    pub guests: Vec<Guest>,
 }
 
 /// Measurement of one workload.
 #[derive(Debug)]
 pub struct Measured {
-    /// Name of the workload on the command line.
-    pub workload: &'static str,
-    /// Specification of its guests.
-    pub spec: NmiLatencySpec,
-    /// Processor of its guests.
-    pub cpu: Cpu,
+    /// The workload, with its strategies.
+    pub workload: (&'static str, &'static [&'static str]),
     /// Arms in the order of the plan.
     pub arms: Vec<ArmGuests>,
     /// TSC frequency of the guests, kHz.
     pub tsc_khz: u64,
 }
 
+/// Returns the median of those that there are.
+pub fn median(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    stats::median_of(&mut values.into_iter().flatten().filter(|value| value.is_finite()).collect::<Vec<_>>())
+}
+
 impl Measured {
-    /// Returns the arm of `strategy`, if it ran.
-    pub fn arm(&self, strategy: &str) -> Option<&ArmGuests> {
-        self.arms.iter().find(|arm| arm.result.name == strategy && !arm.result.rounds.is_empty())
+    /// Returns the arm of `strategy`.
+    ///
+    /// # Errors
+    /// Exit 3 if it did not run.
+    pub fn arm(&self, strategy: &str) -> Result<&ArmGuests, Error> {
+        let is = |arm: &&ArmGuests| arm.result.name == strategy && !arm.result.rounds.is_empty();
+        self.arms.iter().find(is).ok_or_else(|| missing(strategy))
     }
 }
 
 impl ArmGuests {
-    /// Returns a metric in each guest; `None` for a guest without values, or that lost something.
-    fn summaries(&self, metric: &Metric) -> impl Iterator<Item = Option<Summary>> {
+    /// Returns the median over whole guests of what this says of a metric.
+    pub fn of(&self, metric: &Metric, figure: fn(Summary) -> Option<f64>) -> Option<f64> {
         let rounds = &self.result.rounds;
-        (0..rounds.len()).map(|at| rounds.metric(metric, at).filter(|_| rounds.complete[at]))
+        let whole = (0..rounds.len()).filter(|&at| rounds.complete[at]);
+        median(whole.map(|at| figure(rounds.metric(metric, at)?)))
     }
 
-    /// Returns a metric's median in each guest, ns.
-    pub fn medians(&self, metric: &Metric) -> Vec<Option<f64>> {
-        self.summaries(metric).map(|found| Some(found?.p50 as f64)).collect()
+    /// Returns the median over guests of a metric's medians, ns.
+    pub fn p50(&self, metric: &Metric) -> Option<f64> {
+        self.of(metric, |found| Some(found.p50 as f64))
     }
 
-    /// Returns a metric's mean in each guest, ns.
-    pub fn means(&self, metric: &Metric) -> Vec<Option<f64>> {
-        self.summaries(metric).map(|found| found?.mean).collect()
-    }
-
-    /// Returns the median cost of a host operation in each guest, ns: of an even number the mean of both in the middle.
-    pub fn op_medians(&self, kind: OpKind) -> Vec<Option<f64>> {
-        let median = |ops: &OpStats| {
+    /// Returns the median over guests of the median cost of a host operation, ns.
+    pub fn op_p50(&self, kind: OpKind) -> Option<f64> {
+        // Of an even number the mean of both in the middle.
+        let of_guest = |Guest { ops, .. }: &Guest| {
             let (n, costs) = (ops.count(kind), ops.histogram(kind));
             let ranked = |rank: u64| costs.value_at_quantile((rank as f64 - 0.5) / n as f64) as f64;
             (n > 0).then(|| f64::midpoint(ranked(n.div_ceil(2)), ranked(n / 2 + 1)))
         };
-        self.guests.iter().map(|guest| median(&guest.ops)).collect()
+        median(self.guests.iter().map(of_guest))
     }
 
-    /// Returns the mean cost of a host operation in each guest, ns.
-    pub fn op_means(&self, kind: OpKind) -> Vec<Option<f64>> {
-        let mean = |ops: &OpStats| (ops.count(kind) > 0).then(|| ops.histogram(kind).mean());
-        self.guests.iter().map(|guest| mean(&guest.ops)).collect()
-    }
-
-    /// Returns the time of an instruction of the timed loop in each guest, ps.
-    pub fn instructions_ps(&self) -> Vec<Option<f64>> {
-        self.guests.iter().map(|guest| guest.instruction_ps).collect()
-    }
-
-    /// Returns the time of a unit of work without counters in each guest, ns.
-    pub fn units_ns(&self) -> Vec<Option<f64>> {
-        self.guests.iter().map(|guest| guest.unit_ns).collect()
-    }
-
-    /// Returns the counts a microsecond on a counter of each event, in each guest.
-    pub fn rates(&self) -> BTreeMap<u16, Vec<Option<f64>>> {
+    /// Returns the counts a microsecond on a counter of each event.
+    pub fn rates(&self) -> BTreeMap<u16, f64> {
         let mut rates: BTreeMap<u16, Vec<Option<f64>>> = BTreeMap::new();
-        for &(code, counts, us) in self.guests.iter().flat_map(|guest| &guest.counts) {
-            rates.entry(code).or_default().push(Some(counts as f64 / us));
+        for &(code, rate) in self.guests.iter().flat_map(|guest| &guest.rates) {
+            rates.entry(code).or_default().push(Some(rate));
         }
-        rates
-    }
-
-    /// Returns the costs of a host operation in each guest, ns.
-    pub fn costs(&self, kind: OpKind) -> Vec<Histogram<u64>> {
-        self.guests.iter().map(|guest| guest.ops.histogram(kind)).collect()
+        rates.into_iter().filter_map(|(code, all)| Some((code, median(all).filter(|rate| *rate > 0.0)?))).collect()
     }
 }
 
@@ -153,14 +118,13 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measured>, Error> {
     let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
-    let began = Instant::now();
+    let (began, mut done) = (Instant::now(), 0);
     let (mut measured, mut guests) = (Vec::new(), Vec::new());
-    for Job { workload, spec, plan, runner } in jobs {
-        let (spec, cpu) = (spec.clone(), plan.guest.machine.cpu);
-        measured.push(Measured { workload, spec, cpu, arms: Vec::new(), tsc_khz: 0 });
+    for (workload, plan, runner) in jobs {
+        measured.push(Measured { workload: *workload, arms: Vec::new(), tsc_khz: 0 });
         guests.push(Guests::new(plan, runner.as_mut(), stop, began));
     }
-    let mut arms = Vec::new();
+    let (mut jobs_of_arms, mut arms) = (Vec::new(), Vec::<GuestArm<'_>>::new());
     for (job, guests) in guests.iter().enumerate() {
         let boot = &guests.plan.guest.boot;
         let events = &boot.events[..boot.event_count as usize];
@@ -170,18 +134,17 @@ pub fn run(
                 continue;
             }
             if let Some(why) = result.not_available {
-                return Err(incomplete(measured[job].workload, &why));
+                return Err(incomplete(&measured[job], &why));
             }
             let (figures, key) = (&figures, (job, result.name));
             arm.kept = Box::new(move |outcome| {
                 figures.borrow_mut().entry(key.clone()).or_default().push(self::figures(outcome, events));
             });
-            arms.push((job, arm));
+            jobs_of_arms.push(job);
+            arms.push(arm);
         }
     }
-    let (jobs_of_arms, mut arms): (Vec<usize>, Vec<GuestArm<'_>>) = arms.into_iter().unzip();
     progress.begin(arms.len() as u64 * (rounds + 1));
-    let mut done = 0;
     let mut after = |_: &mut [GuestArm<'_>], _: &State| {
         done += 1;
         Ok(done >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound))
@@ -197,7 +160,7 @@ pub fn run(
             (why, false) => why.map(String::as_str).filter(|_| !arm.fold.is_complete() || result.rounds.is_empty()),
         };
         if let Some(why) = why {
-            return Err(incomplete(measured.workload, &format!("{}: {why}", result.name)));
+            return Err(incomplete(measured, &format!("{}: {why}", result.name)));
         }
         let mut guests = figures.borrow_mut().remove(&(job, result.name.clone())).unwrap_or_default();
         for (guest, _) in guests.iter_mut().zip(&result.rounds.complete).filter(|(_, complete)| !**complete) {
@@ -226,66 +189,20 @@ fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
         }
         for ((event, &counts), &running) in events.iter().zip(&report.counts).zip(&report.running) {
             if running > 0 {
-                guest.counts.push(((event.selector & 0xffff) as u16, counts, ns(running) / 1000.0));
+                guest.rates.push(((event.selector & 0xffff) as u16, counts as f64 * 1000.0 / ns(running)));
             }
         }
     }
     guest
 }
 
-fn incomplete(workload: &str, why: &str) -> Error {
-    Error::new(
-        Exit::Inconclusive,
-        format!("workload {workload} did not end as it should"),
-        why,
-        "no model was written; run it again",
-    )
+/// Returns that a figure is missing.
+pub fn missing(what: &str) -> Error {
+    let why = format!("{what} is missing in the measurement");
+    Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
 }
 
-/// A figure with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
-pub struct Estimate {
-    /// The figure.
-    pub value: f64,
-    /// Lower and upper bound.
-    pub interval: [f64; 2],
-}
-
-impl Estimate {
-    /// Estimates the median of `values`, one per guest, with the interval of the sign test: from the order statistics
-    /// that the median lies between with 95 %, whatever the distribution. `None` without values; below six values the
-    /// interval is all of them.
-    #[expect(clippy::cast_sign_loss, reason = "made positive first")]
-    pub fn of(values: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.into_iter().flatten().filter(|value| value.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len() as f64;
-        // The number of values below the median is binomial (n, 1/2); its normal approximation, rounded outwards.
-        let outside = (n / 2.0 - 0.98 * n.sqrt() - 0.5).max(0.0) as usize;
-        Some(Self { value: median(&sorted)?, interval: [sorted[outside], sorted[sorted.len() - 1 - outside]] })
-    }
-
-    /// Returns it with the uncertainties `by` of other figures that it was made with, half widths in its own unit: all of them
-    /// are taken for independent.
-    pub fn widened(self, by: &[f64]) -> Self {
-        let by: f64 = by.iter().map(|half| half * half).sum();
-        let [low, high] = self.interval.map(|bound| ((bound - self.value).powi(2) + by).sqrt());
-        Self { value: self.value, interval: [self.value - low, self.value + high] }
-    }
-
-    /// Returns it with an interval that covers `other`'s, too.
-    pub fn covering(self, other: Self) -> Self {
-        let ([low, high], [other_low, other_high]) = (self.interval, other.interval);
-        Self { value: self.value, interval: [low.min(other_low), high.max(other_high)] }
-    }
-
-    /// Returns half the width of the interval.
-    pub fn half(&self) -> f64 {
-        (self.interval[1] - self.interval[0]) / 2.0
-    }
-
-    /// Returns the figure in another unit: `of` must be increasing.
-    pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
-        Self { value: of(self.value), interval: self.interval.map(of) }
-    }
+fn incomplete(measured: &Measured, why: &str) -> Error {
+    let what = format!("workload {} did not end as it should", measured.workload.0);
+    Error::new(Exit::Inconclusive, what, why, "no model was written; run it again")
 }

@@ -17,8 +17,8 @@ use vmm::kvm::Host;
 use super::check::{self, Comparison};
 use super::draft::Draft;
 use super::fit::fit;
-use super::measure::{ArmGuests, Job, run as measure};
-use super::spec::{CalibrateSpec, Outside, Pmu, plan, spec, workloads};
+use super::measure::run as measure;
+use super::spec::{CalibrateSpec, Outside, Pmu};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
@@ -45,37 +45,35 @@ pub fn run(
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
     calibration.beside = beside(&chosen.backend)?;
-    calibration.backend = chosen.backend.to_string();
     calibration.cpu = guest_cpu(&chosen.backend, &host);
     calibration.dear = pmu.is_some_and(|pmu| pmu.taken == 0);
     (calibration.tracepoint, calibration.pmu) = (tracepoint, pmu);
     let mut jobs = Vec::new();
-    for (workload, strategies) in workloads(&calibration) {
-        let spec = spec(&calibration, workload, &strategies)?;
-        let plan = plan(&spec, calibration.cpu, chosen, usable(&host).as_deref())?;
+    for workload in calibration.workloads() {
+        let plan = calibration.plan(workload, chosen, usable(&host).as_deref())?;
         let runner = Box::new(plan.on_this_host()?);
-        jobs.push(Job { workload, spec, plan, runner });
+        jobs.push((workload, plan, runner as _));
     }
     let measured = measure(&mut jobs, (rounds, calibration.duration), sys::interrupted(), progress)?;
     let after = HostFacts::read(&HostFs::default());
-    let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, calibration.backend);
+    let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
-    let lines = check::compare(&draft.model()?, &measured)?;
+    let lines = check::compare(&draft.model()?, &calibration, &measured)?;
     let percent = check::percent(&lines);
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
     let busy = load(&host, after).map(|load| format!("this host was busy: load {load}"));
-    let not_whole =
-        measured.iter().flat_map(|workload| &workload.arms).flat_map(|ArmGuests { result: arm, .. }| {
-            let left_out =
-                arm.left_out.first().map(|why| format!("{} left out: {why}", plural(arm.left_out.len(), "turn")));
-            let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
-            doubts.chain(left_out).map(|what| format!("{}: {what}", arm.name)).collect::<Vec<_>>()
-        });
+    let not_whole = measured.iter().flat_map(|workload| &workload.arms).flat_map(|arm| {
+        let arm = &arm.result;
+        let left_out =
+            arm.left_out.first().map(|why| format!("{} left out: {why}", plural(arm.left_out.len(), "turn")));
+        let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
+        doubts.chain(left_out).map(|what| format!("{}: {what}", arm.name)).collect::<Vec<_>>()
+    });
     for doubt in busy.into_iter().chain(not_whole).chain(model_off(percent)) {
         complain(&format!("warning: {doubt}"));
         source = format!("{source}; {doubt}");
     }
-    draft.checked(percent, &source);
+    draft.set("checked", "percent", percent.map(u64::cast_signed).to_vec(), &source);
     Ok((draft, lines))
 }
 

@@ -19,8 +19,6 @@ use vmm::machine::Cpu;
 pub struct CalibrateSpec {
     /// The model's name.
     pub name: String,
-    /// Strategies beside [`NEEDED`].
-    pub others: Vec<String>,
     /// Rounds of each workload; `None`: what suits the backend.
     pub rounds: Option<u64>,
     /// Bound on the rounds.
@@ -29,11 +27,9 @@ pub struct CalibrateSpec {
     pub samples: Option<u64>,
     /// The guests' processor.
     pub cpu: Cpu,
-    /// The backend's key, never `auto`.
-    pub backend: String,
-    /// True if the backend is a tracepoint: a create then takes milliseconds, and events count exits.
+    /// The backend is a tracepoint: a create then takes milliseconds, and events count exits.
     pub tracepoint: bool,
-    /// True if the host's first event takes milliseconds to create, as a tracepoint's does, and nobody else holds one.
+    /// The host's first event takes milliseconds to create, as a tracepoint's does, and nobody else holds one.
     pub dear: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
@@ -59,53 +55,43 @@ pub struct Pmu {
 }
 
 /// Strategies that a model is made from: the costs of each kind of host operation are in one of them.
-pub const NEEDED: [&str; 4] = ["recreate", "reuse", "gate", "virtual"];
+const NEEDED: &[&str] = &["recreate", "reuse", "gate", "virtual"];
 
-/// Workloads and their strategies: one event, and more events than counters. Four events serve only the check.
-pub fn workloads(calibration: &CalibrateSpec) -> Vec<(&'static str, Vec<String>)> {
-    let all: Vec<String> = NEEDED.map(str::to_owned).into_iter().chain(calibration.others.iter().cloned()).collect();
-    let few = || ["reuse", "gate"].map(str::to_owned).to_vec();
-    if calibration.tracepoint {
-        // With more events a rotation under recreate takes longer than a tick.
-        return vec![("single/io", all), ("sampling10/io", few())];
+impl CalibrateSpec {
+    /// Returns the workloads with their strategies: one event, and more events than counters.
+    pub fn workloads(&self) -> [(&'static str, &'static [&'static str]); 2] {
+        // Where a create takes long, a rotation of more events under recreate takes longer than a tick.
+        let many = if self.tracepoint || self.dear { &["reuse", "gate"] } else { NEEDED };
+        let [one, ten] = if self.tracepoint { ["single/io", "sampling10/io"] } else { ["single", "sampling10"] };
+        [(one, NEEDED), (ten, many)]
     }
-    if calibration.dear {
-        return vec![("single", all), ("sampling10", few())];
-    }
-    let mut workloads = vec![("single", all.clone()), ("sampling10", all.clone())];
-    if !calibration.others.is_empty() {
-        workloads.push(("sampling4", all));
-    }
-    workloads
-}
 
-/// Returns the specification of one workload.
-///
-/// # Errors
-/// Exit 2 for an unknown workload.
-pub fn spec(calibration: &CalibrateSpec, workload: &str, strategies: &[String]) -> Result<NmiLatencySpec, Error> {
-    let spec: NmiLatencySpec = defaults();
-    Ok(NmiLatencySpec {
-        arms: ArmsOptions {
-            strategy: strategies.iter().cloned().map(StrategyChoice::Preset).collect(),
-            rounds: calibration.rounds,
-            samples: calibration.samples.unwrap_or(spec.arms.samples),
-            time_limit: Duration::from_secs(20),
-            ..spec.arms
-        },
-        length: LengthOptions { guest_rounds: Some(1), ..spec.length },
-        workload: workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?,
-        ..spec
-    })
-}
-
-/// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
-///
-/// # Errors
-/// Exit 2 for parameters that contradict each other or the host.
-pub fn plan(spec: &NmiLatencySpec, cpu: Cpu, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-    let host = HostOptions { backend: BackendChoice::Key(chosen.backend.clone()), cpu, ..defaults() };
-    let mut plan = spec.plan(&host, chosen, usable)?;
-    plan.guest.boot.flags |= FLAG_TIME_LOOP;
-    Ok(plan)
+    /// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that contradict each other or the host.
+    pub fn plan(
+        &self,
+        (workload, strategies): (&str, &[&str]),
+        chosen: &Chosen,
+        usable: Option<&[u32]>,
+    ) -> Result<Plan, Error> {
+        let usual: NmiLatencySpec = defaults();
+        let spec = NmiLatencySpec {
+            arms: ArmsOptions {
+                strategy: StrategyChoice::presets(strategies),
+                rounds: self.rounds,
+                samples: self.samples.unwrap_or(usual.arms.samples),
+                time_limit: Duration::from_secs(20),
+                ..usual.arms
+            },
+            length: LengthOptions { guest_rounds: Some(1), ..usual.length },
+            workload: workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?,
+            ..usual
+        };
+        let backend = BackendChoice::Key(chosen.backend.clone());
+        let mut plan = spec.plan(&HostOptions { backend, cpu: self.cpu, ..defaults() }, chosen, usable)?;
+        plan.guest.boot.flags |= FLAG_TIME_LOOP;
+        Ok(plan)
+    }
 }

@@ -22,6 +22,8 @@ use vmm::kvm::Host;
 
 /// Time after which a run is ended: seconds suffice where an exit costs microseconds.
 const LIMIT: Duration = Duration::from_secs(120);
+/// Time limit with KVM's own vPMU, in which fewer accesses are exits.
+const KVM_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit with backend `step`, where every instruction is an exit.
 const STEP_LIMIT: Duration = Duration::from_secs(600);
 /// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach
@@ -70,7 +72,7 @@ impl Target {
     fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
         match self {
             Self::Kvm { counts_events } => {
-                (CounterSource::Kvm { module: None }, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, LIMIT)
+                (CounterSource::Kvm { module: None }, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, KVM_LIMIT)
             }
             Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
             Self::Vpmu { strategies, counts_time, backend } => {
@@ -133,17 +135,6 @@ pub struct Checks {
     pub guests: Vec<Checked>,
     /// Source of their counters.
     pub target: Target,
-    /// Time after which a run is ended; `None`: as its backend needs.
-    pub time_limit: Option<Duration>,
-    /// True if vCPU threads are confined.
-    pub seccomp: bool,
-}
-
-impl Checks {
-    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
-        let (behind, counts, limit) = self.target.run(n);
-        (behind, counts, self.time_limit.unwrap_or(limit))
-    }
 }
 
 /// Runs the payload for each guest and strategy, handing over each run when it is done.
@@ -159,7 +150,7 @@ pub fn run(
     let mut runs = Vec::new();
     for &guest in &checks.guests {
         for (n, name) in checks.target.names().into_iter().enumerate() {
-            let plan = plan(guest, checks.run(n), checks.seccomp);
+            let plan = plan(guest, checks.target.run(n));
             let outcome = payload::run_conformance(host, &plan, interrupted).map_err(refused)?;
             let run = Run::new(guest, name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
@@ -172,7 +163,7 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Duration), seccomp: bool) -> PayloadPlan {
+fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Duration)) -> PayloadPlan {
     let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
         behind,
@@ -181,7 +172,7 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
         vcpus: 1,
         pin: Vec::new(),
         time_limit,
-        seccomp,
+        seccomp: true,
         register_cost_ns: None,
         sampling: None,
         trace: None,
@@ -201,7 +192,7 @@ mod tests {
         let target = Target::Kvm { counts_events: false };
         let waits = |limit| {
             let (behind, counts, _) = target.run(0);
-            plan(Checked { cpu: Cpu::Milan, version: 2 }, (behind, counts, limit), true).boot.limit_us
+            plan(Checked { cpu: Cpu::Milan, version: 2 }, (behind, counts, limit)).boot.limit_us
         };
         assert_eq!(waits(LIMIT), 7_500_000);
         assert_eq!(waits(Duration::from_secs(40)), 2_500_000);
@@ -219,8 +210,8 @@ mod tests {
             (BackendKey::None, 0),
         ] {
             let target = Target::Vpmu { strategies: strategies.clone(), counts_time: false, backend: backend.clone() };
-            let v2 = plan(Checked { cpu: Cpu::default(), version: 2 }, target.run(0), true);
-            let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0), true);
+            let v2 = plan(Checked { cpu: Cpu::default(), version: 2 }, target.run(0));
+            let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0));
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);

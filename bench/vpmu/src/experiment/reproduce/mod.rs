@@ -15,7 +15,7 @@ mod tests {
 
     use std::sync::LazyLock;
 
-    use super::recipe::{self as measured, recipe};
+    use super::recipe::{self as measured, RECIPES};
     use super::run::tests::to_text;
     use super::run::{SEED, Simulated};
     use crate::arms::rounds::mock;
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
         let found = simulated();
-        let rows = || found.rows.iter().filter(|row| recipe(&row.figure).is_some());
+        let rows = || found.rows.iter().filter(|row| RECIPES.contains_key(&row.figure));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         for (model, _) in sim::model::EMBEDDED {
@@ -184,7 +184,7 @@ mod tests {
                 arm.own.counts.nmis = 1000 * rounds as u64;
             }
             let figure = "vpmu-reuse.creates.fixed";
-            let found = recipe(figure).unwrap().of(&document, Number::Change).unwrap();
+            let found = RECIPES[figure].of(&document, Number::Change).unwrap();
             found.interval.map(|interval| (found.value, interval.high - interval.low))
         };
         let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;

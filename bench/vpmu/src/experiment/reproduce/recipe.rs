@@ -35,6 +35,10 @@ pub(super) struct Recipe {
     pub(super) fitted: Option<String>,
     /// Why the model does not explain it, and the regime that would. docs/simulator.md has the regimes that were tried.
     pub(super) not_explained: Option<String>,
+    /// Description of numbers that were not published, and their keys.
+    pub(super) what: Option<String>,
+    #[serde(default)]
+    pub(super) numbers: Vec<String>,
 }
 
 /// What is read of an arm.
@@ -53,13 +57,12 @@ enum Statistic {
     SlowDown,
 }
 
-static RECIPES: LazyLock<BTreeMap<String, Recipe>> = LazyLock::new(|| read().unwrap_or_default());
+pub(super) static RECIPES: LazyLock<BTreeMap<String, Recipe>> = LazyLock::new(|| read().unwrap_or_default());
 
 /// Reads the recipes: each is a table over the usual one, and so are its keys of `vpmu sim`.
 fn read() -> Option<BTreeMap<String, Recipe>> {
     let mut table: Table = PUBLISHED.parse().ok()?;
-    let usual = table.remove("recipe")?;
-    let Value::Table(own) = table.remove("recipes")? else { return None };
+    let (usual, Value::Table(own)) = (table.remove("recipe")?, table.remove("recipes")?) else { return None };
     let merged = |(figure, own): (String, Value)| {
         let (mut all, Value::Table(own)) = (usual.as_table()?.clone(), own) else { return None };
         for (key, value) in own {
@@ -76,26 +79,14 @@ fn read() -> Option<BTreeMap<String, Recipe>> {
     own.into_iter().map(merged).collect()
 }
 
-/// Returns the recipe of a figure.
-pub(super) fn recipe(figure: &str) -> Option<&'static Recipe> {
-    RECIPES.get(figure)
+/// Returns a number of a TOML value.
+pub(super) fn float(value: &toml::Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
 }
 
-/// Figures with a measured counterpart.
-const FIGURES: [&str; 5] = [
-    "vpmu-reuse.watchdog-on.mean",
-    "vpmu-reuse.v1.mean",
-    "vpmu-reuse.watchdog-off.mean",
-    "vpmu-reuse.watchdog-off.min",
-    "vpmu-paused-flag.mean",
-];
-
-/// Returns whether some published figure has a counterpart in this document.
-pub fn answers(document: &Document) -> bool {
-    let numbers = [Number::Before, Number::After];
-    let of =
-        |figure: &&str| numbers.into_iter().any(|one| number(std::slice::from_ref(document), figure, one).is_some());
-    FIGURES.iter().any(of)
+/// Returns a text of a figure.
+pub(super) fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
+    figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
 }
 
 /// Returns whether an event that a guest of this document creates is the first of its kind on the host.
@@ -117,20 +108,12 @@ pub fn first_event(document: &Document) -> Result<bool, &'static str> {
 
 /// Returns the number from the first document that was measured in the regime of a figure.
 pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
-    let recipe = recipe(figure)?;
+    let recipe = RECIPES.get(figure)?;
     documents.iter().find_map(|document| {
         let parameters = &document.parameters;
         let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(&recipe.workload);
         (first_event(document) == Ok(recipe.first_event) && same).then(|| recipe.of(document, number)).flatten()
     })
-}
-
-/// A number with its interval, if it has one.
-type Figure = (f64, Option<Interval>);
-
-/// Returns the sampling period of the guests of the series.
-pub(super) fn period() -> Option<u64> {
-    recipe(FIGURES[0])?.sim.get("period")?.as_integer().map(i64::unsigned_abs)
 }
 
 impl Recipe {
@@ -141,14 +124,14 @@ impl Recipe {
 
     /// Returns its number of a document of the regime.
     pub(super) fn of(&self, document: &Document, number: Number) -> Option<Measured> {
-        let arm = |at: usize| document.arm(&self.arms[at]);
+        let [before, after] = self.arms.each_ref().map(|name| document.arm(name));
         let (value, interval) = match number {
-            Number::Before => self.level(arm(0)?, None)?,
-            Number::After => self.level(arm(1)?, None)?,
-            Number::Ratio => self.level(arm(0)?, Some(arm(1)?))?,
+            Number::Before => self.level(before?, None)?,
+            Number::After => self.level(after?, None)?,
+            Number::Ratio => self.level(before?, Some(after?))?,
             Number::Change => {
                 let change = |left: f64| 100.0 * (left - 1.0);
-                let (left, interval) = self.level(arm(1)?, Some(arm(0)?))?;
+                let (left, interval) = self.level(after?, Some(before?))?;
                 (change(left), interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }))
             }
         };
@@ -163,7 +146,7 @@ impl Recipe {
 
     /// Returns the statistic of an arm, or its ratio to another's. A quotient of sums has an interval over guests: few creations, of tens
     /// of ms, make a mean, and they come in bursts that a median would not see.
-    fn level(&self, arm: &Arm, over: Option<&Arm>) -> Option<Figure> {
+    fn level(&self, arm: &Arm, over: Option<&Arm>) -> Option<(f64, Option<Interval>)> {
         let quotient = |arm: &Arm| {
             let (sum, of) = self.of_all(arm)?;
             Some(sum / of).filter(|value| value.is_finite())
@@ -205,37 +188,32 @@ impl Recipe {
     fn of_round(&self, arm: &Arm, at: usize) -> Option<(f64, f64)> {
         let counts = &arm.rounds.counts;
         let counts = || Some([*counts.opens.get(at)?, *counts.opens_fixed.get(at)?, *counts.nmis.get(at)?]);
-        (self.statistic != Statistic::Min)
-            .then(|| self.quotient(|metric| arm.rounds.metric(metric, at), counts()))
-            .flatten()
+        let is_sum = self.statistic != Statistic::Min;
+        is_sum.then(|| self.quotient(|metric| arm.rounds.metric(metric, at), counts())).flatten()
     }
 
     fn interval(&self, value: f64, arm: &Arm, over: Option<&Arm>) -> Option<Interval> {
-        let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = arm
-            .rounds
-            .iter()
-            .filter(|round| round.complete)
-            .filter_map(|round| {
-                let other = match over {
-                    Some(over) => {
-                        let at = over.rounds.iter().find(|one| one.index == round.index && one.complete)?.at;
-                        self.of_round(over, at)?
-                    }
-                    None => (1.0, 1.0),
-                };
-                let own = self.of_round(arm, round.at)?;
-                (own.1 > 0.0 && other.1 > 0.0).then_some((round.guest, [own.0, own.1, other.0, other.1]))
-            })
-            .unzip();
+        let whole = arm.rounds.iter().filter(|round| round.complete);
+        let sums = whole.filter_map(|round| {
+            let other = match over {
+                Some(over) => {
+                    let at = over.rounds.iter().find(|one| one.index == round.index && one.complete)?.at;
+                    self.of_round(over, at)?
+                }
+                None => (1.0, 1.0),
+            };
+            let own = self.of_round(arm, round.at)?;
+            (own.1 > 0.0 && other.1 > 0.0).then_some((round.guest, [own.0, own.1, other.0, other.1]))
+        });
+        let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = sums.unzip();
         let figure = |rounds: &[[f64; 4]]| {
             let sum = |at: usize| rounds.iter().map(|round| round[at]).sum::<f64>();
             Some((sum(0) / sum(1)) / (sum(2) / sum(3))).filter(|figure| figure.is_finite())
         };
-        let found =
-            (rounds.len() >= MIN_ROUNDS).then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten();
-        found.filter(|found| found.value > 0.0).map(|found| {
-            let Interval { low, high } = found.interval();
-            Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value }
-        })
+        let enough = rounds.len() >= MIN_ROUNDS;
+        let found = enough.then(|| over_groups(&rounds, &groups(&guests).group, figure)).flatten()?;
+        let Interval { low, high } = found.interval();
+        let scaled = Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value };
+        (found.value > 0.0).then_some(scaled)
     }
 }

@@ -9,8 +9,7 @@ use results::error::Error;
 use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
 
 use super::perf_stat;
-use super::perf_stat::float;
-use super::recipe::{self, Recipe, recipe};
+use super::recipe::{self, RECIPES, Recipe, float, text};
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
@@ -32,19 +31,10 @@ fn numbers(figure: &toml::Value) -> Vec<(String, Number, f64)> {
     let own = |number: Number| Some((id.to_owned(), number, figure.get(number.key()).and_then(float)?));
     let mut all: Vec<_> = Number::ALL.into_iter().filter_map(own).collect();
     if id.starts_with(MEDIATED) {
-        let row = figure.get("rows").and_then(|rows| rows.get(0));
-        let filtered = row.and_then(|row| row.get(2)).and_then(float);
+        let filtered = figure.get("rows").and_then(|rows| rows.get(0)?.get(2)).and_then(float);
         all.extend(filtered.map(|value| (format!("{id}{FILTER}"), Number::After, value)));
     }
     all
-}
-
-/// Simulates the published figures and finds their measured counterparts in `documents`.
-///
-/// # Errors
-/// Internal error in the embedded figures or models.
-pub fn reproduce(seed: u64, documents: &[Document]) -> Result<Reproduction, Error> {
-    Simulated::run(seed)?.beside(documents)
 }
 
 /// The published figures, simulated.
@@ -68,9 +58,8 @@ type Wanted<'a> = (BTreeSet<&'a str>, Vec<(String, Number, &'a Recipe)>);
 fn forms(recipe: &Recipe) -> Result<Vec<Keys>, Error> {
     let keys = recipe.sim();
     let whole = model(&keys[MODEL])?;
-    let other = |form: &str| Keys::from_iter([(MODEL.to_owned(), form.to_owned())]);
-    let others = whole.fitting_forms().map(|form| keys.clone().into_iter().chain(other(&form.name)).collect());
-    Ok(std::iter::once(keys.clone()).chain(others).collect())
+    let on = |form: &str| -> Keys { keys.clone().into_iter().chain([(MODEL.to_owned(), form.to_owned())]).collect() };
+    Ok(std::iter::once(keys.clone()).chain(whole.fitting_forms().map(|form| on(&form.name))).collect())
 }
 
 /// The key of a model.
@@ -85,7 +74,7 @@ impl Simulated {
         let figures = figures()?;
         let mut wanted: BTreeMap<Keys, Wanted<'_>> = BTreeMap::new();
         for (figure, number, _) in figures.iter().flat_map(numbers) {
-            let Some(recipe) = recipe(&figure) else { continue };
+            let Some(recipe) = RECIPES.get(&figure) else { continue };
             for keys in forms(recipe)? {
                 let name = name(&figure, number, &keys[MODEL]);
                 let (arms, numbers) = wanted.entry(keys).or_default();
@@ -112,6 +101,12 @@ impl Simulated {
         Ok(Self { seed: SEED, figures: figures()?, numbers })
     }
 
+    /// Returns whether some published figure has a counterpart in this document.
+    pub fn answers(&self, document: &Document) -> bool {
+        let document = std::slice::from_ref(document);
+        self.figures.iter().flat_map(numbers).any(|(id, number, _)| recipe::number(document, &id, number).is_some())
+    }
+
     /// Adds measured counterparts from `documents`.
     ///
     /// # Errors
@@ -119,29 +114,27 @@ impl Simulated {
     pub fn beside(&self, documents: &[Document]) -> Result<Reproduction, Error> {
         let mut rows = Vec::new();
         for figure in &self.figures {
-            let percentage = text(figure, "unit") == "percent";
+            let unit = text(figure, "unit");
             for (id, number, published) in numbers(figure) {
-                let Some(recipe) = recipe(&id) else { continue };
+                let Some(recipe) = RECIPES.get(&id) else { continue };
                 let all: Vec<String> = forms(recipe)?.into_iter().filter_map(|mut keys| keys.remove(MODEL)).collect();
                 let of = |model: &String| self.numbers.get(&name(&id, number, model)).copied();
                 let simulated = all.first().and_then(of);
                 let mut range: Vec<f64> = all.iter().filter_map(of).collect();
                 range.sort_by(f64::total_cmp);
-                let error = simulated.map(|simulated| match number {
-                    Number::Change => simulated - published,
-                    Number::Before | Number::After if percentage => simulated - published,
-                    _ => 100.0 * (simulated / published - 1.0),
-                });
-                let unit = if number == Number::Ratio { "ratio" } else { text(figure, "unit") };
+                let points = number == Number::Change || (number != Number::Ratio && unit == "percent");
+                let error = |simulated| {
+                    if points { simulated - published } else { 100.0 * (simulated / published - 1.0) }
+                };
                 rows.push(Row {
                     what: text(figure, "what").to_owned(),
                     number,
-                    unit: unit.to_owned(),
+                    unit: if number == Number::Ratio { "ratio" } else { unit }.to_owned(),
                     published: Some(published),
                     model: all.first().cloned().unwrap_or_default(),
                     simulated,
-                    error,
-                    origin: Fits::of(recipe)?.origin(&id, number),
+                    error: simulated.map(error),
+                    origin: origin(recipe, &id, number)?,
                     predicted: if let [low, .., high] = range[..] { vec![low, high] } else { Vec::new() },
                     measured: recipe::number(documents, &id, number),
                     not_explained: recipe.not_explained.clone(),
@@ -165,44 +158,32 @@ fn document(keys: &Keys, arms: &[&str], seed: u64) -> Result<Document, Error> {
     simulate(&spec.plan(&model)?, model, &AtomicBool::new(false))
 }
 
-/// What was fitted to published numbers in a recipe's simulation: the constant, and the number such as `vpmu-reuse.v1.mean ratio`.
-struct Fits<'a> {
-    recipe: &'a Recipe,
-    of_model: Vec<(String, String)>,
-}
-
-impl<'a> Fits<'a> {
-    fn of(recipe: &'a Recipe) -> Result<Self, Error> {
-        let fitted = model(&recipe.sim()[MODEL])?.fitted;
-        Ok(Self { recipe, of_model: fitted.into_iter().map(|one| (one.constant, one.figure)).collect() })
-    }
-
-    fn to(&self, id: &str, number: Number) -> Vec<String> {
+/// Returns what was fitted of a number: constants of the recipe's model or of its guest.
+fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
+    let of_model = model(&recipe.sim()[MODEL])?.fitted;
+    // Names such as `vpmu-reuse.v1.mean ratio`.
+    let to = |id: &str, number: Number| -> Vec<String> {
         let name = format!("{id} {}", number.key());
-        let of_model = self.of_model.iter().filter(|(_, figure)| *figure == name).map(|(constant, _)| constant.clone());
-        let of_guest = recipe(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
-        of_model.chain(of_guest).collect()
+        let constants = of_model.iter().filter(|one| one.figure == name).map(|one| one.constant.clone());
+        let of_guest = RECIPES.get(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
+        constants.chain(of_guest).collect()
+    };
+    let is_part = |id: &str| {
+        let whole = matches!(number, Number::Ratio | Number::Change);
+        let parts = [number, Number::Before, Number::After];
+        parts[..if whole { 3 } else { 1 }].iter().any(|&number| !to(id, number).is_empty())
+    };
+    let here = to(id, number);
+    if !here.is_empty() {
+        return Ok(Origin::Fitted(here));
     }
-
-    fn origin(&self, id: &str, number: Number) -> Origin {
-        let here = self.to(id, number);
-        let is_part = |id: &str| match number {
-            Number::Ratio | Number::Change => {
-                [number, Number::Before, Number::After].into_iter().any(|number| !self.to(id, number).is_empty())
-            }
-            Number::Before | Number::After => !self.to(id, number).is_empty(),
-        };
-        if !here.is_empty() {
-            return Origin::Fitted(here);
-        }
-        if is_part(id) {
-            return Origin::OfFitted;
-        }
-        // Constants fitted to another figure that is the same number of the same simulation.
-        let figures = self.of_model.iter().filter_map(|(_, figure)| figure.split(' ').next());
-        let same = |other: &&str| *other != id && recipe(other) == Some(self.recipe) && is_part(other);
-        figures.into_iter().find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned()))
+    if is_part(id) {
+        return Ok(Origin::OfFitted);
     }
+    // Constants fitted to another figure that is the same number of the same simulation.
+    let mut figures = of_model.iter().filter_map(|one| one.figure.split(' ').next());
+    let same = |other: &&str| *other != id && is_part(other) && RECIPES.get(*other) == Some(recipe);
+    Ok(figures.find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned())))
 }
 
 /// Returns the embedded figures.
@@ -213,10 +194,6 @@ fn figures() -> Result<Vec<toml::Value>, Error> {
 
 fn unreadable(why: impl std::fmt::Display) -> Error {
     internal("cannot read the published figures", why)
-}
-
-fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
-    figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -235,13 +212,13 @@ pub(super) mod tests {
     #[test]
     fn every_recipe_is_read() {
         for figure in ["vpmu-reuse.watchdog-off.min", "vpmu-reuse.watchdog-off.kvm", "mediated.6-events.filter"] {
-            assert!(recipe(figure).is_some(), "{figure}");
+            assert!(RECIPES.contains_key(figure), "{figure}");
         }
     }
 
     #[test]
     fn forms_of_a_model_fit_the_published_figure_as_well() {
-        let recipe = recipe("vpmu-reuse.watchdog-on.mean").unwrap();
+        let recipe = &RECIPES["vpmu-reuse.watchdog-on.mean"];
         let of = |keys: &Keys| {
             let document = document(keys, &["reuse-lazy", "gate"], SEED).unwrap();
             ["reuse-lazy", "gate"].map(|name| document.arm(name).unwrap().metrics["nmi_handler_ns"].mean.unwrap())
@@ -255,14 +232,14 @@ pub(super) mod tests {
     /// Checks what recipes say of what is not explained.
     #[test]
     fn the_regimes_that_would_explain_a_figure_give_it() {
-        let off = recipe("vpmu-reuse.watchdog-off.mean").unwrap();
+        let off = &RECIPES["vpmu-reuse.watchdog-off.mean"];
         let mut keys = off.sim();
         let close = model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
         keys.insert("cost.release-last".to_owned(), (17.5e6 / close).to_string());
         let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], SEED).unwrap(), Number::Ratio).unwrap().value;
         assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
 
-        let ten = recipe("mediated.10-events").unwrap();
+        let ten = &RECIPES["mediated.10-events"];
         let mut spec: SimSpec = of_keys(&ten.sim()).unwrap();
         spec.spec.arms.strategy = StrategyChoice::presets(&[&ten.arms[0]]);
         let model = spec.model().unwrap();

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
-use results::document::{ArmKind, BELOW_KVM, Document, Status, kvm_arm, warnings};
+use results::document::{ArmKind, Document, Status};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
@@ -20,21 +21,21 @@ use results::stats::interval::Interval;
 use results::table::layout::ratio;
 use results::verdict::{Judged, Tally, Verdict};
 use sim::model::Model;
-use vmm::kvm::Host;
 use vmm::machine::Cpu;
 
-use super::recipe::{period, recipe};
+use super::recipe::RECIPES;
 use super::run::Simulated;
 use super::watchdog::Watchdog;
 use crate::arms::arm::runner::ArmRunner;
-use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::arm::sim as simulated;
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run as rounds};
-use crate::experiment::calibrate::draft::watchdog as watchdogs_event;
+use crate::experiment::calibrate::draft::Draft;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
+use crate::experiment::nmi_latency::simulated::simulate;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose, guest_cpu};
 use crate::setting::parse::defaults;
@@ -43,8 +44,10 @@ use crate::setting::process::{claim, free_last};
 use crate::setting::strategy::StrategyChoice;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
-use crate::terminal::progress::{Progress, Silent};
+use crate::terminal::progress::Progress;
 
+/// Begin of the ids of figures where another event is there anyway.
+const ON: &str = "vpmu-reuse.watchdog-on.";
 /// The arms beside the floor and KVM's own vPMU.
 const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
 /// Rounds of a prediction, which costs no time of the host's.
@@ -106,6 +109,8 @@ impl Regime {
         };
         let plain: NmiLatencySpec = defaults();
         let linux = events == "linux:";
+        let period =
+            RECIPES.get("vpmu-reuse.watchdog-on.mean").and_then(|recipe| recipe.sim().get("period")?.parse().ok());
         Ok(NmiLatencySpec {
             arms: ArmsOptions {
                 strategy: StrategyChoice::presets(&STRATEGIES),
@@ -121,7 +126,7 @@ impl Regime {
             // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
             length: LengthOptions { guest_rounds: (self.on && !linux).then_some(ROUNDS_PER_GUEST), ..plain.length },
             workload: workload.parse().map_err(|why: String| internal("a workload", why))?,
-            period: (!tracepoint && events == "sampling10/").then(period).flatten(),
+            period: period.filter(|_| !tracepoint && events == "sampling10/"),
             freq: None,
         })
     }
@@ -145,12 +150,6 @@ struct Run {
     document: Document,
 }
 
-impl Run {
-    fn stands_in(&self) -> bool {
-        self.document.arms.iter().any(|arm| arm.stand_in)
-    }
-}
-
 /// Returns the regimes that this host can have, the expensive one first, and what is left out and why. `switches`: the
 /// host's watchdog can be switched, or why not.
 fn regimes(
@@ -158,70 +157,38 @@ fn regimes(
     watchdog: Option<bool>,
     switches: &Result<(), String>,
 ) -> Result<(Vec<Regime>, Vec<String>), Error> {
-    let regime = |on, backend: BackendKey| Regime { on, backend };
-    let mut notes = Vec::new();
-    let refused = match probe.try_open(&BackendKey::Hardware) {
-        Ok(()) => {
-            let both = [false, true].map(|on| regime(on, BackendKey::Hardware));
-            let found = match switches {
-                Ok(()) => both.to_vec(),
-                Err(why) => {
-                    let unknown =
-                        || Error::host("whether the NMI watchdog is on is unknown", why.as_str(), "run it as root");
-                    let on = watchdog.ok_or_else(unknown)?;
-                    notes.push(format!("Only the present regime, {}: {why}.", both[usize::from(on)].name()));
-                    vec![both[usize::from(on)].clone()]
-                }
-            };
-            return Ok((found, notes));
-        }
-        Err(refused) => refused,
-    };
     let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
-    let mut found = Vec::new();
-    for stand_in in [regime(false, tracepoint), regime(true, BackendKey::CpuClock)] {
-        match probe.try_open(&stand_in.backend) {
-            Ok(()) => {
-                notes.push(format!(
-                    "{}: {} stands in for {}; it counts something else than was asked for.",
-                    stand_in.name(),
-                    stand_in.backend,
-                    names(stand_in.on, false)
-                ));
-                found.push(stand_in);
-            }
-            Err(why) => {
-                notes.push(format!("{} is left out: {} does not open ({why}).", stand_in.name(), stand_in.backend));
+    let hardware = probe.try_open(&BackendKey::Hardware);
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    if let Err(refused) = &hardware {
+        notes.push(format!("Stand-ins, since hardware events do not open ({refused})."));
+        for (on, backend) in [(false, tracepoint), (true, BackendKey::CpuClock)] {
+            let regime = Regime { on, backend };
+            let (name, backend, other) = (regime.name(), &regime.backend, names(on, false));
+            match probe.try_open(backend) {
+                Ok(()) => {
+                    notes.push(format!(
+                        "{name}: {backend} stands in for {other}; it counts something else than was asked for."
+                    ));
+                    found.push(regime);
+                }
+                Err(why) => notes.push(format!("{name} is left out: {backend} does not open ({why}).")),
             }
         }
+        if found.is_empty() {
+            let what = "nothing can stand behind a counter here";
+            return Err(Error::host(what, refused.why.as_str(), "`vpmu doctor` says what is missing"));
+        }
+        return Ok((found, notes));
     }
-    if found.is_empty() {
-        return Err(Error::host(
-            "nothing can stand behind a counter here",
-            refused.why,
-            "`vpmu doctor` says what is missing",
-        ));
+    found.extend([false, true].map(|on| Regime { on, backend: BackendKey::Hardware }));
+    if let Err(why) = switches {
+        let unknown = || Error::host("whether the NMI watchdog is on is unknown", why.as_str(), "run it as root");
+        let on = watchdog.ok_or_else(unknown)?;
+        found.retain(|regime| regime.on == on);
+        notes.push(format!("Only the present regime, {}: {why}.", names(on, false)));
     }
-    notes.insert(0, format!("Stand-ins, since hardware events do not open ({refused})."));
     Ok((found, notes))
-}
-
-/// Returns the model of a host where another event is there already, from one where a guest's event is the first.
-fn with_another_event(toml: &str) -> Result<Model, Error> {
-    let unusable = |why: String| internal("cannot use the host's own model", why);
-    let mut model: toml::Table = toml.parse().map_err(|error: toml::de::Error| unusable(error.to_string()))?;
-    let table = |value: &str| value.parse::<toml::Table>().map_err(|error| unusable(error.to_string()));
-    let Some(cost) = model.get_mut("cost").and_then(toml::Value::as_table_mut) else {
-        return Err(unusable("it has no costs".to_owned()));
-    };
-    for (first, further) in [("open-first", "open-more"), ("release-last", "release")] {
-        let further = cost.get(further).cloned();
-        further.map(|further| cost.insert(first.to_owned(), further));
-    }
-    if let Some(host) = model.get_mut("host").and_then(toml::Value::as_table_mut) {
-        host.extend(table(&watchdogs_event(host.contains_key("processor"), 1))?);
-    }
-    Model::from_toml("here", &model.to_string()).map_err(|error| unusable(error.to_string()))
 }
 
 /// Simulates the guests of `spec` on a host of this model.
@@ -231,14 +198,11 @@ fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, E
     let host = HostOptions { backend: BackendChoice::Sim(model.name.clone()), cpu, ..defaults() };
     let mut plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
     plan.simulate(&model.name);
-    let mut runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
-    let (mut silent, mut save) = (Silent, |_: &Document| Ok(()));
-    let fs = HostFs::at("/nonexistent");
-    Ok(rounds(&plan, &mut runner, context(&fs, simulated::facts(model), &[], &mut silent, &mut save))?.document)
+    simulate(&plan, model.clone(), sys::interrupted())
 }
 
 /// A regime and the model that predicts it.
-type Modelled = (Regime, Model);
+type Modelled = (Regime, Draft);
 
 /// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Its model predicts the other regime, too, where
 /// the costs of both are met in it.
@@ -253,9 +217,9 @@ fn calibrated(
     let calibration =
         CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
     let draft = calibrate(calibration, &Chosen::here(regime.backend.clone(), "calibration".to_owned()), progress)?.0;
-    let mut models = vec![(regime.clone(), draft.model()?)];
+    let mut models = vec![(regime.clone(), draft.clone())];
     if !regime.on && !regime.stands_in() {
-        models.push((Regime { on: true, ..regime.clone() }, with_another_event(&draft.toml())?));
+        models.push((Regime { on: true, ..regime.clone() }, draft.with_another_event()));
     }
     Ok(models)
 }
@@ -271,10 +235,10 @@ fn predictions(
     let mut missing = Vec::new();
     for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
         let mut add = || {
-            for (regime, model) in models(regime)? {
+            for (regime, draft) in models(regime)? {
                 for events in ["sampling10/", "counting1/"] {
                     let one = regime.spec(events, spec, spec.duration)?;
-                    let document = predict(&model, &one, guest_cpu(&regime.backend, host))?;
+                    let document = predict(&draft.model()?, &one, guest_cpu(&regime.backend, host))?;
                     predicted.push(Run { on: regime.on, events, document });
                 }
             }
@@ -285,17 +249,6 @@ fn predictions(
     missing
 }
 
-fn context<'a>(
-    fs: &'a HostFs,
-    host: HostFacts,
-    command_line: &[String],
-    progress: &'a mut dyn Progress,
-    save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
-) -> Context<'a> {
-    let command_line = command_line.to_vec();
-    Context { process_began: Instant::now(), stop: sys::interrupted(), fs, host, command_line, progress, save }
-}
-
 /// Plans the guests of `spec` here, with their runner.
 fn planned(
     regime: &Regime,
@@ -303,12 +256,9 @@ fn planned(
     linux: Option<&LinuxJob>,
     host: &HostFacts,
 ) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
-    let options = HostOptions {
-        backend: BackendChoice::Key(regime.backend.clone()),
-        cpu: guest_cpu(&regime.backend, host),
-        ..defaults()
-    };
-    let chosen = choose(&options.backend, &ThisHost)?;
+    let backend = BackendChoice::Key(regime.backend.clone());
+    let chosen = choose(&backend, &ThisHost)?;
+    let options = HostOptions { backend, cpu: guest_cpu(&regime.backend, host), ..defaults() };
     let mut spec = spec.clone();
     if !regime.stands_in() && Path::new(kernel::DEVICE).exists() {
         spec.arms.strategy.push(StrategyChoice::BelowKvm("recreate".to_owned()));
@@ -332,21 +282,22 @@ fn measure(
     progress: &mut dyn Progress,
 ) -> Result<Document, Error> {
     let (plan, mut runner) = planned(regime, spec, linux, host)?;
-    let fs = HostFs::default();
-    let host = HostFacts::begin(&fs);
     let (_claims, warning) = claim(&plan.guest.machine.pin);
     if let Some(warning) = warning {
         complain(&warning);
     }
-    let finished = rounds(&plan, runner.as_mut(), context(&fs, host, command_line, progress, &mut |_| Ok(())))?;
+    let fs = HostFs::default();
+    let context = Context {
+        process_began: Instant::now(),
+        stop: sys::interrupted(),
+        fs: &fs,
+        host: HostFacts::begin(&fs),
+        command_line: command_line.to_vec(),
+        progress,
+        save: &mut |_| Ok(()),
+    };
+    let finished = rounds(&plan, runner.as_mut(), context)?;
     finished.error.map_or(Ok(finished.document), Err)
-}
-
-/// Switches the watchdog as the regime has it; otherwise the regime is left out, which is noted.
-fn switched(watchdog: Option<&Watchdog>, regime: &Regime, notes: &mut Vec<String>) -> bool {
-    let refused = watchdog.filter(|_| !regime.stands_in()).and_then(|watchdog| watchdog.switch(regime.on).err());
-    notes.extend(refused.iter().map(|why| format!("{} is left out: {why}.", regime.name())));
-    refused.is_none()
 }
 
 /// Leaves open what differs on a busy host: its load may be why.
@@ -368,11 +319,6 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
     }
 }
 
-/// Returns whether a strategy has a whole round.
-fn has_figures(document: &Document) -> bool {
-    document.arms.iter().any(|arm| arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true))
-}
-
 /// Carries the series out. What was measured before Ctrl-C or an error is in the result.
 ///
 /// # Errors
@@ -385,82 +331,60 @@ pub fn series(
     progress: &mut dyn Progress,
     keep: &mut dyn FnMut(&str, &Document) -> Result<(), Error>,
 ) -> Result<Reproduction, Error> {
-    let began = Instant::now();
-    let host = HostFacts::read(&HostFs::default());
+    let (began, fs) = (Instant::now(), HostFs::default());
+    let host = HostFacts::read(&fs);
     let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
     let watchdog = watchdog.ok();
-    let mut parts = vec!["sampling10/", "counting1/"];
-    parts.extend(spec.linux.is_some().then_some("linux:"));
-    let is_tracepoint = |regime: &Regime| matches!(regime.backend, BackendKey::Tracepoint { .. });
-    if let (Some(job), Some(regime)) = (&spec.linux, regimes.iter().find(|regime| !is_tracepoint(regime))) {
-        // A kernel or a perf that cannot be used is refused before anything is measured.
-        planned(regime, &regime.spec("linux:", spec, spec.duration)?, Some(job), &host)?;
+    let mut parts: Vec<(&Regime, &'static str)> = Vec::new();
+    for regime in &regimes {
+        parts.extend([(regime, "sampling10/"), (regime, "counting1/")]);
+        // A tracepoint cannot stand in for the ten events of a Linux guest.
+        if spec.linux.is_some() && !matches!(regime.backend, BackendKey::Tracepoint { .. }) {
+            parts.push((regime, "linux:"));
+            // A kernel or a perf that cannot be used is refused before anything is measured.
+            planned(regime, &regime.spec("linux:", spec, spec.duration)?, spec.linux.as_ref(), &host)?;
+        }
     }
-    let (mut predicted, mut measured) = (Vec::new(), Vec::new());
-    let mut left = regimes.len() * parts.len();
-    let stopped = || sys::interrupted().load(std::sync::atomic::Ordering::Relaxed);
-    let mut missing = Vec::new();
-    for (at, regime) in regimes.iter().enumerate() {
+    let (mut predicted, mut measured, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let stopped = || sys::interrupted().load(Ordering::Relaxed);
+    let mut now: Option<(&Regime, bool)> = None;
+    for (at, &(regime, events)) in parts.iter().enumerate() {
         if stopped() {
             break;
         }
-        if !switched(watchdog.as_ref(), regime, &mut notes) {
-            left = left.saturating_sub(parts.len());
+        if now.is_none_or(|(other, _)| other != regime) {
+            let refused = watchdog.as_ref().filter(|_| !regime.stands_in()).and_then(|it| it.switch(regime.on).err());
+            now = Some((regime, refused.is_none()));
+            missing.extend(refused.map(|why| format!("{}, because {why}", regime.name())));
+        }
+        if now.is_some_and(|(_, switched)| !switched) {
             continue;
         }
         if at == 0 {
             progress.expect(&format!("{}: calibration", regime.name()));
             let mut models = |one: &Regime| calibrated(one, spec, regimes.len(), progress);
-            let lacks = predictions(&regimes, spec, &host, &mut predicted, &mut models);
-            let other = names(!regime.on, regime.stands_in());
-            let note = match (regime.stands_in(), regime.on) {
-                (true, _) => "Each regime is predicted from a calibration of its own.".to_owned(),
-                (_, true) => {
-                    format!("{other} is not predicted: a first event's cost is not met while another is there.")
-                }
-                _ => format!("{other} is predicted from the calibration of {}, without one of its own.", regime.name()),
-            };
-            notes.extend(lacks.is_empty().then_some(note));
-            missing.extend(lacks);
+            missing.extend(predictions(&regimes, spec, &host, &mut predicted, &mut models));
         }
-        for &events in &parts {
-            left = left.saturating_sub(1);
-            let is_linux = events == "linux:";
-            if is_linux && is_tracepoint(regime) {
-                notes.push("A Linux guest samples ten events, which a tracepoint cannot stand in for.".to_owned());
-                continue;
-            }
-            if stopped() {
-                break;
-            }
-            let rest = spec.duration.saturating_sub(began.elapsed());
-            let bound = (rest / (left as u32 + 1)).max(Duration::from_secs(1));
-            let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
-            progress.expect(&name);
-            let found = regime.spec(events, spec, bound).and_then(|one| {
-                measure((regime, &one, spec.linux.as_ref().filter(|_| is_linux)), &host, command_line, progress)
-            });
-            let now = HostFacts::read(&HostFs::default()).nmi_watchdog;
-            if watchdog.is_some() && !regime.stands_in() && now != Some(regime.on) {
-                missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
-            }
-            match found {
-                Ok(document) if !has_figures(&document) => {
-                    let arm = document.arms.iter().find(|arm| arm.kind == ArmKind::Strategy);
-                    let why = arm.and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
-                    missing.push(format!("{name}, because {}", why.map_or("there is no whole round", String::as_str)));
+        let rest = spec.duration.saturating_sub(began.elapsed());
+        let bound = (rest / (parts.len() - at) as u32).max(Duration::from_secs(1));
+        let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
+        progress.expect(&name);
+        let linux = spec.linux.as_ref().filter(|_| events == "linux:");
+        let found = regime.spec(events, spec, bound);
+        let found = found.and_then(|one| measure((regime, &one, linux), &host, command_line, progress));
+        if watchdog.is_some() && HostFacts::read(&fs).nmi_watchdog != Some(regime.on) {
+            missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
+        }
+        match found.map_err(|error| error.to_string()).and_then(whole) {
+            Ok(document) => {
+                notes.extend(keep(&name, &document).err().map(|error| error.to_string()));
+                if document.status != Status::Complete {
+                    missing.push(format!("a part of {name}, because it ended early"));
                 }
-                Ok(document) => {
-                    let kept = keep(&name, &document);
-                    notes.extend(kept.err().map(|error| error.to_string()));
-                    if document.status != Status::Complete {
-                        missing.push(format!("a part of {name}, because it ended early"));
-                    }
-                    measured.push(Run { on: regime.on, events, document });
-                }
-                Err(error) => missing.push(format!("{name}, because {error}")),
+                measured.push(Run { on: regime.on, events, document });
             }
+            Err(why) => missing.push(format!("{name}, because {why}")),
         }
     }
     if let Some(Err(error)) = watchdog.as_ref().map(Watchdog::restore) {
@@ -477,7 +401,7 @@ pub fn series(
     found.seed = spec.seed;
     found.fitted.clear();
     found.rows = rows(found.rows, &predicted, &measured);
-    if let Some(load) = load(&host, HostFacts::read(&HostFs::default())) {
+    if let Some(load) = load(&host, HostFacts::read(&fs)) {
         undecided(&mut found.rows, &load);
     }
     notes.extend(facts(&host, &measured));
@@ -486,45 +410,29 @@ pub fn series(
     Ok(found)
 }
 
-/// Figures of the series' arms and workloads that have no published number: id, description and numbers.
-fn unpublished(kvm: &str) -> Vec<(String, String, &'static [Number])> {
-    const ALL: &[Number] = &[Number::Before, Number::After, Number::Ratio];
-    let mut found = Vec::new();
-    for side in ["on", "off"] {
-        let mut add = |name: &str, what: &str, numbers| {
-            found.push((
-                format!("vpmu-reuse.watchdog-{side}.{name}"),
-                format!("{what}, host watchdog {side}"),
-                numbers,
-            ));
-        };
-        if side == "off" {
-            add("mean", "mean guest NMI handler latency", &ALL[..2]);
-        }
-        add("kept", "the same with events that are never released", &ALL[1..2]);
-        add(kvm, "the same with this kernel's own vPMU", &ALL[1..2]);
-        add("in-kernel", "the same with this kernel's own vPMU, its events re-created and as it is", ALL);
-        add("stat", "mean time to stop and restart one counting event, as perf stat -e branch-misses", ALL);
-        add("linux", "mean of nmi:nmi_handler in a Linux guest, perf record of ten events", ALL);
+/// Returns a document that has a whole round of a strategy.
+fn whole(document: Document) -> Result<Document, String> {
+    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
+    if strategies().any(|arm| arm.rounds.complete.contains(&true)) {
+        return Ok(document);
     }
-    found
+    let why = strategies().next().and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
+    Err(why.map_or("there is no whole round", String::as_str).to_owned())
 }
 
 /// Returns the published rows of the series and the others, with their predictions, measurements and verdicts.
 fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
     let mut rows: Vec<Row> = published.into_iter().map(Row::published_alone).collect();
     rows.retain(|row| row.figure.starts_with("vpmu-reuse."));
-    for (figure, what, numbers) in unpublished(kvm_arm(&HostFs::default())) {
-        rows.extend(numbers.iter().map(|&number| Row {
-            figure: figure.clone(),
-            what: what.clone(),
-            number,
-            unit: if number == Number::Ratio { "ratio" } else { "ns" }.to_owned(),
-            ..Row::default()
-        }));
+    for (figure, recipe) in RECIPES.iter() {
+        for number in Number::ALL.into_iter().filter(|number| recipe.numbers.iter().any(|key| key == number.key())) {
+            let unit = if number == Number::Ratio { "ratio" } else { "ns" }.to_owned();
+            let (figure, what) = (figure.clone(), recipe.what.clone().unwrap_or_default());
+            rows.push(Row { figure, what, number, unit, ..Row::default() });
+        }
     }
     for row in &mut rows {
-        let Some(recipe) = recipe(&row.figure) else { continue };
+        let Some(recipe) = RECIPES.get(&row.figure) else { continue };
         let number = |runs: &[Run]| {
             let run = runs.iter().find(|run| run.on != recipe.first_event && run.events == recipe.workload)?;
             recipe.of(&run.document, row.number).map(|one| (one, run.document.host.model_percent))
@@ -534,173 +442,100 @@ fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
         judge(row, measured);
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
-    let side =
-        |row: &Row| ["watchdog-on.", "watchdog-off."].iter().position(|side| row.figure.contains(side)).unwrap_or(2);
+    let sides = [ON, "vpmu-reuse.watchdog-off."];
+    let side = |row: &Row| sides.iter().position(|side| row.figure.starts_with(side)).unwrap_or(2);
     rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
-    if measured.iter().any(Run::stands_in) {
-        for row in &mut rows {
-            for (on, from, to) in
-                [(true, "watchdog on", "cheap to create"), (false, "watchdog off", "expensive to create")]
-            {
-                row.figure = row.figure.replace(names(on, false), names(on, true));
-                row.what = row.what.replace(&format!("host {from}"), &format!("{to}, in place of host {from}"));
-            }
-        }
-    }
     rows
 }
 
 fn judge(row: &mut Row, runs: &[Run]) {
     let Some(measured) = &row.measured else { return };
-    if row.figure == "vpmu-reuse.watchdog-off.min" {
-        let why = Judged::not_comparable("the least of all depends on how many NMIs there were");
-        row.against_published = row.published.map(|_| why.clone());
-        row.against_predicted = (!row.predicted.is_empty()).then_some(why);
-        return;
-    }
-    let of = |value| row.number.judged(value);
-    let value = of(measured.value);
-    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
-    row.against_published = row.published.map(|published| match incomparable(row, runs) {
-        Some(why) => Judged::not_comparable(why),
-        None => Judged::of(value, interval, &[of(published)]),
-    });
-    row.against_predicted = (!row.predicted.is_empty())
-        .then(|| Judged::of(value, interval, &row.predicted.iter().map(|&n| of(n)).collect::<Vec<_>>()));
-}
-
-/// Returns why a measured number is of something else than the published one, if it is.
-fn incomparable(row: &Row, runs: &[Run]) -> Option<&'static str> {
-    let host = &runs.first()?.document.host;
+    let host = &runs[0].document.host;
     let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
-    match row.number {
-        _ if row.measured.as_ref().is_some_and(|one| one.stand_in) => Some("a stand-in for hardware events"),
+    let least = row.figure == "vpmu-reuse.watchdog-off.min";
+    let least = least.then_some("the least of all depends on how many NMIs there were");
+    let of_another = match row.number {
+        _ if measured.stand_in => Some("a stand-in for hardware events"),
         // A guest's events and rotations decide creations of hardware events, not what they cost.
         Number::Change => None,
-        _ if published_host => None,
-        _ => Some("the published processor is a Cascade Lake on bare metal"),
-    }
+        _ => (!published_host).then_some("the published processor is a Cascade Lake on bare metal"),
+    };
+    let of = |value| row.number.judged(value);
+    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
+    let judged = |others: &[f64], incomparable: Option<&str>| match incomparable {
+        Some(why) => Judged::not_comparable(why),
+        None => Judged::of(of(measured.value), interval, &others.iter().map(|&one| of(one)).collect::<Vec<_>>()),
+    };
+    let against_published = row.published.map(|published| judged(&[published], least.or(of_another)));
+    row.against_predicted = (!row.predicted.is_empty()).then(|| judged(&row.predicted, least));
+    row.against_published = against_published;
 }
 
 /// Describes what the figures depend on.
 fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
-    let unknown = || "unknown".to_owned();
-    let word = |known: Option<bool>| known.map_or_else(unknown, |on| if on { "on" } else { "off" }.to_owned());
-    let kernel = host.kernel.clone().unwrap_or_else(unknown);
-    let mut facts = vec![format!(
-        "{}; {}, Linux {kernel}; SMT {}; NMI watchdog found {}",
-        host.class,
-        host.cpu_model.clone().unwrap_or_else(unknown),
-        host.smt.clone().unwrap_or_else(unknown),
-        word(host.nmi_watchdog),
-    )];
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
+    let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
+    let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
     if runs.iter().any(|run| Duration::from_nanos(run.document.parameters.mux_interval_ns) == SLOW_TICK) {
-        facts.push(
-            "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.".to_owned(),
-        );
+        let slow = "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.";
+        facts.push(slow.to_owned());
     }
-    if host.perf_pmus.iter().any(|pmu| pmu == "cpu_atom") {
-        facts.push("Hybrid processor: its cores differ, and so do their PMUs.".to_owned());
-    }
-    let sum = |of: fn(&Document) -> u64| runs.iter().map(|run| of(&run.document)).sum::<u64>();
-    let pinned = sum(|one| one.arms.iter().map(|arm| arm.own.counts.pinned_errors).sum());
-    facts.push(match (runs.iter().any(|run| run.document.arms.iter().any(|arm| arm.backend == "hardware")), pinned) {
-        (false, _) => "Counters: none of a PMU were used.".to_owned(),
-        (true, 0) => format!("Counters: {}; no event went without one.", counters().unwrap_or_else(unknown)),
-        (true, n) => format!(
-            "Counters: {}; {n} times an event had none: others hold some, a watchdog, perf, another guest.",
-            counters().unwrap_or_else(unknown)
-        ),
-    });
-    let unseen = runs.iter().any(|run| run.document.warnings.iter().any(|warning| warning.code == "records-unseen"));
-    facts.push(format!("Records of overflows: {}.", if unseen { "none, so every kick reads events" } else { "yes" }));
     let arms = || runs.iter().flat_map(|run| &run.document.arms);
-    let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
-    if kvm.is_some_and(|arm| arm.not_available.is_none()) && !arms().any(|arm| arm.name.starts_with(BELOW_KVM)) {
-        let load = "the kernel module is not loaded (make load in host-pmu/kernel)";
-        facts.push(format!("KVM's own vPMU with its events re-created: not measured, as {load}."));
+    let starved: u64 = arms().map(|arm| arm.own.counts.pinned_errors).sum();
+    if starved > 0 {
+        facts.push(format!(
+            "{starved} times an event had no counter: others hold some, a watchdog, perf, another guest."
+        ));
     }
-    facts.push(match kvm {
-        Some(arm) if arm.not_available.is_none() => format!(
-            "KVM's own vPMU: {}.",
-            if host.kvm_mediated_pmu == Some(true) {
-                "mediated, the guest owns the PMU"
-            } else {
-                "emulated by host events"
-            }
-        ),
-        Some(arm) => format!("KVM's own vPMU: not measured ({}).", arm.not_available.as_deref().unwrap_or_default()),
+    let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
+    facts.push(match kvm.map(|arm| &arm.not_available) {
+        Some(None) if host.kvm_mediated_pmu == Some(true) => {
+            "KVM's own vPMU: mediated, the guest owns the PMU.".to_owned()
+        }
+        Some(None) => "KVM's own vPMU: emulated by host events.".to_owned(),
+        Some(Some(why)) => format!("KVM's own vPMU: not measured ({why})."),
         None => "KVM's own vPMU: not measured.".to_owned(),
     });
-    for run in runs {
-        // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
-        let creates = run.document.arms.iter().filter(|arm| run.on && arm.backend == "hardware");
-        if creates.filter_map(|arm| arm.own.host_ops.get("open")).any(|op| op.total_ns > op.count * 500_000) {
-            facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
-        }
-        let doubts = run
-            .document
-            .warnings
-            .iter()
-            .filter(|one| one.code == warnings::UNSURE || one.code == warnings::NO_OVERFLOWS);
-        facts.extend(doubts.map(|one| format!("{}: {}", run.document.parameters.workload, one.message)));
+    // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
+    let creates = runs.iter().filter(|run| run.on).flat_map(|run| &run.document.arms);
+    let mut creates = creates.filter(|arm| arm.backend == "hardware").filter_map(|arm| arm.own.host_ops.get("open"));
+    if creates.any(|op| op.total_ns > op.count * 500_000) {
+        facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
     }
     // The load of each run has figures of its own.
-    let of_all = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
-    let by_code: BTreeMap<&str, &str> = of_all.map(|one| (one.code.as_str(), one.message.as_str())).collect();
-    facts.extend(
-        by_code
-            .into_values()
-            .map(str::to_owned)
-            .filter(|message| !facts.iter().any(|fact| fact.ends_with(message)))
-            .collect::<Vec<_>>(),
-    );
+    let warnings = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
+    let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();
+    facts.extend(by_code.into_values().map(str::to_owned));
     facts
 }
 
-fn counters() -> Option<String> {
-    Host::open().ok()?.counters().map(|counters| format!("{counters} of the PMU"))
-}
-
-/// Says in a sentence what came out, and then what is missing and what to do next.
+/// Says in a sentence what came out, and then what is missing.
 fn conclusion(rows: &[Row], missing: &[String]) -> String {
     let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
         let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
         let (differ, all) = (slower + faster, slower + faster + same + open);
-        if all == 0 {
-            String::new()
-        } else {
-            format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open")
-        }
+        let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open");
+        if all == 0 { String::new() } else { text }
     };
-    let stands_in = rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in));
-    let of_mean = |on: bool| {
-        let name = names(on, stands_in);
-        let figure = format!("vpmu-reuse.{name}.mean");
-        let row = rows.iter().find(|row| row.figure == figure && row.number == Number::Ratio)?;
-        let published = row.published.filter(|_| !stands_in).map(|times| format!(" (published: {})", ratio(times)));
+    let is_mean =
+        |row: &&Row| matches!(row.figure.as_str(), "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.watchdog-off.mean");
+    let mean = |row: &Row| {
         let measured = row.measured.as_ref()?;
-        let times = measured
-            .interval
-            .map_or_else(|| "too few rounds".to_owned(), |_| format!("{} times", ratio(measured.value)));
-        Some(format!("{times} with {name}{}", published.unwrap_or_default()))
+        let what = names(row.figure.starts_with(ON), measured.stand_in);
+        Some(format!("{} times with {what}", ratio(measured.value)))
     };
-    let times: Vec<String> = [true, false].into_iter().filter_map(of_mean).collect();
-    let times = if times.is_empty() { "not measured".to_owned() } else { times.join(", ") };
-    let mut text = format!(
-        "Mean handler without reuse over with it: {times}{}{}.",
-        side("published", |row| row.against_published.as_ref()),
-        side("predicted", |row| row.against_predicted.as_ref()),
-    );
+    let means = rows.iter().filter(is_mean).filter(|row| row.number == Number::Ratio).filter_map(mean);
+    let means: Vec<String> = means.collect();
+    let means = if means.is_empty() { "not measured".to_owned() } else { means.join(", ") };
+    let published = side("published", |row| row.against_published.as_ref());
+    let predicted = side("predicted", |row| row.against_predicted.as_ref());
     let mut missing = missing.to_vec();
-    missing.extend(stands_in.then(|| "evidence on hardware, because hardware events do not open here".to_owned()));
-    if !missing.is_empty() {
-        let place = if stands_in { " on a bare-metal host with a PMU" } else { "" };
-        let missing = missing.join("; ");
-        let next = "`vpmu reproduce --run vpmu-reuse --duration 10m`";
-        text.extend([" Missing: ", &missing, ". Next: ", next, place, "."]);
+    if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
+        missing.push("evidence on hardware, because hardware events do not open here".to_owned());
     }
-    text
+    let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
+    format!("Mean handler without reuse over with it: {means}{published}{predicted}.{missing}")
 }
 
 #[cfg(test)]
@@ -780,26 +615,22 @@ mod tests {
 
     #[test]
     fn where_another_event_is_there_creating_is_cheap_and_nothing_else_changes() {
-        let (text, off) = simulated::model_text("clx-ap-watchdog-off").unwrap();
-        let on = with_another_event(&text).unwrap();
+        let draft = Draft(simulated::model_text("clx-ap-watchdog-off").unwrap().0.parse().unwrap());
+        let (off, on) = (draft.model().unwrap(), draft.clone().with_another_event().model().unwrap());
         assert_eq!((&on.costs.open_first, &on.costs.release_last), (&off.costs.open_more, &off.costs.release));
         assert_eq!((&on.costs.resume, &on.costs.exit, on.base), (&off.costs.resume, &off.costs.exit, off.base));
-        let unknown = text.lines().filter(|line| !line.starts_with("pinned =")).map(|line| {
-            if line.starts_with("processor =") {
-                "counters = { value = 7, source = 'x' }\ntaken = { value = 0, source = 'x' }"
-            } else {
-                line
-            }
-        });
-        let unknown = unknown.collect::<Vec<_>>().join("\n");
-        with_another_event(&unknown).unwrap();
+        let mut unknown = draft;
+        let host = unknown.0["host"].as_table_mut().unwrap();
+        host.retain(|key, _| key != "processor" && key != "pinned");
+        unknown.set("host.counters", "value", 7, "x");
+        unknown.with_another_event().model().unwrap();
         let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
         let mean = |model: &Model, on, (cpu, events, figure): (Cpu, &str, &str)| {
             let regime = Regime { on, backend: BackendKey::Hardware };
             let spec = regime.spec(events, &spec, spec.duration).unwrap();
             let document = predict(model, &spec, cpu).unwrap();
             assert_eq!(document.status, Status::Complete, "{:?}", document.arms[0].incomplete);
-            recipe(figure).unwrap().of(&document, Number::Before).unwrap().value
+            RECIPES[figure].of(&document, Number::Before).unwrap().value
         };
         let handler = (Cpu::CascadeLake, "sampling10/", "vpmu-reuse.watchdog-on.mean");
         assert!(mean(&off, false, handler) > 50.0 * mean(&on, true, handler));
@@ -813,21 +644,6 @@ mod tests {
         // An AMD's handler stops no other counter: an event that it opens is not the first.
         let handler = (Cpu::Milan, handler.1, handler.2);
         assert!((mean(&off, false, handler) / mean(&on, true, handler) - 1.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn a_watchdog_that_cannot_be_switched_is_a_note() {
-        const FILE: &str = "proc/sys/kernel/nmi_watchdog";
-        let (_dir, fs) = tree(&[(FILE, "1\n")]);
-        let watchdog = Watchdog::take(&fs, &Opens(&["hardware"])).unwrap();
-        // Nobody may write this one.
-        std::fs::remove_file(fs.path(FILE)).unwrap();
-        std::os::unix::fs::symlink("/proc/sys/kernel/ngroups_max", fs.path(FILE)).unwrap();
-        let of = |backend| Regime { on: false, backend };
-        let mut notes = Vec::new();
-        assert!(!switched(Some(&watchdog), &of(BackendKey::Hardware), &mut notes));
-        assert!(notes[0].starts_with("watchdog-off is left out: cannot switch the NMI watchdog off"), "{notes:?}");
-        assert!(switched(Some(&watchdog), &of(BackendKey::CpuClock), &mut notes) && notes.len() == 1);
     }
 
     #[test]
@@ -891,8 +707,7 @@ mod tests {
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");
-            let mean = format!("vpmu-reuse.{}.mean", names(true, stand_in));
-            [mean.as_str(), "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
+            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.v1.mean"].map(|figure| text(of(figure)))
         };
         assert_eq!(judged(&document, false), ["agrees", "differs, +100.0 %"]);
         assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);

@@ -1,12 +1,14 @@
 //! The reproduction as a report.
 
+use std::collections::BTreeSet;
+
 use results::error::Exit;
 use results::paired::Level;
 use results::published::{Fitted, Here, Measured, Number, Origin, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, level, signed};
 use results::table::{Report, Table};
-use results::verdict::{Judged, Verdict};
+use results::verdict::Judged;
 
 /// A prediction is good up to this share of the published number, and far off beyond the other.
 const WITHIN: f64 = Judged::WITHIN;
@@ -48,24 +50,14 @@ fn has_measured(reproduction: &Reproduction) -> bool {
     reproduction.rows.iter().any(|row| row.measured.is_some())
 }
 
-/// Returns whether something measured compares with what was published. Stand-ins do not, and the report says so once.
-fn is_compared(reproduction: &Reproduction) -> bool {
-    let judged = |row: &Row| row.against_published.as_ref().is_some_and(|one| one.verdict != Verdict::NotJudged);
-    reproduction.rows.iter().any(judged)
-}
-
 fn columns(reproduction: &Reproduction) -> Vec<&'static str> {
     let mut columns = vec!["figure", "number", "published"];
     if reproduction.here.is_some() {
-        if is_compared(reproduction) {
-            columns.extend(["measured", "to published", "predicted", "to predicted"]);
-        } else {
-            columns.splice(2.., ["measured", "predicted", "to predicted", "published"]);
-        }
-        return columns;
+        columns.extend(["measured", "to published", "predicted", "to predicted"]);
+    } else {
+        columns.extend(["simulated", "error", "origin"]);
+        columns.extend(has_measured(reproduction).then_some("measured"));
     }
-    columns.extend(["simulated", "error", "origin"]);
-    columns.extend(has_measured(reproduction).then_some("measured"));
     columns
 }
 
@@ -78,60 +70,54 @@ fn range(row: &Row, numbers: &[f64]) -> String {
 /// Names a figure, short in a table of a run here: its other columns are wide.
 fn name(row: &Row, here: bool) -> String {
     let short = row.figure.strip_prefix("vpmu-reuse.").filter(|_| here);
-    short.map_or_else(|| row.figure.clone(), |short| short.replace("watchdog-", "").replace("-create.", "."))
+    short.map_or_else(|| row.figure.clone(), |short| short.replace("watchdog-", ""))
 }
 
-fn cells(row: &Row, (here, compared, with_measured): (bool, bool, bool)) -> Vec<String> {
-    let value = if here { short } else { value };
-    let published = row.published.map_or_else(dash, |published| value(row, published));
-    let mut cells = vec![name(row, here), row.number.key().to_owned(), published];
+/// Returns the cells of a run here.
+fn cells_here(row: &Row) -> Vec<String> {
     let measured = row.measured.as_ref();
-    if here {
-        let verdict = |one: &Option<Judged>, other: Option<f64>| {
-            let by = |by: f64| match (row.number, measured.zip(other)) {
-                (Number::Change, Some((measured, other))) => format!("{} points", signed(measured.value - other, 2)),
-                _ => format!("{} %", signed(100.0 * by, 1)),
-            };
-            one.as_ref().map_or_else(dash, |one| one.words(&one.by.map_or_else(String::new, by)))
-        };
-        let with_interval = |one: &Measured| {
-            let interval = one.interval.filter(|interval| interval.low < interval.high);
-            match (interval, row.unit.as_str()) {
-                (None, _) => short(row, one.value),
-                (Some(Interval { low, high }), "s") => {
-                    let interval = Some(Interval { low: low * 1e9, high: high * 1e9 });
-                    level(&Level { ns: one.value * 1e9, interval, rounds: 0, constant: false })
-                }
-                (interval, "ns") => level(&Level { ns: one.value, interval, rounds: 0, constant: false }),
-                (Some(Interval { low, high }), _) => {
-                    format!("{} [{}, {}]", short(row, one.value), layout::ratio(low), layout::ratio(high))
-                }
+    let verdict = |one: &Option<Judged>| {
+        let by = |by: f64| format!("{} %", signed(100.0 * by, 1));
+        one.as_ref().map_or_else(dash, |one| one.words(&one.by.map_or_else(String::new, by)))
+    };
+    let with_interval = |one: &Measured| {
+        let to_ns = if row.unit == "s" { 1e9 } else { 1.0 };
+        let scaled = |Interval { low, high }| Interval { low: low * to_ns, high: high * to_ns };
+        match one.interval.filter(|interval| interval.low < interval.high) {
+            Some(interval) if ["s", "ns"].contains(&row.unit.as_str()) => {
+                level(&Level { ns: one.value * to_ns, interval: Some(scaled(interval)), rounds: 0, constant: false })
             }
-        };
-        cells.extend([measured.map_or_else(dash, with_interval), verdict(&row.against_published, row.published)]);
-        // The nearest value of a range counts.
-        let ends = || row.predicted.iter().copied();
-        let low = ends().reduce(f64::min).map(|low| measured.map_or(low, |one| one.value.max(low)));
-        let nearest = low.zip(ends().reduce(f64::max)).map(|(low, high)| low.min(high));
-        cells.extend([range(row, &row.predicted), verdict(&row.against_predicted, nearest)]);
-        if !compared {
-            cells.remove(4);
-            cells[2..].rotate_left(1);
+            Some(Interval { low, high }) => {
+                format!("{} [{}, {}]", short(row, one.value), layout::ratio(low), layout::ratio(high))
+            }
+            None => short(row, one.value),
         }
-        return cells;
-    }
+    };
+    vec![
+        name(row, true),
+        row.number.key().to_owned(),
+        row.published.map_or_else(dash, |published| short(row, published)),
+        measured.map_or_else(dash, with_interval),
+        verdict(&row.against_published),
+        range(row, &row.predicted),
+        verdict(&row.against_predicted),
+    ]
+}
+
+fn cells(row: &Row, with_measured: bool) -> Vec<String> {
+    let published = row.published.map_or_else(dash, |published| value(row, published));
     let simulated = row.simulated.map_or_else(dash, |simulated| value(row, simulated));
     let range = match row.predicted[..] {
         [low, high] if short(row, low) != short(row, high) => format!(" ({})", range(row, &row.predicted)),
         _ => String::new(),
     };
-    cells.extend([simulated + &range, error(row), origin(row)]);
-    if with_measured {
-        cells.push(measured.map_or_else(dash, |one| {
-            let stand_in = if one.stand_in { ", a stand-in" } else { "" };
-            format!("{} ({}{stand_in}, {})", value(row, one.value), one.backend, one.host)
-        }));
-    }
+    let mut cells = vec![name(row, false), row.number.key().to_owned(), published, simulated + &range];
+    cells.extend([error(row), origin(row)]);
+    let measured = |one: &Measured| {
+        let stand_in = if one.stand_in { ", a stand-in" } else { "" };
+        format!("{} ({}{stand_in}, {})", value(row, one.value), one.backend, one.host)
+    };
+    cells.extend(with_measured.then(|| row.measured.as_ref().map_or_else(dash, measured)));
     cells
 }
 
@@ -147,20 +133,16 @@ fn short(row: &Row, number: f64) -> String {
 
 /// Describes a run on this host: the host, and why numbers cannot be compared.
 fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
-    let mut reasons: Vec<String> = Vec::new();
-    for agreement in reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten()
-    {
-        let word = if agreement.verdict == Verdict::NotJudged { "not comparable" } else { "open" };
-        let reason = agreement.why.as_ref().map(|why| format!("{word}: {why}"));
-        reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
-    }
+    let judged = reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
+    let reason = |one: &Judged| Some(format!("{}: {}", one.words(""), one.why.as_ref()?));
+    let reasons: BTreeSet<String> = judged.filter_map(reason).collect();
     report.heading("The host and the run:");
-    report.notes(here.notes.iter().chain(&reasons).cloned());
+    report.notes(here.notes.iter().cloned().chain(reasons));
     report.note(
-        "before, after: without what was published, and with it. on, off: the host's NMI watchdog; cheap, expensive: to create, a \
-         stand-in for either. to published, to predicted: by how much of that number the measured one is more; of changes points, and \
-         what is left is judged. They agree within 10 %. Predicted before measured, by a model of this host that no strategy's \
-         latency was fitted to. Intervals are of 95 %.",
+        "before, after: without what was published, and with it. on, off: the host's NMI watchdog, or a stand-in for either: cheap and \
+         expensive to create. to published, to predicted: by how much of that number the measured one is more; of changes what is left is \
+         judged. They agree within 10 %. Predicted before measured, by a model of this host that no strategy's latency was fitted to. \
+         Intervals are of 95 %.",
     );
     let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
     report.verdict = Some((exit, here.conclusion.clone()));
@@ -239,9 +221,8 @@ pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     }
     let table = Table::new(columns(reproduction)).keys(2);
     let mut table = if here.is_some() { table } else { table.left(5).left(6) };
-    let form = (here.is_some(), is_compared(reproduction), has_measured(reproduction));
     for row in &rows {
-        table.add_row(cells(row, form));
+        table.add_row(if here.is_some() { cells_here(row) } else { cells(row, has_measured(reproduction)) });
     }
     let mut report = Report::new("vpmu reproduce");
     if here.is_none() {

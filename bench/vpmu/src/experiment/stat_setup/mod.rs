@@ -2,7 +2,6 @@
 
 pub(crate) mod arms;
 pub(crate) mod events;
-pub mod once;
 pub(crate) mod peer;
 pub(crate) mod show;
 pub mod spec;

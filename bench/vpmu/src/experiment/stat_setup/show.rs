@@ -6,8 +6,9 @@ use results::paired::{MIN_ROUNDS, Pair, Ratio, of_turns};
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
+use stat_setup::method::Phase;
 
-use super::peer::{BENCH, OWN, OWN_START, START};
+use super::peer::{OWN, OWN_START, START};
 
 /// A ratio of two ways to set up, from the rounds that they share.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,46 +42,34 @@ fn compare(what: String, like_for_like: bool, one: Side<'_>, other: Side<'_>) ->
 }
 
 /// Returns the ratios, the answer first. Of stock perf the answer is its fastest grouping over this tool, both as processes less their
-/// start-ups: `auto` counts in groups, too. `perf bench` is warm, as `auto` is. Else it is the way of perf since Linux 5.5.
+/// start-ups: `auto` counts in groups, too. Else it is the way of perf since Linux 5.5.
 pub(crate) fn ratios(document: &Record) -> Vec<Comparison> {
     let rounds = |arm: &str, key: &str| -> Vec<u64> {
         document.arm(arm).and_then(|arm| arm.rounds.metrics.get(key)).map_or_else(Vec::new, |column| column.p50.clone())
     };
     let [start, own_start, own] = [START, OWN_START, OWN].map(|name| rounds(name, ELAPSED.key));
     let (counts, auto, bare) = (rounds(OWN, TO_COUNTS.key), rounds("auto", TOTAL.key), rounds("bare calls", TOTAL.key));
-    let strategies: Vec<(&str, Vec<u64>)> = document
-        .arms
-        .iter()
-        .filter(|arm| arm.backend == "perf_event_open" && arm.name != "bare calls")
-        .map(|arm| (arm.name.as_str(), rounds(&arm.name, TOTAL.key)))
-        .collect();
     let mut found = Vec::new();
+    let mut add =
+        |what: &str, like, one: Side<'_>, other: Side<'_>| found.extend(compare(what.to_owned(), like, one, other));
     // The best grouping is the last.
-    for name in document.arms.iter().rev().map(|arm| arm.name.as_str()).filter(|name| name.starts_with("perf ")) {
+    let arms = || document.arms.iter().rev().map(|arm| arm.name.as_str());
+    for name in arms().filter(|name| name.starts_with("perf ") && *name != START) {
         let walls = rounds(name, ELAPSED.key);
         let net = (&walls[..], Some(&start[..]));
-        if name == BENCH {
-            let took = rounds(name, TOTAL.key);
-            found.extend(strategies.iter().map(|(strategy, walls)| {
-                compare(format!("{name} ÷ {strategy}, both warm"), *strategy == "auto", (&took, None), (walls, None))
-            }));
-        } else if name != START {
-            let other = (&own[..], Some(&own_start[..]));
-            found.push(compare(format!("{name} ÷ vpmu, both processes less start-up"), true, net, other));
-            let what = format!("{name}'s end ÷ vpmu's counts, whole processes");
-            found.push(compare(what, false, (&walls, None), (&counts, None)));
-            found.push(compare(format!("{name} less start-up ÷ auto, which is warm"), false, net, (&auto, None)));
-            let what = format!("{name} less start-up ÷ the bare calls, the limit");
-            found.push(compare(what, false, net, (&bare, None)));
-        }
+        let own = (&own[..], Some(&own_start[..]));
+        add(&format!("{name} ÷ vpmu, both processes less start-up"), true, net, own);
+        add(&format!("{name}'s end ÷ vpmu's counts, whole processes"), false, (&walls, None), (&counts, None));
+        add(&format!("{name} less start-up ÷ auto, which is warm"), false, net, (&auto, None));
+        add(&format!("{name} less start-up ÷ the bare calls, the limit"), false, net, (&bare, None));
     }
-    for (name, walls) in strategies.iter().filter(|(name, _)| *name != "auto") {
-        let like = *name == "cpu-major";
+    for name in ["event-major", "cpu-major", "threads", "packed"] {
+        let like = name == "cpu-major";
         let what = if like { "cpu-major (as perf since Linux 5.5)" } else { name };
-        found.push(compare(format!("{what} ÷ auto, both warm"), like, (walls, None), (&auto, None)));
+        add(&format!("{what} ÷ auto, both warm"), like, (&rounds(name, TOTAL.key), None), (&auto, None));
     }
-    found.push(compare("auto ÷ the bare calls, the limit".to_owned(), false, (&auto, None), (&bare, None)));
-    answer_first(found.into_iter().flatten().collect())
+    add("auto ÷ the bare calls, the limit", false, (&auto, None), (&bare, None));
+    answer_first(found)
 }
 
 /// Puts the comparison of like with like first. If several are, the first is: the answer.
@@ -93,17 +82,13 @@ fn answer_first(mut all: Vec<Comparison>) -> Vec<Comparison> {
 
 /// Returns the median times of phases, one row per arm.
 fn phases(arms: &[Arm<Any>]) -> Table {
-    let median = |arm: &Arm<Any>, key: &str| arm.metrics.get(key).map_or_else(dash, |found| time(found.median()));
-    let names = ["open", "map", "enable", "read", "disable", "unmap", "close", "last-close"];
-    let key = |name: &str| format!("phases/{name}/wall_ns");
-    // A phase without calls gets no column.
-    let called = |name: &&str| arms.iter().any(|arm| arm.metrics.contains_key(&key(name)));
-    let names: Vec<&str> = names.into_iter().filter(called).collect();
-    let mut table = Table::new(["arm"].into_iter().chain(names.iter().copied()).chain(["total", "counts"]));
+    let names = Phase::ALL.map(Phase::name);
+    let mut table = Table::new(["arm"].into_iter().chain(names).chain(["total", "counts"]));
     for arm in arms {
         let total = if arm.metrics.contains_key(TOTAL.key) { TOTAL.key } else { ELAPSED.key };
-        let keys = names.iter().map(|name| key(name)).chain([total, TO_COUNTS.key].map(str::to_owned));
-        let times: Vec<String> = keys.map(|key| median(arm, &key)).collect();
+        let keys = names.map(|name| format!("phases/{name}/wall_ns")).into_iter();
+        let keys = keys.chain([total, TO_COUNTS.key].map(str::to_owned));
+        let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.median())));
         table.add_row(std::iter::once(arm.name.clone()).chain(times));
     }
     table

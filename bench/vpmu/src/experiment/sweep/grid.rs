@@ -77,14 +77,11 @@ impl Grid {
     }
 
     fn read(&mut self, path: &Path) -> Result<(), Error> {
-        let refuse = |line: usize, why: String, remedy: &str| {
-            Error::usage(format!("cannot use grid {}", path.display()), format!("line {line}: {why}"), remedy)
-        };
-        let text = open::named_text(path, MAX_GRID)
-            .map_err(|error| Error::usage(format!("cannot use grid {}", path.display()), error.to_string(), KEYS))?;
+        let refuse = |why: String| Error::usage(format!("cannot use grid {}", path.display()), why, KEYS);
+        let text = open::named_text(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            refuse(line, error.message().to_owned(), KEYS)
+            refuse(format!("line {line}: {}", error.message()))
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         // `cost.open` may also be a table `cost`.
@@ -93,16 +90,11 @@ impl Grid {
             value => vec![(key, value)],
         });
         for (key, value) in parts {
-            let last = key.rsplit('.').next().unwrap_or(&key);
-            let line = 1 + text.lines().position(|line| line.contains(last)).unwrap_or(0);
-            check_key(&key).map_err(|remedy| refuse(line, format!("there is no key '{key}'"), &remedy))?;
-            let values = match value {
-                Value::Array(values) => values,
-                one => vec![one],
-            };
-            let values = values.into_iter().map(|value| {
-                let value = value_text(&value)
-                    .ok_or_else(|| refuse(line, format!("{key} has a value that is no text and no number"), KEYS))?;
+            check_key(&key).map_err(|remedy| refuse(format!("there is no key '{key}'; {remedy}")))?;
+            let values = if let Value::Array(values) = value { values } else { vec![value] };
+            let values = values.iter().map(|value| {
+                let value = value_text(value)
+                    .ok_or_else(|| refuse(format!("{key} has a value that is no text and no number")))?;
                 let is_file = Path::new(&value).extension().is_some_and(|extension| extension == "toml");
                 let is_path = key == "trace" || is_file && (key == "strategy" || key == "model");
                 Ok(if is_path { folder.join(value).to_string_lossy().into_owned() } else { value })
@@ -245,14 +237,12 @@ fn of_ranges(seeds: &[String]) -> Result<Vec<String>, Error> {
     let mut all = Vec::new();
     for text in seeds {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let number = |text: &str| text.trim().parse::<u64>().ok();
-        let what = |why: &str, remedy: String| Error::usage(format!("seed: '{text}' {why}"), "", remedy);
-        let (first, last) = number(first)
-            .zip(number(last))
-            .ok_or_else(|| what("is neither a whole number nor a range", "give e.g. 1 or 1-8".to_owned()))?;
-        if first > last {
-            return Err(what("is a range from high to low", format!("give {last}-{first}")));
-        }
+        let range =
+            first.trim().parse::<u64>().ok().zip(last.trim().parse().ok()).filter(|(first, last)| first <= last);
+        let Some((first, last)) = range else {
+            let what = format!("seed: '{text}' is neither a whole number nor a range");
+            return Err(Error::usage(what, "", "give e.g. 1 or 1-8"));
+        };
         if (last - first) as usize >= MAX_POINTS - all.len().min(MAX_POINTS) {
             return Err(Error::usage("seed: too many", format!("more than {MAX_POINTS} are refused"), "take fewer"));
         }
@@ -314,7 +304,7 @@ mod tests {
             ("stratgy=reuse", "did you mean strategy?"),
             ("cost.open=-1", "cost.open is no factor"),
             ("cost.open=2 cost.open-first=2", "open also scales open-first"),
-            ("seed=3-1", "seed: '3-1' is a range from high to low; give 1-3"),
+            ("seed=3-1", "seed: '3-1' is neither a whole number nor a range"),
             ("seed=0-99999999999", "seed: too many"),
             ("seed=1-99999 vcpus=1,2", "the grid has 199998 points"),
             ("period=100 freq=100", "cannot be used with"),
@@ -353,9 +343,9 @@ mod tests {
         );
         assert_eq!(shared.names(), ["mine", "reuse"]);
         for (text, needle) in [
-            (&b"\nstrategies = ['reuse']"[..], "line 2: there is no key 'strategies'; did you mean strategy?"),
-            (b"seed = 1\ncost.opne = [1]", "line 2: there is no key 'cost.opne'"),
-            (b"vcpus = [[1]]", "line 1: vcpus has a value"),
+            (&b"\nstrategies = ['reuse']"[..], "there is no key 'strategies'; did you mean strategy?"),
+            (b"seed = 1\ncost.opne = [1]", "there is no key 'cost.opne'"),
+            (b"vcpus = [[1]]", "vcpus has a value"),
             (b"vcpus = \n", "line 1"),
             (b"\xff", "UTF-8"),
             (&vec![b'#'; 300_000], "larger"),

@@ -60,24 +60,24 @@ pub struct Scenario {
 /// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Statistic behind `latency_ns`.
+    /// Statistic behind `latency_ns`: the median, of traces the mean, since all work of one adds up.
     pub by: Statistic,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
 }
 
-/// Compares the strategies of each scenario; `None`: by the median, of traces by the mean, since all work of one adds up.
-pub fn compare(lines: &[Line], by: Option<Statistic>) -> Pareto {
+/// Compares the strategies of each scenario.
+pub fn compare(lines: &[Line]) -> Pareto {
     let replays = lines.iter().any(|line| line.latency() == Some(&HOST_WORK));
-    let by = by.unwrap_or(if replays { Statistic::Mean } else { Statistic::P50 });
+    let by = if replays { Statistic::Mean } else { Statistic::P50 };
     let differs = |key: &str| lines.iter().any(|line| line.point.get(key) != lines[0].point.get(key));
     let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.point.keys()).collect();
     let always = ["model", "workload", "trace"];
-    let others = keys.into_iter().filter(|key| *key != "seed" && !always.contains(&key.as_str()));
-    let others: Vec<&str> = others.map(String::as_str).filter(|key| differs(key)).collect();
+    let others = keys.into_iter().map(String::as_str).filter(|key| *key != "seed" && !always.contains(key));
+    let named: Vec<&str> = always.into_iter().chain(others.filter(|key| differs(key))).collect();
     let name = |line: &Line| {
         let part = |key: &&str| line.point.get(*key).map(|value| format!("{key} {value}"));
-        always.iter().chain(&others).filter_map(part).collect::<Vec<_>>().join(", ")
+        named.iter().filter_map(part).collect::<Vec<_>>().join(", ")
     };
     let mut places = BTreeMap::new();
     let mut scenarios: Vec<(String, Vec<&Line>)> = Vec::new();
@@ -100,11 +100,7 @@ fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
             names.push(&arm.name);
         }
     }
-    let seeds = |name: &str| -> Vec<Figures> {
-        let arm = |line: &&Line| Figures::of(line, line.strategies().find(|arm| arm.name == name)?, by);
-        lines.iter().filter_map(arm).collect()
-    };
-    let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name.to_owned(), &seeds(name))).collect();
+    let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name, lines, by)).collect();
     let known = || rows.iter().filter_map(|row| Some((row.latency_ns?, row.held_mean, row.creates)));
     let of_two = front(&known().map(|(latency, held, _)| [latency, held]).collect::<Vec<_>>());
     let of_three = front(&known().map(|(latency, held, creates)| [latency, held, creates]).collect::<Vec<_>>());
@@ -119,53 +115,37 @@ fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
     rows
 }
 
-/// Figures of a strategy with one seed.
-struct Figures {
-    latency: Option<f64>,
-    x_floor: Option<f64>,
-    held_mean: f64,
-    held_max: u64,
-    creates: f64,
-    doubtful: u64,
-}
-
-impl Figures {
-    fn of(line: &Line, arm: &Arm, by: Statistic) -> Option<Self> {
-        let metric = line.latency();
-        let of = |arm: &Arm| metric.and_then(|metric| arm.metrics.get(metric.key)).cloned();
-        let (own, floor) = (of(arm), line.floor().and_then(of));
-        let level = if metric == Some(&HOST_WORK) { Statistic::Mean } else { Statistic::P50 };
-        let [over, under] = [&own, &floor].map(|one| one.as_ref().and_then(|one| level.of(one)));
-        let samples = arm.own.counts.nmis.max(own.as_ref().map_or(0, |own| own.count));
-        let creates = arm.own.op_count("open") as f64;
-        arm.not_available.is_none().then(|| Self {
-            latency: own.as_ref().and_then(|own| by.of(own)),
-            x_floor: over.zip(under).filter(|(_, floor)| *floor > 0.0).map(|(over, floor)| over / floor),
-            held_mean: arm.own.events_held.time_mean.unwrap_or(0.0),
-            held_max: arm.own.events_held.max,
-            creates: if samples == 0 { 0.0 } else { creates / samples as f64 },
-            doubtful: arm.own.doubts().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64,
-        })
-    }
-}
-
-fn row(strategy: String, seeds: &[Figures]) -> StrategySummary {
+/// Returns the figures of a strategy over all seeds.
+fn row(name: &str, lines: &[&Line], by: Statistic) -> StrategySummary {
+    let is_own = |arm: &&Arm| arm.name == name && arm.not_available.is_none();
+    let own: Vec<(&Line, &Arm)> =
+        lines.iter().filter_map(|line| Some((*line, line.strategies().find(is_own)?))).collect();
+    let summary = |line: &Line, arm: &Arm| line.latency().and_then(|metric| arm.metrics.get(metric.key)).cloned();
+    let latency = |(line, arm): &(&Line, &Arm)| by.of(&summary(line, arm)?);
+    let x_floor = |(line, arm): &(&Line, &Arm)| {
+        let floor = by.of(&summary(line, line.floor()?)?).filter(|floor| *floor > 0.0)?;
+        Some(by.of(&summary(line, arm)?)? / floor)
+    };
+    let creates = |(line, arm): &(&Line, &Arm)| {
+        let samples = arm.own.counts.nmis.max(summary(line, arm).map_or(0, |own| own.count));
+        if samples == 0 { 0.0 } else { arm.own.op_count("open") as f64 / samples as f64 }
+    };
+    let doubts = |arm: &Arm| arm.own.doubts().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64;
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
-    let of = |get: &dyn Fn(&Figures) -> Option<f64>| -> Vec<f64> { seeds.iter().filter_map(get).collect() };
-    let latencies = of(&|one| one.latency);
+    let of = |get: &dyn Fn(&(&Line, &Arm)) -> Option<f64>| -> Vec<f64> { own.iter().filter_map(get).collect() };
     // A guest that livelocked with one seed has no figure there, and the others are no mean of all.
-    let latencies = if latencies.len() < seeds.len() { Vec::new() } else { latencies };
+    let latencies = Some(of(&latency)).filter(|all| all.len() == own.len()).unwrap_or_default();
     let range = latencies.iter().fold([f64::INFINITY, 0.0], |[low, high], &n| [n.min(low), n.max(high)]);
     StrategySummary {
-        strategy,
-        seeds: seeds.len(),
+        strategy: name.to_owned(),
+        seeds: own.len(),
         latency_ns: mean(&latencies),
         latency_range_ns: (!latencies.is_empty()).then_some(range),
-        x_floor: mean(&of(&|one| one.x_floor)).filter(|_| !latencies.is_empty()),
-        held_mean: mean(&of(&|one| Some(one.held_mean))).unwrap_or(0.0),
-        held_max: seeds.iter().map(|one| one.held_max).max().unwrap_or(0),
-        creates: mean(&of(&|one| Some(one.creates))).unwrap_or(0.0),
-        doubtful: seeds.iter().map(|one| one.doubtful).sum(),
+        x_floor: mean(&of(&x_floor)).filter(|_| !latencies.is_empty()),
+        held_mean: mean(&of(&|(_, arm)| Some(arm.own.events_held.time_mean.unwrap_or(0.0)))).unwrap_or(0.0),
+        held_max: own.iter().map(|(_, arm)| arm.own.events_held.max).max().unwrap_or(0),
+        creates: mean(&of(&|one| Some(creates(one)))).unwrap_or(0.0),
+        doubtful: own.iter().map(|(_, arm)| doubts(arm)).sum(),
         front: Front::Unknown,
     }
 }
@@ -196,7 +176,7 @@ mod tests {
         fn a_front_is_a_front(values in proptest::collection::vec((1..9_u64, 0..5_u64, 0..4_u64), 1..12)) {
             let strategies = values.iter().enumerate().map(|(i, &value)| arm(&i.to_string(), ArmKind::Strategy, value));
             let arms = strategies.chain([arm("floor", ArmKind::Floor, (1, 0, 0))]).collect();
-            let rows = &compare(&[Line { arms, ..Line::default() }], None).scenarios[0].rows;
+            let rows = &compare(&[Line { arms, ..Line::default() }]).scenarios[0].rows;
             let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
             for row in rows {
                 let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {

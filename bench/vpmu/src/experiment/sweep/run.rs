@@ -16,24 +16,10 @@ use results::sweep::Line;
 /// State of a sweep at its end.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Lines of finished points, in the order of the grid.
+    /// Lines of finished points, in the order of the grid; fewer than points if the user interrupted the sweep.
     pub lines: Vec<Line>,
     /// Number of points found in the store.
     pub skipped: usize,
-    /// True if the user interrupted the sweep.
-    pub interrupted: bool,
-}
-
-/// Returns the stored lines of `points`, by index.
-pub fn finished(points: &[Point], found: &Found) -> BTreeMap<usize, Line> {
-    let here: BTreeMap<&str, usize> = points.iter().enumerate().map(|(at, point)| (point.key.as_str(), at)).collect();
-    let mut finished = BTreeMap::new();
-    for line in found.lines.iter().filter_map(|text| Line::parse(text).ok()) {
-        if let Some(&at) = here.get(line.key.as_str()) {
-            finished.entry(at).or_insert(line);
-        }
-    }
-    finished
 }
 
 fn text(line: &Line) -> Result<String, Error> {
@@ -51,7 +37,12 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut (dyn Progress + Send),
 ) -> Result<Outcome, Error> {
-    let mut lines = finished(points, &found);
+    let mut lines: BTreeMap<usize, Line> = BTreeMap::new();
+    let stored: BTreeMap<&str, &str> = found.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
+    for (at, point) in points.iter().enumerate() {
+        let line = stored.get(point.key.as_str()).and_then(|text| Line::parse(text).ok());
+        line.map(|line| lines.insert(at, line));
+    }
     let skipped = lines.len();
     progress.begin((points.len() - skipped) as u64);
     let missing: Vec<usize> = (0..points.len()).filter(|at| !lines.contains_key(at)).collect();
@@ -76,30 +67,20 @@ pub fn run(
     if let Ok((_, progress)) = guarded.into_inner() {
         progress.end();
     }
-    let mut first_error = None;
-    for result in results {
-        match result {
-            Ok(Some((at, line))) => drop(lines.insert(at, line)),
-            Ok(None) => {}
-            Err(error) => first_error = first_error.or(Some(error)),
-        }
-    }
-    if let Some(mut error) = first_error {
-        error.remedy = format!(
-            "{} of {} points are kept there; run the same command again to go on{}",
-            lines.len(),
-            points.len(),
-            if error.remedy.is_empty() { String::new() } else { format!(" ({})", error.remedy) }
-        );
+    let (done, errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    lines.extend(done.into_iter().filter_map(Result::ok).flatten());
+    if let Some(mut error) = errors.into_iter().find_map(Result::err) {
+        let kept =
+            format!("{} of {} points are kept there; run the same command again to go on", lines.len(), points.len());
+        error.remedy = [error.remedy, kept].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
         return Err(error);
     }
-    let interrupted = lines.len() < points.len();
-    if interrupted {
+    if lines.len() < points.len() {
         store.sync()?;
     } else {
         let mut sorted = lines.values().map(text).collect::<Result<Vec<_>, _>>()?;
-        sorted.extend(found.others(points));
+        sorted.extend(found.others(points).map(str::to_owned));
         store.finish(&sorted)?;
     }
-    Ok(Outcome { lines: lines.into_values().collect(), skipped, interrupted })
+    Ok(Outcome { lines: lines.into_values().collect(), skipped })
 }

@@ -1,10 +1,8 @@
-//! A sweep as it is shown: its points before, its Pareto fronts after, also as files.
+//! A sweep as it is shown: its Pareto fronts, also as files.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use super::pareto::{Front, Pareto, StrategySummary};
-use super::point::Point;
 use super::store;
 use crate::terminal::console::indented;
 use results::error::Error;
@@ -103,14 +101,4 @@ pub fn save(dir: &Path, pareto: &Pareto) -> Result<bool, Error> {
         })?;
     }
     Ok(true)
-}
-
-/// Returns one line per point; `+` marks points already in the store.
-pub fn dry_run(points: &[Point], done: impl Fn(usize) -> bool) -> String {
-    let mut text = String::new();
-    for (at, point) in points.iter().enumerate() {
-        let keys = point.shown().into_iter().map(|(key, value)| format!(" {key}={value}"));
-        let _ = writeln!(text, "{} {}{}", if done(at) { '+' } else { ' ' }, point.key, keys.collect::<String>());
-    }
-    text
 }

@@ -23,11 +23,10 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Complete lines.
-    pub lines: Vec<String>,
+    /// Complete lines with their keys.
+    pub lines: Vec<(String, String)>,
     /// Bytes of a truncated last line.
     pub torn: usize,
-    keys: Vec<String>,
 }
 
 impl Found {
@@ -36,49 +35,37 @@ impl Found {
     /// # Errors
     /// Exit 2 if the file cannot be read or a line does not belong to a sweep.
     pub fn read(dir: &Path) -> Result<Self, Error> {
+        /// Fields of a line of any revision.
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+            key: String,
+        }
         let path = dir.join(FILE);
         let refuse = |why: String| {
-            Error::usage(
-                format!("cannot go on with {}", path.display()),
-                why,
-                "move it away, or choose another folder with -o DIR",
-            )
+            let remedy = "move it away, or choose another folder with -o DIR";
+            Error::usage(format!("cannot go on with {}", path.display()), why, remedy)
         };
-        let mut bytes = match open::found(&path, MAX_BYTES) {
+        let text = match open::found(&path, MAX_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             file => file.and_then(open::bytes).map_err(|error| refuse(error.to_string()))?,
         };
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let torn = bytes.len() - whole;
-        bytes.truncate(whole);
-        let text = String::from_utf8(bytes).map_err(|error| refuse(error.to_string()))?;
-        let mut found = Self { torn, ..Self::default() };
-        for (n, line) in text.lines().enumerate() {
-            /// Fields of a line of any revision.
-            #[derive(Deserialize)]
-            struct Head {
-                schema: String,
-                key: String,
-            }
-            let head: Head = serde_json::from_str(line).map_err(|error| refuse(format!("line {}: {error}", n + 1)))?;
-            if !head.schema.starts_with("vpmu-sweep/") {
-                return Err(refuse(format!("line {}: schema '{}' is not a sweep's", n + 1, head.schema)));
-            }
-            found.lines.push(line.to_owned());
-            found.keys.push(head.key);
-        }
-        Ok(found)
+        let mut text = String::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
+        let torn = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
+        text.truncate(text.len() - torn);
+        let line = |(n, line): (usize, &str)| match serde_json::from_str(line) {
+            Ok(Head { schema, key }) if schema.starts_with("vpmu-sweep/") => Ok((key, line.to_owned())),
+            Ok(Head { schema, .. }) => Err(refuse(format!("line {n}: schema '{schema}' is not a sweep's"))),
+            Err(error) => Err(refuse(format!("line {n}: {error}"))),
+        };
+        Ok(Self { lines: (1..).zip(text.lines()).map(line).collect::<Result<_, _>>()?, torn })
     }
 
     /// Returns the lines of points not in `points`: of another grid, model or revision.
-    pub fn others(&self, points: &[Point]) -> Vec<String> {
+    pub fn others(&self, points: &[Point]) -> impl Iterator<Item = &str> {
         let here: BTreeSet<&str> = points.iter().map(|point| point.key.as_str()).collect();
-        self.lines
-            .iter()
-            .zip(&self.keys)
-            .filter(|(_, key)| !here.contains(key.as_str()))
-            .map(|(line, _)| line.clone())
-            .collect()
+        let others = self.lines.iter().filter(move |(key, _)| !here.contains(key.as_str()));
+        others.map(|(_, line)| line.as_str())
     }
 }
 
@@ -112,7 +99,7 @@ impl Store {
         }
         let found = Found::read(dir)?;
         let file = append(&path).map_err(|error| failed(&error))?;
-        let len = found.lines.iter().map(|line| line.len() as u64 + 1).sum();
+        let len = found.lines.iter().map(|(_, line)| line.len() as u64 + 1).sum();
         file.set_len(len).map_err(|error| failed(&error))?;
         Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
     }
@@ -148,12 +135,9 @@ impl Store {
     ///
     /// # Errors
     /// Exit 2 with the file unchanged.
-    pub fn finish(mut self, lines: &[String]) -> Result<(), Error> {
+    pub fn finish(mut self, lines: &[impl AsRef<str>]) -> Result<(), Error> {
         self.sync()?;
-        let mut text = lines.join("\n");
-        if !text.is_empty() {
-            text.push('\n');
-        }
+        let text: String = lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect();
         if open::found_bytes(&self.path, MAX_BYTES).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
@@ -193,7 +177,7 @@ mod tests {
         store.append(&line("c")).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{whole}{}\n", line("c")));
         store.finish(&[line("c"), line("a")]).unwrap();
-        assert_eq!(Found::read(&dir).unwrap().lines, [line("c"), line("a")]);
+        assert_eq!(Found::read(&dir).unwrap().lines, ["c", "a"].map(|key| (key.to_owned(), line(key))));
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing temporary is left");
     }
 

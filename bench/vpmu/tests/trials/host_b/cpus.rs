@@ -51,6 +51,9 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     let limited =
         format!("ulimit -Hn {}; {set_up} '{list}' --once --strategy event-major", cpus * u64::from(events) / 4);
     let fates = format!("{PERF} stat -a -x, -o /run/fates -e '{FATES}' -- true; cat /run/fates");
+    let against = format!(
+        "PATH=/usr/bin:/bin:$PATH; export PATH; {set_up} {events} --rounds 5 --no-save --strategy auto --against perf"
+    );
     let report = Job::new()
         .cpus(smp)
         .memory(if cpus > 16 { "6G" } else { "2G" })
@@ -65,8 +68,9 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         .command(words(&format!("{set_up} {FATES} --once")))
         .command(["sh", "-c", &fates])
         .command(["sh", "-c", &limited])
+        .command(["sh", "-c", &against])
         .run(parts)?;
-    let [held, set_up, own, nothing, once, fates, limited] = report.done()?;
+    let [held, set_up, own, nothing, once, fates, limited, against] = report.done()?;
     ensure!(held.status == 0, "{held:?}");
     let document: Value = serde_json::from_str(set_up.text()?)
         .with_context(|| format!("exit {}: {}", set_up.status, String::from_utf8_lossy(&set_up.stderr)))?;
@@ -78,24 +82,28 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     ensure!(ours.iter().filter(|fate| fate.1 == "counted").count() == 7, "{ours:?}");
     let counted = fate(limited.text()?).iter().filter(|fate| fate.1 == "counted").count();
     ensure!(limited.status == 0 && counted == events as usize, "exit {}, {counted} of {events}", limited.status);
+    let said = String::from_utf8_lossy(&against.stderr);
+    let against = against.text()?;
+    for line in against.lines().filter(|line| line.contains(" ÷ ") || line.contains("perf counted")) {
+        eprintln!("# {cpus} CPUs, {events} software events: {}", line.trim());
+    }
+    ensure!(against.contains(&format!("perf counted {events} of {events} events")), "{against} {said}");
     Ok(())
 }
 
 /// What the monitored round of a strategy saw of each phase: its name, calls on events and about affinity, reschedules, function
 /// calls and moves.
 fn monitored(arm: &Value) -> Result<Vec<(&str, [u64; 4])>> {
-    let said = |wanted: &str| {
-        let mut notes = arm["notes"].as_array()?.iter().filter_map(Value::as_str);
-        notes.find_map(|note| Some(note.split_once(wanted)?.1))
-    };
-    let phases = said("user + sys: ").context("no monitored round")?.split("; ");
+    let mut notes = arm["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let said = notes.find_map(|note| Some(note.split_once("user + sys: ")?.1));
+    let phases = said.context("no monitored round")?.split("; ");
     phases
         .map(|phase| {
             let mut words = phase.split([' ', '/', ',']);
             let name = words.next().context("a phase")?;
             // A kernel without the trace event shows no count.
             let all: Vec<u64> = words.map_while(|word| if word == "?" { Some(0) } else { word.parse().ok() }).collect();
-            let &[calls, _, _, rescheduled, received, _, moves] = all.as_slice() else { bail!("{phase}") };
+            let &[calls, rescheduled, received, _, moves] = all.as_slice() else { bail!("{phase}") };
             Ok((name, [calls, rescheduled, received, moves]))
         })
         .collect()

@@ -11,22 +11,9 @@ pub(super) const IMAGE: &str = "matrix";
 
 const SOURCE: &str = concat!(include_str!("matrix.c"), include_str!("ring_3.c"));
 /// Compiler options for a guest that needs no operating system.
-const FREESTANDING: [&str; 13] = [
-    "-O2",
-    "-mgeneral-regs-only",
-    "-ffreestanding",
-    "-nostdlib",
-    "-static",
-    "-fno-pie",
-    "-no-pie",
-    "-fno-asynchronous-unwind-tables",
-    "-fcf-protection=none",
-    "-mno-red-zone",
-    "-fno-stack-protector",
-    "-fno-omit-frame-pointer",
-    "-mno-omit-leaf-frame-pointer",
-];
-const LINKING: &str = "-Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstack,-z,max-page-size=4096";
+const FREESTANDING: &str = "-O2 -mgeneral-regs-only -ffreestanding -nostdlib -static -fno-pie -no-pie -fcf-protection=none \
+    -fno-asynchronous-unwind-tables -mno-red-zone -fno-stack-protector -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer \
+    -Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstack,-z,max-page-size=4096";
 
 /// Builds the image in `folder`, with so many products below so many calls.
 ///
@@ -37,7 +24,7 @@ pub(super) fn build(folder: &Path, products: u64, depth: u64) -> Result<(), Erro
     fs::write(&source, SOURCE)
         .map_err(|error| Error::output(format!("cannot write {}", source.display()), &error, ""))?;
     let mut cc = Command::new("cc");
-    cc.current_dir(folder).args(FREESTANDING).arg(LINKING);
+    cc.current_dir(folder).args(FREESTANDING.split_whitespace());
     cc.args([format!("-DPRODUCTS={products}"), format!("-DDEPTH={depth}")]);
     let built = cc.args(["-o", IMAGE, "matrix.c"]).stdin(Stdio::null()).output();
     let why = match built {

@@ -1,58 +1,16 @@
-//! The tables of recordings: ratios within a round, beside what was published.
+//! The table of recordings: ratios within a round, beside what was published.
 
 use results::document::{Any, Arm, Record};
 use results::metric::{ELAPSED, PROCESSOR};
 use results::paired::{Pair, Ratio, Statistic, of_turns, pairs, ratio};
 use results::published::PUBLISHED;
-use results::table::layout::{dash, plural, ratio_with, time};
+use results::table::layout::{dash, plural, ratio_with};
 use results::table::{Report, Table};
 
-use super::{COMPRESSED, TRANSFERRED, What};
+use super::{COMPRESSED, LEVELS, NAME, TRANSFERRED};
+use crate::experiment::reproduce::recipe::{float, text};
 
 const METRICS: [&str; 2] = [ELAPSED.key, PROCESSOR.key];
-
-/// Returns the document as it is shown.
-pub fn report(document: &Record, what: &What) -> Report {
-    let mut report = Report::new("vpmu reproduce");
-    match what {
-        What::Compression { .. } => compression(document, &mut report),
-        What::Overhead => overhead(document, &mut report),
-    }
-    let rounds = document.arms.first().map_or(0, |arm| arm.rounds.len());
-    let (rounds, seed) = (plural(rounds, "round"), document.seed);
-    let parameter = |name| document.parameter(name).unwrap_or_default();
-    report.note(format!("{}; {rounds} in random order, seed {seed}.", parameter("guest")));
-    report.note(format!("Stock perf record of the VMM with the same guest: {}.", parameter("perf")));
-    report
-}
-
-fn over(arm: &Arm<Any>, base: Option<&Arm<Any>>, metric: &str) -> String {
-    base.and_then(|base| ratio(arm, base, metric, Statistic::P50)).map_or_else(dash, |found| ratio_with(&found))
-}
-
-fn overhead(document: &Record, report: &mut Report) {
-    let unrecorded = document.arms.first();
-    let mut table = Table::new(["recorder", "time", "processor time"]);
-    for arm in document.arms.iter().skip(1) {
-        let [time, busy] = METRICS.map(|metric| over(arm, unrecorded, metric));
-        table.add_row([arm.name.clone(), time, busy]);
-    }
-    report.table(table);
-    report.gap();
-    report.note(
-        "Time and processor time over those of the unrecorded guest in the same round, start-up and the recorder's threads included, with \
-         95 % intervals where there are five rounds and more.",
-    );
-    let of =
-        |metric| unrecorded.and_then(|arm| arm.metrics.get(metric)).map_or_else(dash, |found| time(found.median()));
-    let [elapsed, busy] = METRICS.map(of);
-    report.note(format!("Unrecorded {elapsed}, {busy} of a processor."));
-}
-
-/// Returns the sum of a metric over all rounds.
-fn sum(arm: &Arm<Any>, key: &str) -> f64 {
-    arm.rounds.metrics.get(key).map_or(0.0, |column| column.medians().sum())
-}
 
 /// Returns the published time over that at level 0, and the bytes for each compressed one.
 fn published(level: u32, aio: bool) -> Option<[f64; 2]> {
@@ -60,45 +18,30 @@ fn published(level: u32, aio: bool) -> Option<[f64; 2]> {
         return Some([1.0; 2]);
     }
     let table: toml::Table = PUBLISHED.parse().ok()?;
-    let figures = table.get("figure")?.as_array()?;
-    let figure =
-        figures.iter().find(|figure| figure.get("id").and_then(toml::Value::as_str) == Some("record-compression"))?;
-    let rows = figure.get("rows")?.as_array()?;
-    let number = |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
-    let rows = rows.iter().filter_map(|row| row.as_array()?.iter().map(number).collect::<Option<Vec<f64>>>());
-    let row = rows.into_iter().find(|row| row.len() == 5 && (row[0] - f64::from(level)).abs() < 0.5)?;
+    let figure = table.get("figure")?.as_array()?.iter().find(|figure| text(figure, "id") == NAME)?;
+    let is = |row: &&toml::Value| row.get(0).and_then(toml::Value::as_integer) == Some(level.into());
+    let row = figure.get("rows")?.as_array()?.iter().find(is)?;
     let at = if aio { 3 } else { 1 };
-    Some([row[at], row[at + 1]])
+    Some([float(row.get(at)?)?, float(row.get(at + 1)?)?])
 }
 
-fn compression(document: &Record, report: &mut Report) {
+/// Returns the document as it is shown.
+pub fn report(document: &Record) -> Report {
+    let mut report = Report::new("vpmu reproduce");
     let find = |by: &str, level: u32, writes: &str| {
         let end = format!(", level {level}, {writes}");
         document.arms.iter().find(|arm| arm.name.starts_with(by) && arm.name.ends_with(&end))
     };
-    let mut table = Table::new([
-        "level",
-        "writes",
-        "published",
-        "ratio",
-        "vpmu",
-        "cpu",
-        "ratio",
-        "MiB",
-        "perf",
-        "cpu",
-        "ratio",
-        "MiB",
-    ])
-    .keys(2);
-    for level in super::LEVELS {
+    let own = |by: &'static str| [by, "cpu", "ratio", "MiB"];
+    let header = ["level", "writes", "published", "ratio"].into_iter().chain(own("vpmu")).chain(own("perf"));
+    let mut table = Table::new(header).keys(2);
+    for level in LEVELS {
         for (aio, writes) in [(false, "serial"), (true, "aio")] {
-            let (Some(own), Some([time, bytes])) = (find("vpmu", level, writes), published(level, aio)) else {
-                continue;
-            };
+            let Some([time, bytes]) = published(level, aio) else { continue };
             let mut row = vec![level.to_string(), writes.to_owned(), format!("{time:.2}"), format!("{bytes:.3}")];
-            for (by, arm) in [("vpmu", Some(own)), ("perf", find("perf", level, writes))] {
-                row.extend(arm.map_or_else(|| vec![dash(); 4], |arm| cells(arm, find(by, 0, writes))));
+            for by in ["vpmu", "perf"] {
+                let found = find(by, level, writes).map(|arm| cells(arm, find(by, 0, writes)));
+                row.extend(found.unwrap_or_else(|| vec![dash(); 4]));
             }
             table.add_row(row);
         }
@@ -123,6 +66,16 @@ fn compression(document: &Record, report: &mut Report) {
             compressed(ours) / compressed(perfs)
         ));
     }
+    let rounds = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "round");
+    let parameter = |name| document.parameter(name).unwrap_or_default();
+    report.note(format!("{}; {rounds} in random order, seed {}.", parameter("guest"), document.seed));
+    report.note(format!("Stock perf record of the VMM with the same guest: {}.", parameter("perf")));
+    report
+}
+
+/// Returns the sum of a metric over all rounds.
+fn sum(arm: &Arm<Any>, key: &str) -> f64 {
+    arm.rounds.metrics.get(key).map_or(0.0, |column| column.medians().sum())
 }
 
 /// Returns the bytes of records for each compressed byte; 1 without compression.
@@ -132,7 +85,9 @@ fn compressed(arm: &Arm<Any>) -> f64 {
 }
 
 fn cells(arm: &Arm<Any>, zero: Option<&Arm<Any>>) -> Vec<String> {
-    let [time, busy] = METRICS.map(|metric| over(arm, zero, metric));
+    let over =
+        |metric| zero.and_then(|zero| ratio(arm, zero, metric, Statistic::P50)).map_or_else(dash, |it| ratio_with(&it));
+    let [time, busy] = METRICS.map(over);
     let mib = sum(arm, TRANSFERRED) / f64::from(1 << 20);
     vec![time, busy, format!("{:.3}", compressed(arm)), format!("{mib:.2}")]
 }
@@ -150,7 +105,7 @@ fn beside([ours, zero, perfs, perfs_zero]: [&Arm<Any>; 4], metric: &str) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use super::super::{By, SAMPLES, Way};
+    use super::super::{NAME, SAMPLES, Way};
     use super::*;
     use crate::engine::Rounds;
     use crate::engine::plain::{Experiment, Plain, Sample};
@@ -159,12 +114,11 @@ mod tests {
 
     #[test]
     fn overheads_are_ratios_within_a_round() {
-        let what = What::Compression { levels: vec![1], depth: 0, hertz: 99 };
         // A round takes 1, 2 … s without compression, half as long again with vpmu's, a fourth more with perf's.
         let take = |way: Way, round: u64| {
-            let slower = if way.level == Some(0) {
+            let slower = if way.level == 0 {
                 0
-            } else if way.by == By::Vpmu {
+            } else if way.by == "vpmu" {
                 2
             } else {
                 1
@@ -173,21 +127,20 @@ mod tests {
             let mut sample = Sample::default().with(&ELAPSED, [ns]).with(&PROCESSOR, [2 * ns]);
             sample.add(SAMPLES, [10]);
             sample.add(TRANSFERRED, [1 << 20]);
-            sample.add(COMPRESSED, [if way.level == Some(0) { 0 } else { 1 << 17 }]);
+            sample.add(COMPRESSED, [if way.level == 0 { 0 } else { 1 << 17 }]);
             Ok(Some(sample))
         };
-        let mut arms: Vec<_> = what
-            .ways()
+        let mut arms: Vec<_> = Way::all(&["vpmu", "perf"])
             .into_iter()
             .map(|way| Plain::new(way.name(), "cpu-clock", move |turn| take(way, turn.index)))
             .collect();
         let rounds = Rounds::of(6, 1);
-        let experiment = Experiment { name: what.name(), parameters: serde_json::Map::new(), rounds, expected: None };
+        let experiment = Experiment { name: NAME, parameters: serde_json::Map::new(), rounds, expected: None };
         let fs = HostFs::at("/nonexistent");
         let facts = (HostFacts::default(), &fs);
         let (document, _) =
             experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap();
-        let text = report(&document, &what).text(200);
+        let text = report(&document).text(200);
         let row = text.lines().find(|line| line.starts_with('1') && line.contains("serial")).unwrap();
         let cells: Vec<&str> = row.split_whitespace().filter(|cell| !cell.contains(['[', ']'])).collect();
         assert_eq!(cells[..2], ["1", "serial"], "{row}");
