@@ -14,8 +14,8 @@ type Row = (&'static str, &'static str, &'static str);
 const COMMANDS: &[Row] = &[
     ("", "list", "`vpmu show events` lists the events of this host"),
     ("", "kernel-module", "in host-pmu/kernel: make, make check, sudo make load, sudo make unload; or DKMS"),
-    ("trace", "show", "DuckDB and pandas read the folder's Parquet files"),
-    ("trace", "stat", "DuckDB and pandas read the folder's Parquet files"),
+    ("trace", "show", "DuckDB and pandas read the folder's CSV files"),
+    ("trace", "stat", "DuckDB and pandas read the folder's CSV files"),
     ("trace", "cut", "`vpmu sim --trace` replays the whole trace; DuckDB and pandas read a part of its rows"),
     ("trace", "merge", "give `vpmu sim --trace` one trace at a time"),
     ("trace", "anonymize", "host and guest are named in _trace.json, addresses in the column rip"),

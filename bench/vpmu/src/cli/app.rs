@@ -176,7 +176,7 @@ pub enum Command {
     Top(Box<TopSpec>),
     /// Trace what guests do to their PMUs, for `vpmu sim --trace`
     ///
-    /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of Parquet segments, which DuckDB and
+    /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of CSV segments, which DuckDB and
     /// pandas read as well.
     #[command(after_help = super::trace::EXAMPLES)]
     Trace(Box<TraceArgs>),

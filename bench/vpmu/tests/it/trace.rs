@@ -191,7 +191,7 @@ fn an_interrupt_and_a_full_disk_leave_what_was_finished() {
     let record = format!("trace record -q -o t {guest} 1000000");
     let mut running = Command::new(env!("CARGO_BIN_EXE_vpmu"));
     let mut running = running.current_dir(at).args(record.split_whitespace()).spawn().unwrap();
-    while !at.join("t/000000.parquet").exists() {
+    while !at.join("t/000000.csv.zst").exists() {
         assert_eq!(running.try_wait().unwrap(), None);
         std::thread::yield_now();
     }
