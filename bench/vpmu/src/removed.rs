@@ -81,6 +81,7 @@ const OPTIONS: &[Row] = &[
     ("top", "--guest-output", "2>FILE: the guest's output is on stderr"),
     ("top", "--stdio", "leave it out: tables are all that top prints"),
     ("top", "--window", "--interval: a table is of the time since the one before"),
+    ("triage", "--event", "perf record -e EVENT -g -- vpmu workload NAME samples by any event"),
     ("workload", "--list", "`vpmu triage --help` lists them"),
 ];
 

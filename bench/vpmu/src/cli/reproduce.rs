@@ -1,6 +1,5 @@
 //! `vpmu reproduce`.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,12 +10,8 @@ use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
 use results::write::{OutputFolder, now_unix, time_stamp};
-use triage::practice;
-use triage::practice::document::Figure;
 
 use super::measure::{Invocation, Shown, measure_plain};
-use super::triage::place;
-use super::workload::cpus;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
 use crate::experiment::reproduce::recipe;
@@ -26,6 +21,8 @@ use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::set_up;
 use crate::experiment::reproduce::show;
 use crate::experiment::reproduce::watchdog::Watchdog;
+use crate::inspect::triage::published::Practice;
+use crate::inspect::triage::{Triage, cpus};
 use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::parse::{duration_in, folder, number_in};
 use crate::sys;
@@ -231,29 +228,30 @@ fn refuse(options: &[(&str, bool)]) -> Result<(), Error> {
 }
 
 /// Runs workloads of triage.
-fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error> {
+fn measured_practice(args: &ReproduceArgs, figure: Practice, invocation: &Invocation) -> Result<Exit, Error> {
     refuse(&unused(args))?;
-    // Its workloads take turns in a fixed order.
-    refuse(&[("--seed", args.seed.is_some())])?;
-    let facts = HostFacts::read(&HostFs::default());
-    let cpus = cpus(&facts);
-    let place = place(facts, cpus)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let progress = RefCell::new(progress::shown(true));
-    let rounds = usize::try_from(args.rounds.unwrap_or(10)).unwrap_or(usize::MAX);
-    let mut first = true;
-    let mut step = |what: &str| {
-        if !std::mem::take(&mut first) {
-            progress.borrow_mut().step();
-        }
-        progress.borrow_mut().run(what);
-    };
-    let begin = &mut |steps: u64| progress.borrow_mut().begin(steps);
-    let found = practice::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
-    progress.borrow_mut().end();
-    let found = found?;
-    console::show(Form::of(args.json, args.markdown), &practice::show::report(&found), &found)?;
-    Ok(if found.is_whole() { Exit::Done } else { Exit::Inconclusive })
+    let (mut progress, fs) = (progress::shown(true), HostFs::default());
+    let mut all = Vec::new();
+    for spec in figure.runs(args.rounds.unwrap_or(10), args.seed.unwrap_or(SEED)) {
+        let host = HostFacts::begin(&fs);
+        let triage = Triage::prepare(spec, cpus(&host))?;
+        let (experiment, mut arms) = triage.experiment();
+        let (mut document, error) = experiment.measure(
+            &mut arms,
+            (host, &fs),
+            &invocation.command_line,
+            progress.as_mut(),
+            (&mut |_| false, &mut |_| Ok(())),
+        )?;
+        error.map_or(Ok(()), Err)?;
+        triage.sample(&mut document);
+        all.push(document);
+    }
+    let (report, is_whole) = figure.report(&all);
+    console::show(Form::of(args.json, args.markdown), &report, &all)?;
+    let is_whole = is_whole && all.iter().all(|document| document.status == Status::Complete);
+    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
 }
 
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
@@ -273,9 +271,9 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
         Some(Measurable::VpmuReuse) => return measured_series(args, invocation),
         Some(Measurable::RecordCompression) => return measured_compression(args, invocation),
         Some(Measurable::RecordOverhead) => return measured_overhead(args, invocation),
-        Some(Measurable::Rand) => return measured_practice(args, Figure::Rand),
-        Some(Measurable::SpinlockShare) => return measured_practice(args, Figure::SpinlockShare),
-        Some(Measurable::ParallelProbing) => return measured_practice(args, Figure::ParallelProbing),
+        Some(Measurable::Rand) => return measured_practice(args, Practice::Rand, invocation),
+        Some(Measurable::SpinlockShare) => return measured_practice(args, Practice::SpinlockShare, invocation),
+        Some(Measurable::ParallelProbing) => return measured_practice(args, Practice::ParallelProbing, invocation),
         None => {}
     }
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;

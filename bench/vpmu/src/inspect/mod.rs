@@ -6,3 +6,4 @@ pub mod run;
 pub mod sampled;
 pub mod top;
 pub mod trace;
+pub mod triage;
