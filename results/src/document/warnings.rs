@@ -224,7 +224,7 @@ pub const READ_OTHERWISE: &str = "read-otherwise";
 /// Says how a replay differs from its trace.
 fn of_replay(arm: &Arm) -> Caveat {
     let Counts { played, pmis_absent, counters_otherwise, values_otherwise, .. } = arm.own.counts;
-    let first = arm.own.first_otherwise.as_deref().unwrap_or("vpmu sim --trace names it");
+    let first = arm.own.first_otherwise.as_deref().unwrap_or("not noted in a replay");
     (
         pmis_absent + values_otherwise,
         READ_OTHERWISE,

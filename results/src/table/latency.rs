@@ -56,7 +56,12 @@ fn absent(document: &Document, report: &mut Report) {
 fn latencies(document: &Document, report: &mut Report) {
     let metric = answers::metric(&document.parameters);
     let sampling = metric == &NMI_HANDLER;
-    let what = if sampling { "Guest NMI handler latency" } else { "Guest rotation latency (all events, at a tick)" };
+    let is_replayed = document.is_replayed();
+    let what = match (sampling, is_replayed) {
+        (_, true) => "Host work from one PMI to the next (without PMIs, from one start of counters)",
+        (true, _) => "Guest NMI handler latency",
+        _ => "Guest rotation latency (all events, at a tick)",
+    };
     let parameters = &document.parameters;
     let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
@@ -70,7 +75,7 @@ fn latencies(document: &Document, report: &mut Report) {
     column::table(report, Place::Latency, &arms);
     report.note(column::legend(Place::Latency).collect::<Vec<_>>().join("; "));
     report.gap();
-    report.heading(format!("Host work per {}", if sampling { "PMI" } else { "rotation" }));
+    report.heading(format!("Host work per {}", if sampling || is_replayed { "PMI" } else { "rotation" }));
     column::table(report, Place::Work, &arms);
     report.note(column::legend(Place::Work).collect::<Vec<_>>().join("; "));
     absent(document, report);

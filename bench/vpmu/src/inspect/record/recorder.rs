@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host_pmu::sampler::{Rate, SampledEvent};
-use perf_data::feature::Facts;
+use perf_data::feature::{BuildId, Facts};
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
@@ -243,6 +243,13 @@ impl Work {
         let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
         let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
+        // perf names no function of an image by a file of another build.
+        let images = subject.mappings.iter().filter(|_| subject.kind == Kind::Task);
+        for Mapping { misc, build_id, file, .. } in images.filter(|mapping| !mapping.build_id.is_empty()) {
+            if facts.build_ids.iter().all(|known| known.file != *file) {
+                facts.build_ids.push(BuildId { misc: *misc, pid: -1, id: build_id.clone(), file: file.clone() });
+            }
+        }
         let (file, ended) = writer.finish(&facts);
         failed = failed.or(ended.err());
         Recorded { counts, file, failed, by_duration, left_out, place, not_kept }

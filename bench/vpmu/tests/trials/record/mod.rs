@@ -75,6 +75,14 @@ fn samples_and_chains() -> Result<()> {
         let shown = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
         ensure!(shown == found.get(name).copied(), "perf report: {name} has {shown:?}:\n{text}");
     }
+    // The image's build-id is in the recording: the functions of another build of that name are not taken for its own.
+    let listed = Command::new("perf").current_dir(folder.path()).args(["buildid-list", "-i", "perf.data"]).output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    ensure!(listed.lines().any(|line| line.len() > 40 && line.ends_with("/planted")), "perf buildid-list: {listed}");
+    build_planted(&folder.path().join("planted"), 16_001, true)?;
+    let stacks = perf_script(folder.path(), "perf.data")?;
+    let named = stacks.iter().flatten().find(|name| FUNCTIONS.contains(&name.as_str()));
+    ensure!(stacks.len() == samples && named.is_none(), "of another build: {named:?}");
     Ok(())
 }
 
