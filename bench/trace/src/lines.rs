@@ -99,7 +99,8 @@ pub(crate) struct Lines<R: Read> {
     /// The last line, and whether it is still to be used.
     line: Vec<u8>,
     is_held: bool,
-    lines: usize,
+    /// Its number, from 1.
+    number: usize,
     /// vCPU and time of the last row.
     last: Option<(u16, u64)>,
 }
@@ -110,7 +111,7 @@ impl<R: Read> Lines<R> {
         let mut decoder = Decoder::new(file)?;
         decoder.window_log_max(MOST_WINDOW)?;
         let from = BufReader::with_capacity(1 << 16, decoder);
-        let mut lines = Self { from, line: Vec::new(), is_held: false, lines: 0, last: None };
+        let mut lines = Self { from, line: Vec::new(), is_held: false, number: 0, last: None };
         if !lines.next()? || lines.line != header().trim_end().as_bytes() {
             return Err(wrong("it has other columns"));
         }
@@ -124,11 +125,11 @@ impl<R: Read> Lines<R> {
         }
         self.line.clear();
         let read = (&mut self.from).take(MOST_LINE).read_until(b'\n', &mut self.line)?;
-        self.lines += usize::from(read > 0);
+        self.number += usize::from(read > 0);
         if read > 0 && self.line.pop() != Some(b'\n') {
-            return Err(wrong(format!("line {} has no end", self.lines)));
+            return Err(wrong(format!("line {} has no end", self.number)));
         }
-        if self.lines > 1 + SEGMENT {
+        if self.number > 1 + SEGMENT {
             return Err(wrong("its rows are more than any trace's"));
         }
         Ok(read > 0)
@@ -138,7 +139,7 @@ impl<R: Read> Lines<R> {
     pub(crate) fn rows(&mut self, vcpus: usize) -> io::Result<Vec<Row>> {
         let (mut rows, mut lines) = (Vec::new(), 0);
         while lines < BLOCK && self.next()? {
-            let (row, entry) = row(&self.line).ok_or_else(|| wrong(format!("line {} is no row", self.lines)))?;
+            let (row, entry) = row(&self.line).ok_or_else(|| wrong(format!("line {} is no row", self.number)))?;
             let (mut at, vcpu) = (row.at, row.vcpu);
             match self.last {
                 Some((last, before)) if last == vcpu => at = at.saturating_add(before),

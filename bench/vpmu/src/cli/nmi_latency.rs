@@ -200,7 +200,9 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, result: &args.result, baseline };
     let plan = |chosen: &Chosen, _: Option<&[u32]>| {
         let mut plan = sim.plan_with(chosen)?;
-        parts.iter().for_each(|parts| plan.replay(parts));
+        if let Some(parts) = &parts {
+            plan.replay(parts);
+        }
         Ok(plan)
     };
     measure(&wanted, &plan, invocation)

@@ -190,6 +190,7 @@ fn measured_recordings(
     (rounds, products): (u64, u64),
     invocation: &Invocation,
 ) -> Result<Exit, Error> {
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let all = Recordings::prepare(what, args.products.unwrap_or(products))?;
     let experiment = all.experiment(args.rounds.unwrap_or(rounds), args.seed.unwrap_or(SEED));
     let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };

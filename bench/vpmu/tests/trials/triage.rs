@@ -89,7 +89,7 @@ fn gone(pid: i32) -> bool {
 fn no_workload_outlives_its_triage() {
     for signal in ["-INT", "-KILL"] {
         let mut triage = Command::new(VPMU)
-            .args(["triage", "rand", "--threads", "2", "--turn", "60s", "-q"])
+            .args(["triage", "rand", "--threads", "2", "--turn", "60s", "-q", "--no-save"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -237,8 +237,8 @@ impl Work {
                 self.until = sys::monotonic_ns();
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
-            let lost = totals(&self.sampling);
-            if let Some(printed) = self.tables.as_mut().map(|tables| tables.poll(lost)) {
+            let lost_so_far = totals(&self.sampling);
+            if let Some(printed) = self.tables.as_mut().map(|tables| tables.poll(lost_so_far)) {
                 self.keep_table(printed);
             }
             // The guest has ended by then: the queues do not grow.

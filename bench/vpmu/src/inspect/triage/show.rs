@@ -50,9 +50,7 @@ fn events(document: &Record, workload: &str) -> Table {
     let keys = arms[1].into_iter().flat_map(|arm| arm.metrics.keys());
     let names = keys.filter_map(|key| Some((key, key.strip_prefix("events/")?.strip_suffix("/per_s")?)));
     for (key, name) in names {
-        let is_counted =
-            |arm: &Option<&Arm<Any>>| arm.is_some_and(|arm| arm.metrics.get(key).is_some_and(|found| found.count > 0));
-        if !arms.iter().any(|arm| is_counted(arm)) {
+        if arms.iter().flatten().all(|arm| arm.metrics.get(key).is_none_or(|found| found.count == 0)) {
             continue;
         }
         let is_time = Event::named(name).is_some_and(Event::is_time);

@@ -12,6 +12,7 @@ use std::time::Instant;
 use host_pmu::stats::ns;
 use perf_data::reader::Recording;
 use perf_data::record::Record;
+use results::child::{Gathered, Keep, POLL, Supervised};
 use results::error::{Error, Exit};
 use results::metric::{ELAPSED, PROCESSOR};
 use serde_json::{Map, Value, json};
@@ -30,6 +31,8 @@ pub const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 pub const HERTZ: u64 = 3989;
 /// Longest chains that this recorder takes have some more entries.
 pub const MOST_DEPTH: u64 = 100;
+/// Most bytes of a command's words on stderr.
+const MOST_WORDS: usize = 64 << 10;
 /// The recording in its folder.
 const FILE: &str = "x.data";
 /// Keys of what a recording leaves beside its times, a value a turn.
@@ -194,16 +197,16 @@ impl Recordings {
     fn take(&self, way: Way) -> Result<Option<Sample>, Error> {
         let what = || format!("cannot run the guest ({})", way.name());
         let (began, before) = (Instant::now(), sys::children_s());
-        let output = self.command(way).output().map_err(|error| Error::host(what(), error.to_string(), ""))?;
+        let cannot = |error: std::io::Error| Error::host(what(), error.to_string(), "");
+        let mut command = Supervised::start(self.command(way).stderr(Stdio::piped())).map_err(cannot)?;
+        let errors = command.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::First(MOST_WORDS)));
+        let ended = command.wait(POLL, || sys::interrupted().load(Ordering::Relaxed)).map_err(cannot)?;
+        let Some(status) = ended else { return Ok(None) };
         let (elapsed, busy) = (ns(began.elapsed()), sys::children_s() - before);
-        if !output.status.success() {
-            // Ctrl-C reaches the command, too.
-            if sys::interrupted().load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let said = String::from_utf8_lossy(&output.stderr);
+        if !status.success() {
+            let said = errors.map(|errors| errors.text(POLL).0).unwrap_or_default();
             let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why").to_owned();
-            let exit = if output.status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
+            let exit = if status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
             return Err(Error::new(exit, what(), why, "vpmu doctor says what this host can do"));
         }
         #[expect(clippy::cast_sign_loss, reason = "processor time does not shrink")]
