@@ -6,27 +6,18 @@ use host_pmu::stats::OpKind;
 use results::error::Error;
 use serde::{Deserialize, Serialize};
 
-/// Its name in the folder: readers of Parquet folders pass over one that begins so.
+/// Its name in the folder: readers of folders pass over one that begins so.
 pub const NAME: &str = "_trace.json";
 /// Name and version of the form.
-pub const FORM: &str = "vpmu-trace/1";
+pub const FORM: &str = "vpmu-trace/2";
 /// Rows of a segment: some megabytes in memory.
 pub(crate) const SEGMENT: usize = 1 << 18;
-/// A query for `DuckDB`, in the folder: each row with its time, and with the value that was read or written.
+/// A query for `DuckDB`, in the folder: each row with its time.
 pub(crate) const DUCKDB: &str = "\
 select filename, vcpu, sum(step_ns) over before + coalesce(sum(entry_ns) over before, 0) - coalesce(entry_ns, 0) as ns, \
-kind, register, case when count is not null then count when counter is null then value \
-else sum(coalesce(count, value)) over (partition by filename, vcpu, counter order by file_row_number) % (1::hugeint << 48) \
-end as value, rip, entry_ns \
-from (select *, case when kind in ('count', 'overflow') then register \
-when kind = 'rdpmc' then case when register >= 1073741824 then register - 1073741824 + 8 else register end \
-when kind not in ('read', 'write') then null \
-when register between 193 and 200 then register - 193 when register between 1217 and 1224 then register - 1217 \
-when register between 777 and 780 then register - 777 + 8 \
-when register between 3221291012 and 3221291015 then register - 3221291012 \
-when register between 3221291520 and 3221291531 and register % 2 = 1 then (register - 3221291521) // 2 end as counter \
-from read_parquet('*.parquet', filename = true, file_row_number = true)) \
-window before as (partition by filename, vcpu order by file_row_number) order by filename, file_row_number";
+kind, register, value, rip, entry_ns from (select *, row_number() over () as line from \
+read_csv('*.csv.zst', filename = true, types = {'value': 'UBIGINT', 'rip': 'UBIGINT', 'entry_ns': 'UBIGINT'})) \
+window before as (partition by filename, vcpu order by line) order by line";
 /// Most vCPUs of a trace.
 pub const MOST_VCPUS: usize = 4096;
 
@@ -73,7 +64,7 @@ pub struct Meta {
     pub unknown: Vec<String>,
     /// The meaning of the columns.
     pub columns: BTreeMap<String, String>,
-    /// A query for `DuckDB`, in the folder: each row with its time and its value.
+    /// A query for `DuckDB`, in the folder: each row with its time.
     pub duckdb: String,
 }
 

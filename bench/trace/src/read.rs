@@ -1,22 +1,21 @@
 //! Reads a trace segment by segment; all that it says is checked.
 
-use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
-use parquet::errors::ParquetError;
 use results::error::Error;
-use results::open::{self, Folder};
+use results::open::{self, Bounded, Folder};
 
-use crate::column::{Group, schema};
+use crate::lines::Lines;
 use crate::meta::{Meta, NAME};
-use crate::segment::{MOST_BYTES, Segment};
-use crate::write::segment;
+use crate::write::{SUFFIX, segment};
 
 /// Largest JSON of a trace.
 const MOST_JSON: u64 = 1 << 20;
+/// Largest segment: all its lines, hardly packed.
+const MOST_BYTES: u64 = 32 << 20;
 /// Most batches that wait for those who take them.
 const AHEAD: usize = 16;
 
@@ -49,7 +48,7 @@ impl Trace {
         let mut there = 0;
         let mut last = None;
         for name in names.into_iter().filter_map(|name| name.into_string().ok()) {
-            if let Some(number) = name.strip_suffix(".parquet").and_then(|stem| stem.parse::<u64>().ok()) {
+            if let Some(number) = name.strip_suffix(SUFFIX).and_then(|stem| stem.parse::<u64>().ok()) {
                 (there, last) = (there + 1, last.max(Some(number)));
             }
         }
@@ -74,7 +73,8 @@ impl Trace {
 
     /// Reads all rows, a vCPU's of a segment after another's, some thousand at a time, in their order. Each has its time. An error ends it.
     pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + use<> {
-        Batches { trace: self.clone(), segment: 0, file: None, group: None, rows: 0, ended: false }
+        let ends = vec![0; self.meta.vcpus];
+        Batches { trace: self.clone(), segment: 0, lines: None, ends, rows: 0, ended: false }
     }
 
     /// Reads them on a thread of its own, beside what `take` does with them.
@@ -90,20 +90,7 @@ impl Trace {
         })
     }
 
-    fn open_segment(&self, number: u64) -> Result<Segment, Error> {
-        let open = || {
-            let file = self.folder.file(segment(number).as_ref(), MOST_BYTES)?;
-            let file = Segment::of(open::bytes(file)?, schema()?)?;
-            let own = file.number.as_deref();
-            if own != Some(number.to_string().as_str()) {
-                return Err(ParquetError::General(format!("it is segment {} by its own word", own.unwrap_or("none"))));
-            }
-            Ok(file)
-        };
-        open().map_err(|error| self.damaged(number, &error))
-    }
-
-    fn damaged(&self, number: u64, error: &ParquetError) -> Error {
+    fn damaged(&self, number: u64, error: &io::Error) -> Error {
         let what = format!("cannot read {}", self.path.join(segment(number)).display());
         Error::usage(what, error.to_string(), "record it again")
     }
@@ -112,42 +99,55 @@ impl Trace {
 /// The rows of a trace on their way out of its files.
 struct Batches {
     trace: Trace,
-    /// Segments that were opened, the last one's file with the groups that were opened, and the last one's rows.
+    /// Segments that were opened, and what is left of the last one.
     segment: u64,
-    file: Option<(Segment, usize)>,
-    group: Option<Group>,
+    lines: Option<Lines<Bounded>>,
+    /// Time of each vCPU's last row.
+    ends: Vec<u64>,
     rows: u64,
     ended: bool,
 }
 
 impl Batches {
+    /// Reads the next rows of the segment that is open, and opens the first one.
+    fn next_rows(&mut self) -> io::Result<Vec<Row>> {
+        let lines = match &mut self.lines {
+            Some(lines) => lines,
+            none => {
+                let file = self.trace.folder.file(segment(self.segment - 1).as_ref(), MOST_BYTES)?;
+                none.insert(Lines::new(file)?)
+            }
+        };
+        let rows = lines.rows(self.ends.len())?;
+        if let [first, .., last] | [first @ last] = &rows[..] {
+            let end = &mut self.ends[usize::from(first.vcpu)];
+            if first.at < *end {
+                return Err(io::Error::other("its rows are older than those of the segment before"));
+            }
+            *end = last.at;
+        }
+        Ok(rows)
+    }
+
     fn read(&mut self) -> Result<Option<Vec<Row>>, Error> {
-        let Self { trace, segment, file, group, .. } = self;
-        let damaged = |segment: u64, error: ParquetError| trace.damaged(segment - 1, &error);
         loop {
-            if let Some(group) = group {
-                let rows = guarded(|| group.rows(trace.meta.vcpus)).map_err(|error| damaged(*segment, error))?;
+            if self.segment > 0 {
+                let rows = self.next_rows().map_err(|error| self.trace.damaged(self.segment - 1, &error))?;
                 if !rows.is_empty() {
                     self.rows += rows.len() as u64;
                     return Ok(Some(rows));
                 }
             }
-            *group = None;
-            if let Some((file, next)) = file
-                && *next < file.groups()
-            {
-                *group = Some(guarded(|| Group::new(file, *next)).map_err(|error| damaged(*segment, error))?);
-                *next += 1;
-            } else if *segment < trace.segments {
-                *file = Some((trace.open_segment(*segment)?, 0));
-                *segment += 1;
-            } else if trace.meta.finished && self.rows != trace.meta.rows {
-                let what = format!("cannot read all of the trace {}", trace.path.display());
-                let why = format!("its rows are not the {} that {NAME} says", trace.meta.rows);
+            let Trace { meta, path, segments, .. } = &self.trace;
+            if self.segment == *segments {
+                if !meta.finished || self.rows == meta.rows {
+                    return Ok(None);
+                }
+                let what = format!("cannot read all of the trace {}", path.display());
+                let why = format!("its rows are not the {} that {NAME} says", meta.rows);
                 return Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"));
-            } else {
-                return Ok(None);
             }
+            (self.segment, self.lines) = (self.segment + 1, None);
         }
     }
 }
@@ -160,21 +160,4 @@ impl Iterator for Batches {
         self.ended |= !matches!(read, Some(Ok(_)));
         read
     }
-}
-
-thread_local! {
-    static READING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether this thread reads a segment, so that a panic is the file's fault and an error like others.
-pub fn is_reading() -> bool {
-    READING.get()
-}
-
-/// Reads something of a segment. The library panics at some damage, such as indices of a dictionary that is not there.
-fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    READING.set(true);
-    let read = catch_unwind(AssertUnwindSafe(read));
-    READING.set(false);
-    read.unwrap_or_else(|_| Err(ParquetError::General("its structure is damaged".to_owned())))
 }

@@ -1,19 +1,16 @@
 //! Writes a trace: rows are gathered, and each full segment gets its name once it is whole.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, IntoInnerError, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arch_pmu::spec::{CounterId, MAX_COUNTERS};
 use host_pmu::trace::{Kind, Row, counter};
-use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
-use parquet::file::writer::SerializedFileWriter;
 use results::error::Error;
 use results::open::Folder;
 use results::write::Target;
+use zstd::stream::write::Encoder;
 
-use crate::column::{self, COLUMNS, encoded, schema};
+use crate::lines::{self, COLUMNS};
 use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
 
 /// A trace that is being written.
@@ -30,6 +27,9 @@ pub struct Writer {
     paces: Vec<Pace>,
 }
 
+/// zstd's levels: for rows that come fast, and for others.
+const FAST: i32 = 3;
+const SMALL: i32 = 15;
 /// Bits of a step that are kept after its first one.
 const STEP_BITS: u32 = 2;
 /// The largest unit of a step, ns, and the smallest of the guest's and the host's.
@@ -108,9 +108,12 @@ fn put_together(rows: &mut Vec<Row>) {
     rows.retain(|_| !gone.next().unwrap_or(false));
 }
 
+/// The end of a segment's name.
+pub(crate) const SUFFIX: &str = ".csv.zst";
+
 /// Returns the name of a segment.
 pub(crate) fn segment(number: u64) -> String {
-    format!("{number:06}.parquet")
+    format!("{number:06}{SUFFIX}")
 }
 
 impl Writer {
@@ -126,7 +129,7 @@ impl Writer {
         let path = folder.to_owned();
         let folder = Folder::make_new(folder)
             .map_err(|error| Error::output(what, &error, "give the name of a new folder with --output"))?;
-        let columns = COLUMNS.iter().map(|column| (column.name.to_owned(), column.about.to_owned())).collect();
+        let columns = COLUMNS.iter().map(|(name, about)| ((*name).to_owned(), (*about).to_owned())).collect();
         let tool = format!("vpmu {}", env!("CARGO_PKG_VERSION"));
         let meta = Meta { form: FORM.to_owned(), tool, columns, duckdb: DUCKDB.to_owned(), ..meta };
         let meta = Meta { finished: false, segments: 0, rows: 0, accesses: 0, ..meta };
@@ -196,7 +199,7 @@ impl Writer {
                 row.at = pace.next(row);
             }
         }
-        self.write(small).map_err(|error| self.cannot(error))?;
+        self.write(if small { SMALL } else { FAST }).map_err(|error| self.cannot(&error))?;
         for rows in &mut self.rows {
             self.meta.rows += rows.len() as u64;
             self.meta.accesses += rows.iter().filter(|row| row.kind.is_access()).count() as u64;
@@ -206,17 +209,13 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&self, small: bool) -> Result<(), ParquetError> {
+    fn write(&self, level: i32) -> io::Result<()> {
         let mut pending = Target::at(&self.folder, segment(self.meta.segments).as_ref())?.begin()?;
-        let number = self.meta.segments.to_string();
-        let about = [("vpmu", FORM), ("segment", number.as_str())];
-        let about = about.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
-        let properties = encoded(small).set_key_value_metadata(Some(about.to_vec())).build();
-        let mut file = SerializedFileWriter::new(&mut pending, Arc::new(schema()?), Arc::new(properties))?;
-        for rows in self.rows.iter().filter(|rows| !rows.is_empty()) {
-            column::write(rows, &mut file)?;
-        }
-        file.close()?;
+        let mut packed = Encoder::new(&mut pending, level)?;
+        packed.include_checksum(true)?;
+        let mut file = BufWriter::new(packed);
+        lines::write(self.rows.iter().map(Vec::as_slice), &mut file)?;
+        file.into_inner().map_err(IntoInnerError::into_error)?.finish()?;
         pending.flush()?;
         pending.finish()?;
         Ok(())
@@ -225,20 +224,13 @@ impl Writer {
     fn describe(&self) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(&self.meta).unwrap_or_default() + "\n";
         let written = Target::at(&self.folder, NAME.as_ref()).and_then(|target| target.replace(text.as_bytes()));
-        written.map_err(|error| self.cannot(error.into()))
+        written.map_err(|error| self.cannot(&error))
     }
 
-    fn cannot(&self, error: ParquetError) -> Error {
+    fn cannot(&self, error: &io::Error) -> Error {
         let what = format!("the trace {} ends early", self.path.display());
-        let error = match error {
-            ParquetError::External(error) => match error.downcast() {
-                Ok(error) => *error,
-                Err(error) => io::Error::other(error),
-            },
-            other => io::Error::other(other),
-        };
         let kept = format!("its {} segments so far are whole; make room, and record again", self.meta.segments);
-        Error::output(what, &error, kept)
+        Error::output(what, error, kept)
     }
 
     /// Takes away a trace without a segment.

@@ -79,7 +79,7 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
         let line = error.to_string();
         assert!(error.exit.code() == 2 && line.contains(needle) && !line.contains('\n'), "{needle}: {line}");
     };
-    let segment = "000000.parquet";
+    let segment = "000000.csv.zst";
     let edit = |folder: &Path, from: &str, to: &str| {
         let text = fs::read_to_string(folder.join(NAME)).unwrap();
         assert!(text.contains(from));
@@ -87,22 +87,22 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
     };
     bad(&|folder| fs::remove_file(folder.join(NAME)).unwrap(), NAME);
     bad(&|folder| fs::write(folder.join(NAME), "{}").unwrap(), "form");
-    bad(&|folder| edit(folder, "vpmu-trace/1", "vpmu-trace/9"), "vpmu-trace/9");
+    bad(&|folder| edit(folder, "vpmu-trace/2", "vpmu-trace/9"), "vpmu-trace/9");
     bad(&|folder| edit(folder, "\"vcpus\": 2", "\"vcpus\": 0"), "0 vCPUs");
     bad(&|folder| edit(folder, "\"vcpus\": 2", "\"vcpus\": 1"), "vCPU 1");
     bad(&|folder| edit(folder, "\"segments\": 1", "\"segments\": 2"), "1 of its 2");
     bad(&|folder| fs::remove_file(folder.join(segment)).unwrap(), "0 of its 1");
-    bad(&|folder| drop(fs::rename(folder.join(segment), folder.join("000001.parquet"))), "segments");
+    bad(&|folder| drop(fs::rename(folder.join(segment), folder.join("000001.csv.zst"))), "segments");
     bad(&|folder| edit(folder, "\"rows\": 1000", "\"rows\": 1001"), "1001");
     bad(
         &|folder| {
             edit(folder, "\"segments\": 1", "\"segments\": 2");
             edit(folder, "\"rows\": 1000", "\"rows\": 2000");
-            fs::copy(folder.join(segment), folder.join("000001.parquet")).unwrap();
+            fs::copy(folder.join(segment), folder.join("000001.csv.zst")).unwrap();
         },
-        "segment 0",
+        "older than",
     );
-    bad(&|folder| fs::write(folder.join(segment), "PAR1").unwrap(), segment);
+    bad(&|folder| fs::write(folder.join(segment), "vcpu").unwrap(), segment);
     // What would be waited for, and what another program is robbed of.
     for name in [NAME, segment] {
         let instead = |folder: &Path| {
@@ -168,8 +168,8 @@ fn a_trace_without_its_end_has_what_was_finished() {
     let ends = batches.iter().filter(|rows| rows.last().unwrap().kind == Kind::Entry).count();
     assert!(ends + 2 >= batches.len() && batches.len() > 50, "{ends} of {}", batches.len());
     assert_eq!(read(&cut).unwrap(), []);
-    fs::copy(folder.join("000000.parquet"), cut.join("000000.parquet")).unwrap();
+    fs::copy(folder.join("000000.csv.zst"), cut.join("000000.csv.zst")).unwrap();
     assert_eq!(read(&cut).unwrap().len(), 1000);
-    fs::copy(folder.join("000000.parquet"), cut.join("000002.parquet")).unwrap();
+    fs::copy(folder.join("000000.csv.zst"), cut.join("000002.csv.zst")).unwrap();
     assert!(read(&cut).unwrap_err().to_string().contains("2 of its 3"));
 }

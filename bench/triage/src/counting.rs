@@ -7,7 +7,6 @@ use std::path::Path;
 use perf_event_open_sys::bindings as perf;
 use perf_event_open_sys::bindings::{PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING, perf_event_attr};
 use rustix::io::Errno;
-use serde::Serialize;
 
 use crate::sys;
 
@@ -149,8 +148,7 @@ fn id(group: &str, name: &str) -> Result<u64, String> {
 // The events that are counted: the kernel's own, tracepoints, and hardware where there is a PMU.
 
 /// Class of an event's evidence about a workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Something that happens to a program and costs it time: one may be the cause.
     Cause,

@@ -3,13 +3,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::account::{Broken, Found, Leaf, Sampling, Stack};
-use crate::sampling::{Chain, Ended, Losses, STACK};
+use crate::sampling::{Chain, Ended, STACK};
 use crate::symbols::Frame;
 
-/// Stacks, and functions, that an account keeps.
-const MOST: usize = 20;
-const MOST_FUNCTIONS: usize = 200;
 /// The scheduler's functions, which are below every wait, and those on the way into the kernel: by their beginning.
 const COMMON: [&str; 17] = [
     "__schedule",
@@ -31,31 +27,44 @@ const COMMON: [&str; 17] = [
     "ret_from_fork",
 ];
 
+/// Samples by their chains, the most frequent first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folded {
+    /// Chains that reach the begin of their thread.
+    pub complete: usize,
+    /// Where the others end.
+    pub broken: Vec<(String, usize)>,
+    /// The stacks, innermost first.
+    pub stacks: Vec<(Vec<Frame>, usize)>,
+    /// The functions that samples are in.
+    pub functions: Vec<(Frame, usize)>,
+    /// The most frequent way out of the program.
+    pub found: Option<Found>,
+}
+
+/// Place of most samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Samples of this kind.
+    pub samples: usize,
+    /// The library's function that the program calls; `None`: the program is in its own code, or the kernel is below it at once.
+    pub called: Option<Frame>,
+    /// The program's function.
+    pub program: Option<Frame>,
+    /// The kernel's innermost function below it that is neither the scheduler's nor on the way into the kernel: the
+    /// most frequent one, with its samples.
+    pub kernel: Option<(Frame, usize)>,
+}
+
 /// Counts the places of the chains. `program` is the name of the workload's own file.
-pub fn fold(event: &str, period: u64, chains: &[Chain], losses: Losses, program: &str) -> Sampling {
-    let stacks = counted(chains.iter().map(|chain| &chain.frames));
+pub fn fold(chains: &[Chain], program: &str) -> Folded {
     let broken = counted(chains.iter().filter_map(|chain| end(&chain.ended)));
     let leaving: Vec<Leaving> = chains.iter().map(|chain| leaving(&chain.frames, program)).collect();
-    let all = chains.len();
-    Sampling {
-        event: event.to_owned(),
-        period,
-        samples: all,
-        lost: losses.lost,
-        damaged: losses.damaged,
-        throttled: losses.throttled,
-        complete: all - broken.iter().map(|(_, samples)| samples).sum::<usize>(),
-        broken: broken.into_iter().map(|(at, samples)| Broken { at, samples }).collect(),
-        stacks: stacks
-            .into_iter()
-            .take(MOST)
-            .map(|(frames, samples)| Stack { samples, frames: frames.clone() })
-            .collect(),
-        functions: counted(chains.iter().filter_map(|chain| chain.frames.first()))
-            .into_iter()
-            .take(MOST_FUNCTIONS)
-            .map(|(function, samples)| Leaf { samples, function: function.clone() })
-            .collect(),
+    Folded {
+        complete: chains.len() - broken.iter().map(|(_, samples)| samples).sum::<usize>(),
+        broken,
+        stacks: counted(chains.iter().map(|chain| chain.frames.clone())),
+        functions: counted(chains.iter().filter_map(|chain| chain.frames.first().cloned())),
         found: found(&leaving),
     }
 }
@@ -75,18 +84,16 @@ fn end(ended: &Ended) -> Option<String> {
     match ended {
         Ended::Bottom | Ended::Kernel => None,
         Ended::Beyond => Some(format!("the end of the {STACK} bytes of stack that are copied")),
-        Ended::Broken(frame) => Some(format!("{} ({})", frame.symbol, frame.module)),
+        Ended::Broken(frame) => Some(frame.to_string()),
     }
 }
 
 /// Finds the most frequent way out of the program, and what the kernel does most often below it.
 fn found(all: &[Leaving]) -> Option<Found> {
-    let (way, samples) = counted(all.iter().map(|(way, _)| way)).into_iter().next()?;
-    let below = all.iter().filter(|(other, _)| other == way).filter_map(|(_, kernel)| kernel.as_ref());
-    let (kernel, kernel_samples) = counted(below).into_iter().next().unzip();
-    let (called, program) = way.clone();
-    let kernel_samples = kernel_samples.unwrap_or(0);
-    Some(Found { samples, called, program, kernel: kernel.cloned(), kernel_samples })
+    let ((called, program), samples) = counted(all.iter().map(|(way, _)| way.clone())).into_iter().next()?;
+    let below = all.iter().filter(|(other, _)| *other == (called.clone(), program.clone()));
+    let kernel = counted(below.filter_map(|(_, kernel)| kernel.clone())).into_iter().next();
+    Some(Found { samples, called, program, kernel })
 }
 
 /// The library's and the program's function; the kernel's.
@@ -134,20 +141,16 @@ mod tests {
             chain(&preempted, Ended::Bottom),
             chain(&[("f", "x.so")], broken),
         ];
-        let found = fold("context-switches", 7, &chains, Losses { lost: 3, ..Losses::default() }, "vpmu");
-        assert_eq!((found.samples, found.complete, found.lost, found.period), (5, 3, 3, 7));
-        assert_eq!((found.stacks[0].samples, found.stacks[0].frames.len()), (2, 9));
-        let names: Vec<_> = found.broken.iter().map(|broken| broken.at.as_str()).collect();
+        let folded = fold(&chains, "vpmu");
+        assert_eq!((folded.complete, folded.stacks[0].0.len(), folded.stacks[0].1), (3, 9, 2));
+        let names: Vec<_> = folded.broken.iter().map(|(at, _)| at.as_str()).collect();
         assert_eq!(names, ["f (x.so)", "the end of the 8192 bytes of stack that are copied"]);
-        let leaves: Vec<_> = found.functions.iter().map(|leaf| (leaf.function.symbol.as_str(), leaf.samples)).collect();
+        let leaves: Vec<_> = folded.functions.iter().map(|(frame, count)| (frame.symbol.as_str(), *count)).collect();
         assert_eq!(leaves, [("__schedule", 2), ("f", 1), ("schedule", 1), ("spin_lock", 1)]);
-        let most = found.found.unwrap();
-        let name = |frame: &Option<Frame>| frame.as_ref().map(|frame| frame.symbol.clone()).unwrap_or_default();
-        assert_eq!(
-            (name(&most.called), name(&most.program), name(&most.kernel)),
-            ("rand".into(), "draw_shared".into(), "futex_wait".into())
-        );
-        assert_eq!((most.samples, most.kernel_samples), (3, 2));
+        let Found { samples, called, program, kernel } = folded.found.unwrap();
+        let name = |frame: Option<Frame>| frame.map(|frame| frame.to_string()).unwrap_or_default();
+        assert_eq!([name(called), name(program)], ["rand (libc.so.6)", "draw_shared (vpmu)"]);
+        assert_eq!((samples, kernel.map(|(frame, count)| (frame.symbol, count))), (3, Some(("futex_wait".into(), 2))));
     }
 
     #[test]
@@ -157,6 +160,6 @@ mod tests {
         assert!(called.is_none() && own.unwrap().symbol == "spin_lock" && kernel.is_none());
         let fault = leaving(&chain(&[("clear_page", KERNEL), ("touch", "vpmu")], Ended::Bottom).frames, "vpmu");
         assert!(fault.0.0.is_none() && fault.1.unwrap().symbol == "clear_page");
-        assert!(fold("cpu-clock", 1, &[], Losses::default(), "vpmu").found.is_none());
+        assert!(fold(&[], "vpmu").found.is_none());
     }
 }

@@ -1,11 +1,11 @@
 //! Names of addresses in processes and in the kernel.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use perf_data::symbols::{Image, Symbols, demangled};
 use results::open::found_bytes;
-use serde::Serialize;
 
 /// Largest file of a program that is read for its names.
 const MOST_BYTES: u64 = 1 << 30;
@@ -14,12 +14,18 @@ const MOST_BYTES: u64 = 1 << 30;
 pub const KERNEL: &str = "[kernel]";
 
 /// A function, as a reader sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
     /// Its name; without one, the offset in its file.
     pub symbol: String,
     /// The file's name, or [`KERNEL`].
     pub module: String,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.symbol, self.module)
+    }
 }
 
 impl Frame {

@@ -14,8 +14,9 @@ type Row = (&'static str, &'static str, &'static str);
 const COMMANDS: &[Row] = &[
     ("", "list", "`vpmu show events` lists the events of this host"),
     ("", "kernel-module", "in host-pmu/kernel: make, make check, sudo make load, sudo make unload; or DKMS"),
-    ("trace", "show", "DuckDB and pandas read the folder's Parquet files"),
-    ("trace", "stat", "DuckDB and pandas read the folder's Parquet files"),
+    ("", "top", "`vpmu record --interval 1s` prints the tables while it records"),
+    ("trace", "show", "DuckDB and pandas read the folder's CSV files"),
+    ("trace", "stat", "DuckDB and pandas read the folder's CSV files"),
     ("trace", "cut", "`vpmu sim --trace` replays the whole trace; DuckDB and pandas read a part of its rows"),
     ("fleet", "cancel", "`scancel JOB…`: `vpmu fleet status` and DIR/submissions.jsonl have the jobs"),
     (
@@ -105,13 +106,7 @@ const OPTIONS: &[Row] = &[
     ("sweep", "--tail", "tail=TIME"),
     ("sweep", "--cost", "cost.NAME=LIST, e.g. cost.open=0.1,1,10"),
     ("sweep", "--hosts", "rounds=N: each round has fresh hosts"),
-    ("top", "--call-graph", "vpmu record -g, and perf report for the callers"),
-    ("top", "-g", "vpmu record -g, and perf report for the callers"),
-    ("top", "--event exit", "-e kvm:kvm_exit, kvm:kvm_msr, kvm:kvm_pio or kvm:kvm_mmio"),
-    ("top", "--event pmi", "-e cpu-clock samples the guest, and nmi-latency times its PMI handler"),
-    ("top", "--guest-output", "2>FILE: the guest's output is on stderr"),
-    ("top", "--stdio", "leave it out: tables are all that top prints"),
-    ("top", "--window", "--interval: a table is of the time since the one before"),
+    ("triage", "--event", "perf record -e EVENT -g -- vpmu workload NAME samples by any event"),
     ("workload", "--list", "`vpmu triage --help` lists them"),
 ];
 

@@ -263,7 +263,7 @@ fn word(arm: &Arm, name: &str, n: u64) -> String {
         "values" => counts.values_otherwise.to_string(),
         "counters" => counts.counters_otherwise.to_string(),
         "absent" => counts.pmis_absent.to_string(),
-        "first" => arm.own.first_otherwise.clone().unwrap_or_else(|| "vpmu sim --trace names it".to_owned()),
+        "first" => arm.own.first_otherwise.clone().unwrap_or_else(|| "not noted in a replay".to_owned()),
         "error" => arm.own.last_error.clone().unwrap_or_else(|| "no error text".to_owned()),
         _ => String::new(),
     }

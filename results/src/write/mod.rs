@@ -61,8 +61,8 @@ impl Target {
         let mode = Permissions::from_mode(self.mode);
         let fresh =
             tempfile::Builder::new().prefix(".vpmu-").permissions(mode).tempfile_in(self.folder.by_descriptor());
-        // The library's error names the passing file.
-        let os = |error: &io::Error| error.get_ref()?.source()?.downcast_ref::<io::Error>()?.raw_os_error();
+        // The library's error names the passing file, and has the number of the system's in its text alone.
+        let os = |error: &io::Error| error.to_string().split_once("(os error ")?.1.split_once(')')?.0.parse().ok();
         fresh.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
     }
 

@@ -1,7 +1,7 @@
 //! Traces: a JSON and a segment that say anything are refused in a line, or read and replayed to their end.
 //!
-//! An input is a segment as it is, or edits of a whole one: a place and what its byte is changed by. Before it is a JSON as it is, or
-//! edits of it as well, behind its length.
+//! An input is a segment or its CSV as it is, or edits of a whole CSV: a place and what its byte is changed by. Before it is a JSON as it
+//! is, or edits of it as well, behind its length.
 #![no_main]
 
 use std::fs;
@@ -19,17 +19,13 @@ use trace::meta::{Meta, NAME};
 use trace::read::Trace;
 use trace::write::Writer;
 
-const SEGMENT: &str = "000000.parquet";
+const SEGMENT: &str = "000000.csv.zst";
 
-/// A whole trace: its folder, JSON and segment.
+/// The begin of what zstd packed.
+const MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// A whole trace: its folder, JSON and CSV.
 static WHOLE: LazyLock<(PathBuf, Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
-    // The library panics at some damage, which the reader catches: that is no finding.
-    let abort = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !trace::read::is_reading() {
-            abort(info);
-        }
-    }));
     let folder = std::env::temp_dir().join(format!("vpmu-fuzz-{}", std::process::id()));
     let meta = Meta { vcpus: 2, cpu: "clx".to_owned(), pmu_version: 4, ..Meta::default() };
     let mut writer = Writer::begin(&folder, meta).expect("a new folder");
@@ -48,7 +44,7 @@ static WHOLE: LazyLock<(PathBuf, Vec<u8>, Vec<u8>)> = LazyLock::new(|| {
     }
     writer.finish().expect("a trace");
     let read = |name: &str| fs::read(folder.join(name)).expect("a file");
-    let (json, segment) = (read(NAME), read(SEGMENT));
+    let (json, segment) = (read(NAME), zstd::decode_all(&read(SEGMENT)[..]).expect("a whole segment"));
     (folder, json, segment)
 });
 
@@ -70,7 +66,10 @@ fuzz_target!(|input: &[u8]| {
     let Some((length, rest)) = input.split_first() else { return };
     let (of_json, of_segment) = rest.split_at(usize::from(*length).min(rest.len()));
     fs::write(folder.join(NAME), edited(of_json, json, b"{")).expect("a file");
-    fs::write(folder.join(SEGMENT), edited(of_segment, segment, b"PAR1")).expect("a file");
+    let segment = edited(of_segment, segment, MAGIC);
+    let is_packed = segment.starts_with(MAGIC);
+    let packed = if is_packed { segment } else { zstd::encode_all(&segment[..], 1).expect("packed") };
+    fs::write(folder.join(SEGMENT), packed).expect("a file");
     let Ok(trace) = Trace::open(folder) else { return };
     let model = Rc::new(Model::embedded("clx-ap-watchdog-on").expect("a model"));
     let strategy = Strategy::preset("gate").expect("a preset");

@@ -27,8 +27,6 @@ pub struct Workload {
     pub operation: &'static str,
     /// Its threads come in pairs.
     pub pairs: bool,
-    /// Ids of published figures of the same kind.
-    pub figures: &'static [&'static str],
     run: fn(&Job, Set<'_>) -> io::Result<crew::Worked>,
 }
 
@@ -42,7 +40,6 @@ const BASELINE: Workload = Workload {
     apart: "the same",
     operation: "sleeps",
     pairs: false,
-    figures: &[],
     run: |job, set| {
         crew::together(job.threads, job.duration, set, |_, _| {
             std::thread::sleep(job.duration);
@@ -59,7 +56,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "one generator per thread, rand_r()",
         operation: "draws",
         pairs: false,
-        figures: &["event-practice.rand", "rand-contention.2012"],
         run: rand::run,
     },
     Workload {
@@ -68,7 +64,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "one process per thread",
         operation: "pages",
         pairs: false,
-        figures: &["spinlock-share"],
         run: pagefault::run,
     },
     Workload {
@@ -77,7 +72,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "one lock per thread",
         operation: "sections",
         pairs: false,
-        figures: &[],
         run: spinlock::run,
     },
     Workload {
@@ -86,7 +80,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "one thread of each pair does both sides",
         operation: "round trips",
         pairs: true,
-        figures: &[],
         run: context_switch::run,
     },
     Workload {
@@ -95,7 +88,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "all adapters at once, then all disks at once",
         operation: "devices",
         pairs: false,
-        figures: &["parallel-probing"],
         run: setup::run,
     },
     Workload {
@@ -104,7 +96,6 @@ pub const WITH_BOTTLENECK: [Workload; 6] = [
         apart: "all adapters at once, then all disks at once",
         operation: "devices",
         pairs: false,
-        figures: &["parallel-probing"],
         run: setup::run_disks,
     },
 ];

@@ -22,7 +22,7 @@ use trace::read::Trace;
 use super::files;
 use super::measure::{Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
-use crate::arms::arm::replay::Parts;
+use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
@@ -58,8 +58,6 @@ const THIS_HOST: &str = "this-host";
 const LONGEST: Duration = Duration::from_secs(100);
 /// Rounds in which a guest lives on: ten guests an arm, which a look at the order takes, fit into the time.
 const GUEST_ROUNDS: u64 = 4;
-/// Most parts of a trace, unless --rounds says another number.
-const PARTS: u64 = 40;
 /// Least bound on a run, where those before it took its time.
 const SHORTEST: Duration = Duration::from_millis(1);
 

@@ -39,7 +39,6 @@ use crate::experiment::guest_stat::spec;
 use crate::experiment::sweep::grid::Grid;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::top::{TopSpec, top};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::removed;
 use crate::setting::backend::BackendChoice;
@@ -170,14 +169,9 @@ pub enum Command {
     /// perf reads the file.
     #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
     Record(Box<RecordSpec>),
-    /// Print the functions of a guest while it runs, as tables
-    ///
-    /// Samples as `vpmu record`. The tables, and a summary at the end, are on stdout; the guest's own output is on stderr.
-    #[command(after_help = super::top::EXAMPLES, override_usage = "vpmu top [OPTIONS] -- <payload|run|linux> [...]")]
-    Top(Box<TopSpec>),
     /// Trace what guests do to their PMUs, for `vpmu sim --trace`
     ///
-    /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of Parquet segments, which DuckDB and
+    /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of CSV segments, which DuckDB and
     /// pandas read as well.
     #[command(after_help = super::trace::EXAMPLES)]
     Trace(Box<TraceArgs>),
@@ -259,11 +253,6 @@ where
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        // Without a guest, `top` watches the payload until its reader has seen enough.
-        Err(error) if args.get(1).is_some_and(|word| word == "top") && usage::lacks_command(&error) => {
-            let payload = ["payload", "--samples", "1000000", "--time-limit", "1h"].map(OsString::from);
-            parse(args.into_iter().chain(payload))
-        }
         Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
 }
@@ -286,7 +275,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         &["nmi-latency", "advise", "sim", "sweep", "calibrate", "reproduce", "guest-stat", "stat-setup"],
     ),
     ("Judge and show results", &["compare", "ab", "history", "fleet", "report", "export"]),
-    ("Run guests", &["linux", "run", "record", "top", "trace", "conformance"]),
+    ("Run guests", &["linux", "run", "record", "trace", "conformance"]),
     ("Host and tool", &["doctor", "show", "triage", "completions", "man"]),
 ];
 
@@ -342,11 +331,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
         Command::Record(args) => record::run(*args, invocation),
-        Command::Top(args) => top(&args),
         Command::Trace(args) => trace::run(&args),
         Command::StatSetup(args) => stat_setup::run(&args, &invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
-        Command::Triage(args) => triage::run(&args),
+        Command::Triage(args) => triage::run(&args, &invocation),
         Command::Workload(args) => workload::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Show(args) => show::run(&args),

@@ -176,9 +176,20 @@ pub(super) struct Shown<'a> {
 
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows.
 pub(super) fn measure_plain(
+    experiment: (plain::Experiment, Vec<Plain<'_>>),
+    shown: Shown<'_>,
+    invocation: &Invocation,
+    report: &dyn Fn(&Record) -> Report,
+) -> Result<Record, Error> {
+    measure_then(experiment, shown, invocation, &mut |_| (), report)
+}
+
+/// As [`measure_plain`]; `then` adds to the document what follows from its rounds.
+pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
     shown: Shown<'_>,
     invocation: &Invocation,
+    then: &mut dyn FnMut(&mut Record),
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
     let mut kept = Kept::new(shown.folder.map(OutputFolder::open).transpose()?);
@@ -187,8 +198,10 @@ pub(super) fn measure_plain(
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let (mut progress, command_line) = (progress::shown(!shown.quiet), &invocation.command_line);
     let save = &mut |document: &Record| kept.save(document);
-    let (document, error) =
+    let (mut document, error) =
         experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), (&mut |_| false, save))?;
+    then(&mut document);
+    kept.save(&document)?;
     match shown.form {
         Form::Json => print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?,
         Form::Markdown => print(&report(&document).markdown())?,

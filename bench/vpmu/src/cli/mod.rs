@@ -27,7 +27,6 @@ pub mod shell;
 pub mod show;
 pub mod stat_setup;
 pub mod sweep;
-pub mod top;
 pub mod trace;
 pub mod triage;
 mod usage;

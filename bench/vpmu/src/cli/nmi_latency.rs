@@ -1,6 +1,6 @@
 //! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Command};
@@ -9,19 +9,16 @@ use host_pmu::backend::BackendKey;
 use super::measure::{Invocation, Wanted, measure};
 use super::options::BaselineOptions;
 use super::options::ResultOptions;
-use crate::arms::arm::sim;
+use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::inspect::trace::replay;
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::strategy::ready;
-use crate::terminal::console::{print, print_json};
+use crate::terminal::console::complain;
 use results::error::{Error, Exit};
-use results::table::layout::columns;
 use trace::read::Trace;
 
 /// Examples of the main job.
@@ -107,8 +104,9 @@ pub struct SimArgs {
     pub baseline: BaselineOptions,
 }
 
-/// Options of `vpmu sim` that a replay obeys: it saves nothing.
-const WITH_TRACE: [&str; 7] = ["model", "trace", "strategy", "seed", "json", "no_save", "quiet"];
+/// Options of `vpmu sim` that a replay obeys.
+const WITH_TRACE: [&str; 11] =
+    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline", "force"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {
@@ -184,24 +182,12 @@ pub(super) fn with_defaults(command: Command) -> Command {
     )
 }
 
-/// Replays a trace.
-fn replay_trace(args: &SimArgs, folder: &Path) -> Result<Exit, Error> {
-    let trace = Trace::open(folder)?;
-    let (name, arms) = (&args.sim.model, &args.sim.spec.arms);
-    let found = replay::replay(&trace, &sim::model(name)?, ready(&arms.strategy)?, arms.seed)?;
-    if args.result.json {
-        print_json(&replay::as_json(&trace, name, &found))?;
-    } else {
-        print(&replay::shown(&trace, name, &found).text(columns()))?;
-    }
-    let is_whole = found.iter().all(|(_, found)| found.counts.pinned_errors + found.counts.ungated == 0);
-    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
-}
-
 pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let sim = &args.sim;
-    if let Some(folder) = &sim.trace {
-        return replay_trace(args, folder);
+    let rounds = sim.spec.arms.rounds.unwrap_or(PARTS);
+    let parts = sim.trace.as_deref().map(|folder| Parts::of(&Trace::open(folder)?, rounds)).transpose()?;
+    if let Some(lost) = parts.as_ref().map(|parts| parts.trace.meta.lost).filter(|lost| *lost > 0) {
+        complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
     }
     let baseline = args.baseline.baseline(&args.result);
     let vcpus = sim.spec.arms.vcpus;
@@ -212,12 +198,21 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
     let backend = &BackendChoice::Sim(sim.model.clone());
     let wanted =
         Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, result: &args.result, baseline };
-    measure(&wanted, &|chosen, _| sim.plan_with(chosen), invocation)
+    let plan = |chosen: &Chosen, _: Option<&[u32]>| {
+        let mut plan = sim.plan_with(chosen)?;
+        if let Some(parts) = &parts {
+            plan.replay(parts);
+        }
+        Ok(plan)
+    };
+    measure(&wanted, &plan, invocation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::usage::parsed;
+    use std::path::Path;
+
     use super::*;
     use crate::arms::arm::play;
 

@@ -18,6 +18,8 @@ Examples:
   # a distribution's kernel, its chains by ORC
   vpmu record -g -- linux vmlinuz --run 'sleep 5'
   perf report --kallsyms perf.data.kallsyms
+  # its functions in each second, while it runs
+  vpmu record --interval 1s -- run kernel.elf
   # one sample in 100 exits of KVM; into a pipe
   vpmu record -e kvm:kvm_exit -c 100 -o - -- run x.elf |
     perf script -i -
@@ -39,7 +41,7 @@ const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
     let of = |name: &str| args.get(1).is_some_and(|command| command == name);
     let record = of("record");
-    if !record && !of("top") && !of("trace") {
+    if !record && !of("trace") {
         return args;
     }
     let mut ahead = true;
@@ -69,7 +71,7 @@ mod tests {
     fn perfs_spellings_are_taken_ahead_of_the_guest() {
         let spelt = |line: &str| as_perf_spells(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
         assert_eq!(spelt("vpmu record -z3 -g -- run k -z9 -- x"), "vpmu record -z=3 -g run k -z9 -- x");
-        assert_eq!(spelt("vpmu top -- payload"), "vpmu top payload");
+        assert_eq!(spelt("vpmu trace record -- payload"), "vpmu trace record payload");
         assert_eq!(spelt("vpmu linux -- x"), "vpmu linux -- x");
     }
 }

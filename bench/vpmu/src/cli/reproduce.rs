@@ -1,6 +1,5 @@
 //! `vpmu reproduce`.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,12 +11,8 @@ use results::published::Reproduction;
 use results::read;
 use results::verdict::Verdict;
 use results::write::{OutputFolder, now_unix, time_stamp};
-use triage::practice;
-use triage::practice::document::Figure;
 
 use super::measure::{Invocation, Shown, measure_plain};
-use super::triage::place;
-use super::workload::cpus;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::experiment::reproduce::recipe::first_event;
@@ -26,6 +21,8 @@ use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::watchdog::Watchdog;
 use crate::experiment::reproduce::{set_up, show};
+use crate::inspect::triage::published::Practice;
+use crate::inspect::triage::{Triage, cpus};
 use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::parse::{duration_in, folder, number_in, options};
 use crate::sys;
@@ -171,36 +168,39 @@ fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result
 }
 
 /// Runs workloads of triage.
-fn measured_practice(args: &ReproduceArgs, figure: Figure) -> Result<Exit, Error> {
-    let facts = HostFacts::read(&HostFs::default());
-    let cpus = cpus(&facts);
-    let place = place(facts, cpus)?;
+fn measured_practice(args: &ReproduceArgs, figure: Practice, invocation: &Invocation) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let progress = RefCell::new(progress::shown(true));
-    let rounds = usize::try_from(args.rounds.unwrap_or(10)).unwrap_or(usize::MAX);
-    let mut first = true;
-    let mut step = |what: &str| {
-        if !std::mem::take(&mut first) {
-            progress.borrow_mut().step();
-        }
-        progress.borrow_mut().run(what);
-    };
-    let begin = &mut |steps: u64| progress.borrow_mut().begin(steps);
-    let found = practice::practice(figure, rounds, &place, sys::interrupted(), begin, &mut step);
-    progress.borrow_mut().end();
-    let found = found?;
-    console::show(Form::of(args.json, args.markdown), &practice::show::report(&found), &found)?;
-    Ok(if found.is_whole() { Exit::Done } else { Exit::Inconclusive })
+    let (mut progress, fs) = (progress::shown(true), HostFs::default());
+    let mut all = Vec::new();
+    for spec in figure.runs(args.rounds.unwrap_or(10), args.seed.unwrap_or(SEED)) {
+        let host = HostFacts::begin(&fs);
+        let triage = Triage::prepare(spec, cpus(&host))?;
+        let (experiment, mut arms) = triage.experiment();
+        let (mut document, error) = experiment.measure(
+            &mut arms,
+            (host, &fs),
+            &invocation.command_line,
+            progress.as_mut(),
+            (&mut |_| false, &mut |_| Ok(())),
+        )?;
+        error.map_or(Ok(()), Err)?;
+        triage.sample(&mut document);
+        all.push(document);
+    }
+    let (report, is_whole) = figure.report(&all);
+    console::show(Form::of(args.json, args.markdown), &report, &all)?;
+    let is_whole = is_whole && all.iter().all(|document| document.status == Status::Complete);
+    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
 }
 
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     use Measurable::{ParallelProbing, PerfStatSetup, Rand, RecordCompression, SpinlockShare, VpmuReuse};
-    // Options that were given, and the runs that make use of them; workloads of triage take turns in a fixed order.
+    // Options that were given, and the runs that make use of them.
     for (option, given, of) in [
         ("--", !args.linux.is_empty(), &[VpmuReuse][..]),
         ("--output", args.output.is_some(), &[VpmuReuse, RecordCompression]),
         ("--duration", args.duration.is_some(), &[VpmuReuse, PerfStatSetup]),
-        ("--seed", args.seed.is_some() && args.run.is_some(), &[VpmuReuse, PerfStatSetup, RecordCompression]),
+        ("--seed", args.seed.is_some() && args.run.is_some(), &Measurable::value_variants()),
     ] {
         if given && !args.run.is_some_and(|run| of.contains(&run)) {
             let what = format!("{option} has nothing to do");
@@ -211,9 +211,9 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
         Some(PerfStatSetup) => measured_set_up(args, invocation),
         Some(VpmuReuse) => measured_series(args, invocation),
         Some(RecordCompression) => measured_compression(args, invocation),
-        Some(Rand) => measured_practice(args, Figure::Rand),
-        Some(SpinlockShare) => measured_practice(args, Figure::SpinlockShare),
-        Some(ParallelProbing) => measured_practice(args, Figure::ParallelProbing),
+        Some(Rand) => measured_practice(args, Practice::Rand, invocation),
+        Some(SpinlockShare) => measured_practice(args, Practice::SpinlockShare, invocation),
+        Some(ParallelProbing) => measured_practice(args, Practice::ParallelProbing, invocation),
         None => published(args),
     }
 }

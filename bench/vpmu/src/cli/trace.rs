@@ -19,7 +19,7 @@ Examples:
   # through other strategies, on a modelled host
   vpmu sim icx-2021 --trace t --strategy reuse,pool,gate
   # its accesses by register; _trace.json has a query for its rows
-  duckdb -c \"select kind, register, count(*) from 't/*.parquet'
+  duckdb -c \"select kind, register, count(*) from 't/*.csv.zst'
              group by all order by all\"
 
 Exit codes: 0 done; record: that of the guest, 2 bad usage or

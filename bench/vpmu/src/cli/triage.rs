@@ -1,36 +1,26 @@
 //! `vpmu triage`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::table::layout::columns;
-use results::table::wrapped;
-use results::write::check_file;
-use triage::child::{MOST_THREADS, this_program};
-use triage::counting::{ALL, Event};
-use triage::run::{Place, SAMPLES_PER_SECOND, Spec, steps};
-use triage::show::text;
+use triage::child::MOST_THREADS;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
-use super::files::write_to;
-
-use super::workload::{cpus, threads};
+use super::measure::{Invocation, Shown, measure_then};
+use super::options::ResultOptions;
+use super::workload::threads;
+use crate::inspect::triage::{SAMPLES_PER_SECOND, Spec, Triage, Variant, cpus, show};
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::setting::process::VERSION;
-use crate::sys;
-use crate::terminal::console::{indented, internal, print};
-use crate::terminal::progress;
+use crate::terminal::console::{Form, internal};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   # two threads in rand(): what rose, where they wait, the fix
   vpmu triage rand --threads 2
-  # where the CPU time goes in place of what causes it
-  vpmu triage pagefault --event cpu-clock
-  vpmu triage setup --json > setup.json
+  # shorter and fewer turns, no file
+  vpmu triage setup --turn 50ms --rounds 5 --no-save
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive:
 interrupted, no sample, too few rounds for an interval, or no
@@ -62,70 +52,32 @@ pub struct TriageArgs {
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration_in(TURNS))]
     pub turn: Duration,
 
-    /// Sample by this event in place of the one that the counts name
-    #[arg(short, long, value_name = "EVENT", value_parser = event)]
-    pub event: Option<&'static Event>,
-
     /// Samples a second of all threads, about; fewer where each costs much, as in an emulated guest
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "1000", value_parser = number_in(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = SAMPLES_PER_SECOND, value_parser = number_in(1..=10_000))]
     pub frequency: u64,
 
-    /// Write the account to this file, too, as JSON
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-
-    /// The account as JSON on stdout in place of the text
-    #[arg(long)]
-    pub json: bool,
-
-    /// No progress
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Place of the result.
+    #[command(flatten)]
+    pub result: ResultOptions,
 }
 
-fn event(name: &str) -> Result<&'static Event, String> {
-    let names: Vec<&str> = ALL.iter().map(|event| event.name).collect();
-    Event::named(name).ok_or_else(|| crate::setting::parse::suggestion(name, &names, ""))
-}
-
-/// Builds the place at which workloads run.
-pub(super) fn place(facts: HostFacts, cpus: Vec<u32>) -> Result<Place, Error> {
-    let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
-    Ok(Place { program, tool: VERSION.to_owned(), cpus, facts })
-}
-
-pub(super) fn run(args: &TriageArgs) -> Result<Exit, Error> {
-    let facts = HostFacts::read(&HostFs::default());
-    let cpus = cpus(&facts);
+pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Error> {
+    let cpus = cpus(&HostFacts::read(&HostFs::default()));
     let workload =
         Workload::named(args.workload.name).ok_or_else(|| internal("a workload without a name", args.workload.name))?;
     let spec = Spec {
         workload,
         threads: threads(workload, args.threads, cpus.len())?,
-        rounds: usize::try_from(args.rounds).unwrap_or(usize::MAX),
+        rounds: args.rounds,
         turn: args.turn,
-        event: args.event,
-        frequency: u32::try_from(args.frequency).unwrap_or(SAMPLES_PER_SECOND),
-        sample_apart: false,
+        frequency: args.frequency,
+        seed: 1,
+        event: None,
+        sampled: &[Variant::Workload],
     };
-    let output = args.output.as_deref().map(check_file).transpose()?;
-    let place = place(facts, cpus)?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(!args.quiet);
-    progress.begin(steps(&spec));
-    let mut first = true;
-    let account = triage::run::run(&spec, &place, sys::interrupted(), &mut |what| {
-        if !std::mem::take(&mut first) {
-            progress.step();
-        }
-        progress.run(what);
-    });
-    progress.end();
-    let account = account?;
-    let json = indented(&account)?;
-    let saved = output.map_or(Ok(()), |target| write_to(&target, json.as_bytes()));
-    let lines = || text(&account).lines().map(|line| wrapped(line, columns(), "    ") + "\n").collect();
-    print(&if args.json { json } else { lines() })?;
-    saved?;
-    Ok(account.exit())
+    let (triage, result) = (Triage::prepare(spec, cpus)?, &args.result);
+    let folder = (!result.no_save).then_some(result.output.as_path());
+    let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
+    let then = &mut |document: &mut _| triage.sample(document);
+    measure_then(triage.experiment(), shown, invocation, then, &show::report).map(|document| show::exit(&document))
 }

@@ -44,11 +44,6 @@ pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]
     Error::usage(what.join(" "), "", remedy)
 }
 
-/// Returns whether all that a command lacks is a command of its own, as a guest is.
-pub(super) fn lacks_command(error: &clap::Error) -> bool {
-    matches!(error.kind(), ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand)
-}
-
 /// Names the help of a command.
 fn help(path: &str) -> String {
     match path {
@@ -88,7 +83,7 @@ mod tests {
         ("show", "<KIND>"),
         ("show strategies mediated", "no definition in TOML"),
         ("show models clx", "There are development-host"),
-        // Guests of record, top and trace.
+        // Guests of record and trace.
         ("record", "vpmu record: no command given; `vpmu record --help`"),
         ("record -g", "requires a subcommand"),
         ("record -z 3 -- payload", "unrecognized subcommand '3'; `vpmu record --help`"),
@@ -96,7 +91,7 @@ mod tests {
         ("record -- run k.elf -F 100", "`vpmu record run --help`"),
         ("record -F 5 -c 5 payload", "--count"),
         ("record -e cycels payload", "cpu-clock"),
-        ("top --interval 1ms payload", "100ms"),
+        ("record --interval 1ms payload", "100ms"),
         // Values.
         ("--period 0", "'--period <N>': 0 is out of range; give 2 to"),
         ("--rounds=-3", "--rounds"),

@@ -8,8 +8,8 @@ use results::host::{HostFacts, HostFs};
 use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
+use crate::inspect::triage::cpus;
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::setting::pin::usable;
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -60,11 +60,6 @@ pub(super) fn threads(workload: &Workload, asked: Option<u64>, cpus: usize) -> R
     let threads = asked.unwrap_or_else(|| workload.default_threads(cpus));
     let refuse = |why| Error::usage(format!("{} cannot have these --threads", workload.name), why, "");
     workload.check_threads(threads).map_err(refuse).map(|()| threads)
-}
-
-/// Returns the CPUs that this process may use.
-pub(super) fn cpus(host: &HostFacts) -> Vec<u32> {
-    usable(host).or_else(|| host.online()).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
 }
 
 pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {

@@ -83,7 +83,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Returns the arm as a document has it.
-    fn result(&self) -> Arm<Any> {
+    pub(crate) fn result(&self) -> Arm<Any> {
         let metrics = self.values.iter().map(|(key, values)| (key.clone(), Summary::of_all(values)));
         Arm { metrics: metrics.collect(), ..self.arm.clone() }
     }

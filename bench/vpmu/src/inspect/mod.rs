@@ -4,5 +4,5 @@ pub mod doctor;
 pub mod record;
 pub mod run;
 pub mod sampled;
-pub mod top;
 pub mod trace;
+pub mod triage;

@@ -194,9 +194,6 @@ pub(crate) fn internal(what: &str, why: impl std::fmt::Display) -> Error {
 pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if trace::read::is_reading() {
-            return;
-        }
         complain(&format!("error: {}", of_panic(info)));
         // Whoever asks for a backtrace gets the usual text, too.
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {

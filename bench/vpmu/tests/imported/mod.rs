@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use arch_pmu::PmuMsr;
+use host_pmu::strategy::Strategy;
 use host_pmu::trace::Kind;
-use serde_json::Value;
+use sim::model::Model;
+use sim::replay::{Replay, Replayed};
 use trace::read::Trace;
+use vpmu::arms::arm::replay::Parts;
 
 use crate::binary::text;
 
@@ -34,6 +38,8 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
     let recording = recording.to_str().context("a name")?;
     let (code, _, said) = vpmu(&["trace", "import", recording, "-o", "both"]);
     ensure!(code == Some(2) && vms.keys().all(|pid| said.contains(&format!("{pid} (1 vCPU"))), "{said}");
+    let model = Rc::new(Model::embedded("development-host")?);
+    let reuse = Strategy::preset("reuse").context("a preset")?;
     for (pid, expected) in vms {
         let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid]);
         ensure!(code == Some(0), "{code:?}: {said}");
@@ -47,20 +53,17 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
         }
         ensure!(found == expected, "process {pid}: {found:x?}, and perf counted {expected:x?}");
         // KVM is no strategy of ours, and nearly all that its guest read and met comes again.
-        let (_, replay, _) = vpmu(&["sim", "--trace", pid, "--strategy", "reuse", "--json"]);
-        let arm = &serde_json::from_slice::<Value>(&replay)?["arms"][0];
-        let of = |key: &str| arm[key].as_u64().with_context(|| key.to_owned());
-        let (accesses, pmis) = (of("accesses")?, of("trace_pmis")?);
-        eprintln!(
-            "# process {pid}: {accesses} accesses, {} differ; {pmis} PMIs, {} differ",
-            of("divergences")?,
-            of("pmi_divergences")?
-        );
-        ensure!(trace.meta.pmis == Some(pmis) && pmis >= 6, "{arm}");
-        ensure!(of("divergences")? == of("counter_divergences")?, "{arm}");
+        let parts = Parts::of(&trace, 1).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut replay = Replay::new(&model, parts.pmu, &reuse, 1, 0);
+        trace.read_beside(|rows| replay.feed(rows)).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let Replayed { accesses, pmis, divergences, counter_divergences, pmis_differ, pmis_missing, .. } =
+            replay.finish();
+        eprintln!("# process {pid}: {accesses} accesses, {divergences} differ; {pmis} PMIs, {pmis_differ} differ");
+        ensure!(trace.meta.pmis == Some(pmis) && pmis >= 6, "{pmis} PMIs of {:?}", trace.meta.pmis);
+        ensure!(divergences == counter_divergences, "{divergences} differ, {counter_divergences} of counters");
         // KVM brings PMIs of which no counter that the guest reads tells, as pitfall 8; on a slow host PMIs overlap.
-        let differ = of("pmi_divergences")?.saturating_sub(of("pmis_missing")?);
-        ensure!(10 * of("divergences")? <= accesses && 3 * differ <= pmis, "{arm}");
+        let differ = pmis_differ.saturating_sub(pmis_missing);
+        ensure!(10 * divergences <= accesses && 3 * differ <= pmis, "{divergences} of {accesses}, {differ} of {pmis}");
     }
     Ok(())
 }

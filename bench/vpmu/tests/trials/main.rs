@@ -19,7 +19,6 @@ mod record;
 mod slurm;
 mod stat_guest;
 mod stat_setup;
-mod top;
 mod triage;
 
 use std::process::ExitCode;
@@ -34,7 +33,7 @@ fn main() -> ExitCode {
     if let Some(code) = host_b::kernels::inside() {
         return code;
     }
-    let modules: [Module; 14] = [
+    let modules: [Module; 13] = [
         ("ab", ab::cases),
         ("conformance", conformance::cases),
         ("fleet", fleet::cases),
@@ -45,7 +44,6 @@ fn main() -> ExitCode {
         ("record", record::cases),
         ("stat_guest", stat_guest::cases),
         ("stat_setup", stat_setup::cases),
-        ("top", top::cases),
         ("triage", triage::cases),
         ("slurm", slurm::cases),
         ("host_b", host_b::cases),

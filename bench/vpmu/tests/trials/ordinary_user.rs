@@ -85,7 +85,7 @@ fn without_perf_events() {
 }
 
 fn named() {
-    let nothing: [(&str, &str); 11] = [
+    let nothing: [(&str, &str); 10] = [
         ("nmi-latency", "; --backend sim:development-host simulates"),
         ("--quick --json", "; --backend sim:development-host simulates"),
         ("--save-baseline main", "; --backend sim:development-host simulates"),
@@ -95,7 +95,6 @@ fn named() {
         ("ab ./vpmu --new-args=--samples=9", "; --backend sim:development-host simulates"),
         ("conformance", "run as root or with CAP_PERFMON"),
         ("record payload", "run as root or with CAP_PERFMON"),
-        ("top", "run as root or with CAP_PERFMON"),
         ("reproduce --run vpmu-reuse", "add this user to the group"),
     ];
     for (line, way) in nothing {

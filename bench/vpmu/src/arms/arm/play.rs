@@ -75,14 +75,10 @@ pub fn register_name(kind: Kind, register: u32) -> String {
     }
 }
 
-/// Returns the PMU of a trace's guest.
+/// Returns the processor of a trace's guest, and its PMU.
 ///
 /// # Errors
 /// Exit 2: this program knows no such processor.
-pub fn pmu(meta: &Meta) -> Result<PmuCaps, Error> {
-    processor(meta).map(|(_, pmu)| pmu)
-}
-
 pub(super) fn processor(meta: &Meta) -> Result<(Cpu, PmuCaps), Error> {
     let known = Cpu::ALL.iter().find(|(name, _)| *name == meta.cpu);
     match (known, u8::try_from(meta.pmu_version)) {

@@ -32,6 +32,8 @@ use crate::terminal::console::internal;
 /// Why strategies with `pause = "virtual"` cannot be replayed.
 pub(crate) const IN_NO_TRACE: &str =
     "its events run on while their counters are off, and what they count then is in no trace";
+/// Parts of a trace, unless others are asked for.
+pub const PARTS: u64 = 40;
 /// Most registers that the vCPUs of a part access: a PMU has a few hundred.
 const MOST_REGISTERS: usize = 4096;
 /// Fewest samples that have an interval.
@@ -336,10 +338,43 @@ impl LiveGuest for Live {
 
 #[cfg(test)]
 mod tests {
+    use host_pmu::stats::OpKind;
     use trace::meta::Meta;
     use trace::write::Writer;
 
     use super::*;
+    use crate::arms::arm::{play, sim};
+
+    /// Under its own strategy a trace gives the registers, PMIs and host operations of its run; and each with some PMIs can be played
+    /// back on KVM.
+    #[test]
+    fn the_corpus_is_replayed_exactly() {
+        let model = Rc::new(sim::model("development-host").unwrap());
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
+        let entries = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path());
+        let folders: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+        assert!(folders.len() >= 17, "{folders:?}");
+        for folder in folders {
+            let trace = Trace::open(&folder).unwrap();
+            let (own, (_, pmu)) =
+                (Strategy::from_toml(&trace.meta.definition).unwrap(), processor(&trace.meta).unwrap());
+            let mut replay = Replay::new(&model, pmu, &own, 1, 0);
+            trace.read_beside(|rows| replay.feed(rows)).unwrap();
+            let found = replay.finish();
+            let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
+            assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
+            let ops = OpKind::ALL.map(|kind| found.host.ops.count(kind));
+            assert!(trace.meta.ops.is_empty() || trace.meta.ops == ops, "{folder:?}: {ops:?} of {:?}", trace.meta.ops);
+            if found.pmis < play::LEAST_PLAYED {
+                assert!(play::played(&trace).is_err(), "{folder:?}: a handler is timed there");
+                continue;
+            }
+            let (_, _, played) = play::played(&trace).unwrap();
+            assert_eq!((played.pmis, played.cut), (found.pmis, 0), "{folder:?}");
+            let steps = played.rows.iter().flatten().count() as u64;
+            assert_eq!(steps + played.faults, trace.meta.accesses + played.pmis, "{folder:?}");
+        }
+    }
 
     #[test]
     fn a_trace_of_more_registers_than_any_pmu_has_is_refused() {

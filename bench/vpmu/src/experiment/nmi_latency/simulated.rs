@@ -36,9 +36,7 @@ pub struct SimSpec {
     /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
     #[arg(long, value_name = "N", value_parser = number_in(1..=MOST_VCPUS), help_heading = "Guest")]
     pub cpus: Option<u64>,
-    /// Replay a trace under the strategies instead: operations per PMI, and values that the guest would have read otherwise
-    ///
-    /// With --strategy, --seed and --json alone: nothing is saved, so -o does not go with it.
+    /// Replay a trace under the strategies instead: the host's work from PMI to PMI, and values that the guest would have read otherwise
     #[arg(long, value_name = "DIR", help_heading = "Guest")]
     pub trace: Option<PathBuf>,
     /// Arms, guest and rounds.

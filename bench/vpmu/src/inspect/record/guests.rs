@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
 use perf_data::feature::{Facts, HostFacts};
-use perf_data::symbols::{Image, build_id, text_of_kernel};
+use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
@@ -22,6 +22,7 @@ use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{Recorder, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
+use super::tables::Names;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
 use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested};
@@ -45,6 +46,10 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
             "give a file with --output, or leave --aio out",
         ));
     }
+    if spec.interval.is_some() && spec.is_pipe() {
+        let what = "tables and the recording are both for stdout";
+        return Err(Error::usage(what, "", "give a file with --output, or leave --interval out"));
+    }
     spec.sampling.check()?;
     match spec.guest.clone() {
         GuestSpec::Payload(payload) => of_payload(spec, &payload),
@@ -57,7 +62,8 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     let backend = choose(&image.counters.backend, &ThisHost)?.backend;
     let bytes = machine::read(&image.image, "the image")?;
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
-    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None };
+    let names = Names { symbols: Functions::of_elf(&bytes).unwrap_or_default(), all: true };
+    let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None, names };
     if subject.mappings.is_empty() {
         complain("warning: the image is no ELF file: its functions have no names");
     }
@@ -69,16 +75,21 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     refuse_nested(&linux)?;
+    if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
+        return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
+    }
     let backend = job::backend(&linux)?;
     let kernel = job::kernel(&linux.kernel)?;
     let mut sampling = spec.sampling.sampling(spec.chains, linux.vcpus);
     sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();
     let kind = Kind::of_linux(spec.chains);
+    let names = Names { symbols: Functions::of_elf(kernel.image()).unwrap_or_default(), all: false };
     let (text, build_id) = (text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT), build_id(kernel.image()));
     drop(kernel);
     let (reports, pid) = (Arc::new(CodeReports::default()), std::process::id());
     let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
-    let subject = Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)) };
+    let subject =
+        Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)), names };
     if linux.run.is_some() {
         linux.symbols = Some(Symbols {
             kallsyms: spec.companion(Companion::Kallsyms)?,
@@ -146,7 +157,8 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     };
     let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
-    let subject = Subject { kind: Kind::Task, mappings, code: None };
+    let names = Names { symbols: Functions::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), all: true };
+    let subject = Subject { kind: Kind::Task, mappings, code: None, names };
     let mut sampling = spec.sampling.sampling(spec.chains, ready.vcpus);
     sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);

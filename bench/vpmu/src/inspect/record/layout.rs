@@ -5,6 +5,7 @@ use std::path::Path;
 
 use linux_guest::loaded::Module;
 use perf_data::record::{Mapping, Mode, Sample};
+use perf_data::symbols::build_id;
 use vmm::boot::elf::Elf;
 use vmm::sample::Sample as Taken;
 
@@ -76,6 +77,7 @@ impl Kind {
 /// Lists the mappings of an ELF file as a task; none for another image, of which no function has a name.
 pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
+    let build_id = build_id(bytes).unwrap_or_default();
     let executable = elf.loads.into_iter().filter(|load| load.executable);
     let mapping = |load: vmm::boot::elf::Load| {
         // A mapping begins at a page, in memory and in the file.
@@ -89,7 +91,7 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
             length: (load.memory_size + inside).next_multiple_of(0x1000),
             offset: load.file.start as u64 - inside,
             file: path.to_string_lossy().into_owned(),
-            build_id: Vec::new(),
+            build_id: build_id.clone(),
         }
     };
     executable.map(mapping).collect()

@@ -1,8 +1,8 @@
 //! `vpmu record`: samples of a guest as a perf.data file.
 //!
 //! [`spec`] says what is recorded, [`guests`] runs the guest, [`layout`] says what stock perf takes the guest for,
-//! [`code`] where its kernel's code is, [`recorder`] is the thread that takes samples out and writes them, [`summary`]
-//! what is said at the end. [`beside`] names what lies beside a recording, and keeps the earlier one.
+//! [`code`] where its kernel's code is, [`recorder`] is the thread that takes samples out and writes them, [`tables`]
+//! what is printed meanwhile, [`summary`] what is said at the end. [`beside`] names what lies beside a recording, and keeps the earlier one.
 
 pub mod beside;
 pub mod code;
@@ -11,3 +11,4 @@ pub mod layout;
 pub mod recorder;
 pub mod spec;
 pub mod summary;
+pub mod tables;

@@ -2,23 +2,24 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host_pmu::sampler::{Rate, SampledEvent};
-use perf_data::feature::Facts;
+use perf_data::feature::{BuildId, Facts};
 use perf_data::record::{Mapping, Record, Stamp};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
 use vmm::sample::{Channel, Sample, Sampling};
 
-use super::beside::{Place, forget};
+use super::beside::{Companion, Place, forget};
 use super::code::KernelCode;
 use super::layout::Kind;
 use super::spec::{PIPED, RecordSpec};
+use super::tables::{Names, Tables};
 use crate::inspect::sampled;
 use crate::inspect::sampled::take_turn;
 use crate::sys;
@@ -83,6 +84,8 @@ pub struct Subject {
     pub mappings: Vec<Mapping>,
     /// The code of its kernel, which it says as it runs.
     pub code: Option<KernelCode>,
+    /// Names of its functions, for tables.
+    pub names: Names,
 }
 
 /// A recording on its way.
@@ -120,7 +123,7 @@ impl Recorder {
     pub fn start(
         sampling: Arc<Sampling>,
         (output, place): (Output<File>, Option<Place>),
-        subject: Subject,
+        mut subject: Subject,
         spec: &RecordSpec,
         facts: Facts,
     ) -> Result<Self, Error> {
@@ -130,11 +133,15 @@ impl Recorder {
         };
         let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
         let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
+        let names = std::mem::take(&mut subject.names);
+        let tables = spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?;
         let done = Arc::new(AtomicBool::new(false));
         let work = Work {
             known: vec![false; sampling.channels.len()],
             sampling,
             writer,
+            tables,
+            kallsyms: spec.beside(Companion::Kallsyms),
             subject,
             facts,
             chains: spec.chains,
@@ -187,9 +194,18 @@ fn poll(events: &[SampledEvent], rate: Rate) -> Duration {
     Duration::from_millis(1000 * SELDOM.1 / all.max(1)).clamp(OFTEN, SELDOM.0)
 }
 
+/// Returns the samples that were lost, in a queue of this program's and in the kernel's ring, and the times that an event was throttled.
+fn totals(sampling: &Sampling) -> [u64; 3] {
+    let lost = sampling.channels.iter().map(|channel| channel.queue.lost());
+    lost.fold([0; 3], |[a, b, c], (queue, kernel, throttled)| [a + queue, b + kernel, c + throttled])
+}
+
 struct Work {
     sampling: Arc<Sampling>,
     writer: Writer<File>,
+    tables: Option<Tables>,
+    /// The list of the guest's symbols, once it has been.
+    kallsyms: PathBuf,
     subject: Subject,
     facts: Facts,
     chains: bool,
@@ -221,6 +237,10 @@ impl Work {
                 self.until = sys::monotonic_ns();
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
+            let lost_so_far = totals(&self.sampling);
+            if let Some(printed) = self.tables.as_mut().map(|tables| tables.poll(lost_so_far)) {
+                self.keep_table(printed);
+            }
             // The guest has ended by then: the queues do not grow.
             if last && !more {
                 break;
@@ -236,6 +256,10 @@ impl Work {
             }
         }
         self.lost();
+        if let Some(tables) = self.tables.take() {
+            let printed = tables.end(totals(&self.sampling), &self.kallsyms);
+            self.keep_table(printed);
+        }
         // Without a command nothing is before it.
         if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
             self.counts.around = [0, 0];
@@ -243,6 +267,13 @@ impl Work {
         let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
         let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
+        // perf names no function of an image by a file of another build.
+        let images = subject.mappings.iter().filter(|_| subject.kind == Kind::Task);
+        for Mapping { misc, build_id, file, .. } in images.filter(|mapping| !mapping.build_id.is_empty()) {
+            if facts.build_ids.iter().all(|known| known.file != *file) {
+                facts.build_ids.push(BuildId { misc: *misc, pid: -1, id: build_id.clone(), file: file.clone() });
+            }
+        }
         let (file, ended) = writer.finish(&facts);
         failed = failed.or(ended.err());
         Recorded { counts, file, failed, by_duration, left_out, place, not_kept }
@@ -289,6 +320,9 @@ impl Work {
             self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
         }
         self.count(taken);
+        if let Some(tables) = &mut self.tables {
+            tables.add(taken);
+        }
         let sample = self.subject.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
         self.add(&Record::Sample(sample), Stamp::default());
     }
@@ -320,11 +354,9 @@ impl Work {
     /// Writes the losses, as perf does.
     fn lost(&mut self) {
         let sampling = Arc::clone(&self.sampling);
+        let [ours, kernels, throttled] = totals(&sampling);
+        (self.counts.lost, self.counts.throttled) = ([ours, kernels], throttled);
         for (cpu, channel) in sampling.channels.iter().enumerate() {
-            let (ours, kernels, throttled) = channel.queue.lost();
-            self.counts.lost[0] += ours;
-            self.counts.lost[1] += kernels;
-            self.counts.throttled += throttled;
             for event in 0..sampling.events.len() {
                 let (id, count) = (event as u64 + 1, channel.queue.lost_of(event).iter().sum());
                 if count > 0 {
@@ -339,6 +371,14 @@ impl Work {
         let stamp = Stamp { id: stamp.id.max(1), ..stamp };
         let added = self.writer.add(record, stamp);
         self.keep(added);
+    }
+
+    /// Keeps the error of a table, after which there are no more.
+    fn keep_table(&mut self, printed: io::Result<()>) {
+        if printed.is_err() {
+            self.tables = None;
+        }
+        self.keep(printed);
     }
 
     /// Keeps the first error, and ends the guest: nothing more is recorded.

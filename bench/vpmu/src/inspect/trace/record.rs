@@ -267,7 +267,7 @@ mod tests {
             tracer.row(1, Kind::Write, 0x38f, 1, 0);
             tracer.entry(2);
             // A segment ends by time, while the guest is idle.
-            while !some.join("000000.parquet").exists() {
+            while !some.join("000000.csv.zst").exists() {
                 std::thread::yield_now();
             }
             tracer.row(3, Kind::Read, 0x38f, 1, 0);

@@ -2,6 +2,7 @@
 
 mod edges;
 mod rig;
+mod tables;
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -14,7 +15,8 @@ use trials::Case;
 use crate::prerequisites::{guests, kvm, program};
 
 use edges::{at_the_exit, beside, full_disk, last_overflow, small_disk};
-use rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};
+use rig::{RATE, build_planted, leaves, perf_script, planted, record, said_samples, vpmu, wait_for_samples};
+use tables::{table_reader_leaves, totals};
 
 /// The planted functions.
 const FUNCTIONS: [&str; 3] = ["half", "three_tenths", "fifth"];
@@ -39,6 +41,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case("a_sample_in_the_handling_of_an_exit_is_at_its_instruction", &with_perf, at_the_exit),
         case("the_last_overflow_is_a_sample", &with_tracepoint, last_overflow),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
+        case("tables_add_up_to_the_summary", &here, totals),
+        case("a_reader_of_tables_that_leaves_ends_the_guest", &here, table_reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),
         case("what_cannot_be_recorded_is_refused", &None, refusals),
@@ -75,6 +79,14 @@ fn samples_and_chains() -> Result<()> {
         let shown = line.and_then(|line| line.split_whitespace().next()?.parse::<usize>().ok());
         ensure!(shown == found.get(name).copied(), "perf report: {name} has {shown:?}:\n{text}");
     }
+    // The image's build-id is in the recording: the functions of another build of that name are not taken for its own.
+    let listed = Command::new("perf").current_dir(folder.path()).args(["buildid-list", "-i", "perf.data"]).output()?;
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    ensure!(listed.lines().any(|line| line.len() > 40 && line.ends_with("/planted")), "perf buildid-list: {listed}");
+    build_planted(&folder.path().join("planted"), 16_001, true)?;
+    let stacks = perf_script(folder.path(), "perf.data")?;
+    let named = stacks.iter().flatten().find(|name| FUNCTIONS.contains(&name.as_str()));
+    ensure!(stacks.len() == samples && named.is_none(), "of another build: {named:?}");
     Ok(())
 }
 

@@ -123,7 +123,7 @@ fn compile(to: &Path, text: &str, rounds: u32, exits: bool) -> Result<()> {
         .args(["-O2", "-mgeneral-regs-only", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie"])
         .args(["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-fno-asynchronous-unwind-tables"])
         .args(["-fcf-protection=none", "-mno-red-zone", "-fno-stack-protector"])
-        .arg("-Wl,-Ttext-segment=0x200000,--build-id=none,-z,noexecstack,-z,max-page-size=4096")
+        .arg("-Wl,-Ttext-segment=0x200000,--build-id=sha1,-z,noexecstack,-z,max-page-size=4096")
         // A loop across two cache lines runs slower than the others, where the processor's other thread is busy: shares
         // would differ.
         .args(["-falign-functions=64", "-falign-loops=64"])

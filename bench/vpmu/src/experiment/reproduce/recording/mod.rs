@@ -12,6 +12,7 @@ use std::time::Instant;
 use host_pmu::stats::ns;
 use perf_data::reader::Recording;
 use perf_data::record::Record;
+use results::child::{Gathered, Keep, POLL, Supervised};
 use results::error::{Error, Exit};
 use results::metric::{ELAPSED, PROCESSOR};
 use serde_json::{Map, Value, json};
@@ -34,6 +35,8 @@ const HERTZ: &str = "3989";
 const DEPTH: u64 = 100;
 /// Products that the guest makes, some ms each.
 const PRODUCTS: u64 = 1000;
+/// Most bytes of a command's words on stderr.
+const MOST_WORDS: usize = 64 << 10;
 /// The recording in its folder.
 const FILE: &str = "x.data";
 /// Keys of what a recording leaves beside its times, a value a turn.
@@ -112,16 +115,16 @@ impl Recordings {
         command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
         let what = || format!("cannot record the guest ({})", way.name());
         let (began, before) = (Instant::now(), sys::children_s());
-        let output = command.output().map_err(|error| Error::host(what(), error.to_string(), ""))?;
+        let cannot = |error: std::io::Error| Error::host(what(), error.to_string(), "");
+        let mut command = Supervised::start(command.stderr(Stdio::piped())).map_err(cannot)?;
+        let errors = command.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::First(MOST_WORDS)));
+        let ended = command.wait(POLL, || sys::interrupted().load(Ordering::Relaxed)).map_err(cannot)?;
+        let Some(status) = ended else { return Ok(None) };
         let (elapsed, busy) = (ns(began.elapsed()), sys::children_s() - before);
-        if !output.status.success() {
-            // Ctrl-C reaches the command, too.
-            if sys::interrupted().load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            let said = String::from_utf8_lossy(&output.stderr);
+        if !status.success() {
+            let said = errors.map(|errors| errors.text(POLL).0).unwrap_or_default();
             let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why").to_owned();
-            let exit = if output.status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
+            let exit = if status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
             return Err(Error::new(exit, what(), why, "vpmu doctor says what this host can do"));
         }
         let damaged = |why: String| Error::new(Exit::Inconclusive, what(), why, "make room, and measure again");

@@ -1,0 +1,334 @@
+//! Tables of functions, printed while a guest is recorded: where the samples of each interval fell.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use host_pmu::sampler::SampledEvent;
+use perf_data::symbols::{Symbols, demangled};
+use results::error::Error;
+use vmm::sample::Sample;
+
+use crate::machine;
+use crate::sys;
+use crate::terminal::console::offer;
+
+/// Tables on their way. After an error, and without a reader, nothing more is printed.
+#[derive(Debug)]
+pub struct Tables {
+    out: OwnedFd,
+    interval: Duration,
+    number: u64,
+    /// The last table's time.
+    at: Instant,
+    samples: Tally,
+    names: Names,
+}
+
+impl Tables {
+    /// Takes stdout for tables: whatever the guest writes there goes to stderr from here on.
+    ///
+    /// # Errors
+    /// The host gives no descriptor.
+    pub fn begin(interval: Duration, events: &[SampledEvent], names: Names) -> Result<Self, Error> {
+        let out = sys::take_stdout().map_err(|error| Error::host("cannot print tables", error.to_string(), ""))?;
+        Ok(Self { out, interval, number: 0, at: Instant::now(), samples: Tally::new(events), names })
+    }
+
+    /// Counts a sample.
+    pub fn add(&mut self, sample: &Sample) {
+        self.samples.add(sample);
+    }
+
+    /// Prints a table if the interval is over; `lost` as of [`Self::end`].
+    ///
+    /// # Errors
+    /// Those of stdout; a broken pipe if nobody reads it.
+    pub fn poll(&mut self, lost: [u64; 3]) -> io::Result<()> {
+        if self.at.elapsed() < self.interval { Ok(()) } else { self.next(lost) }
+    }
+
+    fn next(&mut self, lost: [u64; 3]) -> io::Result<()> {
+        let since = self.at.elapsed();
+        self.at += since;
+        self.number += 1;
+        let table = self.samples.table(self.number, since, &self.names, &lost);
+        self.samples.turn(since);
+        self.print(&table)
+    }
+
+    /// Prints the last table and a summary, whose names are those of the guest's list if it had none before. `lost`: samples that found
+    /// no room in a queue of this program's, and in the kernel's ring; and the times that an event was throttled.
+    ///
+    /// # Errors
+    /// Those of [`Self::poll`].
+    pub fn end(mut self, lost: [u64; 3], late: &Path) -> io::Result<()> {
+        if self.samples.new > 0 {
+            self.next(lost)?;
+        }
+        if self.names.symbols.is_empty()
+            && let Ok(text) = machine::read(late, "the guest's symbols")
+        {
+            self.names.symbols = Symbols::of_kallsyms(&String::from_utf8_lossy(&text));
+        }
+        self.print(&self.samples.summary(&self.names, &lost))
+    }
+
+    fn print(&self, text: &str) -> io::Result<()> {
+        match offer(self.out.as_fd(), text) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
+    }
+}
+
+// Samples of functions, since the last table and over all.
+
+/// Place of a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    /// It is at privilege level 3.
+    user: bool,
+    address: u64,
+}
+
+/// The address of code that is not told apart any more.
+const OTHERS: u64 = u64::MAX;
+/// Most addresses that are told apart; those that come later are one. A guest can make any number.
+const MOST_PLACES: usize = 1 << 17;
+/// Functions of a table, and of the summary.
+const ROWS: [usize; 2] = [20, 10];
+/// Longest name that is shown, characters.
+const LONGEST: usize = 160;
+
+/// Samples and counts: those of an event, and of the functions of the first event.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Names of the events, with samples and counts since the last table.
+    events: Vec<(String, u64, u64)>,
+    /// Samples of each place since the last table, and over all.
+    places: HashMap<Place, [u64; 2]>,
+    /// Samples of all events since the last table, and over all.
+    new: u64,
+    every: u64,
+    time: Duration,
+}
+
+impl Tally {
+    fn new(events: &[SampledEvent]) -> Self {
+        Self { events: events.iter().map(|event| (event.to_string(), 0, 0)).collect(), ..Self::default() }
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        self.new += 1;
+        self.every += 1;
+        if let Some((_, samples, counts)) = self.events.get_mut(sample.event) {
+            *samples += 1;
+            *counts = counts.saturating_add(sample.period);
+        }
+        if sample.event != 0 {
+            return;
+        }
+        let mut place = Place { user: sample.user, address: sample.rip };
+        if self.places.len() >= MOST_PLACES && !self.places.contains_key(&place) {
+            place.address = OTHERS;
+        }
+        let [now, all] = self.places.entry(place).or_default();
+        (*now, *all) = (*now + 1, *all + 1);
+    }
+
+    /// Begins the next table.
+    fn turn(&mut self, length: Duration) {
+        self.time += length;
+        self.new = 0;
+        self.events.iter_mut().for_each(|(_, samples, counts)| (*samples, *counts) = (0, 0));
+        self.places.values_mut().for_each(|samples| samples[0] = 0);
+    }
+
+    /// Lists the functions, those with most samples first: since the last table (`by` 0), or over all (1).
+    fn functions(&self, names: &Names, by: usize) -> Vec<((bool, String), [u64; 2])> {
+        let mut found: HashMap<(bool, String), [u64; 2]> = HashMap::new();
+        for (&place, samples) in &self.places {
+            let sums = found.entry((place.user, names.of(place))).or_default();
+            sums.iter_mut().zip(samples).for_each(|(sum, samples)| *sum += samples);
+        }
+        let mut lines: Vec<_> = found.into_iter().collect();
+        let key = |samples: &[u64; 2]| std::cmp::Reverse((samples[by], samples[1]));
+        lines.sort_by(|(a, of_a), (b, of_b)| (key(of_a), a).cmp(&(key(of_b), b)));
+        lines
+    }
+
+    /// Formats the table of the time since the last one.
+    fn table(&self, number: u64, length: Duration, names: &Names, lost: &[u64; 3]) -> String {
+        let (seconds, at) = (length.as_secs_f64(), (self.time + length).as_secs_f64());
+        let functions = self.functions(names, 0);
+        let [new, all] = sums(&functions);
+        let lost = lost[0] + lost[1];
+        let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}\n");
+        for (name, samples, counts) in &self.events {
+            let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+            let [samples, counts] = [*samples, *counts].map(per_second);
+            let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
+        }
+        let _ = writeln!(text, "{:>8}{:>8}  ring  function", "now", "all");
+        for ((user, name), samples) in functions.iter().take(ROWS[0]) {
+            let [now, over_all] = [percent(samples[0], new), percent(samples[1], all)];
+            let _ = writeln!(text, "{now:>6.2} %{over_all:>6.2} %{:>6}  {name}", ring(*user));
+        }
+        text + "\n"
+    }
+
+    /// Formats the summary.
+    fn summary(&self, names: &Names, [queue, kernel, throttled]: &[u64; 3]) -> String {
+        let mut text =
+            format!("summary  {} samples in {:.3} s, {} lost", self.every, self.time.as_secs_f64(), queue + kernel);
+        if queue + kernel > 0 {
+            let _ = write!(text, " ({queue} since the reader was late, {kernel} since the kernel's ring was full)");
+        }
+        text.push('\n');
+        if *throttled > 0 {
+            let _ = writeln!(text, "the kernel throttled an event {throttled} times: sample less often");
+        }
+        let functions = self.functions(names, 1);
+        if functions.is_empty() {
+            return text
+                + "no sample was taken: the guest ran for less than a period, slept, or the event does not happen\n";
+        }
+        let [_, all] = sums(&functions);
+        let _ = writeln!(text, "{:>8}  ring  function", "all");
+        for ((user, name), samples) in functions.iter().take(ROWS[1]) {
+            let _ = writeln!(text, "{:>6.2} %{:>6}  {name}", percent(samples[1], all), ring(*user));
+        }
+        text
+    }
+}
+
+fn sums(functions: &[((bool, String), [u64; 2])]) -> [u64; 2] {
+    [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum())
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+/// Names the ring that a function ran in.
+const fn ring(user: bool) -> &'static str {
+    if user { "3" } else { "0" }
+}
+
+/// Names of a guest's addresses, fit for a terminal: a guest chooses its symbols.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// Functions by their addresses.
+    pub symbols: Symbols,
+    /// They are of all code of the guest, not of its kernel alone.
+    pub all: bool,
+}
+
+impl Names {
+    /// Finds the function, or the page of code that has no name.
+    fn of(&self, Place { user, address }: Place) -> String {
+        if address == OTHERS {
+            return "[others]".to_owned();
+        }
+        let symbol = if self.all || !user { self.symbols.find(address) } else { None };
+        symbol.map_or_else(|| format!("{:#x}xxx", address >> 12), |symbol| escaped(&demangled(symbol)))
+    }
+}
+
+/// Filters text of a guest's as printable characters, cut.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for (at, character) in text.chars().enumerate() {
+        if at == LONGEST {
+            out.push_str("...");
+            break;
+        }
+        // Neither control characters nor those that turn or hide text.
+        if character == ' ' || character.is_ascii_graphic() || character.is_alphanumeric() {
+            out.push(character);
+        } else {
+            let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        Names { symbols: Symbols::of_kallsyms("1000 T one\n2000 T two\n3000 T _RNvCs4_1a1b\n"), all: true }
+    }
+
+    fn tally(events: &[&str]) -> Tally {
+        Tally { events: events.iter().map(|name| ((*name).to_owned(), 0, 0)).collect(), ..Tally::default() }
+    }
+
+    fn add(tally: &mut Tally, event: usize, user: bool, rip: u64, times: usize) {
+        (0..times).for_each(|_| tally.add(&Sample { event, user, rip, period: 10, ..Sample::default() }));
+    }
+
+    #[test]
+    fn a_table_has_its_interval_and_the_whole_and_a_summary_the_whole() {
+        let mut samples = tally(&["cpu-clock", "kvm:kvm_exit"]);
+        add(&mut samples, 0, false, 0x1001, 3);
+        add(&mut samples, 0, true, 0x2001, 5);
+        samples.turn(Duration::from_secs(1));
+        add(&mut samples, 0, false, 0x1002, 9);
+        add(&mut samples, 0, false, 0x3000, 3);
+        add(&mut samples, 1, false, 0x2000, 4);
+        assert_eq!(
+            samples.table(2, Duration::from_secs(2), &names(), &[2, 1, 0]),
+            "\
+table 2  at 3.000 s  samples 12  over all 20  lost 3
+event    cpu-clock  samples/s 6.0  counts/s 60.0
+event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
+     now     all  ring  function
+ 75.00 % 60.00 %     0  one
+ 25.00 % 15.00 %     0  a::b
+  0.00 % 25.00 %     3  two
+
+"
+        );
+        samples.turn(Duration::from_secs(2));
+        assert_eq!(
+            samples.summary(&names(), &[2, 1, 5]),
+            "\
+summary  24 samples in 3.000 s, 3 lost (2 since the reader was late, 1 since the kernel's ring was full)
+the kernel throttled an event 5 times: sample less often
+     all  ring  function
+ 60.00 %     0  one
+ 25.00 %     3  two
+ 15.00 %     0  a::b
+"
+        );
+        assert!(tally(&[]).summary(&names(), &[0; 3]).contains("no sample was taken"));
+    }
+
+    #[test]
+    fn a_guest_that_jumps_anywhere_does_not_grow_the_tally() {
+        let mut samples = tally(&["cpu-clock"]);
+        for n in 0..MOST_PLACES as u64 + 1000 {
+            add(&mut samples, 0, false, 0x10_0000 + n, 1);
+        }
+        assert_eq!(samples.places.len(), MOST_PLACES + 1);
+        assert_eq!(samples.places[&Place { user: false, address: OTHERS }], [1000; 2]);
+        assert_eq!(names().of(Place { user: true, address: OTHERS }), "[others]");
+    }
+
+    #[test]
+    fn what_has_no_name_is_its_page_and_no_symbol_steers_the_terminal() {
+        let place = |user, address| Place { user, address };
+        assert_eq!(names().of(place(false, 0x1234_5678)), "0x12345xxx");
+        let kernel = Names { all: false, ..names() };
+        assert_eq!((kernel.of(place(false, 0x1010)), kernel.of(place(true, 0x1010))), ("one".into(), "0x1xxx".into()));
+        assert_eq!(escaped("a\x1b[31mb\r\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{d}\\u{202e}c\\u{9b}");
+        assert_eq!((escaped("core::ptr<é>").as_str(), escaped(&"x".repeat(500)).len()), ("core::ptr<é>", LONGEST + 3));
+    }
+}

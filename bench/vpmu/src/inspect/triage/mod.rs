@@ -1,0 +1,410 @@
+//! `vpmu triage`: a workload with a known bottleneck, its variant without it, and threads that sleep take turns, with events that count
+//! and without; then the workload is sampled by the event that rose.
+
+pub mod published;
+pub mod show;
+
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use results::document::{Any, Arm, Record};
+use results::error::{Error, Exit};
+use results::host::HostFacts;
+use results::table::layout;
+use serde_json::{Map, Value, json};
+use triage::child::{Child, Done, Job, this_program};
+use triage::choice::{Rates, VOLUNTARY, choose, stand_in};
+use triage::counting::{Class, Counters, Event, Offer, offers};
+use triage::sampling::{Losses, Sampler, chains};
+use triage::stacks::{Folded, Found, fold};
+use triage::symbols::Names;
+use triage::workloads::{IDLE, Workload};
+
+use crate::engine::plain::{Experiment, Plain, Sample};
+use crate::engine::{Arm as _, Rounds, Turn};
+use crate::setting::pin::usable;
+use crate::sys;
+
+/// The experiment's name in documents.
+pub const NAME: &str = "triage";
+/// The metric of turns without events. Times of one are too short for whole ns.
+pub const TIME: &str = "thousand_operations_ns";
+/// The metric of samples.
+pub const SAMPLES: &str = "samples";
+/// The metric of those in spin locks of the kernel, unless it hides its functions.
+pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
+
+/// Samples a second of all threads, about, unless others are asked for.
+pub const SAMPLES_PER_SECOND: u64 = 1000;
+/// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
+const SHORTEST_CLOCK: u64 = 100_000;
+/// The sampled run is so many turns long.
+const SAMPLED_TURNS: u32 = 5;
+/// Stacks and broken ends that are said, and frames of a stack.
+const STACKS: usize = 2;
+const FRAMES: usize = 8;
+/// Functions of the kernel that are a spin lock, or wait for one, have one of these in their names; those of a kernel that hides its
+/// addresses are all of another name.
+const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
+const HIDDEN: &str = "(hidden)";
+
+/// What runs in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Threads that sleep.
+    Idle,
+    /// The workload.
+    Workload,
+    /// The workload without its bottleneck.
+    Apart,
+}
+
+/// Request to a triage.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The workload.
+    pub workload: &'static Workload,
+    /// Its threads.
+    pub threads: usize,
+    /// Rounds.
+    pub rounds: u64,
+    /// Length of a turn.
+    pub turn: Duration,
+    /// Samples a second of all threads, about.
+    pub frequency: u64,
+    /// Seed of the order of turns.
+    pub seed: u64,
+    /// The event to sample by, in place of the one that the counts name.
+    pub event: Option<&'static Event>,
+    /// What is sampled.
+    pub sampled: &'static [Variant],
+}
+
+/// A triage on this host.
+#[derive(Debug)]
+pub struct Triage {
+    spec: Spec,
+    program: PathBuf,
+    cpus: Vec<u32>,
+    offers: Vec<Offer>,
+}
+
+/// Returns the CPUs that this process may use.
+pub fn cpus(host: &HostFacts) -> Vec<u32> {
+    usable(host).or_else(|| host.online()).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
+}
+
+/// The metric of an event's rate.
+fn rate_key(event: &str) -> String {
+    format!("events/{event}/per_s")
+}
+
+impl Triage {
+    /// Looks for the events of this host.
+    ///
+    /// # Errors
+    /// Exit 4: no event opens.
+    pub fn prepare(spec: Spec, cpus: Vec<u32>) -> Result<Self, Error> {
+        let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
+        let offers = offers();
+        if let Some(Err(why)) = offers.first().map(|first| &first.user_only)
+            && offers.iter().all(|offer| offer.user_only.is_err())
+        {
+            return Err(Error::host("no event can be counted here", why, "see vpmu doctor"));
+        }
+        Ok(Self { spec, program, cpus, offers })
+    }
+
+    /// Returns the name of the arm that runs this, with events that count or without.
+    pub fn arm(&self, variant: Variant, counted: bool) -> String {
+        let name = match variant {
+            Variant::Idle => IDLE.to_owned(),
+            Variant::Workload => self.spec.workload.name.to_owned(),
+            Variant::Apart => format!("{} apart", self.spec.workload.name),
+        };
+        if counted { format!("{name}, counted") } else { name }
+    }
+
+    /// Returns the experiment, and its arms.
+    pub fn experiment(&self) -> (Experiment, Vec<Plain<'_>>) {
+        let all = [
+            (Variant::Workload, false),
+            (Variant::Apart, false),
+            (Variant::Idle, true),
+            (Variant::Workload, true),
+            (Variant::Apart, true),
+        ];
+        let arm = |(variant, counted)| {
+            let backend = if counted { "perf_event_open" } else { "none" };
+            Plain::new(self.arm(variant, counted), backend, move |_| self.take(variant, counted))
+        };
+        let mut arms: Vec<_> = all.into_iter().map(arm).collect();
+        let Spec { workload, threads, rounds, turn, seed, .. } = &self.spec;
+        if *threads > self.cpus.len() {
+            let why = "a part of the switches is the scheduler's";
+            arms[0].note(format!("{threads} threads share {} CPUs: {why}", self.cpus.len()));
+        }
+        let parameters = json!({
+            "workload": workload.name,
+            "about": workload.about,
+            "apart": workload.apart,
+            "operation": workload.operation,
+            "threads": threads,
+            "cpus": self.cpus,
+            "rounds": rounds,
+            "turn_ns": turn.as_nanos() as u64,
+        });
+        let parameters = if let Value::Object(parameters) = parameters { parameters } else { Map::new() };
+        (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, *seed), expected: None }, arms)
+    }
+
+    /// Runs a workload; `attach` and `begin` are called before it has threads, and before these work.
+    fn run<T>(
+        &self,
+        (variant, turns): (Variant, u32),
+        attach: impl FnOnce(i32) -> io::Result<T>,
+        begin: impl FnOnce(&T) -> io::Result<()>,
+        mut meanwhile: impl FnMut(&mut T),
+    ) -> io::Result<(Done, T)> {
+        let Spec { workload, threads, turn, .. } = &self.spec;
+        let apart = variant == Variant::Apart;
+        let job = Job { threads: *threads, duration: *turn * turns, apart, program: self.program.clone() };
+        let mut child = Child::start(if variant == Variant::Idle { IDLE } else { workload.name }, &job)?;
+        let mut attached = attach(child.pid())?;
+        child.prepare()?;
+        begin(&attached)?;
+        child.go()?;
+        let done = child.finish(job.duration, || {
+            meanwhile(&mut attached);
+            !sys::interrupted().load(Ordering::Relaxed)
+        })?;
+        Ok((done, attached))
+    }
+
+    #[expect(clippy::cast_sign_loss, reason = "rates and times")]
+    fn take(&self, variant: Variant, counted: bool) -> Result<Option<Sample>, Error> {
+        let attach = |pid| if counted { Counters::attach(pid, &self.offers).map(Some) } else { Ok(None) };
+        let begin = |counters: &Option<Counters>| counters.as_ref().map_or(Ok(()), Counters::enable);
+        let ran = self.run((variant, 1), attach, begin, |_| ());
+        let read = ran.and_then(|(done, counters)| Ok((done, counters.map(Counters::read).transpose()?)));
+        let (done, counts) = match read {
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
+            Err(error) => {
+                let exit = if error.kind() == ErrorKind::TimedOut { Exit::Inconclusive } else { Exit::Host };
+                let what = format!("cannot run the workload {}", self.spec.workload.name);
+                return Err(Error::new(exit, what, error.to_string(), "try fewer --threads"));
+            }
+        };
+        let (mut sample, rounded) = (Sample::default(), |value: f64| value.round() as u64);
+        let Some(counts) = counts else {
+            sample.add(TIME, [rounded(done.seconds * 1e12 / done.operations.max(1) as f64)]);
+            return Ok(Some(sample));
+        };
+        let counts = self.offers.iter().map(|offer| offer.event.name).zip(counts);
+        for (event, count) in counts.chain([(VOLUNTARY, Some(done.voluntary_switches as f64))]) {
+            sample.add(&rate_key(event), count.map(|count| rounded(count / done.seconds)));
+        }
+        Ok(Some(sample))
+    }
+
+    /// Returns the rates of every event in a document.
+    fn rates(&self, document: &Record) -> Vec<Rates> {
+        let of = |variant, event: &str| {
+            let column =
+                document.arm(&self.arm(variant, true)).and_then(|arm| arm.rounds.metrics.get(&rate_key(event)));
+            column.map(|column| column.medians().collect()).unwrap_or_default()
+        };
+        let rates = |event: &str| Rates {
+            event: event.to_owned(),
+            idle: of(Variant::Idle, event),
+            busy: of(Variant::Workload, event),
+        };
+        self.offers.iter().map(|offer| rates(offer.event.name)).chain([rates(VOLUNTARY)]).collect()
+    }
+
+    /// Samples by the event that the counts of the document name, and adds to it what that found.
+    pub fn sample(&self, document: &mut Record) {
+        let rates = self.rates(document);
+        let mut notes = self.not_counted(&rates);
+        notes.extend(stand_in(&rates).map(|missed| {
+            let missed = format!("{} %", layout::percent(missed));
+            format!("branch-misses are {missed} of branches, as of no program: a clock counts in the place of hardware events")
+        }));
+        let choice = match self.spec.event {
+            Some(event) => Some((event, "it was asked for".to_owned())),
+            None => choose(&rates),
+        };
+        match &choice {
+            Some((event, why)) => {
+                document.parameters.insert("sampled_by".to_owned(), event.name.into());
+                notes.push(format!("sampled by {}: {why}", event.name));
+                for &variant in self.spec.sampled {
+                    match self.sampled(variant, event, &rates) {
+                        Ok(arm) => document.arms.push(arm),
+                        Err(error) => notes.push(format!("there is no sample: {error}")),
+                    }
+                }
+            }
+            None => notes.push("there is no sample: no event can be counted".to_owned()),
+        }
+        if let Some(arm) = document.arms.first_mut() {
+            arm.notes.extend(notes);
+        }
+    }
+
+    /// Says which events are not counted here, and why, or in user mode alone.
+    fn not_counted(&self, rates: &[Rates]) -> Vec<String> {
+        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        for (offer, rates) in self.offers.iter().zip(rates) {
+            let why = match &offer.user_only {
+                Err(why) => format!("not counted here: {why}"),
+                Ok(_) if rates.busy.is_empty() => "not counted here: it never had a counter".to_owned(),
+                Ok(true) => "counted in user mode only".to_owned(),
+                Ok(false) => continue,
+            };
+            match reasons.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(offer.event.name),
+                None => reasons.push((why, vec![offer.event.name])),
+            }
+        }
+        reasons.into_iter().map(|(why, names)| format!("{why}: {}", names.join(", "))).collect()
+    }
+
+    /// Samples a run, and returns it as an arm.
+    fn sampled(&self, variant: Variant, event: &'static Event, rates: &[Rates]) -> io::Result<Arm<Any>> {
+        let offer = self.offers.iter().find(|offer| offer.event == *event);
+        let user_only = offer.map_or(Err("unknown"), |offer| offer.user_only.as_ref().map_err(String::as_str));
+        let user_only = *user_only.map_err(|why| io::Error::other(format!("{}: {why}", event.name)))?;
+        let busy =
+            rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
+        let period =
+            period(event, results::stats::median(busy).unwrap_or(0.0), self.spec.frequency).ok_or_else(|| {
+                io::Error::other("it did not happen while it was counted: no period follows from its rate")
+            })?;
+        let attach = |pid| Sampler::attach(pid, event, user_only, period, &self.cpus);
+        let (_, sampler) = self.run((variant, SAMPLED_TURNS), attach, Sampler::enable, Sampler::drain)?;
+        let taken = sampler.finish();
+        let chains = chains(&taken, &mut Names::of_this_host());
+        let program = self.program.canonicalize().unwrap_or_else(|_| self.program.clone());
+        let program = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let folded = fold(&chains, &program);
+        let mut arm = Plain::new(format!("{}, sampled", self.arm(variant, false)), event.name, |_| Ok(None));
+        let mut sample = Sample::default();
+        sample.add(SAMPLES, [chains.len() as u64]);
+        sample.add(IN_SPIN_LOCKS, in_spin_locks(&folded));
+        arm.keep(Turn::default(), sample);
+        let rate = format!("{} samples by {}, one in {period}", chains.len(), event.name);
+        for note in said(&folded, chains.len(), &rate, taken.records.losses) {
+            arm.note(note);
+        }
+        Ok(arm.result())
+    }
+}
+
+/// Returns the samples in spin locks of the kernel; `None` of one that hides its functions.
+fn in_spin_locks(folded: &Folded) -> Option<u64> {
+    if folded.functions.is_empty() || folded.functions.iter().any(|(frame, _)| frame.symbol == HIDDEN) {
+        return None;
+    }
+    let locks = folded
+        .functions
+        .iter()
+        .filter(|(frame, _)| frame.in_kernel() && SPIN_LOCK.iter().any(|name| frame.symbol.contains(name)));
+    Some(locks.map(|(_, samples)| *samples as u64).sum())
+}
+
+/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
+/// without a rate.
+#[expect(clippy::cast_sign_loss, reason = "a rate")]
+fn period(event: &Event, per_second: f64, frequency: u64) -> Option<u64> {
+    let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
+    (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
+}
+
+/// Says what the samples are, the answer first.
+fn said(folded: &Folded, samples: usize, rate: &str, losses: Losses) -> Vec<String> {
+    let percent = |part: usize, whole: usize| format!("{} %", layout::percent(part as f64 / whole.max(1) as f64));
+    let share = |part: usize| percent(part, samples);
+    let mut notes = Vec::new();
+    if let Some(Found { samples, called, program, kernel }) = &folded.found {
+        let mut place = match (called, program) {
+            (Some(called), Some(program)) => format!("in {called}, called by {program}"),
+            (None, Some(program)) => format!("in {program}"),
+            (_, None) => "outside of the program".to_owned(),
+        };
+        if let Some((below, part)) = kernel {
+            let part = percent(*part, *samples);
+            // Writing to a String cannot fail.
+            let _ = write!(place, "; in the kernel they are most often in {} ({part} of these)", below.symbol);
+        }
+        notes.push(format!("{} of the samples are {place}", share(*samples)));
+    }
+    let Losses { lost, damaged, throttled } = losses;
+    let whole =
+        if samples == 0 { String::new() } else { format!("; {} of the chains are complete", share(folded.complete)) };
+    let mut line = format!("{rate}, {lost} lost");
+    if damaged > 0 {
+        let _ = write!(line, ", {damaged} not readable");
+    }
+    if throttled > 0 {
+        let _ = write!(line, ", throttled {throttled} times by the kernel");
+    }
+    notes.push(line + &whole);
+    notes.extend(folded.broken.iter().take(STACKS).map(|(at, count)| format!("{count} chains are broken at {at}")));
+    notes.extend(folded.stacks.iter().take(STACKS).map(|(frames, count)| {
+        let mut names: Vec<String> = frames.iter().take(FRAMES).map(ToString::to_string).collect();
+        names.extend((frames.len() > FRAMES).then(|| "…".to_owned()));
+        format!("{} of the samples: {}", share(*count), names.join(" < "))
+    }));
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use triage::sampling::{Chain, Ended};
+    use triage::symbols::{Frame, KERNEL};
+
+    use super::*;
+
+    #[test]
+    fn periods_give_about_a_thousand_samples_a_second() {
+        let switches = Event::named("context-switches").unwrap();
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
+        let clock = Event::named("cpu-clock").unwrap();
+        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
+        assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
+    }
+
+    #[test]
+    fn samples_say_where_most_are_and_what_is_missing() {
+        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
+        let waits = ["schedule", "native_queued_spin_lock_slowpath"].map(|name| frame(name, KERNEL));
+        let waits = [&waits[..], &[frame("rand", "libc.so.6"), frame("draw_shared", "vpmu")]].concat();
+        let mut chains = vec![Chain { frames: waits, ended: Ended::Bottom }; 9];
+        chains[0].frames.remove(0);
+        chains.push(Chain { frames: vec![frame("f", "x.so")], ended: Ended::Broken(frame("f", "x.so")) });
+        let folded = fold(&chains, "vpmu");
+        let losses = Losses { lost: 3, damaged: 1, throttled: 2 };
+        let said = said(&folded, 10, "10 samples by context-switches, one in 120", losses);
+        assert_eq!(
+            said,
+            [
+                "90 % of the samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
+                 native_queued_spin_lock_slowpath (100 % of these)",
+                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled 2 times by the kernel; 90 % of the chains \
+                 are complete",
+                "1 chains are broken at f (x.so)",
+                "80 % of the samples: schedule ([kernel]) < native_queued_spin_lock_slowpath ([kernel]) < rand (libc.so.6) < draw_shared \
+                 (vpmu)",
+                "10 % of the samples: f (x.so)",
+            ]
+        );
+        assert_eq!(in_spin_locks(&folded), Some(1));
+        chains[1].frames[0].symbol = HIDDEN.into();
+        assert_eq!((in_spin_locks(&fold(&chains, "vpmu")), in_spin_locks(&Folded::default())), (None, None));
+    }
+}
