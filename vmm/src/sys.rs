@@ -115,9 +115,9 @@ pub(crate) enum Threads {
 ///
 /// With SECCOMP_FILTER_FLAG_SPEC_ALLOW: before Linux 5.16 a filter without it turns on the mitigations of speculative store
 /// bypass for the thread, and so for the guest it runs, which would be measured along.
-pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Result<()> {
+pub(crate) fn confine(filter: &[seccompiler::sock_filter], threads: Threads) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
     let flags = match threads {
         Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
         Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
@@ -126,7 +126,8 @@ pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Res
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `program` and the instructions it points to outlive the call, which copies them.
+    // SAFETY: `program` and the instructions it points to, both crates' form of the kernel's struct, outlive the call,
+    // which copies them.
     match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
         0 => Ok(()),
         thread @ 1.. => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),

@@ -4,18 +4,17 @@ use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use kvm_bindings::kvm_sregs;
+use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
-use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
-use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
+use crate::boot::image::{BOOT_MAGIC, Image, MAX_MEMORY, MIN_MEMORY, Protocol};
+use crate::boot::information::{Information, Module};
 use crate::boot::rdpmc::{self, Site};
-use crate::boot::segment::Entry;
-use crate::boot::vcpu::{self, Tables};
+use crate::boot::vcpu;
 use crate::devices::board::{Board, Output, Shared as Devices};
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
@@ -75,6 +74,10 @@ pub struct ImageOutcome {
     pub end: End,
     /// One per vCPU.
     pub vcpus: Vec<VcpuOutcome<ImageLeft>>,
+    /// The name of the protocol by which it was booted.
+    pub protocol: &'static str,
+    /// It asked for a video mode, which it did not get.
+    pub asked_for_video: bool,
     /// RDPMCs that were rewritten.
     pub rewritten: usize,
     /// The VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
@@ -104,11 +107,14 @@ pub fn run(
         devices: Devices::new(plan.machine.vcpus as u16, plan.memory, out),
         sites: Vec::new(),
         checked_addresses: false,
-        entry: None,
+        loaded: None,
     };
     let Run { end, vcpus, wall, .. } = run::run(host, &mut guest, &plan.machine, interrupted)?;
+    let loaded = guest.loaded.as_ref().map(|(image, _)| image);
     Ok(ImageOutcome {
         end,
+        protocol: loaded.map_or("", |image| image.protocol.name()),
+        asked_for_video: loaded.is_some_and(|image| image.asks_for_video),
         vcpus,
         rewritten: guest.sites.len(),
         checked_addresses: guest.checked_addresses,
@@ -124,7 +130,7 @@ struct ImageGuest<'a, W: Write> {
     devices: Devices<W>,
     sites: Vec<Site>,
     checked_addresses: bool,
-    entry: Option<EntryState>,
+    loaded: Option<(Image, u64)>,
 }
 
 impl<W: Write + Send> Guest for ImageGuest<'_, W> {
@@ -150,7 +156,7 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         if self.plan.rdpmc == Rdpmc::Rewrite && facts.userspace_pmu {
             self.sites = rdpmc::rewrite(&mut image)?;
         }
-        self.entry = Some(load(&image, self.plan, memory)?);
+        self.loaded = Some(load(&image, self.plan, memory)?);
         self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
         Ok(InKernel {
             pit: true,
@@ -166,10 +172,10 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         sregs: &mut kvm_sregs,
         _memory: &GuestMemoryMmap,
     ) -> Result<Start, MachineError> {
-        Ok(match self.entry {
-            Some(entry) if cpu == 0 => Start::At(entry.enter(sregs)),
-            _ => Start::Waits,
-        })
+        let Some((image, information)) = self.loaded.as_ref().filter(|_| cpu == 0) else { return Ok(Start::Waits) };
+        vcpu::enter_protected_mode(sregs);
+        let rax = if image.protocol == Protocol::Multiboot { BOOT_MAGIC } else { 0 };
+        Ok(Start::At(kvm_regs { rax, rbx: *information, ..vcpu::registers(image.eip.into()) }))
     }
 
     fn bus(&self) -> Board<'_, W> {
@@ -205,52 +211,23 @@ fn overall(ends: &[&End]) -> End {
     ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
 }
 
-/// The first vCPU's state at the image's first instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EntryState {
-    Protected { eip: u32, eax: u32, ebx: u32 },
-    Long { rip: u64, cr3: u64 },
-}
-
-impl EntryState {
-    fn enter(self, sregs: &mut kvm_sregs) -> kvm_bindings::kvm_regs {
-        match self {
-            Self::Protected { eip, eax, ebx } => {
-                vcpu::enter_protected_mode(sregs);
-                vcpu::protected_mode_registers(eip, eax, ebx)
-            }
-            Self::Long { rip, cr3 } => {
-                vcpu::enter_64_bit_mode(sregs, cr3);
-                vcpu::long_mode_registers(rip)
-            }
-        }
-    }
-}
-
-/// Puts the image and its boot information into memory.
-fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<EntryState, MachineError> {
-    let loaded = LoadPlan::of(image, plan.memory)?;
-    loaded.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
-    match loaded.entry {
-        Entry::Multiboot { eip } => {
-            let modules: Vec<_> =
-                plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
-            let information =
-                Information { ram: plan.memory, program: &plan.program, arguments: &plan.arguments, modules: &modules };
-            let at = loaded.free_range(information.size()?)?;
-            // free_range gives addresses below 4 GiB.
-            let ebx = at as u32;
-            memory.write_slice(&information.build(ebx)?, GuestAddress(at))?;
-            Ok(EntryState::Protected { eip, eax: BOOT_MAGIC, ebx })
-        }
-        Entry::Protected32 { eip } => Ok(EntryState::Protected { eip, eax: 0, ebx: 0 }),
-        Entry::Long64 { rip } => {
-            let tables = Tables::of(&loaded.segments)?;
-            let cr3 = loaded.free_range(tables.size())?;
-            memory.write_slice(&tables.place(cr3), GuestAddress(cr3))?;
-            Ok(EntryState::Long { rip, cr3 })
-        }
-    }
+/// Puts the image and its boot information into memory. Returns it, and the address of the information.
+fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<(Image, u64), MachineError> {
+    let loaded = Image::of(image, plan.memory)?;
+    loaded.plan.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
+    let modules: Vec<_> =
+        plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
+    let information = Information {
+        protocol: loaded.protocol,
+        ram: plan.memory,
+        program: &plan.program,
+        arguments: &plan.arguments,
+        modules: &modules,
+    };
+    let at = loaded.plan.free_range(information.size()?)?;
+    // free_range gives addresses below 4 GiB.
+    memory.write_slice(&information.build(at as u32)?, GuestAddress(at))?;
+    Ok((loaded, at))
 }
 
 #[cfg(test)]
@@ -308,13 +285,13 @@ mod tests {
         image.push(0xf4);
         let ram = 4 << 20;
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
-        let start = load(&image, &plan(ram), &memory).unwrap();
-        let EntryState::Protected { eip: 0x10_0020, eax: BOOT_MAGIC, ebx } = start else { panic!("{start:?}") };
+        let (loaded, information) = load(&image, &plan(ram), &memory).unwrap();
+        assert_eq!((loaded.protocol, loaded.eip), (Protocol::Multiboot, 0x10_0020));
         let mut code = [0];
         memory.read_slice(&mut code, GuestAddress(0x10_0020)).unwrap();
         assert_eq!(code, [0xf4]);
         let mut flags = [0; 4];
-        memory.read_slice(&mut flags, GuestAddress(ebx.into())).unwrap();
+        memory.read_slice(&mut flags, GuestAddress(information)).unwrap();
         assert_eq!(u32::from_le_bytes(flags) & 0b1101, 0b1101, "memory, command line, modules");
         assert!(matches!(load(b"", &plan(ram), &memory), Err(MachineError::Load(LoadError::NotAnImage))));
     }

@@ -17,6 +17,7 @@ use super::error::MachineError;
 use super::guest::{Guest, InKernel, RunFacts, Start};
 use super::plan::Plan;
 use super::run::{self, Run};
+use crate::boot::elf::Elf;
 use crate::boot::image::LoadPlan;
 use crate::boot::linux::layout::{
     ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, VIRTIO, VIRTIO_GSI,
@@ -25,8 +26,8 @@ use crate::boot::linux::layout::{
 pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
 use crate::boot::rdpmc::Site;
-use crate::boot::segment::{Entry, LoadError};
-use crate::boot::vcpu::{self, Tables};
+use crate::boot::segment::LoadError;
+use crate::boot::vcpu;
 use crate::devices::console::Console;
 use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
 pub use crate::devices::oops::{Complaints, Log};
@@ -287,7 +288,7 @@ impl<'a> Guest for LinuxGuest<'a> {
             segment.selector = DATA;
         }
         (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
-        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..vcpu::long_mode_registers(self.entry) }))
+        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(self.entry) }))
     }
 
     fn bus(&self) -> LinuxBoard<'_, 'a> {
@@ -333,16 +334,16 @@ fn place(
     memory: &GuestMemoryMmap,
 ) -> Result<u64, MachineError> {
     let (low, _) = split(size);
-    if kernel.end() > low {
-        return Err(BootError::KernelTooLarge { end: kernel.end(), memory: low }.into());
+    if kernel.setup.end > low {
+        return Err(BootError::KernelTooLarge { end: kernel.setup.end, memory: low }.into());
     }
-    let image = LoadPlan::of(kernel.image(), low)?;
-    let Entry::Long64 { rip } = image.entry else { return Err(KernelError::Not64Bit.into()) };
+    let Elf { segments, entry, .. } = Elf::parse(kernel.image())?;
+    let image = LoadPlan::new(segments, low)?;
     if image.segments.iter().any(|segment| segment.address < HIGH_START) {
         return Err(LoadError::Elf("a segment lies in the first megabyte").into());
     }
-    if !image.segments.iter().any(|segment| (segment.address..segment.end()).contains(&rip)) {
-        return Err(LoadError::Entry { entry: rip }.into());
+    if !image.covers(entry) {
+        return Err(LoadError::Entry { entry }.into());
     }
     image.copy(kernel.image(), |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
 
@@ -352,11 +353,11 @@ fn place(
     if let Some((at, _)) = initrd_at {
         memory.write_slice(initrd, GuestAddress(at.into()))?;
     }
-    memory.write_slice(&zero_page::build(kernel.header(), size, initrd_at), GuestAddress(ZERO_PAGE))?;
-    memory.write_slice(&Tables::of(&[])?.place(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
+    memory.write_slice(&zero_page::build(&kernel.setup.bytes, size, initrd_at), GuestAddress(ZERO_PAGE))?;
+    memory.write_slice(&vcpu::identity_map(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
     let gdt: Vec<u8> = GDT_ENTRIES.iter().flat_map(|entry| entry.to_le_bytes()).collect();
     memory.write_slice(&gdt, GuestAddress(GDT))?;
-    Ok(rip)
+    Ok(entry)
 }
 
 /// Returns the command line with its terminating zero.
@@ -366,7 +367,7 @@ fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootErr
     }
     let line = [COMMAND_LINE_START, appended.trim()].join(" ");
     let line = line.trim_end();
-    let max = kernel.command_line_max().min(COMMAND_LINE_MAX - 1);
+    let max = (kernel.setup.command_line as usize).min(COMMAND_LINE_MAX - 1);
     if line.len() > max {
         return Err(BootError::CommandLineTooLong { length: line.len(), max });
     }
@@ -378,8 +379,8 @@ fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u
     if size == 0 {
         return Ok(None);
     }
-    let end = low.min(u64::from(kernel.initrd_max()) + 1);
-    let start = kernel.end().next_multiple_of(0x1000);
+    let end = low.min(u64::from(kernel.setup.initrd_max) + 1);
+    let start = kernel.setup.end.next_multiple_of(0x1000);
     let at = end.checked_sub(size as u64).map(|at| at & !0xfff).filter(|&at| at >= start);
     match at {
         // Both are below the hole.
@@ -436,7 +437,7 @@ mod tests {
         assert!(placed(&kernel, &vec![0; room as usize], "").is_ok());
         let large = vec![0; room as usize + 1];
         assert_eq!(refused(&kernel, &large, ""), BootError::InitrdTooLarge { size: large.len(), room });
-        let max = kernel.command_line_max();
+        let max = kernel.setup.command_line as usize;
         let length = COMMAND_LINE_START.len() + 1 + max;
         assert_eq!(refused(&kernel, &[], &"x".repeat(max)), BootError::CommandLineTooLong { length, max });
         assert_eq!(refused(&kernel, &[], "a\0b"), BootError::CommandLineZero);

@@ -6,6 +6,7 @@ use std::path::Path;
 use linux_guest::loaded::Module;
 use perf_data::record::{Mapping, Mode, Sample};
 use vmm::boot::elf::Elf;
+use vmm::boot::segment::Segment;
 use vmm::sample::Sample as Taken;
 
 /// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows
@@ -76,8 +77,8 @@ impl Kind {
 /// Lists the mappings of an ELF file as a task; none for another image, of which no function has a name.
 pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
-    let executable = elf.loads.into_iter().filter(|load| load.executable);
-    let mapping = |load: vmm::boot::elf::Load| {
+    let executable = elf.segments.into_iter().filter(|load| load.executable);
+    let mapping = |load: Segment| {
         // A mapping begins at a page, in memory and in the file.
         let inside = load.virtual_address % 0x1000;
         let inside = if load.file.start as u64 >= inside { inside } else { 0 };

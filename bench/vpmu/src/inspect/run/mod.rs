@@ -43,7 +43,14 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
         checked_addresses: outcome.checked_addresses,
         output: &outcome.output,
     };
-    machine::say(&machine::report_of(&ran, backend), args.quiet);
+    let mut report = machine::report_of(&ran, backend);
+    report.summary.insert(1, format!("boot protocol: {}", outcome.protocol));
+    if outcome.asked_for_video {
+        report
+            .warnings
+            .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
+    }
+    machine::say(&report, args.quiet);
     Ok(exit(&outcome.end))
 }
 
