@@ -28,9 +28,9 @@ pub enum PayloadError {
     /// A segment lies outside its place.
     #[error("a payload segment at {0:#x} lies outside of its place in memory")]
     Misplaced(u64),
-    /// The guest has too much memory.
-    #[error(transparent)]
-    Memory(#[from] TooMuchMemory),
+    /// Memory needs more page tables than fit below 640 KiB.
+    #[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
+    TooMuchMemory(u64),
     /// Guest memory could not be written.
     #[error("guest memory: {0}")]
     Guest(#[from] vm_memory::GuestMemoryError),
@@ -82,9 +82,8 @@ impl Payload {
         write_words(memory, IDT, &gates)?;
         write_words(memory, GDT, &GDT_ENTRIES)?;
         let user_text = symbol("user_start")?..symbol("user_end")?;
-        for (at, table) in page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))? {
-            write_words(memory, at, &table)?;
-        }
+        let tables = page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))?;
+        write_words(memory, PAGE_TABLES, &tables)?;
         Ok(Self { entry: file.entry() })
     }
 
@@ -295,33 +294,24 @@ impl Access {
     }
 }
 
-/// Memory needs more page tables than fit below 640 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
-pub struct TooMuchMemory(pub u64);
-
-/// Returns page tables that identity-map `memory` bytes, as (address, words) of each table that is not empty.
-fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, Vec<u64>)>, TooMuchMemory> {
+/// Returns page tables that identity-map `memory` bytes, in one piece for [`PAGE_TABLES`]: PML4, directories' directory,
+/// directories, tables of pages.
+fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<u64>, PayloadError> {
     let pages = memory / PAGE;
     let leaves = pages.div_ceil(ENTRIES);
     let directories = leaves.div_ceil(ENTRIES);
-    let table = |n: u64| PAGE_TABLES + n * PAGE;
+    let table = |number: u64| PAGE_TABLES + number * PAGE;
     if table(2 + directories + leaves) > PAGE_TABLES_END || directories > ENTRIES {
-        return Err(TooMuchMemory(memory));
+        return Err(PayloadError::TooMuchMemory(memory));
     }
-    let (first_directory, first_leaf) = (2, 2 + directories);
-    let mut tables = vec![(table(0), vec![table(1) | TABLE])];
-    tables.push((table(1), (0..directories).map(|n| table(first_directory + n) | TABLE).collect()));
-    for directory in 0..directories {
-        let mine = directory * ENTRIES..leaves.min((directory + 1) * ENTRIES);
-        tables.push((table(first_directory + directory), mine.map(|n| table(first_leaf + n) | TABLE).collect()));
+    let mut words = Vec::new();
+    // Each level refers to all tables of the next one, in their order.
+    for (first, count) in [(1, 1), (2, directories), (2 + directories, leaves)] {
+        words.extend((first..first + count).map(|number| table(number) | TABLE));
+        words.resize(words.len().next_multiple_of(ENTRIES as usize), 0);
     }
-    for leaf in 0..leaves {
-        let mine = leaf * ENTRIES..pages.min((leaf + 1) * ENTRIES);
-        let entry = |page: u64| access(page * PAGE).entry(page * PAGE);
-        tables.push((table(first_leaf + leaf), mine.map(entry).collect()));
-    }
-    Ok(tables)
+    words.extend((0..pages).map(|page| access(page * PAGE).entry(page * PAGE)));
+    Ok(words)
 }
 
 /// Returns an interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
@@ -390,9 +380,8 @@ mod tests {
             _ => Access::KERNEL_DATA,
         };
         let tables = page_tables(memory, access).unwrap();
-        let word = |table: u64, index: u64| {
-            tables.iter().find(|(at, _)| *at == table & !0xfff).map(|(_, t)| t[index as usize])
-        };
+        let word =
+            |table: u64, index: u64| tables.get((((table & !0xfff) - PAGE_TABLES) / 8 + index) as usize).copied();
         let walk = |address: u64| {
             let index = |shift: u32| address >> shift & 0x1ff;
             let pdpt = word(PAGE_TABLES, index(39))?;

@@ -14,7 +14,6 @@ pub(crate) mod nested;
 pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
-pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 pub(crate) mod stats;
 mod step;

@@ -76,7 +76,7 @@ pub(crate) const ADDRESS_RANGES: [(u32, u32); 3] = [(0xc000_0100, 3), (0xc000_00
 pub(crate) const EFER: u32 = 0xc000_0080;
 const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
-const EFER_SVME: u64 = 1 << 12;
+pub(super) const EFER_SVME: u64 = 1 << 12;
 
 fn within(ranges: &[(u32, u32)], index: u32) -> bool {
     ranges.iter().any(|&(base, count)| index.wrapping_sub(base) < count)

@@ -24,9 +24,9 @@ use super::lapic::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::lapic::{LocalApic, X2ApicMsrs};
 use super::nested::{Nested, Seen};
-use super::other_msrs::{OneMsr, OtherMsrs};
-use super::register_cost::RegisterCost;
+use super::other_msrs::{EFER_SVME, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
+use super::tsc::RegisterCost;
 use crate::devices::bus::Bus;
 use crate::outcome::{Account, End};
 use crate::sample::VcpuSampler;
@@ -156,6 +156,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             // RIP comes with the exit, without a call of its own.
             parts.fd.set_sync_valid_reg(SyncReg::Register);
             parts.pmu.keep_journal();
+        }
+        if parts.nested.is_some() {
+            parts.fd.set_sync_valid_reg(SyncReg::SystemRegister);
         }
         Self {
             vm: parts.vm,
@@ -341,6 +344,10 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 Some(past) => sampler.exited(past),
                 None => sampler.interrupted(self.ran),
             }
+        }
+        // An INIT clears EFER, and ends a guest's guest, without an exit or a tracepoint of its own.
+        if self.nested.is_some() && self.fd.sync_regs().sregs.efer & EFER_SVME == 0 {
+            self.pmu.set_svme(false);
         }
         let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
         let mut parts = handle::Parts {

@@ -14,13 +14,13 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::crew::{Crew, Left, Limits, Stuck, Watched};
+use super::crew::{Crew, Limits, Stuck, Watched};
 use super::error::MachineError;
-use super::guest::{Guest, RunFacts, Start};
+use super::guest::{Guest, RunFacts};
 use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
-use crate::kvm::register_cost::RegisterCost;
+use crate::kvm::tsc::RegisterCost;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
@@ -91,7 +91,7 @@ fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap)
     let call = |call: &'static str| move |error| KvmError::Call { call, error };
     let tsc_khz = u64::from(fd.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
     let mut sregs = fd.get_sregs().map_err(call("KVM_GET_SREGS"))?;
-    if let Start::At(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
+    if let Some(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
         fd.set_sregs(&sregs).map_err(call("KVM_SET_SREGS"))?;
         fd.set_regs(&regs).map_err(call("KVM_SET_REGS"))?;
         // With an in-kernel APIC every vCPU but the first waits for a start-up IPI.
@@ -119,7 +119,7 @@ impl<G: Guest> Shared<'_, G> {
         let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
                 .and_then(|()| plan::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
-            Left { others_go_on: outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome }
+            (outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome)
         });
         if let Some(after) = silenced {
             return Err(MachineError::Starved { after });

@@ -35,7 +35,8 @@ const FIXED: i64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) a
 const REMAP: i64 = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as i64;
 
 /// Calls which neither kind of thread may make.
-const FORBIDDEN: [Call; 17] = [
+const FORBIDDEN: [Call; 18] = [
+    ("write to another descriptor", libc::SYS_write, |_| [1, 0, 0, 0, 0, 0]),
     ("socket", libc::SYS_socket, |_| [libc::AF_INET.into(), libc::SOCK_DGRAM.into(), 0, 0, 0, 0]),
     ("tgkill another process", libc::SYS_tgkill, |process| [process, sys::gettid(), 0, 0, 0, 0]),
     ("tgkill another thread", libc::SYS_tgkill, |_| [own(), own(), 0, 0, 0, 0]),
@@ -72,8 +73,7 @@ const FORBIDDEN_TO_ALL: [Call; 11] = [
 ];
 
 /// Calls that a vCPU's thread may make, or one with other descriptors, and a device's may not.
-const FORBIDDEN_TO_DEVICES: [Call; 4] = [
-    ("write to another descriptor", libc::SYS_write, |_| [1, 0, 0, 0, 0, 0]),
+const FORBIDDEN_TO_DEVICES: [Call; 3] = [
     ("recvfrom another socket", libc::SYS_recvfrom, |_| [NO_FILE, 0, 0, 0, 0, 0]),
     ("perf_event_open", libc::SYS_perf_event_open, |_| [0, 0, -1, -1, 0, 0]),
     ("KVM_RUN", libc::SYS_ioctl, |_| [NO_FILE, 0xae80, 0, 0, 0, 0]),

@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(error(&[0x7f; 4096]), KernelError::NotAKernel);
         assert_eq!(changed(0x236, &[0]), KernelError::Not64Bit);
         assert_eq!(changed(0x206, &[7, 2]), KernelError::OldProtocol { version: 0x207 });
-        assert_eq!(changed(0x400, b"BZh9"), KernelError::Compression("bzip2"));
+        assert!(matches!(changed(0x400, b"BZh9"), KernelError::Compression { .. }));
         assert!(matches!(changed(0x480, &[0x55; 16]), KernelError::Unpack { format: "gzip", .. }));
         let file = packed();
         let cut = KernelError::CutShort { wanted: file.len(), length: 1100 };

@@ -64,7 +64,14 @@ impl Protocol {
                 let assembled = cc.arg(at("image.S")).arg("-o").arg(at("image.o")).output().context("cannot run cc")?;
                 ensure!(assembled.status.success(), "cc: {}", text(&assembled.stderr));
                 let mut ld = Command::new("ld");
-                ld.args(["-m", "elf_i386", "-N", "-Ttext", "0x100000", "--build-id=none"]);
+                ld.args([
+                    "-m",
+                    "elf_i386",
+                    "-N",
+                    "-Ttext=0x100000",
+                    "--section-start=.note.Xen=0x101000",
+                    "--build-id=none",
+                ]);
                 let linked = ld.arg(at("image.o")).arg("-o").arg(at("image")).output().context("cannot run ld")?;
                 ensure!(linked.status.success(), "ld: {}", text(&linked.stderr));
             }
