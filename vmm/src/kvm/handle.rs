@@ -126,26 +126,8 @@ fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
         Exit::EntryFailed { reason } => End::EntryFailed { reason },
         Exit::InternalError { suberror } => End::InternalError { suberror, instruction: vcpu.instruction() },
         Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
-        Exit::Other { reason } => End::UnknownExit(format!("{reason} ({})", reason_name(reason))),
+        Exit::Other { reason } => End::UnknownExit(format!("{reason} (KVM_EXIT_* of <linux/kvm.h>)")),
         other => End::UnknownExit(format!("{other:?}")),
-    }
-}
-
-/// Returns the name of `KVM_EXIT_*` of <linux/kvm.h>, for those that x86 has.
-fn reason_name(reason: u32) -> &'static str {
-    match reason {
-        kvm_bindings::KVM_EXIT_UNKNOWN => "KVM_EXIT_UNKNOWN",
-        kvm_bindings::KVM_EXIT_EXCEPTION => "KVM_EXIT_EXCEPTION",
-        kvm_bindings::KVM_EXIT_HYPERCALL => "KVM_EXIT_HYPERCALL",
-        kvm_bindings::KVM_EXIT_HLT => "KVM_EXIT_HLT",
-        kvm_bindings::KVM_EXIT_IRQ_WINDOW_OPEN => "KVM_EXIT_IRQ_WINDOW_OPEN",
-        kvm_bindings::KVM_EXIT_SET_TPR => "KVM_EXIT_SET_TPR",
-        kvm_bindings::KVM_EXIT_TPR_ACCESS => "KVM_EXIT_TPR_ACCESS",
-        kvm_bindings::KVM_EXIT_NMI => "KVM_EXIT_NMI",
-        kvm_bindings::KVM_EXIT_SYSTEM_EVENT => "KVM_EXIT_SYSTEM_EVENT",
-        kvm_bindings::KVM_EXIT_IOAPIC_EOI => "KVM_EXIT_IOAPIC_EOI",
-        kvm_bindings::KVM_EXIT_HYPERV => "KVM_EXIT_HYPERV",
-        _ => "of <linux/kvm.h>",
     }
 }
 

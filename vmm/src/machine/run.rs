@@ -181,7 +181,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             None => None,
         };
-        let mut vcpu = Vcpu::new(Parts {
+        let parts = Parts {
             vm: shared.vm,
             fd,
             memory: shared.memory,
@@ -190,9 +190,6 @@ impl<G: Guest> open::Work for Work<'_, G> {
             bus: shared.guest.bus(),
             other_msrs: shared.guest.other_msrs(),
             contended: shared.guest.others_write_the_lapic(),
-            tsc_khz,
-            deliveries: shared.guest.deliveries(),
-            alarm,
             stop: &shared.crew.stop,
             register_cost,
             nested,
@@ -200,7 +197,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),
-        });
+        };
+        let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
         let _owner = shared.plan.seccomp.then(|| confine_vcpu(Answer::default())).transpose()?;
         let (guard, mut stopped) = (vcpu.guard(), false);
         loop {
