@@ -56,38 +56,37 @@ const READ: u32 = 2;
 const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
-/// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first.
+/// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first, as each is compared in turn.
 const IOCTLS: [u32; 29] = [
-    ioc(NONE, KVM, 0x80, 0),                                    // KVM_RUN
-    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),         // KVM_GET_LAPIC
-    ioc(NONE, KVM, 0x9a, 0),                                    // KVM_NMI
-    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),        // KVM_SET_LAPIC
-    ioc(NONE, PERF, 0, 0),                                      // PERF_EVENT_IOC_ENABLE
-    ioc(NONE, PERF, 1, 0),                                      // PERF_EVENT_IOC_DISABLE
-    ioc(WRITE, PERF, 4, 8),                                     // PERF_EVENT_IOC_PERIOD
-    ioc(NONE, PERF, 5, 0),                                      // PERF_EVENT_IOC_SET_OUTPUT
-    ioc(READ, PERF, 7, 8),                                      // PERF_EVENT_IOC_ID
-    ioc(NONE, PERF, 3, 0),                                      // PERF_EVENT_IOC_RESET
-    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),                // KVM_GET_REGS
-    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),               // KVM_SET_REGS
-    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),               // KVM_GET_SREGS
-    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),        // KVM_GET_MSRS
-    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),               // KVM_SET_MSRS
-    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                // KVM_SIGNAL_MSI
-    ioc(WRITE, KVM, 0x61, size_of::<kvm_irq_level>()),          // KVM_IRQ_LINE
-    ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),            // KVM_GET_MP_STATE
-    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),           // KVM_SET_MP_STATE
-    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),        // KVM_SET_GUEST_DEBUG
-    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),         // KVM_GET_VCPU_EVENTS
-    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),        // KVM_SET_VCPU_EVENTS
-    ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),           // KVM_GET_DEBUGREGS
-    ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),          // KVM_SET_DEBUGREGS
-    ioc(NONE, KVM, 0xa3, 0),                                    // KVM_GET_TSC_KHZ
-    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),        // KVM_SET_DEVICE_ATTR
-    ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()), // KVM_TRANSLATE
-    ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),              // KVM_SET_SREGS
-    // KVM_GET_NESTED_STATE.
-    ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()),
+    ioc(NONE, KVM, 0x80, 0),                                     // KVM_RUN
+    ioc(NONE, PERF, 1, 0),                                       // PERF_EVENT_IOC_DISABLE
+    ioc(NONE, PERF, 0, 0),                                       // PERF_EVENT_IOC_ENABLE
+    ioc(WRITE, PERF, 4, 8),                                      // PERF_EVENT_IOC_PERIOD
+    ioc(READ | WRITE, KVM, 0x88, size_of::<kvm_msrs>()),         // KVM_GET_MSRS
+    ioc(WRITE, KVM, 0x89, size_of::<kvm_msrs>()),                // KVM_SET_MSRS
+    ioc(READ, KVM, 0x8e, size_of::<kvm_lapic_state>()),          // KVM_GET_LAPIC
+    ioc(NONE, KVM, 0x9a, 0),                                     // KVM_NMI
+    ioc(WRITE, KVM, 0x8f, size_of::<kvm_lapic_state>()),         // KVM_SET_LAPIC
+    ioc(NONE, PERF, 5, 0),                                       // PERF_EVENT_IOC_SET_OUTPUT
+    ioc(READ, PERF, 7, 8),                                       // PERF_EVENT_IOC_ID
+    ioc(NONE, PERF, 3, 0),                                       // PERF_EVENT_IOC_RESET
+    ioc(READ, KVM, 0x81, size_of::<kvm_regs>()),                 // KVM_GET_REGS
+    ioc(WRITE, KVM, 0x82, size_of::<kvm_regs>()),                // KVM_SET_REGS
+    ioc(READ, KVM, 0x83, size_of::<kvm_sregs>()),                // KVM_GET_SREGS
+    ioc(WRITE, KVM, 0xa5, size_of::<kvm_msi>()),                 // KVM_SIGNAL_MSI
+    ioc(WRITE, KVM, 0x61, size_of::<kvm_irq_level>()),           // KVM_IRQ_LINE
+    ioc(READ, KVM, 0x98, size_of::<kvm_mp_state>()),             // KVM_GET_MP_STATE
+    ioc(WRITE, KVM, 0x99, size_of::<kvm_mp_state>()),            // KVM_SET_MP_STATE
+    ioc(WRITE, KVM, 0x9b, size_of::<kvm_guest_debug>()),         // KVM_SET_GUEST_DEBUG
+    ioc(READ, KVM, 0x9f, size_of::<kvm_vcpu_events>()),          // KVM_GET_VCPU_EVENTS
+    ioc(WRITE, KVM, 0xa0, size_of::<kvm_vcpu_events>()),         // KVM_SET_VCPU_EVENTS
+    ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),            // KVM_GET_DEBUGREGS
+    ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),           // KVM_SET_DEBUGREGS
+    ioc(NONE, KVM, 0xa3, 0),                                     // KVM_GET_TSC_KHZ
+    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),         // KVM_SET_DEVICE_ATTR
+    ioc(READ | WRITE, KVM, 0x85, size_of::<kvm_translation>()),  // KVM_TRANSLATE
+    ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),               // KVM_SET_SREGS
+    ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()), // KVM_GET_NESTED_STATE
 ];
 
 /// Calls of any confined thread, allowed with any arguments; the most frequent first.
@@ -225,7 +224,7 @@ pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
     rules.insert(libc::SYS_perf_event_open, vec![own_event]);
     // The words of a panic.
     rules.insert(libc::SYS_write, vec![rule([int(0, Eq, STDERR)])]);
-    install(allow_only(rules, answer), answer, Threads::This)?;
+    install(&allow_only(rules, answer), answer, Threads::This)?;
     Ok(owner)
 }
 
@@ -236,10 +235,10 @@ pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
 pub fn confine_device(own: Descriptors, answer: Answer) -> Result<(), SeccompError> {
     let mut rules = common();
     rules.extend(WAITING.map(|call| (call, Vec::new())));
-    rules.extend(ON_SOCKET.map(|call| (call, vec![rule([int(0, Eq, own.socket as u32)])])));
-    let written = [own.interrupt as u32, own.socket as u32, STDERR];
+    rules.extend(ON_SOCKET.map(|call| (call, vec![rule([int(0, Eq, own.socket.cast_unsigned())])])));
+    let written = [own.interrupt.cast_unsigned(), own.socket.cast_unsigned(), STDERR];
     rules.insert(libc::SYS_write, written.map(|descriptor| rule([int(0, Eq, descriptor)])).into());
-    install(allow_only(rules, answer), answer, Threads::This)
+    install(&allow_only(rules, answer), answer, Threads::This)
 }
 
 /// Takes from all threads of the process what none needs once a guest runs, for good. A second call changes nothing.
@@ -262,18 +261,18 @@ pub fn confine_process(answer: Answer) -> Result<(), SeccompError> {
         rules.extend([libc::SYS_kill, libc::SYS_tgkill].map(|call| (call, vec![rule([int(0, Ne, own)])])));
         rules.insert(libc::SYS_socket, vec![rule([int(0, Ne, libc::AF_UNIX as u32)])]);
         let filter = [another_abi(answer), compile(rules, SeccompAction::Allow, answer.into())].concat();
-        install(filter, answer, Threads::All)?;
+        install(&filter, answer, Threads::All)?;
         *confined = true;
     }
     Ok(())
 }
 
-fn install(filter: BpfProgram, answer: Answer, threads: Threads) -> Result<(), SeccompError> {
+fn install(filter: &[sock_filter], answer: Answer, threads: Threads) -> Result<(), SeccompError> {
     if answer == Answer::Name {
         sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
     }
     let whose = if threads == Threads::All { "process" } else { "thread" };
-    sys::confine(&filter, threads).map_err(|error| SeccompError::Install(error, whose))
+    sys::confine(filter, threads).map_err(|error| SeccompError::Install(error, whose))
 }
 
 impl From<Answer> for SeccompAction {
@@ -305,9 +304,9 @@ fn rule<const N: usize>(all: [SeccompCondition; N]) -> SeccompRule {
 /// Calls with any arguments, memory that is not executable and not an [`Owner`]'s, and an abort's signal to the thread itself.
 fn common() -> Rules {
     let above = |argument| long(argument, Ge, Owner::END);
-    let lacks = |argument, bits: i32| int(argument, MaskedEq(bits as u64), 0);
+    let lacks = |argument, bits: i32| int(argument, MaskedEq(bits.cast_unsigned().into()), 0);
     let not_executable = || lacks(2, libc::PROT_EXEC);
-    let [process, thread] = [std::process::id(), sys::gettid() as u32];
+    let [process, thread] = [std::process::id(), sys::gettid().cast_unsigned()];
     let mut rules: Rules = PLAIN.map(|call| (call, Vec::new())).into();
     rules.extend([
         (libc::SYS_mmap, vec![rule([not_executable(), lacks(3, libc::MAP_FIXED)]), rule([not_executable(), above(0)])]),

@@ -132,7 +132,9 @@ impl Piece {
     }
 
     fn longs(&mut self, values: &[u64]) {
-        values.iter().for_each(|value| self.put(&value.to_le_bytes()));
+        for value in values {
+            self.put(&value.to_le_bytes());
+        }
     }
 
     /// Adds a NUL-terminated text and returns its address.

@@ -134,7 +134,9 @@ impl Bus for Board<'_, '_> {
         match (port, data, self.shared.is_image) {
             _ if is_serial(port) => self.shared.with_serial(|serial| {
                 // Each byte of a string instruction is an access: the chip is 8 bits wide.
-                data.iter().for_each(|byte| serial.write(port - COM1, *byte));
+                for byte in data {
+                    serial.write(port - COM1, *byte);
+                }
             }),
             (KEYBOARD, &[PULSE_RESET], _) => return Next::End(End::Reset),
             (port, &[value], _) if port == RESET.0 && value & RESET_CPU != 0 => return Next::End(End::Reset),
@@ -156,15 +158,12 @@ impl Bus for Board<'_, '_> {
 
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
         match (port, self.shared.is_image) {
-            _ if is_serial(port) => self.shared.with_serial(|serial| {
-                data.iter_mut().for_each(|byte| *byte = serial.read(port - COM1));
-            }),
-            (DEBUG_EXIT..=DEBUG_EXIT_END, true) => data.fill(0),
-            (fw_cfg::SELECTOR | fw_cfg::DATA, true) => self.with_fw_cfg(|device| {
-                data.iter_mut().for_each(|byte| *byte = device.read(port));
-            }),
+            _ if is_serial(port) => self.shared.with_serial(|serial| data.fill_with(|| serial.read(port - COM1))),
+            (fw_cfg::SELECTOR | fw_cfg::DATA, true) => {
+                self.with_fw_cfg(|device| data.fill_with(|| device.read(port)));
+            }
             // No wake-up; the keyboard controller takes a command.
-            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, false) => data.fill(0),
+            (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, false) => data.fill(0),
             (CMOS_DATA, false) => data.fill(cmos(self.cmos)),
             _ => {
                 data.fill(0xff);

@@ -5,7 +5,7 @@ use host_pmu::side::HostPmu;
 use kvm_ioctls::VcpuFd;
 
 use super::exit::Exit;
-use super::other_msrs::{OneMsr, OtherMsrs, Registers};
+use super::other_msrs::{ExitedVcpu, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
@@ -20,16 +20,6 @@ pub(super) enum Action {
     AnswerMsr(Option<u64>),
     /// End the vCPU.
     End(End),
-}
-
-/// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
-pub(super) trait ExitedVcpu: Registers {
-    /// Returns the bytes of a port access.
-    fn port_data(&mut self) -> &mut [u8];
-    /// Returns the bytes of a memory access.
-    fn memory_data(&mut self) -> &mut [u8];
-    /// Returns the instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
-    fn instruction(&mut self) -> Vec<u8>;
 }
 
 /// Everything that an exit may touch.
@@ -137,7 +127,7 @@ pub(super) struct KvmVcpu<'a> {
     pub(super) one: &'a mut OneMsr,
 }
 
-impl Registers for KvmVcpu<'_> {
+impl ExitedVcpu for KvmVcpu<'_> {
     fn rip(&self) -> Option<u64> {
         self.fd.get_regs().ok().map(|regs| regs.rip)
     }
@@ -149,9 +139,7 @@ impl Registers for KvmVcpu<'_> {
     fn set_msr(&mut self, index: u32, value: u64) -> bool {
         self.one.write(self.fd, index, value)
     }
-}
 
-impl ExitedVcpu for KvmVcpu<'_> {
     fn port_data(&mut self) -> &mut [u8] {
         sys::port_data(self.fd)
     }
@@ -183,7 +171,7 @@ mod tests {
         instruction: Vec<u8>,
     }
 
-    impl Registers for Fake {
+    impl ExitedVcpu for Fake {
         fn rip(&self) -> Option<u64> {
             Some(self.rip)
         }
@@ -194,9 +182,6 @@ mod tests {
             self.msr = Some((index, value));
             true
         }
-    }
-
-    impl ExitedVcpu for Fake {
         fn port_data(&mut self) -> &mut [u8] {
             &mut []
         }

@@ -211,10 +211,10 @@ impl Guest for PayloadGuest<'_> {
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
         let Some(turns) = self.turns else { return Ok(false) };
         let logged = turn.left.log.len();
-        let Some(next) = turns.rest(cpu, turn) else {
+        if !turns.rest(cpu, turn) {
             return Ok(false);
-        };
-        payload::begin_turn(memory, &self.layout, cpu, logged, next)?;
+        }
+        payload::begin_turn(memory, &self.layout, cpu, logged, turns.next())?;
         Ok(true)
     }
 
@@ -243,7 +243,6 @@ pub(crate) struct Turns<T> {
 struct State<T> {
     /// Rests that were ended.
     begun: u64,
-    /// What follows: a turn of so many samples per vCPU, or the guest ends by itself.
     next: Option<u64>,
     /// Results of each resting vCPU.
     left: Vec<Option<T>>,
@@ -260,8 +259,8 @@ impl<T> Turns<T> {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Rests vCPU `cpu`, which left this of its turn. Returns when all go on, and what follows; `None` if all were stopped.
-    pub(crate) fn rest(&self, cpu: usize, left: T) -> Option<Option<u64>> {
+    /// Rests vCPU `cpu`, which left this of its turn. Returns when all go on; `false` if all were stopped.
+    pub(crate) fn rest(&self, cpu: usize, left: T) -> bool {
         let mut state = self.lock();
         state.left[cpu] = Some(left);
         let begun = state.begun;
@@ -269,7 +268,12 @@ impl<T> Turns<T> {
         while state.begun == begun && !state.stopped {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        (!state.stopped).then_some(state.next)
+        !state.stopped
+    }
+
+    /// Returns what follows the rest that ended last: a turn of so many samples per vCPU, or the guest ends by itself.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.lock().next
     }
 
     /// Waits until all vCPUs rest, and returns their results. `None`: not within `time`, or never again as the run is over.
@@ -470,7 +474,7 @@ mod tests {
         let turns = Turns::new(2);
         assert_eq!(turns.all_rest(Duration::ZERO), None);
         turns.stop();
-        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (None, None));
+        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (false, false));
         assert!(!turns.is_over());
         turns.end();
         assert_eq!(turns.all_rest(Duration::from_secs(60)), None, "vCPU 1 never came");
