@@ -42,17 +42,22 @@ extern "C" fn on_kick(_signal: libc::c_int) {
     });
 }
 
+/// Sets the handler of a signal, which is async-signal-safe.
+fn set_handler(signal: libc::c_int, handler: usize, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    (action.sa_sigaction, action.sa_flags) = (handler, flags);
+    // SAFETY: the structure outlives the call, and both handlers of this crate are async-signal-safe.
+    match unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever
 /// the process was started with.
 pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_kick as *const () as usize;
-    action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
-    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_handler(signal, on_kick as *const () as usize, libc::SA_RESTART)?;
     // SAFETY: all-zero is a valid sigset_t, and it outlives the calls.
     let refused = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -137,15 +142,7 @@ pub(crate) fn confine(filter: &[seccompiler::sock_filter], threads: Threads) -> 
 
 /// Installs the handler of system calls that a filter forbids.
 pub(crate) fn install_forbidden_handler() -> io::Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_forbidden as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
-    if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    set_handler(libc::SIGSYS, on_forbidden as *const () as usize, libc::SA_SIGINFO)
 }
 
 /// Ties this thread's kicks to a vCPU until it is dropped.

@@ -102,7 +102,9 @@ mod tests {
     use super::*;
 
     fn put(console: &Console, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| console.put(*byte));
+        for byte in bytes {
+            console.put(*byte);
+        }
     }
 
     #[test]

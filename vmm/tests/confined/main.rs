@@ -25,7 +25,7 @@ use vmm::seccomp::{Answer, Descriptors, SeccompError, confine_device, confine_pr
 type Call = (&'static str, i64, fn(i64) -> [i64; 6]);
 
 /// A page that may hold the owner of a vCPU's events, and a page's size.
-const OWNER: i64 = Owner::END as i64 - PAGE;
+const OWNER: i64 = (Owner::END as u64).cast_signed() - PAGE;
 const PAGE: i64 = 4096;
 
 const NO_FILE: i64 = -1;
@@ -64,7 +64,7 @@ const FORBIDDEN_TO_ALL: [Call; 11] = [
     ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, |process| [process, 0, 0, 0, 0, 0]),
     ("socket", libc::SYS_socket, |_| [libc::AF_INET.into(), libc::SOCK_DGRAM.into(), 0, 0, 0, 0]),
     ("connect", libc::SYS_connect, |_| [NO_FILE, 0, 0, 0, 0, 0]),
-    ("TIOCSTI", libc::SYS_ioctl, |_| [NO_FILE, libc::TIOCSTI as i64, 0, 0, 0, 0]),
+    ("TIOCSTI", libc::SYS_ioctl, |_| [NO_FILE, libc::TIOCSTI.cast_signed(), 0, 0, 0, 0]),
     ("FIOSETOWN", libc::SYS_ioctl, |_| [NO_FILE, 0x8901, 0, 0, 0, 0]),
     ("F_SETOWN", libc::SYS_fcntl, |_| [NO_FILE, libc::F_SETOWN.into(), 1, 0, 0, 0]),
     ("F_SETSIG", libc::SYS_fcntl, |_| [NO_FILE, 10, libc::SIGKILL.into(), 0, 0, 0]),

@@ -3,9 +3,9 @@
 
 /// Makes system call `number`; returns whether it succeeded. The arguments are of calls that change nothing: their
 /// descriptors, files and processes are not there, or they name memory of which nothing refers to.
-pub(crate) fn call(number: i64, [a, b, c, d, e, f]: [i64; 6]) -> bool {
+pub(crate) fn call(number: i64, with: [i64; 6]) -> bool {
     // SAFETY: the kernel checks every pointer, and none of the calls changes memory that is in use.
-    unsafe { libc::syscall(number, a, b, c, d, e, f) >= 0 }
+    unsafe { libc::syscall(number, with[0], with[1], with[2], with[3], with[4], with[5]) >= 0 }
 }
 
 /// Returns the calling thread's id.

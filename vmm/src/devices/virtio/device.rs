@@ -412,6 +412,9 @@ mod tests {
         assert!(answers > usize::from(SIZE));
     }
 
+    /// Address, length, flags and next of a descriptor.
+    type Descriptor = (u64, u32, u16, u16);
+
     /// A broken chain, the rest of the test being the same.
     fn breaks(what: &str, break_it: impl Fn(&mut Driver<'_>, &GuestMemoryMmap)) {
         let memory = memory();
@@ -438,8 +441,8 @@ mod tests {
     fn a_broken_driver_meets_needs_reset_and_a_reset_helps() {
         let last = vm_memory::GuestMemoryBackend::last_addr(&memory()).0;
         let at = buffer(TRANSMIT, 0).0;
-        // Descriptors of the transmit queue from 0 on: address, length, flags, next; and the head that is offered.
-        let chains: [(&str, &[(u64, u32, u16, u16)], u16); 8] = [
+        // The transmit queue's descriptors from 0 on, and the head that is offered.
+        let chains: [(&str, &[Descriptor], u16); 8] = [
             ("a buffer outside of memory", &[(1 << 40, 1, 0, 0)], 0),
             ("a buffer across the end of memory", &[(last, 2, 0, 0)], 0),
             ("an address that overflows", &[(u64::MAX, u32::MAX, 0, 0)], 0),
