@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use guest::abi::{LogEntry, PHASES, Report};
 use hdrhistogram::Histogram;
+use thiserror::Error;
 
 pub use arch_pmu::msr::MsrExits;
 pub use counts::Counts;
@@ -11,22 +12,28 @@ pub use host_pmu::stats::HostSide;
 pub use host_pmu::stats::PhaseTally;
 
 /// Why a run, or one of its vCPUs, ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum End {
     /// The guest said it is done.
+    #[error("done")]
     Done,
     /// An image ended its run through the debug-exit port.
+    #[error("the guest ended with status {status} (code {})", .status >> 1)]
     GuestExit {
         /// The run's status: `code << 1 | 1`.
         status: u32,
     },
     /// The guest asked for a reset.
+    #[error("the guest asked for a reset")]
     Reset,
     /// The guest switched itself off.
+    #[error("the guest switched itself off")]
     PowerOff,
     /// The guest's kernel panicked, for this reason.
+    #[error("the guest's kernel panicked: {0}")]
     Panic(String),
     /// An exception for which the guest has no handler of its own.
+    #[error("the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}")]
     GuestFault {
         /// Exception vector.
         vector: u64,
@@ -38,35 +45,44 @@ pub enum End {
         cr2: u64,
     },
     /// Triple fault or shutdown.
+    #[error("the guest triple-faulted")]
     TripleFault,
     /// The guest touched memory or a device it does not have.
+    #[error("the guest {} {address:#x}, which is neither memory nor a device it has", if *write { "wrote to" } else { "read from" })]
     UnassignedAccess {
         /// Guest-physical address.
         address: u64,
         /// It was a write.
         write: bool,
     },
-    /// KVM could not go on: its suberror and the instruction bytes it gave.
+    /// KVM could not go on: its suberror and the instruction bytes it gave, if any.
+    #[error("KVM internal error, suberror {suberror}, instruction bytes {instruction:02x?}")]
     InternalError {
         /// `kvm_run.internal.suberror`.
         suberror: u32,
-        /// Instruction bytes, if KVM gave them.
+        /// Instruction bytes.
         instruction: Vec<u8>,
     },
     /// KVM could not enter the guest.
+    #[error("KVM could not enter the guest, hardware reason {reason:#x}")]
     EntryFailed {
         /// `hardware_entry_failure_reason`.
         reason: u64,
     },
     /// An exit this VMM does not handle.
+    #[error("unhandled KVM exit {0}")]
     UnknownExit(String),
     /// The time limit of the run passed.
+    #[error("the time limit passed")]
     TimedOut,
     /// Its turn is over, and the next one has not begun. Never the end of a run.
+    #[error("its turn is over")]
     TurnOver,
     /// The user interrupted the run, or another vCPU ended it.
+    #[error("stopped")]
     Stopped,
     /// The host side failed, with the reason.
+    #[error("{0}")]
     Host(String),
 }
 
@@ -74,40 +90,6 @@ impl End {
     /// Returns whether the measurement is whole.
     pub const fn is_complete(&self) -> bool {
         matches!(self, Self::Done)
-    }
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Done => write!(f, "done"),
-            Self::GuestExit { status } => write!(f, "the guest ended with status {status} (code {})", status >> 1),
-            Self::Reset => write!(f, "the guest asked for a reset"),
-            Self::PowerOff => write!(f, "the guest switched itself off"),
-            Self::Panic(why) => write!(f, "the guest's kernel panicked: {why}"),
-            Self::GuestFault { vector, error, rip, cr2 } => {
-                write!(f, "the guest met exception {vector} (error {error:#x}) at {rip:#x}, CR2 {cr2:#x}")
-            }
-            Self::TripleFault => write!(f, "the guest triple-faulted"),
-            Self::UnassignedAccess { address, write } => write!(
-                f,
-                "the guest {} {address:#x}, which is neither memory nor a device it has",
-                if *write { "wrote to" } else { "read from" }
-            ),
-            Self::InternalError { suberror, instruction } => {
-                write!(f, "KVM internal error, suberror {suberror}")?;
-                if !instruction.is_empty() {
-                    write!(f, ", instruction bytes {instruction:02x?}")?;
-                }
-                Ok(())
-            }
-            Self::EntryFailed { reason } => write!(f, "KVM could not enter the guest, hardware reason {reason:#x}"),
-            Self::UnknownExit(what) => write!(f, "unhandled KVM exit {what}"),
-            Self::TimedOut => write!(f, "the time limit passed"),
-            Self::TurnOver => write!(f, "its turn is over"),
-            Self::Stopped => write!(f, "stopped"),
-            Self::Host(why) => write!(f, "{why}"),
-        }
     }
 }
 

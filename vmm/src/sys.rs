@@ -42,17 +42,22 @@ extern "C" fn on_kick(_signal: libc::c_int) {
     });
 }
 
+/// Sets the handler of a signal, which is async-signal-safe.
+fn set_handler(signal: libc::c_int, handler: usize, flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: all-zero is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    (action.sa_sigaction, action.sa_flags) = (handler, flags);
+    // SAFETY: the structure outlives the call, and both handlers of this crate are async-signal-safe.
+    match unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever
 /// the process was started with.
 pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_kick as *const () as usize;
-    action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
-    if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    set_handler(signal, on_kick as *const () as usize, libc::SA_RESTART)?;
     // SAFETY: all-zero is a valid sigset_t, and it outlives the calls.
     let refused = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -115,9 +120,9 @@ pub(crate) enum Threads {
 ///
 /// With SECCOMP_FILTER_FLAG_SPEC_ALLOW: before Linux 5.16 a filter without it turns on the mitigations of speculative store
 /// bypass for the thread, and so for the guest it runs, which would be measured along.
-pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Result<()> {
+pub(crate) fn confine(filter: &[seccompiler::sock_filter], threads: Threads) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
     let flags = match threads {
         Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
         Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
@@ -126,7 +131,8 @@ pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Res
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `program` and the instructions it points to outlive the call, which copies them.
+    // SAFETY: `program` and the instructions it points to, both crates' form of the kernel's struct, outlive the call,
+    // which copies them.
     match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
         0 => Ok(()),
         thread @ 1.. => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),
@@ -136,15 +142,7 @@ pub(crate) fn confine(filter: &[libc::sock_filter], threads: Threads) -> io::Res
 
 /// Installs the handler of system calls that a filter forbids.
 pub(crate) fn install_forbidden_handler() -> io::Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = on_forbidden as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the structure outlives the call, and the handler is async-signal-safe.
-    if unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    set_handler(libc::SIGSYS, on_forbidden as *const () as usize, libc::SA_SIGINFO)
 }
 
 /// Ties this thread's kicks to a vCPU until it is dropped.

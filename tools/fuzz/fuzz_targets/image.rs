@@ -3,15 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmm::boot::image::LoadPlan;
-use vmm::boot::multiboot::Information;
+use vmm::boot::image::Image;
+use vmm::boot::information::Information;
 use vmm::boot::rdpmc;
 
 fuzz_target!(|bytes: &[u8]| {
     // The first bytes choose the memory, from 64 KiB to 4 GiB.
     let Some((&[low, high], image)) = bytes.split_first_chunk() else { return };
     let ram = (u64::from(u16::from_le_bytes([low, high])) + 1) << 16;
-    if let Ok(plan) = LoadPlan::of(image, ram) {
+    if let Ok(Image { plan, protocol, eip, .. }) = Image::of(image, ram) {
+        assert!(plan.covers(eip.into()), "{plan:x?}");
         let mut end = 0;
         for segment in &plan.segments {
             assert!(segment.address >= end && segment.end() <= ram, "{plan:x?}");
@@ -19,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
             end = segment.end();
         }
         plan.copy(image, |_, _| Ok::<_, ()>(())).expect("nothing fails");
-        let information = Information { ram, program: "kernel", arguments: "", modules: &[] };
+        let information = Information { protocol, ram, program: "kernel", arguments: "", modules: &[] };
         let size = information.size().expect("a short command line fits");
         if let Ok(at) = plan.free_range(size) {
             assert!(at + size <= ram && plan.segments.iter().all(|s| s.end() <= at || at + size <= s.address));

@@ -4,26 +4,13 @@
 
 use std::ops::Range;
 
-use object::Endianness;
-use object::elf;
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::{Endianness, elf};
 
-use super::segment::{LoadError, MAX_PARTS, Segment};
+use super::segment::{LoadError, Segment, file_range};
 
-/// One `PT_LOAD` program header with a size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// Address the code is linked for.
-    pub virtual_address: u64,
-    /// Address to load at.
-    pub physical_address: u64,
-    /// Bytes in the file.
-    pub file: Range<usize>,
-    /// Size in memory, at least the size in the file; the rest is zero.
-    pub memory_size: u64,
-    /// True if it may be executed.
-    pub executable: bool,
-}
+/// Name and type of the note with the entry of PVH's boot protocol: XEN_ELFNOTE_PHYS32_ENTRY of Xen's public/elfnote.h.
+const PVH_NOTE: (&[u8], u32) = (b"Xen", 18);
 
 /// One run of machine code in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,8 +28,10 @@ pub struct Elf {
     pub is_64: bool,
     /// Entry point as the header has it.
     pub entry: u64,
+    /// Physical entry point of PVH, if there is a note of it.
+    pub pvh_entry: Option<u64>,
     /// Segments to load.
-    pub loads: Vec<Load>,
+    pub segments: Vec<Segment>,
     /// Executable sections, or the executable segments of a file without sections.
     pub code: Vec<Code>,
     /// Addresses of code symbols, ascending: each is the start of an instruction.
@@ -60,151 +49,108 @@ impl Elf {
     /// # Errors
     /// [`LoadError`] for anything cut short, malformed, not x86, not an executable, or position-independent.
     pub fn parse(bytes: &[u8]) -> Result<Self, LoadError> {
-        if !Self::is_elf(bytes) {
-            return Err(LoadError::NotAnImage);
-        }
         match bytes.get(4) {
-            Some(1) => parse_as::<elf::FileHeader32<Endianness>>(bytes),
-            Some(2) => parse_as::<elf::FileHeader64<Endianness>>(bytes),
+            Some(1) if Self::is_elf(bytes) => parse_as::<elf::FileHeader32<Endianness>>(bytes),
+            Some(2) if Self::is_elf(bytes) => parse_as::<elf::FileHeader64<Endianness>>(bytes),
             _ => Err(LoadError::Elf("its class is neither ELF32 nor ELF64")),
         }
+    }
+
+    /// Returns the physical address of the entry point, which files give as a virtual or as a physical address.
+    pub(super) fn physical_entry(&self) -> Result<u64, LoadError> {
+        let entry = self.entry;
+        let offset = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);
+        if self.segments.iter().any(|segment| offset(segment.address, segment.memory_size).is_some()) {
+            return Ok(entry);
+        }
+        let mut segments = self.segments.iter();
+        let physical = segments
+            .find_map(|segment| segment.address.checked_add(offset(segment.virtual_address, segment.memory_size)?));
+        physical.ok_or(LoadError::Entry { entry })
     }
 }
 
 fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, LoadError> {
-    let header = H::parse(bytes).map_err(|_| LoadError::Elf("its header is cut short or malformed"))?;
-    let endian = header.endian().map_err(|_| LoadError::Elf("its byte order is unknown"))?;
-    let machine = header.e_machine(endian);
-    if endian != Endianness::Little || (machine != elf::EM_386 && machine != elf::EM_X86_64) {
+    let malformed = |_| LoadError::Elf("its headers or its tables are cut short or malformed");
+    let header = H::parse(bytes).map_err(malformed)?;
+    let endian = header.endian().map_err(malformed)?;
+    if endian != Endianness::Little || !matches!(header.e_machine(endian), elf::EM_386 | elf::EM_X86_64) {
         return Err(LoadError::Elf("it is for another processor than x86"));
     }
-    let kind = header.e_type(endian);
-    if kind == elf::ET_DYN {
-        return Err(LoadError::Elf("it is position-independent; link it at a fixed address (-no-pie)"));
-    }
-    if kind != elf::ET_EXEC {
-        return Err(LoadError::Elf("it is not an executable; link it first"));
-    }
-    let loads = loads::<H>(header, endian, bytes)?;
-    let (code, symbols) = code::<H>(header, endian, bytes)?;
-    let code = if code.is_empty() {
-        let executable = loads.iter().filter(|load| load.executable);
-        executable.map(|load| Code { address: load.virtual_address, file: load.file.clone() }).collect()
-    } else {
-        code
-    };
-    Ok(Elf { is_64: header.is_type_64(), entry: header.e_entry(endian).into(), loads, code, symbols })
-}
-
-fn loads<H: FileHeader<Endian = Endianness>>(
-    header: &H,
-    endian: Endianness,
-    bytes: &[u8],
-) -> Result<Vec<Load>, LoadError> {
-    let table = header
-        .program_headers(endian, bytes)
-        .map_err(|_| LoadError::Elf("its program headers are cut short or malformed"))?;
-    let mut loads = Vec::new();
-    for segment in table {
-        let memory_size: u64 = segment.p_memsz(endian).into();
-        if segment.p_type(endian) != elf::PT_LOAD || memory_size == 0 {
-            continue;
+    match header.e_type(endian) {
+        elf::ET_EXEC => {}
+        elf::ET_DYN => {
+            return Err(LoadError::Elf("it is position-independent; link it at a fixed address (-no-pie)"));
         }
-        let (offset, size) = segment.file_range(endian);
-        if size > memory_size {
-            return Err(LoadError::Elf("a segment is larger in the file than in memory"));
-        }
-        if loads.len() == MAX_PARTS {
-            return Err(LoadError::TooManyParts);
-        }
-        loads.push(Load {
-            virtual_address: segment.p_vaddr(endian).into(),
-            physical_address: segment.p_paddr(endian).into(),
-            file: file_range(offset, size, bytes.len())?,
-            memory_size,
-            executable: segment.p_flags(endian).contains(elf::PF_X),
-        });
+        _ => return Err(LoadError::Elf("it is not an executable; link it first")),
     }
-    if loads.is_empty() {
-        return Err(LoadError::Elf("it has nothing to load"));
-    }
-    Ok(loads)
-}
-
-fn code<H: FileHeader<Endian = Endianness>>(
-    header: &H,
-    endian: Endianness,
-    bytes: &[u8],
-) -> Result<(Vec<Code>, Vec<u64>), LoadError> {
-    let malformed = |_| LoadError::Elf("its section headers are cut short or malformed");
-    let table = header.section_headers(endian, bytes).map_err(malformed)?;
-    let mut code = Vec::new();
-    let mut symbols = Vec::new();
-    for section in table {
-        let kind = section.sh_type(endian);
-        let flags = section.sh_flags(endian);
-        let is_code = flags.contains(elf::SHF_ALLOC) && flags.contains(elf::SHF_EXECINSTR);
-        if kind == elf::SHT_PROGBITS && is_code {
-            if code.len() == MAX_PARTS {
-                return Err(LoadError::TooManyParts);
+    let (mut segments, mut pvh_entry) = (Vec::new(), None);
+    for part in header.program_headers(endian, bytes).map_err(malformed)? {
+        let (offset, size) = part.file_range(endian);
+        let memory_size: u64 = part.p_memsz(endian).into();
+        if part.p_type(endian) == elf::PT_NOTE {
+            pvh_entry = pvh_entry.or(pvh_note::<H>(part, endian, bytes)?);
+        } else if part.p_type(endian) == elf::PT_LOAD && memory_size > 0 {
+            if size > memory_size {
+                return Err(LoadError::Elf("a segment is larger in the file than in memory"));
             }
-            code.push(Code {
-                address: section.sh_addr(endian).into(),
-                file: file_range(section.sh_offset(endian).into(), section.sh_size(endian).into(), bytes.len())?,
+            segments.push(Segment {
+                address: part.p_paddr(endian).into(),
+                virtual_address: part.p_vaddr(endian).into(),
+                file: file_range(offset, size, bytes.len())?,
+                memory_size,
+                executable: part.p_flags(endian).contains(elf::PF_X),
             });
         }
-        // A file has one symbol table; more of them would be read for nothing.
-        if kind == elf::SHT_SYMTAB && symbols.is_empty() {
-            let entries: &[H::Sym] =
-                section.data_as_array(endian, bytes).map_err(|_| LoadError::Elf("its symbol table is cut short"))?;
-            // Only a function's symbol is sure to be an instruction: a symbol without type may mark data.
-            let functions = entries.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC);
-            symbols = functions.map(|symbol| symbol.st_value(endian).into()).collect();
+    }
+    if segments.is_empty() {
+        return Err(LoadError::Elf("it has nothing to load"));
+    }
+    let (mut code, mut symbols) = (Vec::new(), Vec::new());
+    for section in header.section_headers(endian, bytes).map_err(malformed)? {
+        let flags = section.sh_flags(endian);
+        match section.sh_type(endian) {
+            elf::SHT_PROGBITS if flags.contains(elf::SHF_ALLOC) && flags.contains(elf::SHF_EXECINSTR) => {
+                let (offset, size) = (section.sh_offset(endian).into(), section.sh_size(endian).into());
+                let file = file_range(offset, size, bytes.len())?;
+                code.push(Code { address: section.sh_addr(endian).into(), file });
+            }
+            // A file has one symbol table; more of them would be read for nothing.
+            elf::SHT_SYMTAB if symbols.is_empty() => {
+                let entries: &[H::Sym] = section.data_as_array(endian, bytes).map_err(malformed)?;
+                // Only a function's symbol is sure to be an instruction: a symbol without type may mark data.
+                let functions = entries.iter().filter(|symbol| symbol.st_type() == elf::STT_FUNC);
+                symbols = functions.map(|symbol| symbol.st_value(endian).into()).collect();
+            }
+            _ => {}
         }
     }
     symbols.sort_unstable();
     symbols.dedup();
-    Ok((code, symbols))
+    if code.is_empty() {
+        let executable = segments.iter().filter(|segment| segment.executable);
+        code.extend(executable.map(|part| Code { address: part.virtual_address, file: part.file.clone() }));
+    }
+    Ok(Elf { is_64: header.is_type_64(), entry: header.e_entry(endian).into(), pvh_entry, segments, code, symbols })
 }
 
-/// Returns `offset..offset + size` if it lies within the file.
-fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, LoadError> {
-    if size == 0 {
-        return Ok(0..0);
+/// Returns the entry that the notes of a segment give: 4 or 8 bytes.
+fn pvh_note<H: FileHeader<Endian = Endianness>>(
+    part: &H::ProgramHeader,
+    endian: Endianness,
+    bytes: &[u8],
+) -> Result<Option<u64>, LoadError> {
+    let malformed = |_| LoadError::Elf("its notes are cut short or malformed");
+    let Some(mut notes) = part.notes(endian, bytes).map_err(malformed)? else { return Ok(None) };
+    while let Some(note) = notes.next().map_err(malformed)? {
+        if (note.name(), note.n_type(endian).0) == PVH_NOTE {
+            return match note.desc() {
+                desc @ ([_, _, _, _] | [_, _, _, _, _, _, _, _]) => {
+                    Ok(Some(desc.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))))
+                }
+                _ => Err(LoadError::Elf("its PVH note has neither 4 nor 8 bytes")),
+            };
+        }
     }
-    let end = offset.checked_add(size);
-    match end.and_then(|end| Some((usize::try_from(offset).ok()?, usize::try_from(end).ok()?))) {
-        Some((start, end)) if end <= length => Ok(start..end),
-        _ => Err(LoadError::CutShort { offset, size, length }),
-    }
-}
-
-/// Returns an ELF file's segments at their physical addresses.
-pub(super) fn elf_segments(elf: &Elf) -> Vec<Segment> {
-    let loads = elf.loads.iter();
-    loads
-        .map(|load| Segment {
-            address: load.physical_address,
-            virtual_address: load.virtual_address,
-            file: load.file.clone(),
-            memory_size: load.memory_size,
-        })
-        .collect()
-}
-
-/// Returns the physical address of the entry point, which files give as a virtual or as a physical address.
-pub(super) fn physical_entry(elf: &Elf) -> Result<u64, LoadError> {
-    let entry = elf.entry;
-    let within = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);
-    let mut loads = elf.loads.iter();
-    if loads.any(|load| within(load.physical_address, load.memory_size).is_some()) {
-        return Ok(entry);
-    }
-    let mut loads = elf.loads.iter();
-    loads
-        .find_map(|load| {
-            let offset = within(load.virtual_address, load.memory_size)?;
-            load.physical_address.checked_add(offset)
-        })
-        .ok_or(LoadError::Entry { entry })
+    Ok(None)
 }

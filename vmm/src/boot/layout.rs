@@ -37,47 +37,36 @@ pub const MAX_STEPS: usize = 1 << 18;
 
 /// Addresses of one vCPU's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VcpuBlock(u64);
+pub struct VcpuBlock {
+    /// Boot page.
+    pub boot_page: u64,
+    /// Report.
+    pub report: u64,
+    /// Page ring 3 may write; its stack follows.
+    pub user_page: u64,
+    /// Top of the ring-3 stack.
+    pub user_stack_top: u64,
+    /// Task state segment.
+    pub tss: u64,
+    /// Top of the ring-0 stack.
+    pub stack_top: u64,
+    /// Top of the NMI stack (IST1).
+    pub nmi_stack_top: u64,
+}
 
 impl VcpuBlock {
     /// Returns the block of vCPU `cpu`.
     pub const fn of(cpu: usize) -> Self {
-        Self(VCPUS + cpu as u64 * VCPU_STRIDE)
-    }
-
-    /// Returns the address of the boot page.
-    pub const fn boot_page(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the address of the report.
-    pub const fn report(self) -> u64 {
-        self.0 + PAGE
-    }
-
-    /// Returns the address of the page ring 3 may write; its stack follows.
-    pub const fn user_page(self) -> u64 {
-        self.0 + 2 * PAGE
-    }
-
-    /// Returns the top of the ring-3 stack.
-    pub const fn user_stack_top(self) -> u64 {
-        self.0 + 5 * PAGE
-    }
-
-    /// Returns the address of the task state segment.
-    pub const fn tss(self) -> u64 {
-        self.0 + 5 * PAGE
-    }
-
-    /// Returns the top of the ring-0 stack.
-    pub const fn stack_top(self) -> u64 {
-        self.0 + 11 * PAGE
-    }
-
-    /// Returns the top of the NMI stack (IST1).
-    pub const fn nmi_stack_top(self) -> u64 {
-        self.0 + 15 * PAGE
+        let base = VCPUS + cpu as u64 * VCPU_STRIDE;
+        Self {
+            boot_page: base,
+            report: base + PAGE,
+            user_page: base + 2 * PAGE,
+            user_stack_top: base + 5 * PAGE,
+            tss: base + 5 * PAGE,
+            stack_top: base + 11 * PAGE,
+            nmi_stack_top: base + 15 * PAGE,
+        }
     }
 }
 
@@ -137,7 +126,7 @@ mod tests {
     fn blocks_and_logs_do_not_overlap() {
         let layout = Layout::new(3, 1000, 100_000);
         let block = VcpuBlock::of(2);
-        assert!(block.nmi_stack_top() <= VCPUS + 3 * VCPU_STRIDE && layout.log(0) == VCPUS + 3 * VCPU_STRIDE);
+        assert!(block.nmi_stack_top <= VCPUS + 3 * VCPU_STRIDE && layout.log(0) == VCPUS + 3 * VCPU_STRIDE);
         assert_eq!(layout.log(1) - layout.log(0), 48_000u64.next_multiple_of(PAGE));
         assert!(layout.steps() >= layout.log(2) + 48_000 && layout.memory().is_multiple_of(0x20_0000));
         assert!(layout.memory() >= layout.steps() + 2_400_000);

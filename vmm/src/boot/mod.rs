@@ -4,16 +4,17 @@
 //! at the log of one that runs.
 //!
 //! A third-party image takes three steps, all of them pure functions of its bytes: [`rdpmc::rewrite`] makes its RDPMCs reach
-//! a userspace vPMU, [`image::LoadPlan::of`] plans copies and entry, and [`multiboot::Information::build`] lays out the
-//! boot information of a multiboot kernel. [`vcpu`] is the vCPU of an image.
+//! a userspace vPMU, [`image::Image::of`] finds its boot protocol, its segments and its entry, and
+//! [`information::Information::build`] lays out its boot information. [`vcpu`] has its first registers.
 //!
 //! [`linux`]: a distribution's kernel.
 
 pub mod elf;
 pub mod image;
+pub mod information;
 pub mod layout;
 pub mod linux;
-pub mod multiboot;
+mod multiboot;
 pub mod payload;
 pub mod rdpmc;
 pub mod segment;

@@ -28,9 +28,9 @@ pub enum PayloadError {
     /// A segment lies outside its place.
     #[error("a payload segment at {0:#x} lies outside of its place in memory")]
     Misplaced(u64),
-    /// The guest has too much memory.
-    #[error(transparent)]
-    Memory(#[from] TooMuchMemory),
+    /// Memory needs more page tables than fit below 640 KiB.
+    #[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
+    TooMuchMemory(u64),
     /// Guest memory could not be written.
     #[error("guest memory: {0}")]
     Guest(#[from] vm_memory::GuestMemoryError),
@@ -82,9 +82,8 @@ impl Payload {
         write_words(memory, IDT, &gates)?;
         write_words(memory, GDT, &GDT_ENTRIES)?;
         let user_text = symbol("user_start")?..symbol("user_end")?;
-        for (at, table) in page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))? {
-            write_words(memory, at, &table)?;
-        }
+        let tables = page_tables(layout.memory(), |page| access(page, &segments, &user_text, layout))?;
+        write_words(memory, PAGE_TABLES, &tables)?;
         Ok(Self { entry: file.entry() })
     }
 
@@ -100,53 +99,48 @@ impl Payload {
     ) -> Result<kvm_regs, PayloadError> {
         let block = VcpuBlock::of(cpu);
         let boot = BootPage {
-            self_addr: block.boot_page(),
+            self_addr: block.boot_page,
             magic: MAGIC,
             version: VERSION,
             cpu: cpu as u64,
             cpus: layout.vcpus() as u64,
-            report_addr: block.report(),
+            report_addr: block.report,
             log_addr: layout.log(cpu),
             log_capacity: layout.log_entries(),
-            user_addr: block.user_page(),
-            user_stack: block.user_stack_top(),
+            user_addr: block.user_page,
+            user_stack: block.user_stack_top,
             ..*boot
         };
         let mut words = Vec::with_capacity(BootPage::COUNT);
         boot.for_each_word(&mut |word| words.push(word));
-        write_words(memory, block.boot_page(), &words)?;
-        memory.write_slice(&tss(block, PORT_WORKLOAD), GuestAddress(block.tss()))?;
+        write_words(memory, block.boot_page, &words)?;
+        memory.write_slice(&tss(block, PORT_WORKLOAD), GuestAddress(block.tss))?;
         enter_64_bit_mode(sregs, block, ISR_COUNT);
-        Ok(kvm_regs {
-            rip: self.entry,
-            rdi: block.boot_page(),
-            rsp: block.stack_top(),
-            rflags: 2,
-            ..kvm_regs::default()
-        })
+        Ok(kvm_regs { rip: self.entry, rdi: block.boot_page, rsp: block.stack_top, rflags: 2, ..kvm_regs::default() })
     }
 }
 
-fn rights(flags: SegmentFlags) -> Access {
-    let SegmentFlags::Elf { p_flags, .. } = flags else { return Access::KERNEL_DATA };
-    Access { read: true, write: p_flags.0 & elf::PF_W.0 != 0, execute: p_flags.0 & elf::PF_X.0 != 0, user: false }
+/// Returns the bits of a page of a segment.
+fn rights(flags: SegmentFlags) -> u64 {
+    let SegmentFlags::Elf { p_flags, .. } = flags else { return KERNEL_DATA };
+    let write = if p_flags.0 & elf::PF_W.0 != 0 { WRITE } else { 0 };
+    PRESENT | write | if p_flags.0 & elf::PF_X.0 != 0 { 0 } else { NO_EXECUTE }
 }
 
-/// Returns the access to the image as its segments say, ring 3 its text, page and stack; page 0 and the rest of the
-/// image's place are not accessible.
-fn access(page: u64, segments: &[(Range<u64>, Access)], user_text: &Range<u64>, layout: &Layout) -> Access {
+/// Returns the bits of a page: the image's as its segments say, ring 3 its text, page and stack; page 0 and the rest of the
+/// image's place are not present.
+fn access(page: u64, segments: &[(Range<u64>, u64)], user_text: &Range<u64>, layout: &Layout) -> u64 {
     if page == 0 {
-        return Access::default();
+        return 0;
     }
     if (IMAGE..IMAGE_END).contains(&page) {
         let segment = segments.iter().find(|(place, _)| place.contains(&page));
-        let rights = segment.map_or(Access::default(), |(_, rights)| *rights);
-        return Access { user: user_text.contains(&page), ..rights };
+        return segment.map_or(0, |(_, rights)| rights | if user_text.contains(&page) { USER } else { 0 });
     }
     let cpu = usize::try_from(page.saturating_sub(VCPUS) / VCPU_STRIDE).unwrap_or(usize::MAX);
     let block = VcpuBlock::of(cpu.min(layout.vcpus()));
-    let is_user = page >= VCPUS && cpu < layout.vcpus() && (block.user_page()..block.user_stack_top()).contains(&page);
-    if is_user { Access::USER_DATA } else { Access::KERNEL_DATA }
+    let is_user = page >= VCPUS && cpu < layout.vcpus() && (block.user_page..block.user_stack_top).contains(&page);
+    KERNEL_DATA | if is_user { USER } else { 0 }
 }
 
 /// Writes the steps of a guest that is played back, whose times are ns, for a TSC of `khz`. Returns their place and number.
@@ -175,7 +169,7 @@ pub(crate) fn harvest(
     cpu: usize,
     complete: bool,
 ) -> Result<(Option<Box<Report>>, Vec<LogEntry>), PayloadError> {
-    let report = read::<Report>(memory, VcpuBlock::of(cpu).report(), 1)?.pop();
+    let report = read::<Report>(memory, VcpuBlock::of(cpu).report, 1)?.pop();
     let mut report = report.filter(|report| report.magic == MAGIC).map(Box::new);
     // The guest wrote the count: bounded by what its log can hold.
     let logged = report.as_ref().map_or(0, |report| report.logged.min(layout.log_entries()));
@@ -204,7 +198,7 @@ pub(crate) fn begin_turn(
     let block = VcpuBlock::of(cpu);
     let field = |name: &str| {
         let offset = BootPage::OFFSETS.iter().find(|(field, _)| *field == name).map_or(0, |(_, offset)| *offset);
-        block.boot_page() + offset as u64
+        block.boot_page + offset as u64
     };
     match next {
         Some(samples) => write_words(memory, field("sample_target"), &[samples])?,
@@ -216,12 +210,12 @@ pub(crate) fn begin_turn(
     }
     // Entries of an unfinished log are recognized by a kind other than 0.
     write_words(memory, layout.log(cpu), &vec![0; logged * LogEntry::COUNT])?;
-    if let Some(report) = read::<Report>(memory, block.report(), 1)?.pop() {
+    if let Some(report) = read::<Report>(memory, block.report, 1)?.pop() {
         let Report { magic, syncs, sync_before, sync_after, .. } = report;
         let mut words = Vec::with_capacity(Report::COUNT);
         Report { magic, syncs, sync_before, sync_after, ..Report::default() }
             .for_each_word(&mut |word| words.push(word));
-        write_words(memory, block.report(), &words)?;
+        write_words(memory, block.report, &words)?;
     }
     Ok(())
 }
@@ -231,7 +225,7 @@ pub(crate) fn harvest_conformance(
     memory: &GuestMemoryMmap,
     cpu: usize,
 ) -> Result<Option<Box<ConformanceReport>>, PayloadError> {
-    let report = read::<ConformanceReport>(memory, VcpuBlock::of(cpu).report(), 1)?.pop();
+    let report = read::<ConformanceReport>(memory, VcpuBlock::of(cpu).report, 1)?.pop();
     Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
@@ -258,70 +252,30 @@ const NO_EXECUTE: u64 = 1 << 63;
 const TABLE: u64 = PRESENT | WRITE | USER;
 const ENTRIES: u64 = 512;
 
-/// Permissions of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Access {
-    /// Anybody at all; the page is not mapped otherwise.
-    read: bool,
-    /// Whoever may read it, too.
-    write: bool,
-    /// Whoever may read it, too.
-    execute: bool,
-    /// Ring 3.
-    user: bool,
-}
+/// Ring 0 reads and writes.
+const KERNEL_DATA: u64 = PRESENT | WRITE | NO_EXECUTE;
 
-impl Access {
-    /// Ring 0 reads and writes.
-    const KERNEL_DATA: Self = Self { read: true, write: true, execute: false, user: false };
-    /// Both rings read and write.
-    const USER_DATA: Self = Self { user: true, ..Self::KERNEL_DATA };
-
-    const fn entry(self, page: u64) -> u64 {
-        if !self.read {
-            return 0;
-        }
-        let mut bits = page | PRESENT;
-        if self.write {
-            bits |= WRITE;
-        }
-        if self.user {
-            bits |= USER;
-        }
-        if !self.execute {
-            bits |= NO_EXECUTE;
-        }
-        bits
-    }
-}
-
-/// Memory needs more page tables than fit below 640 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
-pub struct TooMuchMemory(pub u64);
-
-/// Returns page tables that identity-map `memory` bytes, as (address, words) of each table that is not empty.
-fn page_tables(memory: u64, access: impl Fn(u64) -> Access) -> Result<Vec<(u64, Vec<u64>)>, TooMuchMemory> {
+/// Returns page tables that identity-map `memory` bytes, in one piece for [`PAGE_TABLES`]: PML4, directories' directory,
+/// directories, tables of pages.
+fn page_tables(memory: u64, access: impl Fn(u64) -> u64) -> Result<Vec<u64>, PayloadError> {
     let pages = memory / PAGE;
     let leaves = pages.div_ceil(ENTRIES);
     let directories = leaves.div_ceil(ENTRIES);
-    let table = |n: u64| PAGE_TABLES + n * PAGE;
+    let table = |number: u64| PAGE_TABLES + number * PAGE;
     if table(2 + directories + leaves) > PAGE_TABLES_END || directories > ENTRIES {
-        return Err(TooMuchMemory(memory));
+        return Err(PayloadError::TooMuchMemory(memory));
     }
-    let (first_directory, first_leaf) = (2, 2 + directories);
-    let mut tables = vec![(table(0), vec![table(1) | TABLE])];
-    tables.push((table(1), (0..directories).map(|n| table(first_directory + n) | TABLE).collect()));
-    for directory in 0..directories {
-        let mine = directory * ENTRIES..leaves.min((directory + 1) * ENTRIES);
-        tables.push((table(first_directory + directory), mine.map(|n| table(first_leaf + n) | TABLE).collect()));
+    let mut words = Vec::new();
+    // Each level refers to all tables of the next one, in their order.
+    for (first, count) in [(1, 1), (2, directories), (2 + directories, leaves)] {
+        words.extend((first..first + count).map(|number| table(number) | TABLE));
+        words.resize(words.len().next_multiple_of(ENTRIES as usize), 0);
     }
-    for leaf in 0..leaves {
-        let mine = leaf * ENTRIES..pages.min((leaf + 1) * ENTRIES);
-        let entry = |page: u64| access(page * PAGE).entry(page * PAGE);
-        tables.push((table(first_leaf + leaf), mine.map(entry).collect()));
-    }
-    Ok(tables)
+    words.extend((0..pages).map(|page| match access(page * PAGE) {
+        0 => 0,
+        bits => (page * PAGE) | bits,
+    }));
+    Ok(words)
 }
 
 /// Returns an interrupt gate to `handler` in ring 0; vector 2 runs on the NMI stack (IST1).
@@ -340,8 +294,8 @@ const IO_BITMAP: usize = 104;
 /// on hosts where ring 3 runs with the host's own flags.)
 fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
     let mut tss = [0; TSS_BYTES];
-    tss[4..12].copy_from_slice(&block.stack_top().to_le_bytes());
-    tss[36..44].copy_from_slice(&block.nmi_stack_top().to_le_bytes());
+    tss[4..12].copy_from_slice(&block.stack_top.to_le_bytes());
+    tss[36..44].copy_from_slice(&block.nmi_stack_top.to_le_bytes());
     tss[102..104].copy_from_slice(&(IO_BITMAP as u16).to_le_bytes());
     tss[IO_BITMAP..].fill(0xff);
     if let Some(byte) = tss.get_mut(IO_BITMAP + usize::from(port / 8)) {
@@ -355,9 +309,9 @@ pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize
     let data = segment(KERNEL_DS, DATA, false);
     sregs.cs = segment(KERNEL_CS, CODE, true);
     (sregs.ds, sregs.es, sregs.ss, sregs.fs) = (data, data, data, data);
-    sregs.gs = kvm_segment { base: block.boot_page(), ..data };
+    sregs.gs = kvm_segment { base: block.boot_page, ..data };
     sregs.tr = kvm_segment {
-        base: block.tss(),
+        base: block.tss,
         limit: TSS_BYTES as u32 - 1,
         selector: TSS_SELECTOR,
         type_: 11,
@@ -384,15 +338,14 @@ mod tests {
     fn every_page_is_found_with_its_rights() {
         let memory = 6 << 20;
         let access = |page: u64| match page {
-            0 => Access::default(),
-            0x1000 => Access { write: false, execute: true, ..Access::KERNEL_DATA },
-            0x40_2000 => Access::USER_DATA,
-            _ => Access::KERNEL_DATA,
+            0 => 0,
+            0x1000 => PRESENT,
+            0x40_2000 => KERNEL_DATA | USER,
+            _ => KERNEL_DATA,
         };
         let tables = page_tables(memory, access).unwrap();
-        let word = |table: u64, index: u64| {
-            tables.iter().find(|(at, _)| *at == table & !0xfff).map(|(_, t)| t[index as usize])
-        };
+        let word =
+            |table: u64, index: u64| tables.get((((table & !0xfff) - PAGE_TABLES) / 8 + index) as usize).copied();
         let walk = |address: u64| {
             let index = |shift: u32| address >> shift & 0x1ff;
             let pdpt = word(PAGE_TABLES, index(39))?;

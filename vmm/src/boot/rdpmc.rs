@@ -10,6 +10,11 @@
 //! executable section (each executable segment, in a file without sections) is decoded linearly from its start, and
 //! anew from each function symbol, which repairs what data between functions may have upset.
 //!
+//! Tens of megabytes of a Linux kernel would take seconds on an emulated host. Decoding x86 code from the middle of an
+//! instruction falls into step with the true instructions after a few of them, so in a large section the code before each
+//! byte pair is decoded from several neighbouring starts. If all agree on the pair, that is the answer, else the section is
+//! decoded as a whole.
+//!
 //! # 32 or 64 bits
 //! Code in ELF64 is 64-bit code. ELF32 may hold either: `objcopy -O elf32-i386` makes such containers for multiboot
 //! loaders that refuse ELF64. The byte range 40–4F decides: a REX prefix in 64-bit code, and INC or DEC
@@ -25,10 +30,10 @@ use std::ops::Range;
 use iced_x86::{Code as Opcode, Decoder, DecoderOptions, Instruction};
 
 use super::elf::{Code, Elf};
-use super::image::LoadError;
+use super::segment::LoadError;
 
 /// The bytes of RDPMC.
-pub(super) const PAIR: [u8; 2] = [0x0f, RDPMC];
+const PAIR: [u8; 2] = [0x0f, RDPMC];
 /// Second byte of RDPMC and of RDMSR.
 const RDPMC: u8 = 0x33;
 const RDMSR: u8 = 0x32;
@@ -37,6 +42,13 @@ const RDMSR: u8 = 0x32;
 const SAMPLE: usize = 1 << 16;
 /// Code shorter than this many instructions follows its container.
 const SAMPLE_MIN: usize = 16;
+
+/// Least size of a section that is decoded around its byte pairs only.
+const LARGE: usize = 1 << 20;
+/// Distance before a pair at which decoding begins.
+const BEFORE: usize = 512;
+/// Neighbouring starts: more than the longest instruction has bytes.
+const STARTS: usize = 16;
 
 /// One rewritten RDPMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,24 +71,7 @@ pub fn rewrite(image: &mut [u8]) -> Result<Vec<Site>, LoadError> {
     if !Elf::is_elf(image) {
         return Ok(Vec::new());
     }
-    rewrite_by(image, in_section)
-}
-
-/// Rewrites the RDPMCs that `in_section` finds in an ELF image.
-pub(super) fn rewrite_by(image: &mut [u8], in_section: InSection) -> Result<Vec<Site>, LoadError> {
     let elf = Elf::parse(image)?;
-    let sites = find(image, &elf, in_section)?;
-    for site in &sites {
-        image[site.offset] = RDMSR;
-    }
-    Ok(sites)
-}
-
-/// Finds the RDPMCs of a section: the section, its bytes, 32 or 64, the image's symbols, and the list that takes the sites.
-pub(super) type InSection = fn(&Code, &[u8], u32, &[u64], &mut Vec<Site>);
-
-/// Finds the RDPMCs of an ELF image.
-fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, LoadError> {
     // Each byte is decoded a bounded number of times only if no two sections share it.
     let mut ranges: Vec<_> = elf.code.iter().map(|code| code.file.clone()).collect();
     ranges.retain(|range| !range.is_empty());
@@ -89,10 +84,15 @@ fn find(image: &[u8], elf: &Elf, in_section: InSection) -> Result<Vec<Site>, Loa
         let bytes = &image[code.file.clone()];
         if bytes.windows(2).any(|pair| pair == PAIR) {
             let bits = if elf.is_64 || is_64_bit(bytes) { 64 } else { 32 };
-            in_section(code, bytes, bits, &elf.symbols, &mut sites);
+            let section = Section { code, bytes, bits };
+            let quick = if bytes.len() < LARGE { None } else { section.around_pairs() };
+            sites.extend(quick.unwrap_or_else(|| section.whole(&elf.symbols)));
         }
     }
     sites.sort_unstable();
+    for site in &sites {
+        image[site.offset] = RDMSR;
+    }
     Ok(sites)
 }
 
@@ -113,47 +113,73 @@ fn is_64_bit(bytes: &[u8]) -> bool {
     all >= SAMPLE_MIN && rex_like * 16 > all
 }
 
-/// Finds the RDPMCs of a section by decoding all of it.
-pub(super) fn in_section(code: &Code, bytes: &[u8], bits: u32, symbols: &[u64], sites: &mut Vec<Site>) {
-    // Symbols are distinct, so no more of them lie in a section than it has bytes.
-    let end = code.address.saturating_add(bytes.len() as u64);
-    let first = symbols.partition_point(|&symbol| symbol <= code.address);
-    let last = symbols.partition_point(|&symbol| symbol < end);
-    let inside = symbols.get(first..last).unwrap_or_default().iter();
-    let offsets = inside.filter_map(|symbol| usize::try_from(symbol - code.address).ok());
-    let mut start = 0_usize;
-    for end in offsets.chain([bytes.len()]) {
-        in_run(code, bytes, start..end, bits, sites);
-        start = end;
-    }
+/// A run of code, of 32 or 64 bits.
+#[derive(Clone, Copy)]
+struct Section<'a> {
+    code: &'a Code,
+    bytes: &'a [u8],
+    bits: u32,
 }
 
-/// Decodes `run`, which starts with an instruction; what reaches over its end is none.
-fn in_run(code: &Code, bytes: &[u8], run: Range<usize>, bits: u32, sites: &mut Vec<Site>) {
-    let Some(last) = bytes[run.clone()].windows(2).rposition(|pair| pair == PAIR) else {
-        return;
-    };
-    let address = code.address.wrapping_add(run.start as u64);
-    let options = DecoderOptions::NONE;
-    let mut decoder = Decoder::with_ip(bits, &bytes[run.clone()], address, options);
-    let mut instruction = Instruction::default();
-    while decoder.can_decode() && decoder.position() <= last {
-        let at = decoder.position();
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() {
-            // The decoder swallows as much as it looked at; the next instruction may start within.
-            if decoder.set_position(at + 1).is_err() {
-                return;
-            }
-            decoder.set_ip(address.wrapping_add(at as u64 + 1));
-        } else if instruction.code() == Opcode::Rdpmc {
-            let length = instruction.len();
-            sites.push(Site {
-                address: instruction.ip(),
-                length: u8::try_from(length).unwrap_or(u8::MAX),
-                offset: code.file.start + run.start + at + length - 1,
+impl Section<'_> {
+    /// Finds the RDPMCs by decoding around each byte pair; `None` if that does not decide.
+    fn around_pairs(self) -> Option<Vec<Site>> {
+        let pairs = self.bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR);
+        let sites = pairs.map(|(pair, _)| {
+            // At the start of a section only its first byte is sure to begin an instruction.
+            let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };
+            let mut found = starts.map(|start| {
+                let end = self.bytes.len().min(pair + STARTS);
+                let last = self.decode(start..end, pair - start).pop();
+                last.filter(|site| site.offset == self.code.file.start + pair + 1)
             });
+            let first = found.next()?;
+            found.all(|site| site == first).then_some(first)
+        });
+        Some(sites.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// Finds the RDPMCs by decoding all of the section, anew from each symbol.
+    fn whole(self, symbols: &[u64]) -> Vec<Site> {
+        // Symbols are distinct, so no more of them lie in a section than it has bytes.
+        let end = self.code.address.saturating_add(self.bytes.len() as u64);
+        let first = symbols.partition_point(|&symbol| symbol <= self.code.address);
+        let last = symbols.partition_point(|&symbol| symbol < end);
+        let inside = symbols.get(first..last).unwrap_or_default().iter();
+        let (mut start, mut sites) = (0, Vec::new());
+        for end in inside.map(|symbol| (symbol - self.code.address) as usize).chain([self.bytes.len()]) {
+            if let Some(last) = self.bytes[start..end].windows(2).rposition(|pair| pair == PAIR) {
+                sites.extend(self.decode(start..end, last));
+            }
+            start = end;
         }
+        sites
+    }
+
+    /// Decodes `run`, which starts with an instruction, up to the pair at its offset `last`; what reaches over its end is none.
+    fn decode(self, run: Range<usize>, last: usize) -> Vec<Site> {
+        let address = self.code.address.wrapping_add(run.start as u64);
+        let mut decoder = Decoder::with_ip(self.bits, &self.bytes[run.clone()], address, DecoderOptions::NONE);
+        let (mut instruction, mut sites) = (Instruction::default(), Vec::new());
+        while decoder.can_decode() && decoder.position() <= last {
+            let at = decoder.position();
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                // The decoder swallows as much as it looked at; the next instruction may start within.
+                if decoder.set_position(at + 1).is_err() {
+                    break;
+                }
+                decoder.set_ip(address.wrapping_add(at as u64 + 1));
+            } else if instruction.code() == Opcode::Rdpmc {
+                let length = instruction.len();
+                sites.push(Site {
+                    address: instruction.ip(),
+                    length: u8::try_from(length).unwrap_or(u8::MAX),
+                    offset: self.code.file.start + run.start + at + length - 1,
+                });
+            }
+        }
+        sites
     }
 }
 
@@ -161,7 +187,7 @@ fn in_run(code: &Code, bytes: &[u8], run: Range<usize>, bits: u32, sites: &mut V
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::tests::{Part, TestElf};
+    use super::super::tests::TestElf;
     use super::*;
 
     const BASE: u64 = 0x10_0000;
@@ -200,15 +226,9 @@ mod tests {
 
     #[test]
     fn only_code_is_touched() {
-        let data = Part {
-            virtual_address: 0x20_0000,
-            physical_address: 0x20_0000,
-            bytes: vec![0x0f, 0x33, 0x0f, 0x33],
-            memory_size: 4,
-            executable: false,
-        };
         for sections in [true, false] {
-            let mut elf = TestElf::new(true, BASE).code(BASE, &[0x0f, 0x33]).part(data.clone());
+            let mut elf = TestElf::new(true, BASE).code(BASE, &[0x0f, 0x33]);
+            elf = elf.part(0x20_0000, 0x20_0000, &[0x0f, 0x33, 0x0f, 0x33], 4, false);
             elf.sections = sections;
             assert_eq!(sites(&elf), [BASE], "sections: {sections}");
         }
@@ -259,7 +279,31 @@ mod tests {
         assert!(matches!(rewrite(&mut file), Err(LoadError::Elf(why)) if why.contains("overlap")));
     }
 
+    /// Instructions as a compiler makes them; the last four hold the byte pair, and the last two are RDPMC.
+    const PIECES: [&[u8]; 12] = [
+        &[0x48, 0x89, 0xd8],
+        &[0x55],
+        &[0x0f, 0xb7, 0x0c, 0x02],
+        &[0xe8, 0x10, 0x20, 0x00, 0x00],
+        &[0x48, 0x8d, 0x05, 0x10, 0x00, 0x33, 0x00],
+        &[0x74, 0x0f],
+        &[0x90],
+        &[0xc3],
+        &[0xb8, 0x0f, 0x33, 0x00, 0x00],
+        &[0x48, 0x8b, 0x80, 0x0f, 0x33, 0x00, 0x00],
+        &[0x0f, 0x33],
+        &[0x48, 0x0f, 0x33],
+    ];
+
     proptest! {
+        #[test]
+        fn around_its_pairs_a_section_is_decoded_as_the_whole_of_it(pieces in prop::collection::vec(0_usize..12, 1..2000)) {
+            let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| PIECES[piece]).copied().collect();
+            let code = Code { address: BASE, file: 0x40..0x40 + bytes.len() };
+            let section = Section { code: &code, bytes: &bytes, bits: 64 };
+            prop_assert!(section.around_pairs().is_none_or(|sites| sites == section.whole(&[])));
+        }
+
         /// Whatever the code, only RDPMC's second bytes change.
         #[test]
         fn random_code_is_rewritten_soundly(

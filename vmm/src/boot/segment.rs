@@ -1,25 +1,30 @@
-//! Segments of an image to copy, its entry point, and the errors of loading it.
+//! Segments of an image to copy, and the errors of loading it.
 
 use std::ops::Range;
-
-/// More loadable segments or executable sections than any real kernel has.
-pub const MAX_PARTS: usize = 1024;
 
 /// Reason why an image cannot be booted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// Neither a multiboot header nor ELF.
-    #[error("the image is neither multiboot 1 nor ELF; give a multiboot or a statically linked ELF kernel")]
+    /// No format that is known.
+    #[error("the image is no kernel that is known; give one with a multiboot 1 header, or ELF with a PVH note")]
     NotAnImage,
+    /// A format or a boot protocol that is known and not spoken, and what to do.
+    #[error("the image {0}")]
+    NotSpoken(&'static str),
+    /// A multiboot 1 header where no boot loader looks for it.
+    #[error(
+        "the image's multiboot 1 header lies at {at:#x}, and a loader searches the first 8 KiB; link its section first"
+    )]
+    LateHeader {
+        /// File offset of the header.
+        at: usize,
+    },
     /// The ELF file is broken or not for us.
     #[error("the ELF image cannot be loaded: {0}")]
     Elf(&'static str),
     /// The multiboot header is broken or asks for something that is not there.
     #[error("the multiboot image cannot be loaded: {0}")]
     Multiboot(&'static str),
-    /// The file has too many segments or sections.
-    #[error("the image has more than {} loadable segments or executable sections", MAX_PARTS)]
-    TooManyParts,
     /// A part lies outside of the file.
     #[error("the image is cut short: it has {length} bytes, but a part of {size:#x} bytes should start at {offset:#x}")]
     CutShort {
@@ -61,9 +66,9 @@ pub enum LoadError {
         /// Size wanted.
         size: u64,
     },
-    /// The information for the kernel cannot be expressed.
-    #[error("the multiboot information cannot be made: {0}")]
-    Information(&'static str),
+    /// A command line or a module's name cannot be given to the kernel.
+    #[error("a command line or module name holds a NUL byte, which would end it")]
+    Nul,
 }
 
 /// One piece to copy.
@@ -71,12 +76,14 @@ pub enum LoadError {
 pub struct Segment {
     /// Guest-physical address.
     pub address: u64,
-    /// Address the code is linked for; matters for [`Entry::Long64`] only, which is entered with paging on.
+    /// Address the code is linked for.
     pub virtual_address: u64,
     /// The file's bytes that go there.
     pub file: Range<usize>,
-    /// Size in memory; bytes beyond the file's are zero.
+    /// Size in memory, at least the size in the file; the rest is zero.
     pub memory_size: u64,
+    /// True if it may be executed.
+    pub executable: bool,
 }
 
 impl Segment {
@@ -87,24 +94,12 @@ impl Segment {
     }
 }
 
-/// The state of the first vCPU at the first instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
-    /// Multiboot 1, section 3.2: 32-bit protected mode, flat segments, paging and interrupts off, A20 open,
-    /// EAX = [`super::multiboot::BOOT_MAGIC`], EBX = address of the multiboot information.
-    Multiboot {
-        /// Guest-physical address.
-        eip: u32,
-    },
-    /// An ELF32 file without a multiboot header: the same, with nothing in EAX and EBX.
-    Protected32 {
-        /// Guest-physical address.
-        eip: u32,
-    },
-    /// An ELF64 file without a multiboot header: 64-bit mode, with each segment mapped at its physical and at its
-    /// virtual address.
-    Long64 {
-        /// The entry point as the file has it, which may be either.
-        rip: u64,
-    },
+/// Returns `offset..offset + size` if it lies within a file of `length` bytes.
+pub(super) fn file_range(offset: u64, size: u64, length: usize) -> Result<Range<usize>, LoadError> {
+    match offset.checked_add(size) {
+        Some(end) if size == 0 || end <= length as u64 => {
+            Ok(if size == 0 { 0..0 } else { offset as usize..end as usize })
+        }
+        _ => Err(LoadError::CutShort { offset, size, length }),
+    }
 }

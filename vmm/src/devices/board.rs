@@ -1,326 +1,325 @@
-//! The devices of a third-party image beside KVM's interrupt controllers and timer: a serial port, the firmware
-//! configuration, a port to end the run, ports to reset. Any other port or address is absent, as on a PC: reads give all
-//! ones, writes go nowhere, and the accesses are counted.
+//! The devices of a third-party image or a Linux guest beside KVM's interrupt controllers and timer: a serial port, ports
+//! to reset, and for an image the firmware configuration and a port to end its run, for Linux ACPI's registers, a clock and
+//! a virtio console. Any other port or address is absent, as on a PC: reads give all ones, writes go nowhere, and the accesses
+//! are counted.
 
-use std::io::{BufWriter, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::bus::{Bus, Next};
-use super::output::Capped;
-pub use super::output::{OUTPUT_LIMIT, Output};
-use super::pc::{POST_CODE, is_serial, read_serial, resets, write_serial};
+use super::console::Console;
+use super::fw_cfg::{self, FwCfg};
 use super::serial::{COM1, Serial};
+use super::virtio;
+use crate::boot::linux::acpi::{RESET, SLEEP_CONTROL, SLEEP_ENABLE, SLEEP_STATUS, SOFT_OFF};
+use crate::boot::linux::layout::{VIRTIO, VIRTIO_SIZE};
 use crate::outcome::End;
 
-/// The devices all vCPUs share.
-#[derive(Debug)]
-struct Devices<W: Write> {
-    serial: Serial<Capped<BufWriter<W>>>,
-    fw_cfg: FwCfg,
+/// Keyboard controller's command port, and its command that pulls the reset line.
+const KEYBOARD: u16 = 0x64;
+const PULSE_RESET: u8 = 0xfe;
+/// Bit RST_CPU of a PC's reset control, which ACPI names as the reset register.
+const RESET_CPU: u8 = 4;
+/// Written to for the delay it gives.
+const POST_CODE: u16 = 0x80;
+/// Index and data of the CMOS clock.
+const CMOS_INDEX: u16 = 0x70;
+const CMOS_DATA: u16 = 0x71;
+/// Ports by which an image ends its run with a status code: the convention of QEMU's `isa-debug-exit`, which kvm-unit-tests
+/// expect. The run's exit status is `code << 1 | 1`, so that it is never 0.
+const DEBUG_EXIT: u16 = 0xf4;
+const DEBUG_EXIT_END: u16 = DEBUG_EXIT + 3;
+
+/// Drives an interrupt line.
+pub(crate) type Line = Box<dyn Fn(bool) + Send + Sync>;
+
+struct Devices<'a> {
+    serial: Serial<'a>,
+    /// Level of its line, as it was last driven.
+    raised: bool,
+    /// An image's; Linux has none.
+    fw_cfg: Option<FwCfg>,
 }
 
 /// The devices of one guest.
-#[derive(Debug)]
-pub struct Shared<W: Write>(Mutex<Devices<W>>);
+pub(crate) struct Shared<'a> {
+    devices: Mutex<Devices<'a>>,
+    line: OnceLock<Line>,
+    is_image: bool,
+}
 
-impl<W: Write> Shared<W> {
-    /// Devices of a guest with `cpus` CPUs and `ram` bytes, whose serial output goes to `out`.
-    pub fn new(cpus: u16, ram: u64, out: W) -> Self {
-        Self::with_limit(cpus, ram, out, OUTPUT_LIMIT)
+impl fmt::Debug for Shared<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl<'a> Shared<'a> {
+    /// Devices with serial output to `console`; those of an image with `fw_cfg`, else of Linux.
+    pub(crate) fn new(console: &'a Console, fw_cfg: Option<FwCfg>) -> Self {
+        let is_image = fw_cfg.is_some();
+        let devices = Devices { serial: Serial::new(console), raised: false, fw_cfg };
+        Self { devices: Mutex::new(devices), line: OnceLock::new(), is_image }
     }
 
-    fn with_limit(cpus: u16, ram: u64, out: W, left: u64) -> Self {
-        let out = Capped::new(BufWriter::new(out), left);
-        Self(Mutex::new(Devices { serial: Serial::new(COM1, out), fw_cfg: FwCfg::new(cpus, ram) }))
+    /// Connects the serial port's interrupt, once.
+    pub(crate) fn connect(&self, line: Line) {
+        // A second line would be that of another VM: a guest has one.
+        let _ = self.line.set(line);
     }
 
-    /// Flushes the output.
-    pub fn finish(self) -> Output {
-        match self.0.into_inner().unwrap_or_else(PoisonError::into_inner).serial.finish() {
-            Ok(out) => Output { error: None, dropped: out.dropped() },
-            Err(error) => Output { error: Some(error), dropped: 0 },
+    /// Takes input for the serial port; returns how many bytes had room.
+    pub(crate) fn receive(&self, bytes: &[u8]) -> usize {
+        self.with_serial(|serial| serial.receive(bytes))
+    }
+
+    /// Returns whether the guest has not read all input yet.
+    pub(crate) fn has_input(&self) -> bool {
+        self.lock().serial.has_input()
+    }
+
+    fn with_serial<T>(&self, access: impl FnOnce(&mut Serial<'a>) -> T) -> T {
+        let mut devices = self.lock();
+        let result = access(&mut devices.serial);
+        let level = devices.serial.interrupts();
+        if level != devices.raised {
+            devices.raised = level;
+            if let Some(line) = self.line.get() {
+                line(level);
+            }
         }
+        result
     }
 
-    fn lock(&self) -> MutexGuard<'_, Devices<W>> {
+    fn lock(&self) -> MutexGuard<'_, Devices<'a>> {
         // Registers of a device are whole whatever their holder did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The devices as one vCPU sees them.
 #[derive(Debug)]
-pub struct Board<'a, W: Write> {
-    shared: &'a Shared<W>,
-    absent: u64,
-}
-
-impl<'a, W: Write> Board<'a, W> {
-    /// Builds a vCPU's view.
-    pub const fn new(shared: &'a Shared<W>) -> Self {
-        Self { shared, absent: 0 }
-    }
-
+pub(crate) struct Board<'b, 'a> {
+    shared: &'b Shared<'a>,
+    channel: Option<&'b virtio::Console>,
     /// Accesses to ports and memory that are not there.
-    pub const fn absent(&self) -> u64 {
-        self.absent
+    pub(crate) absent: u64,
+    /// The register of the clock that was asked for last.
+    cmos: u8,
+}
+
+impl<'b, 'a> Board<'b, 'a> {
+    /// Builds a vCPU's view.
+    pub(crate) const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
+        Self { shared, channel, absent: 0, cmos: 0 }
+    }
+
+    /// Returns the virtio console with the offset of an access to it.
+    fn channel_at(&mut self, address: u64) -> Option<(&'b virtio::Console, u64)> {
+        let offset = address.checked_sub(VIRTIO).filter(|&offset| offset < VIRTIO_SIZE);
+        let found = self.channel.zip(offset);
+        self.absent += u64::from(found.is_none());
+        found
+    }
+
+    fn with_fw_cfg(&self, access: impl FnOnce(&mut FwCfg)) {
+        if let Some(device) = &mut self.shared.lock().fw_cfg {
+            access(device);
+        }
     }
 }
 
-impl<W: Write> Bus for Board<'_, W> {
+impl Bus for Board<'_, '_> {
     fn write_port(&mut self, port: u16, data: &[u8], _tsc: u64) -> Next {
-        match (port, data) {
-            _ if is_serial(port) => write_serial(&mut self.shared.lock().serial, port, data),
-            _ if FwCfg::claims(port) => self.shared.lock().fw_cfg.write(port, data),
-            _ if resets(port, data) => return Next::End(End::Reset),
-            (POST_CODE, _) => {}
-            _ => match DebugExit.write(port, data) {
-                Some(status) => return Next::End(End::GuestExit { status }),
-                None => self.absent += 1,
-            },
+        match (port, data, self.shared.is_image) {
+            _ if is_serial(port) => self.shared.with_serial(|serial| {
+                // Each byte of a string instruction is an access: the chip is 8 bits wide.
+                for byte in data {
+                    serial.write(port - COM1, *byte);
+                }
+            }),
+            (KEYBOARD, &[PULSE_RESET], _) => return Next::End(End::Reset),
+            (port, &[value], _) if port == RESET.0 && value & RESET_CPU != 0 => return Next::End(End::Reset),
+            (POST_CODE, ..) => {}
+            (DEBUG_EXIT..=DEBUG_EXIT_END, _, true) => {
+                let code = data.iter().take(4).rev().fold(0_u32, |code, &byte| code << 8 | u32::from(byte));
+                return Next::End(End::GuestExit { status: code << 1 | 1 });
+            }
+            (fw_cfg::SELECTOR | fw_cfg::DATA, _, true) => self.with_fw_cfg(|device| device.write(port, data)),
+            (SLEEP_CONTROL, &[value], false) if value == SLEEP_ENABLE | SOFT_OFF << 2 => {
+                return Next::End(End::PowerOff);
+            }
+            (CMOS_INDEX, &[index], false) => self.cmos = index,
+            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | CMOS_DATA, _, false) => {}
+            _ => self.absent += 1,
         }
         Next::Continue
     }
 
     fn read_port(&mut self, port: u16, data: &mut [u8]) -> Next {
-        data.fill(0xff);
-        if is_serial(port) {
-            read_serial(&mut self.shared.lock().serial, port, data);
-        } else if FwCfg::claims(port) {
-            let mut devices = self.shared.lock();
-            for byte in data {
-                devices.fw_cfg.read(port, std::slice::from_mut(byte));
+        match (port, self.shared.is_image) {
+            _ if is_serial(port) => self.shared.with_serial(|serial| data.fill_with(|| serial.read(port - COM1))),
+            (fw_cfg::SELECTOR | fw_cfg::DATA, true) => {
+                self.with_fw_cfg(|device| data.fill_with(|| device.read(port)));
             }
-        } else if DebugExit::claims(port) {
-            DebugExit.read(port, data);
-        } else {
-            self.absent += 1;
+            // No wake-up; the keyboard controller takes a command.
+            (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, false) => data.fill(0),
+            (CMOS_DATA, false) => data.fill(cmos(self.cmos)),
+            _ => {
+                data.fill(0xff);
+                self.absent += 1;
+            }
         }
         Next::Continue
     }
 
-    fn write_memory(&mut self, _address: u64, _data: &[u8]) -> Next {
-        self.absent += 1;
+    fn write_memory(&mut self, address: u64, data: &[u8]) -> Next {
+        if let Some((channel, offset)) = self.channel_at(address) {
+            channel.write(offset, data);
+        }
         Next::Continue
     }
 
-    fn read_memory(&mut self, _address: u64, data: &mut [u8]) -> Next {
-        data.fill(0xff);
-        self.absent += 1;
+    fn read_memory(&mut self, address: u64, data: &mut [u8]) -> Next {
+        match self.channel_at(address) {
+            Some((channel, offset)) => channel.read(offset, data),
+            None => data.fill(0xff),
+        }
         Next::Continue
     }
 }
 
-// The device by which an image ends its run: an OUT to port 0xF4 with a status code.
-//
-// The run's exit status is `code << 1 | 1`, so that it is never 0: the convention of QEMU's `isa-debug-exit`
-// (`docs/system/i386` and `hw/misc/debugexit.c`), which kvm-unit-tests expects.
-
-/// The device's port.
-pub const PORT: u16 = 0xf4;
-
-/// The device; it has no state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DebugExit;
-
-impl DebugExit {
-    /// Returns whether a port is the device's.
-    pub const fn claims(port: u16) -> bool {
-        PORT <= port && port < PORT + 4
-    }
-
-    /// Reads as 0.
-    pub fn read(self, port: u16, data: &mut [u8]) {
-        data.fill(if Self::claims(port) { 0 } else { 0xff });
-    }
-
-    /// Returns the exit status that a write asks for; `None` for another port.
-    pub fn write(self, port: u16, data: &[u8]) -> Option<u32> {
-        if !Self::claims(port) {
-            return None;
-        }
-        let code = data.iter().take(4).rev().fold(0_u32, |code, &byte| code << 8 | u32::from(byte));
-        Some(code << 1 | 1)
-    }
+const fn is_serial(port: u16) -> bool {
+    COM1 <= port && port < COM1 + 8
 }
 
-// QEMU's firmware configuration device, as far as an image asks it for the machine's size.
-//
-// Source: QEMU `docs/specs/fw_cfg.rst` (selector register, data register, endianness) and
-// `include/standard-headers/linux/qemu_fw_cfg.h` (keys). Only the port interface and keys with fixed contents: there
-// is no file directory and no DMA. A key that is not there reads as zeros.
-
-/// 16-bit selector, write-only.
-pub const SELECTOR: u16 = 0x510;
-/// 8-bit data.
-pub const DATA: u16 = 0x511;
-
-const SIGNATURE: u16 = 0x00;
-const ID: u16 = 0x01;
-const RAM_SIZE: u16 = 0x03;
-const NB_CPUS: u16 = 0x05;
-const MAX_CPUS: u16 = 0x0f;
-/// A selector's flag for writing an item, which has had no effect since QEMU 2.4.
-const WRITE_CHANNEL: u16 = 0x4000;
-
-/// The device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FwCfg {
-    cpus: u16,
-    ram: u64,
-    selected: u16,
-    offset: usize,
-}
-
-impl FwCfg {
-    /// Builds a device that reports `cpus` CPUs and `ram` bytes of memory.
-    pub const fn new(cpus: u16, ram: u64) -> Self {
-        Self { cpus, ram, selected: SIGNATURE, offset: 0 }
-    }
-
-    /// Returns whether a port is the device's.
-    pub const fn claims(port: u16) -> bool {
-        matches!(port, SELECTOR | DATA)
-    }
-
-    /// Reads one access.
-    pub fn read(&mut self, port: u16, data: &mut [u8]) {
-        if port != DATA {
-            // The selector is write-only.
-            data.fill(if port == SELECTOR { 0 } else { 0xff });
-            return;
-        }
-        // The data register is 8 bits wide: a wider access reads one byte, zero-extended.
-        data.fill(0);
-        if let Some(first) = data.first_mut() {
-            *first = self.next();
-        }
-    }
-
-    /// Writes one access. Items cannot be written.
-    pub fn write(&mut self, port: u16, data: &[u8]) {
-        if let (SELECTOR, &[low, high, ..]) = (port, data) {
-            self.selected = u16::from_le_bytes([low, high]) & !WRITE_CHANNEL;
-            self.offset = 0;
-        }
-    }
-
-    fn next(&mut self) -> u8 {
-        let mut item = [0; 8];
-        match self.selected {
-            SIGNATURE => item[..4].copy_from_slice(b"QEMU"),
-            // Bit 0: the interface by ports.
-            ID => item[0] = 1,
-            RAM_SIZE => item = self.ram.to_le_bytes(),
-            NB_CPUS | MAX_CPUS => item[..2].copy_from_slice(&self.cpus.to_le_bytes()),
-            _ => {}
-        }
-        let byte = item.get(self.offset).copied().unwrap_or(0);
-        self.offset = self.offset.saturating_add(1);
-        byte
+/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel
+/// without KVM's clock reads its date there, and before Linux 5.17 waits for ever until no update is under way: absent,
+/// all ones, one always would be (seen: 5.10 with `--msr-cost`).
+const fn cmos(index: u8) -> u8 {
+    match index & 0x7f {
+        // Day of the week, day, month.
+        6 => 7,
+        7 | 8 => 1,
+        // A: no update, the divider of 32 768 Hz. B: 24 hours, in decimal.
+        0xa => 0x26,
+        0xb => 2,
+        _ => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use proptest::prelude::*;
 
     use super::*;
 
-    #[test]
-    fn ports_reach_their_devices() {
-        let mut out = Vec::new();
-        let shared = Shared::new(3, 1 << 20, &mut out);
-        let mut board = Board::new(&shared);
-        let mut data = [0; 1];
-        assert_eq!(board.read_port(COM1 + 5, &mut data), Next::Continue);
-        assert_eq!(data, [0x60], "ready to send");
-        board.write_port(COM1, b"string\n", 0);
-        board.write_port(0x510, &5_u16.to_le_bytes(), 0);
-        let mut cpus = [0; 2];
-        board.read_port(0x511, &mut cpus);
-        assert_eq!(cpus, [3, 0]);
-        assert_eq!(board.write_port(0xf4, &[1, 0, 0, 0], 0), Next::End(End::GuestExit { status: 3 }));
-        assert_eq!(board.write_port(0x64, &[0xfe], 0), Next::End(End::Reset));
-        assert_eq!(board.write_port(0xcf9, &[6], 0), Next::End(End::Reset));
-        board.write_port(0x80, &[0], 0);
-        assert_eq!(board.absent(), 0);
-        let output = shared.finish();
-        assert!(output.error.is_none() && output.dropped == 0);
-        assert_eq!(out, b"string\n");
-    }
+    const ALL_ONES: &[u8] = &[0xff; 4];
 
     #[test]
-    fn what_is_absent_floats_and_is_counted() {
-        let shared = Shared::new(1, 1 << 20, io::sink());
-        let mut board = Board::new(&shared);
-        let mut data = [0; 4];
-        board.read_memory(0xfed0_0000, &mut data);
-        assert_eq!(data, [0xff; 4]);
-        data.fill(0);
-        board.read_port(0xcfc, &mut data);
-        assert_eq!(data, [0xff; 4]);
-        board.write_memory(0xfed0_0000, &data);
-        board.write_port(0xcf8, &data, 0);
-        board.write_port(0x64, &[0xd1], 0);
-        assert_eq!(board.absent(), 5);
-    }
-
-    #[test]
-    fn a_flood_is_cut() {
-        let mut out = Vec::new();
-        let shared = Shared::with_limit(1, 0, &mut out, 10);
-        for _ in 0..100 {
-            Board::new(&shared).write_port(COM1, b"ab\n", 0);
+    fn ports_reach_the_devices_that_a_guest_has() {
+        let (console, end) = (Console::default(), |end| Next::End(end));
+        let (image, linux) = (Shared::new(&console, Some(FwCfg::new(3, 1 << 20))), Shared::new(&console, None));
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let channel = virtio::Console::new(stream);
+        let mut boards = [Board::new(&image, None), Board::new(&linux, Some(&channel))];
+        let status = |status| end(End::GuestExit { status });
+        // Port, bytes, and what each guest's machine does.
+        for (port, bytes, of_image, of_linux) in [
+            (COM1, &b"string\n"[..], Next::Continue, Next::Continue),
+            (0x64, &[0xfe], end(End::Reset), end(End::Reset)),
+            (0x64, &[0xd1], Next::Continue, Next::Continue),
+            (0xcf9, &[6], end(End::Reset), end(End::Reset)),
+            (0xcf9, &[2], Next::Continue, Next::Continue),
+            (0xf4, &[1, 0, 0, 0], status(3), Next::Continue),
+            (0x600, &[0x34], Next::Continue, end(End::PowerOff)),
+            (0x600, &[0x2c], Next::Continue, Next::Continue),
+            (0x510, &[5, 0], Next::Continue, Next::Continue),
+            (0x70, &[0x8a], Next::Continue, Next::Continue),
+            (0x80, &[0], Next::Continue, Next::Continue),
+        ] {
+            for (board, expected) in boards.iter_mut().zip([of_image, of_linux]) {
+                assert_eq!(board.write_port(port, bytes, 0), expected, "OUT to {port:#x}");
+            }
         }
-        assert_eq!(shared.finish().dropped, 290);
-        assert_eq!(out, b"ab\nab\nab\na");
+        for (port, of_image, of_linux) in [
+            (COM1 + 5, &[0x60][..], &[0x60][..]),
+            (0x511, &[3, 0], &[0xff; 2]),
+            (0xf4, &[0], &[0xff]),
+            (0x64, &[0xff], &[0]),
+            // Its bit 7 says that an update is under way; the NMI mask in bit 7 of the index is no part of it.
+            (0x71, &[0xff], &[0x26]),
+            (0xcfc, ALL_ONES, ALL_ONES),
+        ] {
+            for (board, expected) in boards.iter_mut().zip([of_image, of_linux]) {
+                let mut data = [0xaa; 4];
+                assert_eq!(board.read_port(port, &mut data[..expected.len()]), Next::Continue);
+                assert_eq!(&data[..expected.len()], expected, "IN from {port:#x}");
+            }
+        }
+        for (address, of_image, of_linux) in
+            [(VIRTIO, ALL_ONES, &b"virt"[..]), (VIRTIO + VIRTIO_SIZE, ALL_ONES, ALL_ONES)]
+        {
+            for (board, expected) in boards.iter_mut().zip([of_image, of_linux]) {
+                let mut data = [0; 4];
+                board.read_memory(address, &mut data);
+                board.write_memory(VIRTIO + VIRTIO_SIZE, &data);
+                assert_eq!(data, expected, "{address:#x}");
+            }
+        }
+        assert_eq!(boards.map(|board| board.absent), [12, 9]);
+    }
+
+    #[test]
+    fn the_serial_port_drives_its_line_once_per_change() {
+        let console = Console::default();
+        let shared = Shared::new(&console, None);
+        let changes = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&changes);
+        shared.connect(Box::new(move |level| {
+            // Up and down in turn.
+            assert_eq!(counted.fetch_add(1, Ordering::Relaxed).is_multiple_of(2), level);
+        }));
+        let mut board = Board::new(&shared, None);
+        board.write_port(COM1 + 4, &[0x0b], 0);
+        board.write_port(COM1 + 1, &[1], 0);
+        assert_eq!(shared.receive(b"ab"), 2);
+        let mut data = [0];
+        for byte in *b"ab" {
+            assert_eq!(changes.load(Ordering::Relaxed), 1);
+            board.read_port(COM1, &mut data);
+            assert_eq!(data, [byte]);
+        }
+        assert_eq!(changes.load(Ordering::Relaxed), 2);
     }
 
     proptest! {
         #[test]
-        fn random_accesses_never_panic(accesses in prop::collection::vec((any::<u16>(), any::<bool>(), 0_usize..9), 0..64)) {
-            let shared = Shared::new(1, 1 << 20, io::sink());
-            let mut board = Board::new(&shared);
-            for (port, write, size) in accesses {
+        fn random_accesses_never_panic(
+            accesses in prop::collection::vec((any::<u16>(), any::<bool>(), any::<bool>(), 0_usize..9), 0..64),
+            is_image: bool,
+        ) {
+            let console = Console::default();
+            let shared = Shared::new(&console, is_image.then(|| FwCfg::new(1, 1 << 20)));
+            let (stream, _other) = UnixStream::pair().unwrap();
+            let channel = virtio::Console::new(stream);
+            let mut board = Board::new(&shared, Some(&channel));
+            for (port, write, memory, size) in accesses {
                 // Half of them near the devices.
-                let port = if port & 1 == 0 { port } else { [0x3f8, 0x510, 0xf4, 0x64, 0xcf9][usize::from(port) % 5] + port % 9 };
-                if write {
-                    board.write_port(port, &[port as u8; 8][..size], 0);
-                } else {
-                    board.read_port(port, &mut [0; 8][..size]);
-                }
+                let near = [COM1, 0x510, 0xf4, 0x600, 0x64, 0xcf9][usize::from(port) % 6] + port % 9;
+                let port = if port & 1 == 0 { port } else { near };
+                let mut data = [port as u8; 8];
+                match (memory, write) {
+                    (true, true) => board.write_memory(VIRTIO + u64::from(port) % 0x1100, &data[..size]),
+                    (true, false) => board.read_memory(VIRTIO + u64::from(port) % 0x1100, &mut data[..size]),
+                    (false, true) => board.write_port(port, &data[..size], 0),
+                    (false, false) => board.read_port(port, &mut data[..size]),
+                };
             }
         }
-    }
-
-    fn item(device: &mut FwCfg, key: u16, length: usize) -> Vec<u8> {
-        device.write(SELECTOR, &key.to_le_bytes());
-        let mut bytes = vec![0xaa; length];
-        for byte in &mut bytes {
-            device.read(DATA, std::slice::from_mut(byte));
-        }
-        bytes
-    }
-
-    #[test]
-    fn items_read_byte_by_byte() {
-        let mut device = FwCfg::new(0x0102, 0x1122_3344_5566);
-        // Before anything is selected: the signature.
-        let mut byte = [0];
-        device.read(DATA, &mut byte);
-        assert_eq!(&byte, b"Q");
-        assert_eq!(item(&mut device, 0, 5), b"QEMU\0");
-        assert_eq!(item(&mut device, 1, 4), [1, 0, 0, 0]);
-        assert_eq!(item(&mut device, 3, 9), [0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0]);
-        assert_eq!(item(&mut device, 5, 3), [2, 1, 0]);
-        assert_eq!(item(&mut device, 0x4005, 2), [2, 1]);
-        assert_eq!(item(&mut device, 0x0f, 2), [2, 1]);
-        assert_eq!(item(&mut device, 0x8000, 8), [0; 8]);
-        // Selecting starts anew.
-        assert_eq!(item(&mut device, 0, 2), b"QE");
-        assert_eq!(item(&mut device, 0, 2), b"QE");
     }
 }

@@ -10,29 +10,8 @@ use guest::abi::{
 use super::bus::{Bus, Next};
 use crate::outcome::End;
 
-/// Console bytes kept for an error message.
-const CONSOLE_CAP: usize = 1024;
 /// Tail ticks looked at; more are not kept.
 const TAIL_CAP: usize = 64;
-
-/// The loop's next step after a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
-    /// Go on.
-    Nothing,
-    /// A tail tick: note the host events held.
-    TailTick,
-    /// A phase of a set-up begins.
-    Phase(usize),
-    /// The vCPU's turn is over.
-    TurnOver,
-    /// The vCPU is done.
-    Done,
-    /// The payload met an exception.
-    Failed,
-    /// No such port.
-    Unknown,
-}
 
 /// The ports of one vCPU.
 #[derive(Debug)]
@@ -43,71 +22,43 @@ pub struct Doorbell {
     pub syncs: Vec<u64>,
     /// Host events held at each tail tick.
     pub held_at_tail_tick: Vec<u64>,
-    /// Output of the payload, cut at 1 KiB.
-    pub console: Vec<u8>,
 }
 
 impl Default for Doorbell {
     fn default() -> Self {
-        Self {
-            booted: None,
-            syncs: Vec::with_capacity(SYNC_ROUNDS),
-            held_at_tail_tick: Vec::with_capacity(TAIL_CAP),
-            console: Vec::with_capacity(CONSOLE_CAP),
-        }
+        Self { booted: None, syncs: Vec::with_capacity(SYNC_ROUNDS), held_at_tail_tick: Vec::with_capacity(TAIL_CAP) }
     }
 }
 
 impl Doorbell {
-    /// Handles a write of `data` to `port`, which the VMM saw at host TSC `tsc`.
-    pub fn write(&mut self, port: u16, data: &[u8], tsc: u64) -> Rung {
-        match (port, data) {
-            (PORT_WORKLOAD, _) => Rung::Nothing,
-            (PORT_CONSOLE, &[byte]) => {
-                if self.console.len() < CONSOLE_CAP {
-                    self.console.push(byte);
-                }
-                Rung::Nothing
-            }
-            (PORT_DOORBELL, &[a, b, c, d]) => self.ring(u32::from_le_bytes([a, b, c, d]), tsc),
-            _ => Rung::Unknown,
-        }
-    }
-
-    fn ring(&mut self, code: u32, tsc: u64) -> Rung {
+    fn ring(&mut self, code: u32, tsc: u64) -> Next {
         match code {
             DB_BOOTED => {
                 self.booted.get_or_insert_with(Instant::now);
-                Rung::Nothing
             }
-            DB_SYNC => {
-                if self.syncs.len() < SYNC_ROUNDS {
-                    self.syncs.push(tsc);
-                }
-                Rung::Nothing
+            DB_SYNC if self.syncs.len() < SYNC_ROUNDS => self.syncs.push(tsc),
+            DB_TAIL_TICK => return Next::NoteHeld,
+            DB_TURN_OVER => return Next::TurnOver,
+            DB_DONE => return Next::End(End::Done),
+            // The machine replaces this by what the guest's report says.
+            DB_FAILED => return Next::End(End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 }),
+            _ if (DB_PHASE..DB_PHASE + PHASES as u32).contains(&code) => {
+                return Next::Phase((code - DB_PHASE) as usize);
             }
-            DB_TAIL_TICK => Rung::TailTick,
-            DB_TURN_OVER => Rung::TurnOver,
-            DB_DONE => Rung::Done,
-            DB_FAILED => Rung::Failed,
-            _ if (DB_PHASE..DB_PHASE + PHASES as u32).contains(&code) => Rung::Phase((code - DB_PHASE) as usize),
-            _ => Rung::Nothing,
+            _ => {}
         }
+        Next::Continue
     }
 }
 
 impl Bus for Doorbell {
     fn write_port(&mut self, port: u16, data: &[u8], tsc: u64) -> Next {
-        match self.write(port, data, tsc) {
-            Rung::Nothing => Next::Continue,
-            Rung::TailTick => Next::NoteHeld,
-            Rung::Phase(phase) => Next::Phase(phase),
-            Rung::TurnOver => Next::TurnOver,
-            Rung::Done => Next::End(End::Done),
-            // The machine replaces this by what the guest's report says.
-            Rung::Failed => Next::End(End::GuestFault { vector: 0, error: 0, rip: 0, cr2: 0 }),
-            Rung::Unknown => Next::End(End::UnknownExit(format!("OUT to port {port:#x}"))),
+        match (port, data) {
+            (PORT_WORKLOAD | PORT_CONSOLE, _) => {}
+            (PORT_DOORBELL, &[a, b, c, d]) => return self.ring(u32::from_le_bytes([a, b, c, d]), tsc),
+            _ => return Next::End(End::UnknownExit(format!("OUT to port {port:#x}"))),
         }
+        Next::Continue
     }
 
     fn note_held(&mut self, held: u64) {
@@ -124,29 +75,30 @@ mod tests {
     #[test]
     fn codes_ring_and_foreign_ports_do_not() {
         let mut doorbell = Doorbell::default();
-        let ring = |doorbell: &mut Doorbell, code: u32| doorbell.write(PORT_DOORBELL, &code.to_le_bytes(), 7);
-        assert_eq!(ring(&mut doorbell, DB_BOOTED), Rung::Nothing);
+        for (code, next) in [
+            (DB_BOOTED, Next::Continue),
+            (0xffff, Next::Continue),
+            (DB_PHASE, Next::Phase(0)),
+            (DB_PHASE + PHASES as u32, Next::Continue),
+            (DB_TAIL_TICK, Next::NoteHeld),
+            (DB_TURN_OVER, Next::TurnOver),
+            (DB_DONE, Next::End(End::Done)),
+        ] {
+            assert_eq!(doorbell.write_port(PORT_DOORBELL, &code.to_le_bytes(), 7), next, "{code:#x}");
+        }
         assert!(doorbell.booted.is_some());
-        assert_eq!(ring(&mut doorbell, DB_DONE), Rung::Done);
-        assert_eq!(ring(&mut doorbell, 0xffff), Rung::Nothing);
-        assert_eq!(ring(&mut doorbell, DB_PHASE), Rung::Phase(0));
-        assert_eq!(ring(&mut doorbell, DB_PHASE + PHASES as u32), Rung::Nothing);
-        assert_eq!(doorbell.write(PORT_DOORBELL, &[1], 7), Rung::Unknown);
-        assert_eq!(doorbell.write(0x60, &[1], 7), Rung::Unknown);
-        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_DONE.to_le_bytes(), 7), Next::End(End::Done));
-        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_TAIL_TICK.to_le_bytes(), 7), Next::NoteHeld);
-        assert_eq!(doorbell.write_port(PORT_DOORBELL, &DB_TURN_OVER.to_le_bytes(), 7), Next::TurnOver);
+        for port in [PORT_DOORBELL, 0x60] {
+            assert!(matches!(doorbell.write_port(port, &[1], 7), Next::End(End::UnknownExit(_))), "{port:#x}");
+        }
     }
 
     #[test]
     fn a_flood_keeps_its_bounds() {
         let mut doorbell = Doorbell::default();
         for _ in 0..5000 {
-            doorbell.write(PORT_CONSOLE, b"x", 0);
-            doorbell.write(PORT_DOORBELL, &DB_SYNC.to_le_bytes(), 0);
+            doorbell.write_port(PORT_DOORBELL, &DB_SYNC.to_le_bytes(), 0);
             doorbell.note_held(1);
         }
-        assert_eq!((doorbell.console.len(), doorbell.syncs.len()), (CONSOLE_CAP, SYNC_ROUNDS));
-        assert_eq!(doorbell.held_at_tail_tick.len(), TAIL_CAP);
+        assert_eq!((doorbell.syncs.len(), doorbell.held_at_tail_tick.len()), (SYNC_ROUNDS, TAIL_CAP));
     }
 }

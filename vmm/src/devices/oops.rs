@@ -21,21 +21,33 @@ const DISORDER_US: u64 = 1_000_000;
 /// Levels of the facility "kernel" in a record's first number.
 const KERNEL_LEVELS: u64 = 8;
 
+/// Words by which a kernel complains, any of which counts, and their name in a report.
+const KINDS: [(&[&str], &str); 5] = [
+    (&["NMI received for unknown reason"], "\"NMI received for unknown reason\""),
+    (&["Dazed and confused"], "\"Dazed and confused\""),
+    (&["soft lockup", "hard LOCKUP"], "soft or hard lockups"),
+    (&["perf: interrupt took too long"], "\"perf: interrupt took too long\""),
+    (
+        &[
+            "Broken BIOS",
+            "has corrupted hw-PMU",
+            "Broken PMU",
+            "no PMU driver",
+            "irq loop stuck",
+            "unchecked MSR access",
+        ],
+        "complaints about the PMU or its registers",
+    ),
+];
+/// The kind that sound guests have, too.
+const LONG_INTERRUPTS: usize = 3;
+
 /// Complaints of a Linux kernel, by its own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Complaints {
-    /// "NMI received for unknown reason".
-    pub unknown_nmis: u64,
-    /// "Dazed and confused".
-    pub dazed: u64,
-    /// "BUG: soft lockup", "watchdog: … hard LOCKUP".
-    pub lockups: u64,
-    /// "perf: interrupt took too long".
-    pub long_interrupts: u64,
-    /// "Broken BIOS", "Broken PMU", "no PMU driver", "irq loop stuck", "unchecked MSR access": the PMU and its registers.
-    pub pmu: u64,
+    counts: [u64; KINDS.len()],
     /// An oops at an RDPMC: one that was not rewritten.
-    pub rdpmc_faults: u64,
+    rdpmc_faults: u64,
     /// The reason of "Kernel panic - not syncing".
     pub panic: Option<String>,
 }
@@ -48,18 +60,9 @@ impl Complaints {
 
     /// Formats one line for each kind that there is.
     pub fn lines(&self) -> Vec<String> {
-        let counts = [
-            (self.unknown_nmis, "\"NMI received for unknown reason\""),
-            (self.dazed, "\"Dazed and confused\""),
-            (self.lockups, "soft or hard lockups"),
-            (self.long_interrupts, "\"perf: interrupt took too long\""),
-            (self.pmu, "complaints about the PMU or its registers"),
-        ];
-        let mut lines: Vec<_> = counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("the guest's kernel said {what}: {count}"))
-            .collect();
+        let counted = self.counts.iter().zip(KINDS).filter(|(count, _)| **count > 0);
+        let mut lines: Vec<_> =
+            counted.map(|(count, (_, what))| format!("the guest's kernel said {what}: {count}")).collect();
         if self.rdpmc_faults > 0 {
             lines.push(format!(
                 "the guest's kernel met #GP at an RDPMC that was not rewritten (in a module, or in code that it made): {}",
@@ -76,37 +79,23 @@ impl Complaints {
         let console = if log.first == Some(0) { Self::default() } else { self };
         let said = log.complaints;
         Self {
-            unknown_nmis: said.unknown_nmis.max(console.unknown_nmis),
-            dazed: said.dazed.max(console.dazed),
-            lockups: said.lockups.max(console.lockups),
-            long_interrupts: said.long_interrupts.max(console.long_interrupts),
-            pmu: said.pmu.max(console.pmu),
+            counts: std::array::from_fn(|kind| said.counts[kind].max(console.counts[kind])),
             rdpmc_faults: said.rdpmc_faults.max(console.rdpmc_faults),
             panic: None,
         }
     }
 
     /// Counts those that no sound guest has.
-    pub const fn grave(&self) -> u64 {
-        self.unknown_nmis + self.dazed + self.lockups + self.pmu + self.rdpmc_faults
+    pub fn grave(&self) -> u64 {
+        self.counts.iter().sum::<u64>() - self.counts[LONG_INTERRUPTS] + self.rdpmc_faults
     }
 
     /// Takes a line of the kernel, without its stamp.
     fn line(&mut self, line: &[u8]) {
         let has = |words: &str| find(line, words.as_bytes()).is_some();
-        self.unknown_nmis += u64::from(has("NMI received for unknown reason"));
-        self.dazed += u64::from(has("Dazed and confused"));
-        self.lockups += u64::from(has("soft lockup") || has("hard LOCKUP"));
-        self.long_interrupts += u64::from(has("perf: interrupt took too long"));
-        let pmu = [
-            "Broken BIOS",
-            "has corrupted hw-PMU",
-            "Broken PMU",
-            "no PMU driver",
-            "irq loop stuck",
-            "unchecked MSR access",
-        ];
-        self.pmu += u64::from(pmu.into_iter().any(has));
+        for (count, (words, _)) in self.counts.iter_mut().zip(KINDS) {
+            *count += u64::from(words.iter().any(|words| has(words)));
+        }
         self.rdpmc_faults += u64::from(has("Code: ") && find(line, RDPMC_FAULT).is_some());
         if let (None, Some(at)) = (&self.panic, find(line, PANIC)) {
             let reason = String::from_utf8_lossy(&line[at + PANIC.len()..]);
@@ -255,8 +244,7 @@ mod tests {
     fn a_kernels_words_are_counted_whatever_the_pieces() {
         for piece in [1, 7, 1000] {
             let found = of(TEXT, piece);
-            let counts = (found.unknown_nmis, found.dazed, found.lockups, found.rdpmc_faults, found.pmu);
-            assert_eq!((counts, found.grave()), ((1, 1, 1, 1, 1), 5));
+            assert_eq!((found.counts, found.rdpmc_faults, found.grave()), ([1, 1, 1, 0, 1], 1, 5));
             assert_eq!(found.panic.as_deref(), Some("Attempted to kill init! exitcode=0x0000000b"));
             assert_eq!((found.lines().len(), found.is_empty()), (5, false));
         }
@@ -270,7 +258,7 @@ mod tests {
             assert!(of(&text, 100).is_empty(), "{text}");
         }
         let again = format!("{}[   99.000000] x\n{TEXT}", TEXT.replace("[    4", "[    3"));
-        assert_eq!(of(&again, 100).dazed, 1, "dmesg on the console");
+        assert_eq!(of(&again, 100).counts[1], 1, "dmesg on the console");
         let restarted = format!("{TEXT}\n[    1.000000] reboot: Restarting system\n");
         assert_eq!(of(&restarted, 100).panic, None);
     }
@@ -292,10 +280,10 @@ mod tests {
 0,4,300,-;Kernel panic - not syncing: not now
 ";
         let whole = of(TEXT, 100).decided_by(Some(log(records)));
-        let expected = Complaints { dazed: 1, long_interrupts: 1, ..Complaints::default() };
+        let expected = Complaints { counts: [0, 1, 0, 1, 0], ..Complaints::default() };
         assert_eq!(whole, expected, "a kernel that gives its log has not panicked");
         let cut = of(TEXT, 100).decided_by(Some(log(&records[records.find("0,1").unwrap()..])));
-        assert_eq!((cut.dazed, cut.unknown_nmis, cut.long_interrupts, cut.panic), (1, 1, 1, None));
+        assert_eq!((cut.counts, cut.panic), ([1, 1, 1, 1, 1], None));
         assert_eq!(of(TEXT, 100).decided_by(None), of(TEXT, 100));
     }
 

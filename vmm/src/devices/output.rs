@@ -49,3 +49,15 @@ impl<W: Write> Write for Capped<W> {
         self.out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut() {
+        let mut out = Capped::new(Vec::new(), 10);
+        (0..100).for_each(|_| out.write_all(b"ab\n").unwrap());
+        assert_eq!((out.dropped(), &out.out[..]), (290, &b"ab\nab\nab\na"[..]));
+    }
+}

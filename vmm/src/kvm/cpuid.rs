@@ -43,8 +43,7 @@ const BY_HYPERCALL: u32 = 1 << 7 | 1 << 11 | 1 << 13;
 
 /// Returns the host's vendor, if it is one of both.
 pub(crate) fn vendor(supported: &CpuId) -> Option<Vendor> {
-    let zero = supported.as_slice().iter().find(|entry| entry.function == 0)?;
-    match zero.ebx {
+    match find(supported, 0)?.ebx {
         ebx if ebx == INTEL_NAME[0] => Some(Vendor::Intel),
         ebx if ebx == AMD_NAME[0] => Some(Vendor::Amd),
         _ => None,
@@ -123,26 +122,27 @@ pub(crate) fn set_apic_id(cpuid: &mut CpuId, cpu: u32) {
 
 /// Returns whether KVM's own vPMU has counters for a guest, by the leaf it supports.
 pub(crate) fn kvm_has_pmu(supported: &CpuId) -> bool {
-    supported
-        .as_slice()
-        .iter()
-        .any(|entry| entry.function == 0xa && entry.eax & 0xff != 0 && entry.eax >> 8 & 0xff != 0)
+    kvm_counters(supported).is_some_and(|(gp, _)| gp != 0)
 }
 
 /// Returns the numbers of general-purpose and fixed counters of leaf 0AH; `None` without an architectural PMU.
 pub(crate) fn kvm_counters(supported: &CpuId) -> Option<(u32, u32)> {
-    let leaf = supported.as_slice().iter().find(|entry| entry.function == 0xa && entry.eax & 0xff != 0)?;
+    let leaf = find(supported, 0xa).filter(|leaf| leaf.eax & 0xff != 0)?;
     Some((leaf.eax >> 8 & 0xff, leaf.edx & 0x1f))
 }
 
 /// Returns whether KVM shows a guest an AMD's six counters at indices of their own.
 pub(crate) fn kvm_has_perfctr_core(supported: &CpuId) -> bool {
-    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0001 && entry.ecx & PERFCTR_CORE != 0)
+    find(supported, EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & PERFCTR_CORE != 0)
 }
 
 /// Returns whether KVM shows a guest an AMD's PerfMonV2 (Linux 6.5, on hosts that have it).
 pub(crate) fn kvm_has_perfmon_v2(supported: &CpuId) -> bool {
-    supported.as_slice().iter().any(|entry| entry.function == 0x8000_0022 && entry.eax & 1 != 0)
+    find(supported, PERFMON_V2).is_some_and(|entry| entry.eax & 1 != 0)
+}
+
+fn find(cpuid: &CpuId, function: u32) -> Option<&kvm_cpuid_entry2> {
+    cpuid.as_slice().iter().find(|entry| entry.function == function)
 }
 
 /// 1:EDX: a debug store.
@@ -268,8 +268,8 @@ const AMDS_7_EDX: u32 = 1 << 4 | 1 << 28;
 
 /// Returns whether KVM offers SVM to a guest.
 pub(crate) fn has_svm(supported: &CpuId) -> bool {
-    let leaf = |function| supported.as_slice().iter().find(|entry| entry.function == function);
-    leaf(EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & SVM != 0) && leaf(SVM_FEATURES).is_some()
+    find(supported, EXTENDED_FEATURES).is_some_and(|entry| entry.ecx & SVM != 0)
+        && find(supported, SVM_FEATURES).is_some()
 }
 
 /// Makes the processor AMD's `model` with `pmu` and `cpus` cores.
@@ -371,7 +371,7 @@ mod tests {
     fn the_guest_is_an_intel_with_the_pmu_that_was_asked_for() {
         let mut cpuid = CpuId::from_entries(&[entry(0), entry(1), entry(7)]).unwrap();
         adapt(&mut cpuid, Cpu::CascadeLake, PmuCaps::default(), 3, 4).unwrap();
-        let leaf = |function| *cpuid.as_slice().iter().find(|e| e.function == function).unwrap();
+        let leaf = |function| *find(&cpuid, function).unwrap();
         assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
         assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (0x0005_0657, 0x0304, 0));
         assert_eq!(leaf(1).ecx & (PDCM | X2APIC | MONITOR), PDCM | X2APIC);
@@ -391,8 +391,8 @@ mod tests {
         for cpu in [Cpu::CascadeLake, Cpu::Generic] {
             let cpuid = adapted(cpu);
             assert!(cpuid.as_slice().iter().all(|e| e.function < 0x8000_0009), "SVM's leaf, npt with it: {cpuid:?}");
-            assert_eq!(leaf_of(&cpuid, 0x8000_0000).unwrap().eax, 0x8000_0008);
-            let features = leaf_of(&cpuid, 0x8000_0001).unwrap();
+            assert_eq!(find(&cpuid, 0x8000_0000).unwrap().eax, 0x8000_0008);
+            let features = find(&cpuid, 0x8000_0001).unwrap();
             assert_eq!(
                 [2, 6, 11, 16, 22, 0].map(|bit| features.ecx >> bit & 1),
                 [0, 0, 0, 0, 0, 1],
@@ -406,7 +406,7 @@ mod tests {
         }
         for cpu in [Cpu::Milan, Cpu::Genoa] {
             let cpuid = adapted(cpu);
-            let (one, seven) = (leaf_of(&cpuid, 1).unwrap(), leaf_of(&cpuid, 7).unwrap());
+            let (one, seven) = (find(&cpuid, 1).unwrap(), find(&cpuid, 7).unwrap());
             assert_eq!((one.ecx >> 5 & 1, one.edx >> 27 & 1), (0, 0), "VMX, self-snoop");
             assert_eq!([2, 14, 25].map(|bit| seven.ebx >> bit & 1), [0; 3], "SGX, MPX, trace");
             assert_eq!(
@@ -414,7 +414,7 @@ mod tests {
                 [0; 4],
                 "MD_CLEAR, SPEC_CTRL, ARCH_CAPABILITIES, SSBD"
             );
-            assert!([0x12, 0x14, 0x1d].into_iter().all(|function| leaf_of(&cpuid, function).is_none()));
+            assert!([0x12, 0x14, 0x1d].into_iter().all(|function| find(&cpuid, function).is_none()));
         }
     }
 
@@ -439,7 +439,7 @@ mod tests {
                 [0, 1, 2, 4, 7, 0xa, 0x8000_0000, 0x8000_0001, 0x8000_0008, 0x8000_001e, 0x8000_000a].map(entry);
             let mut cpuid = CpuId::from_entries(&supported).unwrap();
             adapt(&mut cpuid, model, model.pmu(), 3, 4).unwrap();
-            let leaf = |function| cpuid.as_slice().iter().find(|e| e.function == function).copied();
+            let leaf = |function| find(&cpuid, function).copied();
             let named = |function| leaf(function).map(|e| [e.ebx, e.edx, e.ecx]).unwrap();
             assert_eq!((named(0), named(0x8000_0000)), (AMD_NAME, AMD_NAME));
             assert_eq!((leaf(1).unwrap().eax, leaf(0x8000_0001).unwrap().eax), (signature, signature));
@@ -461,18 +461,14 @@ mod tests {
         assert!(has_svm(&cpuid));
         let pmu = PmuCaps::Amd(arch_pmu::amd::AmdCaps { svm: true, ..arch_pmu::amd::AmdCaps::GENOA });
         adapt(&mut cpuid, Cpu::Genoa, pmu, 0, 1).unwrap();
-        let leaf = |function| cpuid.as_slice().iter().find(|e| e.function == function).copied();
+        let leaf = |function| find(&cpuid, function).copied();
         assert_eq!(leaf(0x8000_0001).unwrap().ecx >> 2 & 1, 1);
         assert_eq!(leaf(0x8000_000a), Some(svm), "KVM's own");
         assert!(has_svm(&cpuid));
         adapt(&mut cpuid, Cpu::Genoa, Cpu::Genoa.pmu(), 0, 1).unwrap();
-        assert!(!has_svm(&cpuid) && leaf_of(&cpuid, 0x8000_000a).is_none());
+        assert!(!has_svm(&cpuid) && find(&cpuid, 0x8000_000a).is_none());
         let without = CpuId::from_entries(&[kvm_cpuid_entry2 { ecx: 0, ..entry(0x8000_0001) }, svm]).unwrap();
         assert!(!has_svm(&without));
-    }
-
-    fn leaf_of(cpuid: &CpuId, function: u32) -> Option<kvm_cpuid_entry2> {
-        cpuid.as_slice().iter().find(|entry| entry.function == function).copied()
     }
 
     #[test]

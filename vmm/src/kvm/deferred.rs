@@ -221,74 +221,19 @@ fn is_still(entry: Lvtpc, by: Delivery) -> bool {
 #[cfg(test)]
 mod tests {
     use arch_pmu::pmi::Lvtpc;
-    use kvm_bindings::kvm_lapic_state;
     use proptest::prelude::*;
 
+    use super::super::lapic::tests::FakeLapic;
     use super::*;
 
     const OPEN: Lvtpc = Lvtpc::from_bits(0x400);
 
-    /// An x2APIC, or with `page` the same by its page; NMIs as KVM keeps them.
-    #[derive(Debug)]
-    struct Port {
-        lvtpc: Lvtpc,
-        page: bool,
-        off: bool,
-        pending: u32,
-        in_nmi: bool,
-        sent: u32,
+    fn lapic(entry: u32) -> FakeLapic {
+        FakeLapic { is_x2apic: true, ..FakeLapic::with(entry) }
     }
 
-    impl Port {
-        fn masked() -> Self {
-            Self { lvtpc: OPEN.with_masked(true), page: false, off: false, pending: 0, in_nmi: false, sent: 0 }
-        }
-    }
-
-    impl PmiPort for Port {
-        type Error = &'static str;
-        fn mode(&mut self) -> Mode {
-            match (self.off, self.page) {
-                (true, _) => Mode::Off,
-                (false, true) => Mode::XApic,
-                (false, false) => Mode::X2Apic,
-            }
-        }
-        fn ns_outside(&self) -> (u64, u64) {
-            (0, 0)
-        }
-        fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
-            Ok(Some(self.lvtpc))
-        }
-        fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
-            self.lvtpc = lvtpc;
-            Ok(())
-        }
-        fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
-            let mut page = kvm_lapic_state::default();
-            for (i, byte) in self.lvtpc.into_bits().to_le_bytes().into_iter().enumerate() {
-                page.regs[0x340 + i] = byte.cast_signed();
-            }
-            Ok(page)
-        }
-        fn set_lapic(&mut self, page: &kvm_lapic_state) -> Result<(), Self::Error> {
-            self.lvtpc = lvtpc(page);
-            Ok(())
-        }
-        fn nmi(&mut self) -> Result<(), Self::Error> {
-            self.pending += 1;
-            self.sent += 1;
-            Ok(())
-        }
-        fn interrupt(&mut self, _vector: u8) -> Result<(), Self::Error> {
-            Err("LVTPC is in NMI mode")
-        }
-        fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
-            Ok(self.pending > 0)
-        }
-        fn in_handler(&mut self, _delivery: Delivery) -> Result<bool, Self::Error> {
-            Ok(self.in_nmi || self.pending > 0)
-        }
+    fn masked() -> FakeLapic {
+        lapic(0x1_0400)
     }
 
     /// The times that were set.
@@ -314,11 +259,11 @@ mod tests {
 
     #[test]
     fn a_deferred_pmi_waits_for_the_mask_and_for_the_handler() {
-        for page in [false, true] {
-            let mut port = Port { page, in_nmi: true, ..Port::masked() };
-            let look = |port: &mut Port| (deliver_deferred(port, Delivery::Nmi, false).unwrap(), port.sent);
+        for is_x2apic in [false, true] {
+            let mut port = FakeLapic { is_x2apic, in_nmi: true, ..masked() };
+            let look = |port: &mut FakeLapic| (deliver_deferred(port, Delivery::Nmi, false).unwrap(), port.sent);
             assert_eq!(look(&mut port), (Fate::Waits, 0));
-            port.lvtpc = OPEN;
+            port.set(OPEN);
             assert_eq!(look(&mut port), (Fate::Waits, 0), "its handler may have unmasked it before it reads STATUS");
             port.in_nmi = false;
             let (delivered, sent) = look(&mut port);
@@ -331,62 +276,42 @@ mod tests {
 
     #[test]
     fn it_is_delivered_once_or_settled() {
-        let mut port = Port { lvtpc: OPEN, ..Port::masked() };
-        let (mut deferred, mut stats) = with_deferred();
-        let delivery = deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap().unwrap();
-        assert_eq!(
-            (delivery.seen_at, deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
-            (7, false, 1, 1, 0)
-        );
-
         let acknowledged = Pmu { unacknowledged: false, ..BUSY };
-        let (mut deferred, mut stats) = with_deferred();
-        assert_eq!(deferred.look(&mut port, false, acknowledged, false, &mut stats), Ok(None));
-        assert_eq!(
-            (deferred.has_deferred(), port.sent, stats.deferred_delivered, stats.deferred_dropped),
-            (false, 1, 0, 1)
-        );
-
-        let (mut deferred, mut stats) = with_deferred();
-        deferred.met_mask(false, BUSY, 9, &mut stats);
-        deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
-        assert_eq!(
-            (deferred.has_deferred(), stats.deferred, stats.deferred_dropped),
-            (false, 1, 1),
-            "another's handler finds both"
-        );
-
-        let (mut deferred, mut stats) = with_deferred();
-        deferred.met_mask(true, BUSY, 9, &mut stats);
-        assert_eq!((deferred.has_deferred(), stats.masked, stats.deferred_dropped), (false, 1, 1), "the LAPIC is off");
-
-        let (mut deferred, mut stats) = with_deferred();
-        port.off = true;
-        assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
-        assert_eq!(
-            (deferred.has_deferred(), stats.deferred_delivered, stats.deferred_dropped),
-            (false, 0, 1),
-            "switched off meanwhile"
-        );
+        // The PMU at the look, whether the LAPIC is off by then; what was delivered.
+        for (pmu, off, delivered) in [(BUSY, false, Some(7)), (acknowledged, false, None), (BUSY, true, None)] {
+            let (mut deferred, mut stats) = with_deferred();
+            let mut port = FakeLapic { off, ..lapic(0x400) };
+            let found = deferred.look(&mut port, false, pmu, false, &mut stats).unwrap();
+            assert_eq!((found.map(|found| found.seen_at), deferred.has_deferred()), (delivered, false));
+            let all = u64::from(delivered.is_some());
+            let counted = (u64::from(port.sent), stats.deferred_delivered, stats.deferred_dropped);
+            assert_eq!(counted, (all, all, 1 - all));
+        }
+        for off in [false, true] {
+            let (mut deferred, mut stats) = with_deferred();
+            deferred.met_mask(off, BUSY, 9, &mut stats);
+            if !off {
+                deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+            }
+            let counted = (stats.deferred, stats.masked, stats.deferred_dropped);
+            assert_eq!((deferred.has_deferred(), counted), (false, (1, off.into(), 1)), "another's handler finds both");
+        }
     }
 
     #[test]
     fn another_kernels_lvtpc_drops_it() {
         let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
         for (entry, dropped) in entries {
-            for page in [false, true] {
-                let mut port = Port { lvtpc: Lvtpc::from_bits(entry), page, ..Port::masked() };
+            for is_x2apic in [false, true] {
+                let mut port = FakeLapic { is_x2apic, ..lapic(entry) };
                 let (mut deferred, mut stats) = with_deferred();
                 assert_eq!(deferred.look(&mut port, false, BUSY, false, &mut stats), Ok(None));
-                port.lvtpc = OPEN;
+                port.set(OPEN);
                 if deferred.has_deferred() {
                     deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap();
                 }
-                assert_eq!(
-                    (stats.deferred_dropped, stats.deferred_delivered, port.sent),
-                    (dropped, 1 - dropped, 1 - dropped as u32),
-                    "{entry:#x}"
-                );
+                let counted = (stats.deferred_dropped, stats.deferred_delivered, port.sent);
+                assert_eq!(counted, (dropped, 1 - dropped, 1 - dropped as u32), "{entry:#x}");
             }
         }
         let fixed = Delivery::Fixed(0x31);
@@ -399,7 +324,7 @@ mod tests {
     #[test]
     fn the_alarm_rings_less_and_less_often_and_not_while_all_counters_are_off() {
         let (mut deferred, mut stats) = with_deferred();
-        let mut port = Port::masked();
+        let mut port = masked();
         let off = Pmu { all_off: true, ..BUSY };
         deferred.look(&mut port, false, off, false, &mut stats).unwrap();
         assert_eq!(deferred.alarm.0, [0; 0]);
@@ -414,7 +339,7 @@ mod tests {
         let rang = deferred.alarm.0.len();
         deferred.look(&mut port, false, BUSY, false, &mut stats).unwrap();
         assert_eq!(deferred.alarm.0.len(), rang + 1, "it rang while they were off");
-        port.lvtpc = OPEN;
+        port.set(OPEN);
         assert!(deferred.look(&mut port, false, BUSY, true, &mut stats).unwrap().is_some());
         assert_eq!(deferred.alarm.0.len(), rang + 1, "nothing to silence after its ring");
     }
@@ -444,7 +369,7 @@ mod tests {
         ack: Ack,
         deferred: Deferred<Alarms>,
         stats: Counts,
-        port: Port,
+        port: FakeLapic,
         at: At,
         on: bool,
         /// The driver has not stopped the PMU (Linux: `cpuc->enabled`).
@@ -462,7 +387,7 @@ mod tests {
 
     impl Machine {
         fn new(ack: Ack) -> Self {
-            let port = Port { lvtpc: OPEN, ..Port::masked() };
+            let port = lapic(0x400);
             let (deferred, stats) = (Deferred::new(Alarms::default()), Counts::default());
             Self {
                 ack,
@@ -552,7 +477,7 @@ mod tests {
             match self.at {
                 At::Guest => {}
                 At::UnmaskFirst => {
-                    self.port.lvtpc = OPEN;
+                    self.port.set(OPEN);
                     self.at = At::Off;
                 }
                 At::Off => {
@@ -578,7 +503,7 @@ mod tests {
                     self.entry(false, false);
                 }
                 At::UnmaskLast => {
-                    self.port.lvtpc = OPEN;
+                    self.port.set(OPEN);
                     self.at = if self.ack == Ack::Mid { At::On } else { At::Iret };
                 }
                 At::Iret => {
@@ -613,7 +538,7 @@ mod tests {
                     machine.entry(false, true);
                 }
             }
-            prop_assert_eq!((machine.at, machine.port.lvtpc.masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
+            prop_assert_eq!((machine.at, machine.port.lvtpc().masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
             prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
             prop_assert_eq!(machine.samples, machine.overflows, "an NMI without its sample");
             prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
@@ -626,10 +551,10 @@ mod tests {
             steps in prop::collection::vec((0..6_u8, prop::sample::select(vec![0x400, 0x1_0400, 0x1_0000, 0x200, 0x1_0200])), 0..60),
         ) {
             let (mut deferred, mut stats) = (Deferred::new(Alarms::default()), Counts::default());
-            let (mut port, mut pmu) = (Port { lvtpc: OPEN, ..Port::masked() }, BUSY);
+            let (mut port, mut pmu) = (lapic(0x400), BUSY);
             for (what, entry) in steps {
                 match what {
-                    0 => port.lvtpc = Lvtpc::from_bits(entry),
+                    0 => port.set(Lvtpc::from_bits(entry)),
                     1 => port.off = !port.off,
                     2 => pmu.unacknowledged = !pmu.unacknowledged,
                     3 => (port.pending, port.in_nmi) = (0, false),

@@ -5,7 +5,7 @@ use host_pmu::side::HostPmu;
 use kvm_ioctls::VcpuFd;
 
 use super::exit::Exit;
-use super::other_msrs::{OneMsr, OtherMsrs, Registers};
+use super::other_msrs::{ExitedVcpu, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
 use crate::devices::bus::{Bus, Next};
 use crate::outcome::End;
@@ -20,16 +20,6 @@ pub(super) enum Action {
     AnswerMsr(Option<u64>),
     /// End the vCPU.
     End(End),
-}
-
-/// The vCPU behind an exit: its access's data in `kvm_run`, and its registers.
-pub(super) trait ExitedVcpu: Registers {
-    /// Returns the bytes of a port access.
-    fn port_data(&mut self) -> &mut [u8];
-    /// Returns the bytes of a memory access.
-    fn memory_data(&mut self) -> &mut [u8];
-    /// Returns the instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
-    fn instruction(&mut self) -> Vec<u8>;
 }
 
 /// Everything that an exit may touch.
@@ -126,26 +116,8 @@ fn end_of<V: ExitedVcpu>(exit: Exit, vcpu: &mut V) -> End {
         Exit::EntryFailed { reason } => End::EntryFailed { reason },
         Exit::InternalError { suberror } => End::InternalError { suberror, instruction: vcpu.instruction() },
         Exit::Failed { errno } => End::Host(format!("KVM_RUN: {}", std::io::Error::from_raw_os_error(errno))),
-        Exit::Other { reason } => End::UnknownExit(format!("{reason} ({})", reason_name(reason))),
+        Exit::Other { reason } => End::UnknownExit(format!("{reason} (KVM_EXIT_* of <linux/kvm.h>)")),
         other => End::UnknownExit(format!("{other:?}")),
-    }
-}
-
-/// Returns the name of `KVM_EXIT_*` of <linux/kvm.h>, for those that x86 has.
-fn reason_name(reason: u32) -> &'static str {
-    match reason {
-        kvm_bindings::KVM_EXIT_UNKNOWN => "KVM_EXIT_UNKNOWN",
-        kvm_bindings::KVM_EXIT_EXCEPTION => "KVM_EXIT_EXCEPTION",
-        kvm_bindings::KVM_EXIT_HYPERCALL => "KVM_EXIT_HYPERCALL",
-        kvm_bindings::KVM_EXIT_HLT => "KVM_EXIT_HLT",
-        kvm_bindings::KVM_EXIT_IRQ_WINDOW_OPEN => "KVM_EXIT_IRQ_WINDOW_OPEN",
-        kvm_bindings::KVM_EXIT_SET_TPR => "KVM_EXIT_SET_TPR",
-        kvm_bindings::KVM_EXIT_TPR_ACCESS => "KVM_EXIT_TPR_ACCESS",
-        kvm_bindings::KVM_EXIT_NMI => "KVM_EXIT_NMI",
-        kvm_bindings::KVM_EXIT_SYSTEM_EVENT => "KVM_EXIT_SYSTEM_EVENT",
-        kvm_bindings::KVM_EXIT_IOAPIC_EOI => "KVM_EXIT_IOAPIC_EOI",
-        kvm_bindings::KVM_EXIT_HYPERV => "KVM_EXIT_HYPERV",
-        _ => "of <linux/kvm.h>",
     }
 }
 
@@ -155,7 +127,7 @@ pub(super) struct KvmVcpu<'a> {
     pub(super) one: &'a mut OneMsr,
 }
 
-impl Registers for KvmVcpu<'_> {
+impl ExitedVcpu for KvmVcpu<'_> {
     fn rip(&self) -> Option<u64> {
         self.fd.get_regs().ok().map(|regs| regs.rip)
     }
@@ -167,9 +139,7 @@ impl Registers for KvmVcpu<'_> {
     fn set_msr(&mut self, index: u32, value: u64) -> bool {
         self.one.write(self.fd, index, value)
     }
-}
 
-impl ExitedVcpu for KvmVcpu<'_> {
     fn port_data(&mut self) -> &mut [u8] {
         sys::port_data(self.fd)
     }
@@ -201,7 +171,7 @@ mod tests {
         instruction: Vec<u8>,
     }
 
-    impl Registers for Fake {
+    impl ExitedVcpu for Fake {
         fn rip(&self) -> Option<u64> {
             Some(self.rip)
         }
@@ -212,9 +182,6 @@ mod tests {
             self.msr = Some((index, value));
             true
         }
-    }
-
-    impl ExitedVcpu for Fake {
         fn port_data(&mut self) -> &mut [u8] {
             &mut []
         }

@@ -80,10 +80,25 @@ fn no_vcpu(error: kvm_ioctls::Error) -> KvmError {
     if error.errno() == libc::EBUSY { KvmError::PmuTaken } else { call("KVM_CREATE_VCPU")(error) }
 }
 
-fn open() -> Result<Kvm, KvmError> {
-    let kvm = Kvm::new().map_err(|error| {
-        let error = io::Error::from_raw_os_error(error.errno());
-        let remedy = match error.raw_os_error() {
+/// This host's KVM.
+#[derive(Debug)]
+pub struct Host(Kvm);
+
+impl Host {
+    /// Opens `/dev/kvm` and checks that it has the abilities that a guest here needs.
+    pub fn open() -> Result<Self, KvmError> {
+        let host = Self::open_any()?;
+        match CAPABILITIES.iter().find(|capability| capability.needed && host.capability(capability.number) <= 0) {
+            Some(capability) => Err(KvmError::Lacks(capability.name)),
+            None => Ok(host),
+        }
+    }
+
+    /// Opens `/dev/kvm`, whether or not a guest can run here.
+    pub fn open_any() -> Result<Self, KvmError> {
+        let kvm = Kvm::new().map_err(|error| {
+            let error = io::Error::from_raw_os_error(error.errno());
+            let remedy = match error.raw_os_error() {
                 Some(libc::EACCES | libc::EPERM) => "; add this user to the group that owns it (usually kvm), or run as root",
                 Some(libc::ENOENT) if Path::new("/sys/module/kvm").exists() => {
                     "; KVM is in the kernel but has no device: is virtualization enabled in the firmware, or nested on the outer host?"
@@ -93,25 +108,19 @@ fn open() -> Result<Kvm, KvmError> {
             };
             KvmError::Open { error, remedy }
         })?;
-    if kvm.get_api_version() != API_VERSION {
-        return Err(KvmError::Open { error: io::Error::other("it is not KVM's device"), remedy: "" });
-    }
-    Ok(kvm)
-}
-
-/// This host's KVM.
-#[derive(Debug)]
-pub struct Host(Kvm);
-
-impl Host {
-    /// Opens `/dev/kvm` and checks that it has the abilities that a guest here needs.
-    pub fn open() -> Result<Self, KvmError> {
-        let kvm = open()?;
-        let absent = |number: u32| kvm.check_extension_raw(number.into()) <= 0;
-        match CAPABILITIES.iter().find(|capability| capability.needed && absent(capability.number)) {
-            Some(capability) => Err(KvmError::Lacks(capability.name)),
-            None => Ok(Self(kvm)),
+        if kvm.get_api_version() != API_VERSION {
+            return Err(KvmError::Open { error: io::Error::other("it is not KVM's device"), remedy: "" });
         }
+        Ok(Self(kvm))
+    }
+
+    /// Calls KVM_CHECK_EXTENSION; 0 = absent.
+    pub fn capability(&self, number: u32) -> i32 {
+        self.0.check_extension_raw(number.into())
+    }
+
+    fn supported(&self) -> Result<CpuId, KvmError> {
+        self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))
     }
 
     /// Returns the most vCPUs of one VM.
@@ -127,7 +136,7 @@ impl Host {
 
     /// Checks that KVM's own vPMU can serve a guest; the error says why not.
     pub fn kvm_pmu(&self) -> Result<(), String> {
-        let capability = self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) > 0;
+        let capability = self.capability(KVM_CAP_PMU_CAPABILITY) > 0;
         // Kernels before 5.18 have no such capability, and those before 5.17 no such parameter. On an AMD they keep a
         // guest's selectors even if the host itself has no PMU.
         let disabled =
@@ -137,7 +146,7 @@ impl Host {
             let why = if pmu { "kvm.enable_pmu=N" } else { "the host has no hardware PMU" };
             return Err(format!("this host's KVM has no vPMU: {why}"));
         }
-        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        let supported = self.supported().map_err(|error| error.to_string())?;
         match cpuid::vendor(&supported) {
             Some(Vendor::Amd) => self.answers_perf_ctl(&supported),
             _ if cpuid::kvm_has_pmu(&supported) => Ok(()),
@@ -157,19 +166,19 @@ impl Host {
 
     /// Returns the vendor of the PMU that KVM shows a guest: the host's.
     pub fn vendor(&self) -> Option<Vendor> {
-        cpuid::vendor(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+        cpuid::vendor(&self.supported().ok()?)
     }
 
     /// Returns the numbers of general-purpose and fixed counters of the architectural PMU that KVM shows a guest (CPUID
     /// leaf 0AH); `None` without one.
     pub fn shown_counters(&self) -> Option<(u32, u32)> {
-        cpuid::kvm_counters(&self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?)
+        cpuid::kvm_counters(&self.supported().ok()?)
     }
 
     /// Returns the number of counters of the PMU that KVM shows a guest, which are the host's: all of an Intel's, or an AMD's six
     /// (PERFCTR_CORE).
     pub fn counters(&self) -> Option<u32> {
-        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).ok()?;
+        let supported = self.supported().ok()?;
         match cpuid::vendor(&supported)? {
             Vendor::Intel => cpuid::kvm_counters(&supported).map(|(gp, fixed)| gp + fixed),
             Vendor::Amd => cpuid::kvm_has_perfctr_core(&supported).then_some(6),
@@ -178,7 +187,7 @@ impl Host {
 
     /// Returns whether KVM shows a guest an AMD's PerfMonV2, for which its driver has another handler.
     pub fn shows_perfmon_v2(&self) -> bool {
-        self.0.get_supported_cpuid(sys::MAX_CPUID).is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
+        self.supported().is_ok_and(|supported| cpuid::kvm_has_perfmon_v2(&supported))
     }
 
     /// Checks that a vCPU has the six counters that the guests' driver takes (PERFCTR_CORE), by the last one's
@@ -219,7 +228,7 @@ impl Host {
     /// # Errors
     /// Why not, with the remedy.
     pub fn nested_svm(&self) -> Result<(), String> {
-        let supported = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(|error| error.to_string())?;
+        let supported = self.supported().map_err(|error| error.to_string())?;
         if cpuid::has_svm(&supported) {
             return Ok(());
         }
@@ -263,7 +272,7 @@ impl Host {
 
     /// Says whether a VM without vCPUs has KVM's own vPMU, where KVM can be told (Linux 5.18).
     fn set_pmu(&self, vm: &VmFd, disabled: u32) -> Result<(), kvm_ioctls::Error> {
-        if self.0.check_extension_raw(KVM_CAP_PMU_CAPABILITY.into()) & KVM_PMU_CAP_DISABLE.cast_signed() == 0 {
+        if self.capability(KVM_CAP_PMU_CAPABILITY) & KVM_PMU_CAP_DISABLE.cast_signed() == 0 {
             return Ok(());
         }
         let mut cap = kvm_enable_cap { cap: KVM_CAP_PMU_CAPABILITY, ..kvm_enable_cap::default() };
@@ -281,7 +290,7 @@ impl Host {
         look: Look,
     ) -> Result<VcpuFd, KvmError> {
         let vcpu = vm.create_vcpu(cpu as u64).map_err(no_vcpu)?;
-        let mut cpuid = self.0.get_supported_cpuid(sys::MAX_CPUID).map_err(call("KVM_GET_SUPPORTED_CPUID"))?;
+        let mut cpuid = self.supported()?;
         match pmu {
             GuestPmu::Userspace(caps) => cpuid::adapt(&mut cpuid, look.model, caps, cpu as u32, cpus as u32)?,
             GuestPmu::Kvm => cpuid::set_apic_id(&mut cpuid, cpu as u32),
@@ -324,30 +333,6 @@ pub fn linux_refusal() -> Result<(), String> {
         "this host cannot run Linux as a guest: {emulates}, and lacks instructions that Linux needs; use a host with VMX or SVM, nested ones \
          included (QEMU with -cpu max,+svm will do)"
     ))
-}
-
-/// Facts that a host's KVM reports, whether or not a guest can run here.
-#[derive(Debug)]
-pub struct Facts {
-    kvm: Kvm,
-    /// KVM_GET_API_VERSION.
-    pub api_version: i32,
-    /// vCPUs of one VM at most.
-    pub max_vcpus: usize,
-}
-
-impl Facts {
-    /// Opens `/dev/kvm`.
-    pub fn read() -> Result<Self, KvmError> {
-        let kvm = open()?;
-        let (api_version, max_vcpus) = (kvm.get_api_version(), kvm.get_max_vcpus());
-        Ok(Self { kvm, api_version, max_vcpus })
-    }
-
-    /// Calls KVM_CHECK_EXTENSION; 0 = absent.
-    pub fn capability(&self, number: u32) -> i32 {
-        self.kvm.check_extension_raw(number.into())
-    }
 }
 
 /// Appearance of the guest's processor, beside its PMU.

@@ -390,54 +390,72 @@ impl PmiPort for LocalApic<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::kvm::Cpu;
 
     /// A LAPIC that pends what it is sent: an interrupt shows in its page, NMIs are counted.
-    #[derive(Default)]
-    struct Fake {
-        page: Option<kvm_lapic_state>,
-        /// LVTPC of a guest in x2APIC mode, which then has no page to ask for.
-        msr: Option<Lvtpc>,
-        off: bool,
+    #[derive(Debug, Default)]
+    pub(in crate::kvm) struct FakeLapic {
+        /// `None`: there is no LAPIC in the kernel.
+        pub(in crate::kvm) page: Option<kvm_lapic_state>,
+        /// Its registers are MSRs, and its page cannot be had.
+        pub(in crate::kvm) is_x2apic: bool,
+        pub(in crate::kvm) off: bool,
         /// ns since KVM_RUN returned.
-        outside: u64,
-        nmis: u32,
-        pending: bool,
+        pub(in crate::kvm) outside: u64,
+        pub(in crate::kvm) sent: u32,
+        pub(in crate::kvm) pending: u32,
+        pub(in crate::kvm) in_nmi: bool,
         /// Another vCPU's interrupt arrives with an NMI.
-        contended: bool,
+        pub(in crate::kvm) contended: bool,
     }
 
-    impl PmiPort for Fake {
+    impl FakeLapic {
+        pub(in crate::kvm) fn with(entry: u32) -> Self {
+            let mut fake = Self { page: Some(kvm_lapic_state::default()), ..Self::default() };
+            fake.set(Lvtpc::from_bits(entry));
+            fake
+        }
+
+        pub(in crate::kvm) fn set(&mut self, entry: Lvtpc) {
+            set_lvtpc(self.page.as_mut().unwrap(), entry);
+        }
+
+        pub(in crate::kvm) fn lvtpc(&self) -> Lvtpc {
+            lvtpc(&self.page.unwrap())
+        }
+    }
+
+    impl PmiPort for FakeLapic {
         type Error = &'static str;
         fn mode(&mut self) -> Mode {
-            match self.msr {
-                _ if self.off => Mode::Off,
-                Some(_) => Mode::X2Apic,
-                None => Mode::XApic,
+            match (self.off, self.is_x2apic) {
+                (true, _) => Mode::Off,
+                (false, true) => Mode::X2Apic,
+                (false, false) => Mode::XApic,
             }
         }
         fn ns_outside(&self) -> (u64, u64) {
             (self.outside, self.outside)
         }
         fn lvtpc_msr(&mut self) -> Result<Option<Lvtpc>, Self::Error> {
-            Ok(self.msr)
+            Ok(Some(self.lvtpc()))
         }
         fn set_lvtpc_msr(&mut self, lvtpc: Lvtpc) -> Result<(), Self::Error> {
-            self.msr = Some(lvtpc);
+            self.set(lvtpc);
             Ok(())
         }
         fn lapic(&mut self) -> Result<kvm_lapic_state, Self::Error> {
-            self.page.ok_or("there is no LAPIC in the kernel")
+            self.page.filter(|_| !self.is_x2apic).ok_or("there is no LAPIC in the kernel")
         }
         fn set_lapic(&mut self, lapic: &kvm_lapic_state) -> Result<(), Self::Error> {
             self.page = Some(*lapic);
             Ok(())
         }
         fn nmi(&mut self) -> Result<(), Self::Error> {
-            self.nmis += 1;
-            self.pending = true;
+            self.sent += 1;
+            self.pending += 1;
             if self.contended { self.interrupt(0x40) } else { Ok(()) }
         }
         fn interrupt(&mut self, vector: u8) -> Result<(), Self::Error> {
@@ -446,105 +464,81 @@ mod tests {
             Ok(())
         }
         fn nmi_pending(&mut self) -> Result<bool, Self::Error> {
-            Ok(self.pending)
+            Ok(self.pending > 0)
         }
         fn in_handler(&mut self, delivery: Delivery) -> Result<bool, Self::Error> {
             Ok(match delivery {
                 Delivery::Fixed(vector) => self.page.is_some_and(|page| is_active(&page, vector)),
-                _ => false,
+                _ => self.in_nmi || self.pending > 0,
             })
         }
-    }
-
-    fn with(entry: u32) -> Fake {
-        let mut page = kvm_lapic_state::default();
-        set_lvtpc(&mut page, Lvtpc::from_bits(entry));
-        Fake { page: Some(page), ..Fake::default() }
     }
 
     fn delivery<P: PmiPort>(port: &mut P, contended: bool) -> Result<Delivery, P::Error> {
         deliver(port, contended, true).map(|delivered| delivered.delivery)
     }
 
-    fn entry(fake: &Fake) -> u32 {
-        lvtpc(&fake.page.unwrap()).into_bits()
-    }
-
     #[test]
     fn a_delivery_on_amd_leaves_lvtpc_and_a_pending_nmi_takes_the_next_with_it() {
         let masks = Cpu::Milan.pmu().delivery_masks_lvtpc();
-        let mut fake = with(0x400);
+        let mut fake = FakeLapic::with(0x400);
         let mut deliver = |pending| {
-            fake.pending &= pending;
+            fake.pending *= u32::from(pending);
             let merged = deliver(&mut fake, false, masks).unwrap().merged;
-            (merged, entry(&fake), fake.nmis)
+            (merged, fake.lvtpc().into_bits(), fake.sent)
         };
         assert_eq!((deliver(false), deliver(true)), ((false, 0x400, 1), (true, 0x400, 1)));
         assert_eq!(deliver(false), (false, 0x400, 2), "the handler runs, and the next is pending behind it");
-        let mut masked = with(0x1_0400);
+        let mut masked = FakeLapic::with(0x1_0400);
         assert_eq!(super::deliver(&mut masked, false, masks), Ok(Delivered::new(Delivery::Masked)));
     }
 
     #[test]
     fn pitfall_24_until_the_handler_unmasks_lvtpc_no_second_nmi_can_be_lost() {
-        let mut fake = with(0x400);
+        let mut fake = FakeLapic::with(0x400);
         for handled in 1..=3 {
             let _ = delivery(&mut fake, false);
             let _ = delivery(&mut fake, false);
-            assert_eq!(fake.nmis, handled, "one KVM_NMI for each time the entry was unmasked");
-            set_lvtpc(fake.page.as_mut().unwrap(), Lvtpc::from_bits(0x400));
+            assert_eq!(fake.sent, handled, "one KVM_NMI for each time the entry was unmasked");
+            fake.set(Lvtpc::from_bits(0x400));
         }
     }
 
     #[test]
-    fn a_fixed_interrupt_is_still_pending_after_its_entry_was_masked() {
-        let mut fake = with(0x31);
-        assert_eq!((delivery(&mut fake, false), entry(&fake)), (Ok(Delivery::Fixed(0x31)), 0x1_0031));
-        assert_eq!((fake.page.unwrap().regs[IRR + 0x10 + 2], fake.nmis), (1 << 1, 0));
-    }
-
-    #[test]
-    fn in_x2apic_mode_one_register_is_written_and_no_page() {
-        let mut fake = Fake { msr: Some(Lvtpc::from_bits(0x400)), ..Fake::default() };
-        assert_eq!(delivery(&mut fake, true), Ok(Delivery::Nmi));
-        assert_eq!((fake.msr, fake.nmis, fake.page.is_none()), (Some(Lvtpc::from_bits(0x1_0400)), 1, true));
+    fn a_delivery_is_by_mode_and_masks_what_it_delivers() {
+        for (lvtpc, expected, after) in [
+            (0x400, Delivery::Nmi, 0x1_0400),
+            (0x31, Delivery::Fixed(0x31), 0x1_0031),
+            (0x1_0400, Delivery::Masked, 0x1_0400),
+            (0x200, Delivery::Unsupported(2), 0x200),
+        ] {
+            for is_x2apic in [false, true] {
+                let mut fake = FakeLapic { is_x2apic, off: true, ..FakeLapic::with(lvtpc) };
+                assert_eq!((delivery(&mut fake, false), fake.sent), (Ok(Delivery::Masked), 0), "it is off");
+                assert_eq!(fake.lvtpc().into_bits(), lvtpc, "nor is its entry masked");
+                fake.off = false;
+                assert_eq!((delivery(&mut fake, false), fake.lvtpc().into_bits()), (Ok(expected), after));
+                let requested = fake.page.unwrap().regs[IRR + 0x12] == 1 << 1;
+                let sent = (fake.sent == 1, requested);
+                assert_eq!(sent, (expected == Delivery::Nmi, expected == Delivery::Fixed(0x31)), "{lvtpc:#x}");
+            }
+        }
     }
 
     #[test]
     fn a_contended_page_is_fetched_again_before_it_is_written() {
-        let mut fake = Fake { contended: true, ..with(0x400) };
+        let mut fake = FakeLapic { contended: true, ..FakeLapic::with(0x400) };
         assert_eq!(delivery(&mut fake, true), Ok(Delivery::Nmi));
-        assert_eq!((fake.page.unwrap().regs[IRR + 0x20], entry(&fake)), (1, 0x1_0400));
-    }
-
-    #[test]
-    fn what_is_not_delivered_does_not_mask() {
-        for (lvtpc, expected) in [(0x1_0400, Delivery::Masked), (0x200, Delivery::Unsupported(2))] {
-            let mut fake = with(lvtpc);
-            assert_eq!((delivery(&mut fake, false), entry(&fake), fake.nmis), (Ok(expected), lvtpc, 0));
-        }
-    }
-
-    #[test]
-    fn a_local_apic_that_is_off_delivers_nothing_in_either_mode() {
-        for msr in [None, Some(Lvtpc::from_bits(0x400))] {
-            let mut fake = Fake { msr, off: true, ..with(0x400) };
-            assert_eq!((delivery(&mut fake, false), fake.nmis), (Ok(Delivery::Masked), 0));
-            assert_eq!((entry(&fake), fake.msr), (0x400, msr), "nor is its entry masked");
-            fake.off = false;
-            assert_eq!((delivery(&mut fake, false), fake.nmis), (Ok(Delivery::Nmi), 1), "on again");
-        }
+        assert_eq!((fake.page.unwrap().regs[IRR + 0x20], fake.lvtpc().into_bits()), (1, 0x1_0400));
     }
 
     #[test]
     fn an_interrupt_is_active_from_its_request_to_the_end_of_its_handler() {
-        let mut fake = with(0x31);
-        let active = |fake: &mut Fake| fake.in_handler(Delivery::Fixed(0x31));
-        assert_eq!(active(&mut fake), Ok(false));
         for row in [IRR, ISR] {
-            fake.page.as_mut().unwrap().regs[row + 0x12] = 1 << 1;
-            assert_eq!(active(&mut fake), Ok(true), "{row:#x}");
-            fake.page.as_mut().unwrap().regs[row + 0x12] = 0;
+            let mut page = kvm_lapic_state::default();
+            assert!(!is_active(&page, 0x31));
+            page.regs[row + 0x12] = 1 << 1;
+            assert!(is_active(&page, 0x31), "{row:#x}");
         }
     }
 
@@ -561,27 +555,25 @@ mod tests {
             // Vector 0x31; 1000 of 100 000 ns have passed since it expired.
             let mut timer = page(PERIODIC | 0x31, 100_000, 99_000, 0xb);
             set_lvtpc(&mut timer, Lvtpc::from_bits(0x400));
-            let mut fake = Fake { page: Some(timer), outside, ..Fake::default() };
+            let mut fake = FakeLapic { page: Some(timer), outside, ..FakeLapic::default() };
             assert_eq!(deliver(&mut fake, false, true), Ok(Delivered { tick, ..Delivered::new(Delivery::Nmi) }));
             let pending = fake.page.unwrap().regs[IRR + 0x12];
-            assert_eq!((pending, entry(&fake)), (i8::from(tick == Tick::None) << 1, 0x1_0400));
+            assert_eq!((pending, fake.lvtpc().into_bits()), (i8::from(tick == Tick::None) << 1, 0x1_0400));
         }
     }
 
     #[test]
     fn pitfall_25_without_an_in_kernel_lapic_a_pmi_is_an_error_not_silence() {
-        assert_eq!(delivery(&mut Fake::default(), false), Err("there is no LAPIC in the kernel"));
+        assert_eq!(delivery(&mut FakeLapic::default(), false), Err("there is no LAPIC in the kernel"));
     }
 
     #[test]
     fn pitfall_09_masking_changes_one_bit_of_the_page() {
-        let mut lapic = kvm_lapic_state::default();
-        set_lvtpc(&mut lapic, Lvtpc::from_bits(0x400));
-        let before = lapic.regs;
-        let masked = lvtpc(&lapic).with_masked(true);
-        set_lvtpc(&mut lapic, masked);
-        let changed: Vec<_> = (0..before.len()).filter(|&i| before[i] != lapic.regs[i]).collect();
-        assert_eq!((changed, lvtpc(&lapic).into_bits()), (vec![LVTPC + 2], 0x1_0400));
+        let (before, mut fake) = (FakeLapic::with(0x400).page.unwrap(), FakeLapic::with(0x400));
+        delivery(&mut fake, false).unwrap();
+        let after = fake.page.unwrap();
+        let changed: Vec<_> = (0..before.regs.len()).filter(|&i| before.regs[i] != after.regs[i]).collect();
+        assert_eq!((changed, lvtpc(&after).into_bits()), (vec![LVTPC + 2], 0x1_0400));
     }
 
     fn page(lvtt: u32, initial: u32, current: u32, divide: u32) -> kvm_lapic_state {

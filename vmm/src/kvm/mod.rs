@@ -14,7 +14,6 @@ pub(crate) mod nested;
 pub mod other_msrs;
 #[cfg(feature = "planted-slowdown")]
 mod planted;
-pub(crate) mod register_cost;
 pub(crate) mod run_loop;
 pub(crate) mod stats;
 mod step;
@@ -22,7 +21,6 @@ pub(crate) mod tsc;
 pub(crate) mod vcpu;
 
 pub use cpuid::Cpu;
-pub use host::{API_VERSION, CAPABILITIES, Capability, PMU_CAPABILITY};
-pub use host::{Facts, Host, KvmError, linux_refusal};
+pub use host::{API_VERSION, CAPABILITIES, Capability, Host, KvmError, PMU_CAPABILITY, linux_refusal};
 
 pub(crate) use host::{GuestPmu, Look};

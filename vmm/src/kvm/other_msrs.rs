@@ -22,14 +22,20 @@ use kvm_ioctls::VcpuFd;
 
 use crate::boot::rdpmc::Site;
 
-/// Registers of the vCPU that these exits need.
-pub(crate) trait Registers {
+/// The vCPU behind an exit: its registers, and its access's data in `kvm_run`.
+pub(crate) trait ExitedVcpu {
     /// Returns RIP, which is at the instruction that exited.
     fn rip(&self) -> Option<u64>;
     /// Calls KVM_GET_MSRS; `None` if KVM has no such register.
     fn msr(&mut self, index: u32) -> Option<u64>;
     /// Calls KVM_SET_MSRS; false if KVM refuses.
     fn set_msr(&mut self, index: u32, value: u64) -> bool;
+    /// Returns the bytes of a port access.
+    fn port_data(&mut self) -> &mut [u8];
+    /// Returns the bytes of a memory access.
+    fn memory_data(&mut self) -> &mut [u8];
+    /// Returns the instruction that KVM could not emulate, after an internal error; empty if KVM gave none.
+    fn instruction(&mut self) -> Vec<u8>;
 }
 
 /// Room for KVM_GET_MSRS and KVM_SET_MSRS of one register.
@@ -76,7 +82,7 @@ pub(crate) const ADDRESS_RANGES: [(u32, u32); 3] = [(0xc000_0100, 3), (0xc000_00
 pub(crate) const EFER: u32 = 0xc000_0080;
 const EFER_LME: u64 = 1 << 8;
 const EFER_LMA: u64 = 1 << 10;
-const EFER_SVME: u64 = 1 << 12;
+pub(super) const EFER_SVME: u64 = 1 << 12;
 
 fn within(ranges: &[(u32, u32)], index: u32) -> bool {
     ranges.iter().any(|&(base, count)| index.wrapping_sub(base) < count)
@@ -110,7 +116,7 @@ impl OtherMsrs {
     }
 
     /// Answers an RDMSR of `index`.
-    pub(crate) fn rdmsr<H: HostCounters, R: Registers>(
+    pub(crate) fn rdmsr<H: HostCounters, R: ExitedVcpu>(
         &mut self,
         registers: &mut R,
         pmu: &mut Vpmu<H>,
@@ -133,7 +139,7 @@ impl OtherMsrs {
     }
 
     /// Carries out a WRMSR of `value` to `index`.
-    pub(crate) fn wrmsr<H: HostCounters, R: Registers>(
+    pub(crate) fn wrmsr<H: HostCounters, R: ExitedVcpu>(
         registers: &mut R,
         pmu: &mut Vpmu<H>,
         index: u32,

@@ -24,9 +24,9 @@ use super::lapic::Tick;
 use super::lapic::{self, Delivered, Mode, PmiPort as _};
 use super::lapic::{LocalApic, X2ApicMsrs};
 use super::nested::{Nested, Seen};
-use super::other_msrs::{OneMsr, OtherMsrs};
-use super::register_cost::RegisterCost;
+use super::other_msrs::{EFER_SVME, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
+use super::tsc::RegisterCost;
 use crate::devices::bus::Bus;
 use crate::outcome::{Account, End};
 use crate::sample::VcpuSampler;
@@ -73,9 +73,9 @@ fn transitions(error: &io::Error) -> End {
 macro_rules! local_apic {
     ($vcpu:expr) => {
         LocalApic {
-            fd: &mut $vcpu.fd,
-            vm: $vcpu.vm,
-            apic_id: $vcpu.apic_id,
+            fd: &mut $vcpu.parts.fd,
+            vm: $vcpu.parts.vm,
+            apic_id: $vcpu.parts.apic_id,
             msrs: $vcpu.x2apic_msrs.as_mut(),
             returned_at: [$vcpu.returned_at, $vcpu.ran_until],
             clock: $vcpu.stats.clock,
@@ -96,11 +96,6 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) other_msrs: Option<OtherMsrs>,
     /// True if others write to this vCPU's LAPIC.
     pub(crate) contended: bool,
-    pub(crate) tsc_khz: u64,
-    /// Most deliveries whose time is kept.
-    pub(crate) deliveries: usize,
-    /// Kicks the vCPU's thread.
-    pub(crate) alarm: kick::Timer,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
     /// The modelled cost of the PMU's registers, if there is one.
@@ -119,23 +114,11 @@ pub(crate) struct Parts<'a, H, B> {
 /// A vCPU between two of its exits.
 #[derive(Debug)]
 pub(crate) struct Vcpu<'a, H, B> {
-    vm: &'a VmFd,
-    pub(super) fd: VcpuFd,
-    pub(super) memory: &'a GuestMemoryMmap,
-    apic_id: u32,
-    pub(super) pmu: Vpmu<H>,
-    stop: &'a AtomicBool,
-    register_cost: Option<RegisterCost>,
-    nested: Option<Nested>,
+    pub(super) parts: Parts<'a, H, B>,
     /// Something is due at each entry: there is a register cost, or transitions may have to be watched, or a trace notes them.
     always_due: bool,
-    sampler: Option<VcpuSampler<'a>>,
-    tracer: Option<Tracer>,
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
-    bus: B,
-    other_msrs: Option<OtherMsrs>,
-    contended: bool,
     one_msr: OneMsr,
     x2apic_msrs: Option<X2ApicMsrs>,
     deferred: Deferred<kick::Timer>,
@@ -151,48 +134,40 @@ pub(crate) struct Vcpu<'a, H, B> {
 }
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
-    pub(crate) fn new(mut parts: Parts<'a, H, B>) -> Self {
+    /// Puts it together. `alarm` kicks its thread, and the time of so many `deliveries` is kept.
+    pub(crate) fn new(mut parts: Parts<'a, H, B>, alarm: kick::Timer, tsc_khz: u64, deliveries: usize) -> Self {
         if parts.tracer.is_some() {
             // RIP comes with the exit, without a call of its own.
             parts.fd.set_sync_valid_reg(SyncReg::Register);
             parts.pmu.keep_journal();
         }
+        if parts.nested.is_some() {
+            parts.fd.set_sync_valid_reg(SyncReg::SystemRegister);
+        }
         Self {
-            vm: parts.vm,
-            fd: parts.fd,
-            memory: parts.memory,
-            apic_id: parts.apic_id,
-            pmu: parts.pmu,
-            stop: parts.stop,
             always_due: parts.register_cost.is_some() || parts.nested.is_some() || parts.tracer.is_some(),
-            register_cost: parts.register_cost,
-            nested: parts.nested,
-            sampler: parts.sampler,
-            tracer: parts.tracer,
             ran: false,
-            bus: parts.bus,
-            other_msrs: parts.other_msrs,
-            contended: parts.contended,
             one_msr: OneMsr::new(),
             x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
-            deferred: Deferred::new(parts.alarm),
-            stats: LoopStats::new(parts.tsc_khz, parts.deliveries),
+            deferred: Deferred::new(alarm),
+            stats: LoopStats::new(tsc_khz, deliveries),
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
             #[cfg(feature = "planted-slowdown")]
-            planted: super::planted::Planted::new(parts.tsc_khz, parts.strategy),
+            planted: super::planted::Planted::new(tsc_khz, parts.strategy),
+            parts,
         }
     }
 
     /// Does everything due before an entry. Returns the end if the vCPU is to stop or a PMI cannot be delivered.
     #[inline]
     pub(super) fn prepare(&mut self) -> Option<End> {
-        let kicked = sys::take_kick(&mut self.fd);
+        let kicked = sys::take_kick(&mut self.parts.fd);
         // Nothing is due at most entries. Whatever is not run then is not fetched either: the guest's turn left little
         // of the VMM's code and data in the caches.
         let may_be_quiet = !kicked && !self.deferred.has_deferred() && !self.always_due;
-        let is_quiet = may_be_quiet && self.pmu.is_quiet() && self.pmu.host().passes_entry();
+        let is_quiet = may_be_quiet && self.parts.pmu.is_quiet() && self.parts.pmu.host().passes_entry();
         if !is_quiet && let Err(end) = self.prepare_what_is_due(kicked) {
             return Some(end);
         }
@@ -212,37 +187,37 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     #[inline(never)]
     fn prepare_what_is_due(&mut self, kicked: bool) -> Result<(), End> {
-        if let Some(tracer) = &mut self.tracer
-            && let Some((switched, slept)) = self.pmu.host().slices()
+        if let Some(tracer) = &mut self.parts.tracer
+            && let Some((switched, slept)) = self.parts.pmu.host().slices()
         {
             tracer.switches(self.returned_at, switched, slept);
         }
         if kicked {
             self.look_at_kick()?;
         }
-        if let Some(nested) = &mut self.nested
+        if let Some(nested) = &mut self.parts.nested
             && let Some(guest) =
-                nested.watch(&self.fd, self.pmu.depends_on_svm()).map_err(|error| transitions(&error))?
+                nested.watch(&self.parts.fd, self.parts.pmu.depends_on_svm()).map_err(|error| transitions(&error))?
         {
-            self.pmu.set_guest_mode(guest);
+            self.parts.pmu.set_guest_mode(guest);
         }
-        self.pmu.enter();
+        self.parts.pmu.enter();
         self.trace_notes();
         // The cost of a PMI from here on is no part of the access's.
-        let served_at = if self.register_cost.is_some() { sys::rdtsc() } else { 0 };
-        deliver_all(self, |vcpu| vcpu.pmu.take_pmi(), Self::deliver_pmi)?;
+        let served_at = if self.parts.register_cost.is_some() { sys::rdtsc() } else { 0 };
+        deliver_all(self, |vcpu| vcpu.parts.pmu.take_pmi(), Self::deliver_pmi)?;
         if self.deferred.has_deferred() {
             self.look_at_deferred(kicked)?;
         }
-        if let Some(tracer) = &mut self.tracer {
+        if let Some(tracer) = &mut self.parts.tracer {
             tracer.entry(sys::rdtsc());
         }
-        if self.register_cost.is_some()
+        if self.parts.register_cost.is_some()
             && let Some(at) = self.msr_exit_at.take()
         {
             self.goes_on(at);
-            if let Some(cost) = &mut self.register_cost {
-                cost.goes_on(&self.fd, at, served_at);
+            if let Some(cost) = &mut self.parts.register_cost {
+                cost.goes_on(&self.parts.fd, at, served_at);
             }
         }
         Ok(())
@@ -250,25 +225,27 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Looks for overflows after a signal since the last entry.
     fn look_at_kick(&mut self) -> Result<(), End> {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.parts.stop.load(Ordering::Relaxed) {
             return Err(End::Stopped);
         }
-        let sampled = self.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.fd, self.ran));
-        let seen = match &mut self.nested {
-            Some(nested) => nested.take(&self.fd, self.pmu.depends_on_svm()).map_err(|error| transitions(&error))?,
+        let sampled = self.parts.sampler.as_mut().map_or(0, |sampler| sampler.take(&self.parts.fd, self.ran));
+        let seen = match &mut self.parts.nested {
+            Some(nested) => {
+                nested.take(&self.parts.fd, self.parts.pmu.depends_on_svm()).map_err(|error| transitions(&error))?
+            }
             None => Seen::default(),
         };
         self.stats.counts.throttled += seen.throttled;
         // A kick of the recording's own events, or of a transition, says nothing of the counters, unless one of theirs came with it.
-        if sampled + seen.transitions == 0 || !self.pmu.host().nothing_overflowed() {
-            let empty = self.pmu.kick() == 0;
+        if sampled + seen.transitions == 0 || !self.parts.pmu.host().nothing_overflowed() {
+            let empty = self.parts.pmu.kick() == 0;
             self.trace_notes();
             self.stats.counts.empty_kicks += u64::from(empty);
             let since_return = self.stats.clock.ns(sys::rdtsc().saturating_sub(self.returned_at));
-            self.pmu.host().saw_signals(since_return);
+            self.parts.pmu.host().saw_signals(since_return);
         }
         if let Some(guest) = seen.guest {
-            self.pmu.set_guest_mode(guest);
+            self.parts.pmu.set_guest_mode(guest);
         }
         Ok(())
     }
@@ -276,26 +253,26 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Traces what the host side told the counters, if this vCPU is traced.
     #[inline]
     fn trace_notes(&mut self) {
-        if let Some(tracer) = &mut self.tracer {
-            tracer.notes(self.returned_at, &mut self.pmu);
+        if let Some(tracer) = &mut self.parts.tracer {
+            tracer.notes(self.returned_at, &mut self.parts.pmu);
         }
     }
 
     /// Traces a PMI that met LVTPC, and what came of it.
     fn trace_pmi(&mut self, kind: Kind, Delivered { delivery, merged, .. }: Delivered) {
-        if let Some(tracer) = &mut self.tracer {
+        if let Some(tracer) = &mut self.parts.tracer {
             tracer.pmi(self.returned_at, kind, delivery, merged);
-            tracer.notes(self.returned_at, &mut self.pmu);
+            tracer.notes(self.returned_at, &mut self.parts.pmu);
         }
     }
 
     /// Enters the guest by KVM_RUN, and returns its exit.
     #[inline]
     pub(super) fn enter(&mut self) -> Exit {
-        if let Some(cost) = &mut self.register_cost {
+        if let Some(cost) = &mut self.parts.register_cost {
             cost.enters(sys::rdtsc());
         }
-        let (exit, at) = Exit::next(&mut self.fd);
+        let (exit, at) = Exit::next(&mut self.parts.fd);
         self.returned_at = at;
         let interrupted = exit == Exit::Interrupted;
         let has_run = !interrupted || self.has_run();
@@ -310,16 +287,16 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     #[cold]
     fn has_run(&mut self) -> bool {
         // KVM_RUN that ends by `immediate_exit` leaves the reason as it is.
-        std::mem::replace(&mut self.fd.get_kvm_run().exit_reason, u32::MAX) == KVM_EXIT_INTR
+        std::mem::replace(&mut self.parts.fd.get_kvm_run().exit_reason, u32::MAX) == KVM_EXIT_INTR
     }
 
     /// Handles an exit. Returns the end if the vCPU is done or cannot go on.
     #[inline]
     pub(super) fn dispatch(&mut self, exit: Exit) -> Option<End> {
-        if self.other_msrs.is_none()
-            && self.sampler.is_none()
-            && self.tracer.is_none()
-            && let Some(Answer(value)) = handle::access(exit, &mut self.pmu, &mut self.stats)
+        if self.parts.other_msrs.is_none()
+            && self.parts.sampler.is_none()
+            && self.parts.tracer.is_none()
+            && let Some(Answer(value)) = handle::access(exit, &mut self.parts.pmu, &mut self.stats)
         {
             self.answer(value);
             return None;
@@ -330,35 +307,39 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Gives an MSR access its answer.
     #[inline]
     fn answer(&mut self, value: Option<u64>) {
-        sys::answer_msr(&mut self.fd, value);
+        sys::answer_msr(&mut self.parts.fd, value);
         self.msr_exit_at = Some(self.returned_at);
     }
 
     #[inline(never)]
     fn dispatch_other(&mut self, exit: Exit) -> Option<End> {
-        if let Some(sampler) = &mut self.sampler {
+        if let Some(sampler) = &mut self.parts.sampler {
             match exit.past() {
                 Some(past) => sampler.exited(past),
                 None => sampler.interrupted(self.ran),
             }
         }
-        let rdpmcs = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
+        // An INIT clears EFER, and ends a guest's guest, without an exit or a tracepoint of its own.
+        if self.parts.nested.is_some() && self.parts.fd.sync_regs().sregs.efer & EFER_SVME == 0 {
+            self.parts.pmu.set_svme(false);
+        }
+        let rdpmcs = self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
         let mut parts = handle::Parts {
-            pmu: &mut self.pmu,
-            bus: &mut self.bus,
-            other_msrs: self.other_msrs.as_mut(),
+            pmu: &mut self.parts.pmu,
+            bus: &mut self.parts.bus,
+            other_msrs: self.parts.other_msrs.as_mut(),
             stats: &mut self.stats,
         };
-        let mut vcpu = KvmVcpu { fd: &mut self.fd, one: &mut self.one_msr };
+        let mut vcpu = KvmVcpu { fd: &mut self.parts.fd, one: &mut self.one_msr };
         match handle::handle(exit, self.returned_at, &mut parts, &mut vcpu) {
             Action::Resume => None,
             Action::AnswerMsr(value) => {
-                let is_rdpmc = self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs) > rdpmcs;
-                if let Some(tracer) = &mut self.tracer
+                let is_rdpmc = self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs) > rdpmcs;
+                if let Some(tracer) = &mut self.parts.tracer
                     && let Some(access) = traced(exit, is_rdpmc)
                 {
-                    let access = Access { rip: self.fd.sync_regs().regs.rip, ..access };
-                    tracer.access(self.returned_at, access, value, &mut self.pmu);
+                    let access = Access { rip: self.parts.fd.sync_regs().regs.rip, ..access };
+                    tracer.access(self.returned_at, access, value, &mut self.parts.pmu);
                 }
                 self.answer(value);
                 None
@@ -371,8 +352,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     fn deliver_pmi(&mut self) -> Result<(), End> {
         let (pmu, seen_at) = (self.pmi_state(), self.returned_at);
         let mut port = local_apic!(self);
-        let masks = self.pmu.caps().delivery_masks_lvtpc();
-        let delivered = lapic::deliver(&mut port, self.contended, masks)?;
+        let masks = self.parts.pmu.caps().delivery_masks_lvtpc();
+        let delivered = lapic::deliver(&mut port, self.parts.contended, masks)?;
         let off = delivered.delivery == Delivery::Masked && port.mode() == Mode::Off;
         match delivered.delivery {
             Delivery::Masked => self.deferred.met_mask(off, pmu, seen_at, &mut self.stats.counts),
@@ -391,7 +372,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     fn look_at_deferred(&mut self, kicked: bool) -> Result<(), End> {
         let pmu = self.pmi_state();
         let mut port = local_apic!(self);
-        if let Some(found) = self.deferred.look(&mut port, self.contended, pmu, kicked, &mut self.stats.counts)? {
+        if let Some(found) = self.deferred.look(&mut port, self.parts.contended, pmu, kicked, &mut self.stats.counts)? {
             self.trace_pmi(Kind::LatePmi, found.delivered);
             self.count_delivery(found.delivered, found.seen_at);
         }
@@ -400,9 +381,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     fn pmi_state(&self) -> deferred::Pmu {
         deferred::Pmu {
-            unacknowledged: self.pmu.pmi_unacknowledged(),
-            all_off: self.pmu.guest_has_all_off(),
-            turned_on: self.pmu.turned_on(),
+            unacknowledged: self.parts.pmu.pmi_unacknowledged(),
+            all_off: self.parts.pmu.guest_has_all_off(),
+            turned_on: self.parts.pmu.turned_on(),
         }
     }
 
@@ -427,42 +408,43 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
 
     /// Lets kicks reach this vCPU as long as it lives. The vCPU stays where it is meanwhile.
     pub(crate) fn guard(&mut self) -> KickGuard {
-        KickGuard::new(&mut self.fd)
+        KickGuard::new(&mut self.parts.fd)
     }
 
     /// Returns its devices.
     pub(crate) fn bus(&mut self) -> &mut B {
-        &mut self.bus
+        &mut self.parts.bus
     }
 
     /// Returns its host side.
     pub(crate) fn host(&mut self) -> &mut H {
-        self.pmu.host()
+        self.parts.pmu.host()
     }
 
     /// Takes the samples of overflows that no kick has shown: the vCPU does not enter again.
     pub(crate) fn take_last_samples(&mut self) {
-        if let Some(sampler) = &mut self.sampler {
-            sampler.take(&self.fd, self.ran);
+        if let Some(sampler) = &mut self.parts.sampler {
+            sampler.take(&self.parts.fd, self.ran);
         }
     }
 
     /// Takes the account since the vCPU began, or since [`begin_account`](Self::begin_account).
     pub(crate) fn take_account(&mut self) -> Account {
-        let mut account = self.stats.take(&mut self.pmu);
-        let sampled = self.sampler.as_mut().map_or(0, VcpuSampler::take_signals)
-            + self.nested.as_mut().map_or(0, Nested::take_signals);
+        let mut account = self.stats.take(&mut self.parts.pmu);
+        let sampled = self.parts.sampler.as_mut().map_or(0, VcpuSampler::take_signals)
+            + self.parts.nested.as_mut().map_or(0, Nested::take_signals);
         account.counts.signals += sys::take_kicks().saturating_sub(sampled);
-        account.counts.rdpmcs += self.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
-        account.counts.rdpmcs_elsewhere += self.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
-        account.held_back = self.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks)));
+        account.counts.rdpmcs += self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
+        account.counts.rdpmcs_elsewhere += self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
+        account.held_back =
+            self.parts.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks)));
         account
     }
 
     /// Begins a new account after a rest, which is not part of it.
     pub(crate) fn begin_account(&mut self) {
         sys::take_kicks();
-        self.pmu.host().restart_account();
+        self.parts.pmu.host().restart_account();
         // An overflow that is found at the first entry was not seen before the rest.
         self.returned_at = sys::rdtsc();
     }

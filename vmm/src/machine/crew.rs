@@ -86,15 +86,9 @@ pub(crate) struct Crew {
     tids: Mutex<Vec<libc::pid_t>>,
 }
 
-/// The outcome of a thread's work, and whether the others go on without it.
-#[derive(Debug)]
-pub(crate) struct Left<T> {
-    pub(crate) others_go_on: bool,
-    pub(crate) outcome: T,
-}
-
 impl Crew {
-    /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended. Stops all of them when the end of one
+    /// Runs `work(number, vcpu)` on a thread for each of `vcpus`, until all have ended; it returns whether the others go on without
+    /// it, and its outcome. Stops all of them when the end of one
     /// ends the run, at the time limit, and on interruption.
     ///
     /// Returns their outcomes in order, or why there is none, and what the watch saw.
@@ -102,7 +96,7 @@ impl Crew {
         &self,
         vcpus: Vec<V>,
         limits: &Limits<'_>,
-        work: impl Fn(usize, V) -> Left<T> + Sync,
+        work: impl Fn(usize, V) -> (bool, T) + Sync,
     ) -> (Vec<Result<T, Lost>>, Watched) {
         let (done, finished) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -115,9 +109,9 @@ impl Crew {
                     let named = std::thread::Builder::new().name(format!("CPU {cpu}/KVM"));
                     named.spawn_scoped(scope, move || {
                         lock(&self.tids).push(sys::gettid());
-                        let left = work(cpu, vcpu);
-                        done.say(left.others_go_on);
-                        left.outcome
+                        let (others_go_on, outcome) = work(cpu, vcpu);
+                        done.say(others_go_on);
+                        outcome
                     })
                 })
                 .collect();
@@ -238,10 +232,10 @@ mod tests {
             let (left, watched) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
                 if cpu == 1 {
                     assert!(!panics, "on purpose");
-                    return Left { others_go_on: false, outcome: name };
+                    return (false, name);
                 }
                 patient(&crew);
-                Left { others_go_on: true, outcome: name }
+                (true, name)
             });
             let [a, b, c] = &left[..] else { panic!("{left:?}") };
             assert!(matches!((a, c), (Ok('a'), Ok('c'))), "{left:?}");
@@ -274,7 +268,7 @@ mod tests {
                 if needs_an_end {
                     until(&given_up);
                 }
-                Left { others_go_on: true, outcome: () }
+                (true, ())
             });
             assert!(matches!(left[..], [Ok(())]), "{left:?}");
             assert_eq!(watched, Watched { timed_out: true, silenced: Some(Duration::ZERO) });

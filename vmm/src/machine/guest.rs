@@ -30,15 +30,6 @@ pub(crate) struct InKernel {
     pub(crate) without_misemulated: bool,
 }
 
-/// The registers with which a vCPU starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Start {
-    /// Runnable at once, with these registers.
-    At(kvm_regs),
-    /// It waits for a start-up IPI (INIT, SIPI).
-    Waits,
-}
-
 /// A kind of guest: everything about a run that depends on what is run.
 ///
 /// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load),
@@ -75,7 +66,8 @@ pub(crate) trait Guest: Sync {
         Ok(())
     }
 
-    /// Prepares the start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted.
+    /// Prepares the start of vCPU `cpu`, whose TSC runs at `tsc_khz`; `sregs` hold the reset state and are adapted. Returns the
+    /// registers with which it is runnable at once; `None`: it waits for a start-up IPI (INIT, SIPI).
     ///
     /// # Errors
     /// The vCPU's memory cannot be prepared.
@@ -85,7 +77,7 @@ pub(crate) trait Guest: Sync {
         tsc_khz: u64,
         sregs: &mut kvm_sregs,
         memory: &GuestMemoryMmap,
-    ) -> Result<Start, MachineError>;
+    ) -> Result<Option<kvm_regs>, MachineError>;
 
     /// Returns the devices of a vCPU.
     fn bus(&self) -> Self::Bus<'_>;

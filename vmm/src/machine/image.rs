@@ -1,29 +1,23 @@
-//! A third-party image (multiboot or ELF) as a guest, with a PC's minimum of devices.
+//! A third-party image as a guest.
 
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use kvm_bindings::kvm_sregs;
+use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
-use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::guest::{InKernel, RunFacts};
+pub use super::pc::MAX_VCPUS;
+use super::pc::{self, Boot, Ends, PcOutcome};
 use super::plan::Plan;
-use super::run::{self, Run};
-use crate::boot::image::{LoadPlan, MAX_MEMORY, MIN_MEMORY};
-use crate::boot::multiboot::{BOOT_MAGIC, Information, Module};
+use crate::boot::image::{BOOT_MAGIC, Image, MAX_MEMORY, MIN_MEMORY, Protocol};
+use crate::boot::information::{Information, Module};
 use crate::boot::rdpmc::{self, Site};
-use crate::boot::segment::Entry;
-use crate::boot::vcpu::{self, Tables};
-use crate::devices::board::{Board, Output, Shared as Devices};
+use crate::boot::vcpu;
+use crate::devices::fw_cfg::FwCfg;
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
-use crate::kvm::other_msrs::OtherMsrs;
-use crate::outcome::{End, VcpuOutcome};
-
-/// Most vCPUs: their APIC ids fit xAPIC mode.
-pub const MAX_VCPUS: usize = 254;
 
 /// The treatment of an image's RDPMC instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,28 +55,17 @@ pub struct ImagePlan {
     pub rdpmc: Rdpmc,
 }
 
-/// Results of one vCPU of an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ImageLeft {
-    /// Accesses to absent ports and memory.
-    pub absent: u64,
-}
-
 /// One run of an image.
 #[derive(Debug)]
 pub struct ImageOutcome {
-    /// The first vCPU's reason that is not "stopped", else "stopped".
-    pub end: End,
-    /// One per vCPU.
-    pub vcpus: Vec<VcpuOutcome<ImageLeft>>,
-    /// RDPMCs that were rewritten.
-    pub rewritten: usize,
+    /// The run.
+    pub ran: PcOutcome,
+    /// The name of the protocol by which it was booted.
+    pub protocol: &'static str,
+    /// It asked for a video mode, which it did not get.
+    pub asked_for_video: bool,
     /// The VMM checked addresses written to MSRs, since the host's processor is emulated without that check.
     pub checked_addresses: bool,
-    /// The state of the serial output.
-    pub output: Output,
-    /// From creating the VM to the last vCPU's end.
-    pub wall: Duration,
 }
 
 /// Runs `image` by `plan`, its serial output to `out`, until it ends, fails, `interrupted` is set, or the time limit
@@ -98,46 +81,24 @@ pub fn run(
     out: &mut (dyn Write + Send),
     interrupted: &AtomicBool,
 ) -> Result<ImageOutcome, MachineError> {
-    let mut guest = ImageGuest {
-        image,
-        plan,
-        devices: Devices::new(plan.machine.vcpus as u16, plan.memory, out),
-        sites: Vec::new(),
-        checked_addresses: false,
-        entry: None,
-    };
-    let Run { end, vcpus, wall, .. } = run::run(host, &mut guest, &plan.machine, interrupted)?;
-    Ok(ImageOutcome {
-        end,
-        vcpus,
-        rewritten: guest.sites.len(),
-        checked_addresses: guest.checked_addresses,
-        output: guest.devices.finish(),
-        wall,
-    })
+    let mut boot = ImageBoot { image, plan, loaded: None, checked_addresses: false };
+    let fw_cfg = FwCfg::new(plan.machine.vcpus as u16, plan.memory);
+    let ends = Ends { console: out, input: None, channel: None };
+    let ran = pc::run(host, &mut boot, &plan.machine, Some(fw_cfg), ends, interrupted)?;
+    let (protocol, asked_for_video) =
+        boot.loaded.map_or(("", false), |(image, _)| (image.protocol.name(), image.asks_for_video));
+    Ok(ImageOutcome { ran, protocol, asked_for_video, checked_addresses: boot.checked_addresses })
 }
 
-/// An image in a machine.
-struct ImageGuest<'a, W: Write> {
+/// An image, and once it is loaded the address of its boot information.
+struct ImageBoot<'a> {
     image: &'a [u8],
     plan: &'a ImagePlan,
-    devices: Devices<W>,
-    sites: Vec<Site>,
+    loaded: Option<(Image, u64)>,
     checked_addresses: bool,
-    entry: Option<EntryState>,
 }
 
-impl<W: Write + Send> Guest for ImageGuest<'_, W> {
-    type Bus<'a>
-        = Board<'a, W>
-    where
-        Self: 'a;
-    type Left = ImageLeft;
-
-    fn max_vcpus(&self) -> usize {
-        MAX_VCPUS
-    }
-
+impl Boot for ImageBoot<'_> {
     fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
         if !(MIN_MEMORY..=MAX_MEMORY).contains(&self.plan.memory) {
             return Err(MachineError::MemorySize(self.plan.memory));
@@ -145,129 +106,58 @@ impl<W: Write + Send> Guest for ImageGuest<'_, W> {
         Ok(GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), self.plan.memory as usize)])?)
     }
 
-    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
+    fn load(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        facts: RunFacts,
+        _channel: bool,
+    ) -> Result<(InKernel, Vec<Site>), MachineError> {
         let mut image = self.image.to_vec();
-        if self.plan.rdpmc == Rdpmc::Rewrite && facts.userspace_pmu {
-            self.sites = rdpmc::rewrite(&mut image)?;
-        }
-        self.entry = Some(load(&image, self.plan, memory)?);
+        let rewrites = self.plan.rdpmc == Rdpmc::Rewrite && facts.userspace_pmu;
+        let sites = if rewrites { rdpmc::rewrite(&mut image)? } else { Vec::new() };
+        self.loaded = Some(load(&image, self.plan, memory)?);
         self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
-        Ok(InKernel {
-            pit: true,
-            also: Also { rdpmc: !self.sites.is_empty(), addresses: self.checked_addresses, efer: false },
-            ..InKernel::default()
-        })
+        let also = Also { rdpmc: !sites.is_empty(), addresses: self.checked_addresses, efer: false };
+        Ok((InKernel { pit: true, also, ..InKernel::default() }, sites))
     }
 
-    fn start(
-        &self,
-        cpu: usize,
-        _tsc_khz: u64,
-        sregs: &mut kvm_sregs,
-        _memory: &GuestMemoryMmap,
-    ) -> Result<Start, MachineError> {
-        Ok(match self.entry {
-            Some(entry) if cpu == 0 => Start::At(entry.enter(sregs)),
-            _ => Start::Waits,
-        })
-    }
-
-    fn bus(&self) -> Board<'_, W> {
-        Board::new(&self.devices)
-    }
-
-    fn other_msrs(&self) -> Option<OtherMsrs> {
-        Some(OtherMsrs::new(&self.sites))
-    }
-
-    fn others_write_the_lapic(&self) -> bool {
-        true
-    }
-
-    /// Returns the first reason that is not "stopped".
-    fn overall(&self, ends: &[&End]) -> End {
-        overall(ends)
-    }
-
-    fn harvest(
-        &self,
-        _cpu: usize,
-        _tsc_khz: u64,
-        _end: &mut End,
-        bus: &mut Board<'_, W>,
-        _memory: &GuestMemoryMmap,
-    ) -> Result<ImageLeft, MachineError> {
-        Ok(ImageLeft { absent: bus.absent() })
+    fn enter(&self, sregs: &mut kvm_sregs) -> kvm_regs {
+        vcpu::enter_protected_mode(sregs);
+        // The machine enters what it has loaded.
+        let Some((image, information)) = &self.loaded else { return kvm_regs::default() };
+        let rax = if image.protocol == Protocol::Multiboot { BOOT_MAGIC } else { 0 };
+        kvm_regs { rax, rbx: *information, ..vcpu::registers(image.eip.into()) }
     }
 }
 
-fn overall(ends: &[&End]) -> End {
-    ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
-}
-
-/// The first vCPU's state at the image's first instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EntryState {
-    Protected { eip: u32, eax: u32, ebx: u32 },
-    Long { rip: u64, cr3: u64 },
-}
-
-impl EntryState {
-    fn enter(self, sregs: &mut kvm_sregs) -> kvm_bindings::kvm_regs {
-        match self {
-            Self::Protected { eip, eax, ebx } => {
-                vcpu::enter_protected_mode(sregs);
-                vcpu::protected_mode_registers(eip, eax, ebx)
-            }
-            Self::Long { rip, cr3 } => {
-                vcpu::enter_64_bit_mode(sregs, cr3);
-                vcpu::long_mode_registers(rip)
-            }
-        }
-    }
-}
-
-/// Puts the image and its boot information into memory.
-fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<EntryState, MachineError> {
-    let loaded = LoadPlan::of(image, plan.memory)?;
-    loaded.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
-    match loaded.entry {
-        Entry::Multiboot { eip } => {
-            let modules: Vec<_> =
-                plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
-            let information =
-                Information { ram: plan.memory, program: &plan.program, arguments: &plan.arguments, modules: &modules };
-            let at = loaded.free_range(information.size()?)?;
-            // free_range gives addresses below 4 GiB.
-            let ebx = at as u32;
-            memory.write_slice(&information.build(ebx)?, GuestAddress(at))?;
-            Ok(EntryState::Protected { eip, eax: BOOT_MAGIC, ebx })
-        }
-        Entry::Protected32 { eip } => Ok(EntryState::Protected { eip, eax: 0, ebx: 0 }),
-        Entry::Long64 { rip } => {
-            let tables = Tables::of(&loaded.segments)?;
-            let cr3 = loaded.free_range(tables.size())?;
-            memory.write_slice(&tables.place(cr3), GuestAddress(cr3))?;
-            Ok(EntryState::Long { rip, cr3 })
-        }
-    }
+/// Puts the image and its boot information into memory. Returns it, and the address of the information.
+fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<(Image, u64), MachineError> {
+    let loaded = Image::of(image, plan.memory)?;
+    loaded.plan.copy(image, |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
+    let modules: Vec<_> =
+        plan.modules.iter().map(|file| Module { contents: &file.contents, name: &file.name }).collect();
+    let information = Information {
+        protocol: loaded.protocol,
+        ram: plan.memory,
+        program: &plan.program,
+        arguments: &plan.arguments,
+        modules: &modules,
+    };
+    let at = loaded.plan.free_range(information.size()?)?;
+    // free_range gives addresses below 4 GiB.
+    memory.write_slice(&information.build(at as u32)?, GuestAddress(at))?;
+    Ok((loaded, at))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use arch_pmu::caps::PmuCaps;
 
     use super::super::plan::{CounterSource, Cpu};
     use super::*;
     use crate::boot::segment::LoadError;
-
-    #[test]
-    fn the_reason_is_that_of_the_vcpu_that_ended_the_run() {
-        let status = End::GuestExit { status: 3 };
-        assert_eq!(overall(&[&End::Stopped, &status, &End::Stopped]), status);
-        assert_eq!(overall(&[&End::Stopped]), End::Stopped);
-        assert_eq!(overall(&[&End::TimedOut, &End::TimedOut]), End::TimedOut);
-    }
 
     fn plan(memory: u64) -> ImagePlan {
         ImagePlan {
@@ -308,13 +198,13 @@ mod tests {
         image.push(0xf4);
         let ram = 4 << 20;
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
-        let start = load(&image, &plan(ram), &memory).unwrap();
-        let EntryState::Protected { eip: 0x10_0020, eax: BOOT_MAGIC, ebx } = start else { panic!("{start:?}") };
+        let (loaded, information) = load(&image, &plan(ram), &memory).unwrap();
+        assert_eq!((loaded.protocol, loaded.eip), (Protocol::Multiboot, 0x10_0020));
         let mut code = [0];
         memory.read_slice(&mut code, GuestAddress(0x10_0020)).unwrap();
         assert_eq!(code, [0xf4]);
         let mut flags = [0; 4];
-        memory.read_slice(&mut flags, GuestAddress(ebx.into())).unwrap();
+        memory.read_slice(&mut flags, GuestAddress(information)).unwrap();
         assert_eq!(u32::from_le_bytes(flags) & 0b1101, 0b1101, "memory, command line, modules");
         assert!(matches!(load(b"", &plan(ram), &memory), Err(MachineError::Load(LoadError::NotAnImage))));
     }

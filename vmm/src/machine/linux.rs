@@ -1,49 +1,34 @@
 //! A distribution's Linux kernel as a guest.
 
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::sync::atomic::AtomicBool;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use kvm_bindings::{kvm_regs, kvm_sregs};
-use kvm_ioctls::VmFd;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
-use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::guest::{InKernel, RunFacts};
+use super::pc::{self, Boot};
+pub use super::pc::{Ends, PcOutcome};
 use super::plan::Plan;
-use super::run::{self, Run};
+use crate::boot::elf::Elf;
 use crate::boot::image::LoadPlan;
 use crate::boot::linux::layout::{
-    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, VIRTIO, VIRTIO_GSI,
-    ZERO_PAGE, allocate, split,
+    ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, allocate,
+    split,
 };
 pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
 use crate::boot::rdpmc::Site;
-use crate::boot::segment::{Entry, LoadError};
-use crate::boot::vcpu::{self, Tables};
-use crate::devices::console::Console;
-use crate::devices::linux_board::{LinuxBoard, Shared as Devices};
+use crate::boot::segment::LoadError;
+use crate::boot::vcpu;
 pub use crate::devices::oops::{Complaints, Log};
 pub use crate::devices::output::Output;
-use crate::devices::virtio;
 pub use crate::devices::virtio::Faults;
 use crate::kvm::msr_filter::Also;
-use crate::kvm::other_msrs::OtherMsrs;
 use crate::kvm::{Host, linux_refusal};
-use crate::outcome::{End, VcpuOutcome};
-use crate::sys::IrqLine;
-
-/// Most vCPUs.
-pub const MAX_VCPUS: usize = 254;
-
-/// Interrupt of the serial port.
-const SERIAL_GSI: u32 = 4;
 
 /// Our part of the command line: the console, with RTS and CTS so that input waits for room, a reset after a panic, the
 /// way to reset (with hardware-reduced ACPI Linux looks for EFI), no search for a PCI bus, which is not there, and a
@@ -68,43 +53,6 @@ pub struct LinuxPlan {
     pub command_line: String,
 }
 
-/// The host's ends of what a guest is connected to.
-#[derive(Debug)]
-pub struct Ends<'a, W: ?Sized> {
-    /// The serial port's output.
-    pub console: &'a mut W,
-    /// Bytes for the serial port.
-    pub input: Option<OwnedFd>,
-    /// The agent's port.
-    pub channel: Option<UnixStream>,
-}
-
-/// Results of one vCPU of a Linux guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinuxLeft {
-    /// Accesses to absent ports and memory.
-    pub absent: u64,
-}
-
-/// One run of Linux.
-#[derive(Debug)]
-pub struct LinuxOutcome {
-    /// The reason for the end: that of the first vCPU that did not just stop, or the panic that led to it.
-    pub end: End,
-    /// One per vCPU.
-    pub vcpus: Vec<VcpuOutcome<LinuxLeft>>,
-    /// RDPMCs that were rewritten.
-    pub rewritten: usize,
-    /// The state of the console.
-    pub console: Output,
-    /// Complaints of the kernel on its console; a caller with the kernel's log has [more](Complaints::decided_by).
-    pub complaints: Complaints,
-    /// Faults that broke the agent's port.
-    pub channel: Faults,
-    /// From creating the VM to the last vCPU's end.
-    pub wall: Duration,
-}
-
 /// Runs `kernel` by `plan` until it ends, fails, `interrupted` is set, or the time limit passes.
 ///
 /// # Errors
@@ -116,211 +64,56 @@ pub fn run(
     // One type, so that the vCPU loop is compiled here, for speed, and not in the crate of the caller.
     ends: Ends<'_, dyn Write + Send + '_>,
     interrupted: &AtomicBool,
-) -> Result<LinuxOutcome, MachineError> {
+) -> Result<PcOutcome, MachineError> {
     linux_refusal().map_err(MachineError::Host)?;
-    let LinuxPlan { machine, memory, initrd, command_line } = plan;
-    let Ends { console: out, input, channel } = ends;
-    let console = Console::default();
-    let devices = Devices::new(&console);
-    let over = AtomicBool::new(false);
-    let mut guest = LinuxGuest {
-        kernel: Some(kernel),
-        vcpus: machine.vcpus,
-        confined: machine.seccomp,
-        memory,
-        initrd,
-        command_line,
-        console: &console,
-        devices: &devices,
-        channel: channel.map(virtio::Console::new),
-        sites: Vec::new(),
-        svm: matches!(machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. })),
-        entry: 0,
-    };
-    let (ran, written) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| console.write_to(out));
-        if let Some(input) = input {
-            let (devices, over) = (&devices, &over);
-            scope.spawn(move || feed(&input, devices, over));
-        }
-        let ran = {
-            let _ending = Ending { over: &over, console: &console };
-            run::run(host, &mut guest, &machine, interrupted)
-        };
-        (ran, writer.join())
-    });
-    let Run { end, vcpus, wall, .. } = ran?;
-    let (output, complaints) = written.map_err(|_| MachineError::Panicked("the console's thread"))?;
-    let end = match (&complaints.panic, end) {
-        (Some(why), End::Reset | End::TimedOut | End::TripleFault) => End::Panic(why.clone()),
-        (_, end) => end,
-    };
-    let channel = guest.channel.take().map(virtio::Console::end).transpose();
-    let channel = channel.map_err(|_| MachineError::Panicked("a virtio device's thread"))?.unwrap_or_default();
-    Ok(LinuxOutcome { end, vcpus, rewritten: guest.sites.len(), console: output, complaints, channel, wall })
+    let machine = plan.machine.clone();
+    let mut boot = LinuxBoot { kernel: Some(kernel), plan, entry: 0 };
+    pc::run(host, &mut boot, &machine, None, ends, interrupted)
 }
 
-/// Ends the console's threads at the end of a run, also when it panics: the scope waits for them.
-struct Ending<'a> {
-    over: &'a AtomicBool,
-    console: &'a Console,
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.console.close();
-    }
-}
-
-/// Passes `input` to the serial port until its end or the run's.
-fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
-    /// Interval at which the end of the run is looked for.
-    const POLL: Duration = Duration::from_millis(20);
-    /// Interval at which room for more input is looked for.
-    const ROOM: Duration = Duration::from_millis(2);
-    /// Longest pause between two pieces of input.
-    const PAUSE: Duration = Duration::from_millis(100);
-    let mut buffer = [0; 64];
-    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
-    while !over.load(Ordering::Relaxed) {
-        let mut ready = [PollFd::new(input, PollFlags::IN)];
-        match poll(&mut ready, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(_) => return,
-        }
-        let Ok(length @ 1..) = rustix::io::read(input, &mut buffer) else { return };
-        let mut bytes = &buffer[..length];
-        while !bytes.is_empty() && !over.load(Ordering::Relaxed) {
-            let taken = devices.receive(bytes);
-            bytes = &bytes[taken..];
-            let given = Instant::now();
-            std::thread::sleep(ROOM);
-            while taken > 0 && devices.has_input() && !over.load(Ordering::Relaxed) {
-                std::thread::sleep(ROOM);
-            }
-            if taken > 1 {
-                // The guest has as much time again for other work: each byte costs it exits in its interrupt handler.
-                std::thread::sleep(given.elapsed().min(PAUSE));
-            }
-        }
-    }
-}
-
-/// Linux in a machine.
-struct LinuxGuest<'a> {
+/// Linux before it is in guest memory, and where it is entered.
+struct LinuxBoot {
     kernel: Option<Kernel>,
-    vcpus: usize,
-    /// The thread of its device is confined, as those of its vCPUs are.
-    confined: bool,
-    memory: u64,
-    initrd: Vec<u8>,
-    command_line: String,
-    console: &'a Console,
-    devices: &'a Devices<'a>,
-    channel: Option<virtio::Console>,
-    sites: Vec<Site>,
-    /// Its processor has SVM.
-    svm: bool,
+    plan: LinuxPlan,
     entry: u64,
 }
 
-impl<'a> Guest for LinuxGuest<'a> {
-    type Bus<'b>
-        = LinuxBoard<'b, 'a>
-    where
-        Self: 'b;
-    type Left = LinuxLeft;
-
-    fn max_vcpus(&self) -> usize {
-        MAX_VCPUS
-    }
-
+impl Boot for LinuxBoot {
     fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
-        if !(MIN_MEMORY..=MAX_MEMORY).contains(&self.memory) || !self.memory.is_multiple_of(0x1000) {
-            return Err(BootError::Memory(self.memory).into());
+        let memory = self.plan.memory;
+        if !(MIN_MEMORY..=MAX_MEMORY).contains(&memory) || !memory.is_multiple_of(0x1000) {
+            return Err(BootError::Memory(memory).into());
         }
-        Ok(allocate(self.memory)?)
+        Ok(allocate(memory)?)
     }
 
-    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
+    fn load(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        facts: RunFacts,
+        channel: bool,
+    ) -> Result<(InKernel, Vec<Site>), MachineError> {
         // Both are freed here: their bytes are in guest memory when the guest runs.
         let Some(mut kernel) = self.kernel.take() else { return Err(MachineError::Host("no kernel".to_owned())) };
-        let initrd = std::mem::take(&mut self.initrd);
-        if facts.userspace_pmu {
-            self.sites = kernel.rewrite_rdpmcs()?;
-        }
-        self.entry = place(&kernel, self.memory, &initrd, &self.command_line, memory)?;
-        memory.write_slice(&acpi::tables(self.vcpus, u32::from(self.channel.is_some())), GuestAddress(ACPI))?;
+        let initrd = std::mem::take(&mut self.plan.initrd);
+        let sites = if facts.userspace_pmu { kernel.rewrite_rdpmcs()? } else { Vec::new() };
+        self.entry = place(&kernel, self.plan.memory, &initrd, &self.plan.command_line, memory)?;
+        let tables = acpi::tables(self.plan.machine.vcpus, channel.into());
+        memory.write_slice(&tables, GuestAddress(ACPI))?;
+        let svm = matches!(self.plan.machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. }));
         // Linux writes canonical addresses only: they need no check where the processor makes none.
-        let also = Also { rdpmc: !self.sites.is_empty(), addresses: false, efer: self.svm };
-        Ok(InKernel { pit: true, also, without_misemulated: facts.emulated_host })
+        let also = Also { rdpmc: !sites.is_empty(), addresses: false, efer: svm };
+        Ok((InKernel { pit: true, also, without_misemulated: facts.emulated_host }, sites))
     }
 
-    fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), MachineError> {
-        let failed = |what: &'static str| move |error: io::Error| MachineError::Host(format!("{what}: {error}"));
-        let line = IrqLine::new(vm, SERIAL_GSI).map_err(failed("the serial port's interrupt"))?;
-        self.devices.connect(Box::new(move |level| line.set(level)));
-        match &mut self.channel {
-            Some(channel) => {
-                let attached = channel.attach(vm, memory, VIRTIO, VIRTIO_GSI, self.confined);
-                attached.map_err(failed("the virtio console for the agent"))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn start(
-        &self,
-        cpu: usize,
-        _tsc_khz: u64,
-        sregs: &mut kvm_sregs,
-        _memory: &GuestMemoryMmap,
-    ) -> Result<Start, MachineError> {
-        if cpu > 0 {
-            return Ok(Start::Waits);
-        }
+    fn enter(&self, sregs: &mut kvm_sregs) -> kvm_regs {
         vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
         sregs.cs.selector = CODE;
         for segment in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
             segment.selector = DATA;
         }
         (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
-        Ok(Start::At(kvm_regs { rsi: ZERO_PAGE, ..vcpu::long_mode_registers(self.entry) }))
-    }
-
-    fn bus(&self) -> LinuxBoard<'_, 'a> {
-        LinuxBoard::new(self.devices, self.channel.as_ref())
-    }
-
-    fn other_msrs(&self) -> Option<OtherMsrs> {
-        Some(OtherMsrs::new(&self.sites))
-    }
-
-    fn others_write_the_lapic(&self) -> bool {
-        true
-    }
-
-    /// Returns the first reason that is not "stopped".
-    fn overall(&self, ends: &[&End]) -> End {
-        ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
-    }
-
-    fn harvest(
-        &self,
-        _cpu: usize,
-        _tsc_khz: u64,
-        _end: &mut End,
-        bus: &mut LinuxBoard<'_, 'a>,
-        _memory: &GuestMemoryMmap,
-    ) -> Result<LinuxLeft, MachineError> {
-        Ok(LinuxLeft { absent: bus.absent() })
-    }
-
-    fn stop_resting(&self) {
-        // A vCPU may wait for room on the console, where no kick reaches it.
-        self.console.abandon();
+        kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(self.entry) }
     }
 }
 
@@ -333,16 +126,16 @@ fn place(
     memory: &GuestMemoryMmap,
 ) -> Result<u64, MachineError> {
     let (low, _) = split(size);
-    if kernel.end() > low {
-        return Err(BootError::KernelTooLarge { end: kernel.end(), memory: low }.into());
+    if kernel.setup.end > low {
+        return Err(BootError::KernelTooLarge { end: kernel.setup.end, memory: low }.into());
     }
-    let image = LoadPlan::of(kernel.image(), low)?;
-    let Entry::Long64 { rip } = image.entry else { return Err(KernelError::Not64Bit.into()) };
+    let Elf { segments, entry, .. } = Elf::parse(kernel.image())?;
+    let image = LoadPlan::new(segments, low)?;
     if image.segments.iter().any(|segment| segment.address < HIGH_START) {
         return Err(LoadError::Elf("a segment lies in the first megabyte").into());
     }
-    if !image.segments.iter().any(|segment| (segment.address..segment.end()).contains(&rip)) {
-        return Err(LoadError::Entry { entry: rip }.into());
+    if !image.covers(entry) {
+        return Err(LoadError::Entry { entry }.into());
     }
     image.copy(kernel.image(), |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
 
@@ -352,11 +145,11 @@ fn place(
     if let Some((at, _)) = initrd_at {
         memory.write_slice(initrd, GuestAddress(at.into()))?;
     }
-    memory.write_slice(&zero_page::build(kernel.header(), size, initrd_at), GuestAddress(ZERO_PAGE))?;
-    memory.write_slice(&Tables::of(&[])?.place(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
+    memory.write_slice(&zero_page::build(&kernel.setup.bytes, size, initrd_at), GuestAddress(ZERO_PAGE))?;
+    memory.write_slice(&vcpu::identity_map(PAGE_TABLES), GuestAddress(PAGE_TABLES))?;
     let gdt: Vec<u8> = GDT_ENTRIES.iter().flat_map(|entry| entry.to_le_bytes()).collect();
     memory.write_slice(&gdt, GuestAddress(GDT))?;
-    Ok(rip)
+    Ok(entry)
 }
 
 /// Returns the command line with its terminating zero.
@@ -366,7 +159,7 @@ fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootErr
     }
     let line = [COMMAND_LINE_START, appended.trim()].join(" ");
     let line = line.trim_end();
-    let max = kernel.command_line_max().min(COMMAND_LINE_MAX - 1);
+    let max = (kernel.setup.command_line as usize).min(COMMAND_LINE_MAX - 1);
     if line.len() > max {
         return Err(BootError::CommandLineTooLong { length: line.len(), max });
     }
@@ -378,8 +171,8 @@ fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u
     if size == 0 {
         return Ok(None);
     }
-    let end = low.min(u64::from(kernel.initrd_max()) + 1);
-    let start = kernel.end().next_multiple_of(0x1000);
+    let end = low.min(u64::from(kernel.setup.initrd_max) + 1);
+    let start = kernel.setup.end.next_multiple_of(0x1000);
     let at = end.checked_sub(size as u64).map(|at| at & !0xfff).filter(|&at| at >= start);
     match at {
         // Both are below the hole.
@@ -436,7 +229,7 @@ mod tests {
         assert!(placed(&kernel, &vec![0; room as usize], "").is_ok());
         let large = vec![0; room as usize + 1];
         assert_eq!(refused(&kernel, &large, ""), BootError::InitrdTooLarge { size: large.len(), room });
-        let max = kernel.command_line_max();
+        let max = kernel.setup.command_line as usize;
         let length = COMMAND_LINE_START.len() + 1 + max;
         assert_eq!(refused(&kernel, &[], &"x".repeat(max)), BootError::CommandLineTooLong { length, max });
         assert_eq!(refused(&kernel, &[], "a\0b"), BootError::CommandLineZero);

@@ -2,7 +2,8 @@
 //!
 //! `run::run` does everything that is the same for all guests. A kind of guest is one implementation of
 //! `guest::Guest`: the memory it needs, how it is loaded, its devices, and the results that only it leaves.
-//! [`payload`] runs the project's own payloads, [`image`] a third-party image, [`linux`] a distribution's kernel.
+//! [`payload`] runs the project's own payloads; `pc` has what [`image`] (a third-party image) and [`linux`] (a distribution's
+//! kernel) share.
 
 mod crew;
 pub mod error;
@@ -10,6 +11,7 @@ pub(crate) mod guest;
 pub mod image;
 pub mod linux;
 pub mod payload;
+mod pc;
 pub mod plan;
 pub mod run;
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use arch_pmu::caps::PmuCaps;
 use guest::abi::{BootPage, ConformanceReport, Step};
-use kvm_bindings::kvm_sregs;
+use kvm_bindings::{kvm_regs, kvm_sregs};
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
-use super::guest::{Guest, InKernel, RunFacts, Start};
+use super::guest::{Guest, InKernel, RunFacts};
 use super::plan::Plan;
 use super::run::{self, Run};
 use crate::boot::layout::{Layout, MAX_VCPUS};
@@ -145,7 +145,7 @@ impl Guest for PayloadGuest<'_> {
         tsc_khz: u64,
         sregs: &mut kvm_sregs,
         memory: &GuestMemoryMmap,
-    ) -> Result<Start, MachineError> {
+    ) -> Result<Option<kvm_regs>, MachineError> {
         let (gp, fixed) = self.pmu.count();
         let (steps, step_count) = payload::write_steps(memory, &self.layout, self.steps, tsc_khz)?;
         let boot = BootPage {
@@ -157,8 +157,8 @@ impl Guest for PayloadGuest<'_> {
             ..self.boot
         };
         // The machine loads before it starts vCPUs; the payload sends no start-up IPI.
-        let Some(loaded) = self.loaded else { return Ok(Start::Waits) };
-        Ok(Start::At(loaded.start(cpu, &boot, &self.layout, sregs, memory)?))
+        let Some(loaded) = self.loaded else { return Ok(None) };
+        Ok(Some(loaded.start(cpu, &boot, &self.layout, sregs, memory)?))
     }
 
     fn bus(&self) -> Doorbell {
@@ -178,17 +178,8 @@ impl Guest for PayloadGuest<'_> {
         end.is_complete()
     }
 
-    /// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
     fn overall(&self, ends: &[&End]) -> End {
-        let (mut overall, mut failed) = (End::Done, false);
-        for &end in ends {
-            let fails = !matches!(end, End::Done | End::Stopped);
-            if !failed && (fails || overall == End::Done) {
-                overall.clone_from(end);
-            }
-            failed |= fails;
-        }
-        overall
+        overall(ends)
     }
 
     fn harvest(
@@ -220,14 +211,10 @@ impl Guest for PayloadGuest<'_> {
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
         let Some(turns) = self.turns else { return Ok(false) };
         let logged = turn.left.log.len();
-        let Some(next) = turns.rest(cpu, turn) else {
+        if !turns.rest(cpu, turn) {
             return Ok(false);
-        };
-        let samples = match next {
-            Next::Turn { samples } => Some(samples),
-            Next::Finish => None,
-        };
-        payload::begin_turn(memory, &self.layout, cpu, logged, samples)?;
+        }
+        payload::begin_turn(memory, &self.layout, cpu, logged, turns.next())?;
         Ok(true)
     }
 
@@ -238,16 +225,11 @@ impl Guest for PayloadGuest<'_> {
     }
 }
 
-/// Action of the vCPUs after a rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// A turn of so many samples.
-    Turn {
-        /// Samples per vCPU.
-        samples: u64,
-    },
-    /// The guest ends by itself.
-    Finish,
+/// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
+fn overall(ends: &[&End]) -> End {
+    let failure = ends.iter().find(|end| !matches!(end, End::Done | End::Stopped));
+    let stop = || ends.iter().find(|end| **end != &End::Done);
+    failure.or_else(stop).map_or(End::Done, |end| (**end).clone())
 }
 
 /// Rendezvous of a guest's vCPUs with their driver. `T`: the result of a vCPU's turn.
@@ -261,7 +243,7 @@ pub(crate) struct Turns<T> {
 struct State<T> {
     /// Rests that were ended.
     begun: u64,
-    next: Next,
+    next: Option<u64>,
     /// Results of each resting vCPU.
     left: Vec<Option<T>>,
     stopped: bool,
@@ -273,12 +255,12 @@ impl<T> Turns<T> {
     /// Prepares turns of so many vCPUs.
     pub(crate) fn new(vcpus: usize) -> Self {
         let left = (0..vcpus).map(|_| None).collect();
-        let state = State { begun: 0, next: Next::Finish, left, stopped: false, over: false };
+        let state = State { begun: 0, next: None, left, stopped: false, over: false };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Rests vCPU `cpu`, which left this of its turn. Returns when a next turn begins; `None` if all were stopped.
-    pub(crate) fn rest(&self, cpu: usize, left: T) -> Option<Next> {
+    /// Rests vCPU `cpu`, which left this of its turn. Returns when all go on; `false` if all were stopped.
+    pub(crate) fn rest(&self, cpu: usize, left: T) -> bool {
         let mut state = self.lock();
         state.left[cpu] = Some(left);
         let begun = state.begun;
@@ -286,7 +268,12 @@ impl<T> Turns<T> {
         while state.begun == begun && !state.stopped {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        (!state.stopped).then_some(state.next)
+        !state.stopped
+    }
+
+    /// Returns what follows the rest that ended last: a turn of so many samples per vCPU, or the guest ends by itself.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.lock().next
     }
 
     /// Waits until all vCPUs rest, and returns their results. `None`: not within `time`, or never again as the run is over.
@@ -300,8 +287,8 @@ impl<T> Turns<T> {
         state.left.iter_mut().map(Option::take).collect()
     }
 
-    /// Lets all go on. They must all rest.
-    pub(crate) fn go(&self, next: Next) {
+    /// Lets all go on to `next`. They must all rest.
+    pub(crate) fn go(&self, next: Option<u64>) {
         let mut state = self.lock();
         state.next = next;
         state.begun += 1;
@@ -347,14 +334,6 @@ pub struct LiveGuest {
     late: bool,
 }
 
-/// Place of a guest after a wait.
-enum At {
-    /// All vCPUs rest; this they left.
-    Rest(Vec<VcpuOutcome>),
-    /// The run is over.
-    Over,
-}
-
 impl LiveGuest {
     /// Starts `image`, one of the project's payloads, and waits until its first turn can begin; returns what it left by then, its
     /// baseline among it. `plan.boot` has [`guest::abi::FLAG_TURNS`], and `plan.machine.time_limit` bounds each turn. A guest that
@@ -384,7 +363,7 @@ impl LiveGuest {
         };
         let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
         let mut guest = Self { turns, stop, thread: Some(thread), time_limit, late: false };
-        let At::Rest(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
+        let Some(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
         let booted = vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min();
         let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
         Ok((guest, Some(rested(vcpus, began.elapsed(), start))))
@@ -400,8 +379,8 @@ impl LiveGuest {
             return self.join();
         }
         let began = Instant::now();
-        self.turns.go(Next::Turn { samples });
-        let At::Rest(vcpus) = self.wait(interrupted) else { return self.join() };
+        self.turns.go(Some(samples));
+        let Some(vcpus) = self.wait(interrupted) else { return self.join() };
         Ok(rested(vcpus, began.elapsed(), Duration::ZERO))
     }
 
@@ -411,21 +390,20 @@ impl LiveGuest {
     /// [`MachineError`] if it could not begin.
     pub fn finish(mut self, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
         if !self.turns.is_over() {
-            self.turns.go(Next::Finish);
+            self.turns.go(None);
             self.wait(interrupted);
         }
         self.join()
     }
 
-    /// Waits until all vCPUs rest or the run is over; ends it at the time limit and on an interruption.
-    fn wait(&mut self, interrupted: &AtomicBool) -> At {
+    /// Waits until all vCPUs rest, and returns what they left, or until the run is over; ends it at the time limit and on an
+    /// interruption.
+    fn wait(&mut self, interrupted: &AtomicBool) -> Option<Vec<VcpuOutcome>> {
         let began = Instant::now();
         loop {
-            if let Some(vcpus) = self.turns.all_rest(POLL) {
-                return At::Rest(vcpus);
-            }
-            if self.turns.is_over() {
-                return At::Over;
+            let rested = self.turns.all_rest(POLL);
+            if rested.is_some() || self.turns.is_over() {
+                return rested;
             }
             let late = began.elapsed() > self.time_limit;
             if late || interrupted.load(Ordering::Relaxed) {
@@ -484,21 +462,7 @@ mod tests {
 
     #[test]
     fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
-        let plan = Plan {
-            behind: super::super::plan::CounterSource::Floor,
-            cpu: super::super::plan::Cpu::default(),
-            pmu: PmuCaps::default(),
-            vcpus: 1,
-            pin: Vec::new(),
-            time_limit: Duration::ZERO,
-            seccomp: false,
-            register_cost_ns: None,
-            sampling: None,
-            trace: None,
-        };
-        let plan = PayloadPlan { machine: plan, log_entries: 1, boot: BootPage::default(), steps: Arc::default() };
-        let guest = PayloadGuest::new(&[], &plan, None);
-        let overall = |ends: &[End]| guest.overall(&ends.iter().collect::<Vec<_>>());
+        let overall = |ends: &[End]| overall(&ends.iter().collect::<Vec<_>>());
         assert_eq!(overall(&[End::Done, End::Done]), End::Done);
         assert_eq!(overall(&[End::Done, End::Stopped, End::Done]), End::Stopped);
         assert_eq!(overall(&[End::Stopped, End::TripleFault, End::Reset]), End::TripleFault);
@@ -510,7 +474,7 @@ mod tests {
         let turns = Turns::new(2);
         assert_eq!(turns.all_rest(Duration::ZERO), None);
         turns.stop();
-        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (None, None));
+        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (false, false));
         assert!(!turns.is_over());
         turns.end();
         assert_eq!(turns.all_rest(Duration::from_secs(60)), None, "vCPU 1 never came");

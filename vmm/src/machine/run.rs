@@ -14,13 +14,13 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::crew::{Crew, Left, Limits, Stuck, Watched};
+use super::crew::{Crew, Limits, Stuck, Watched};
 use super::error::MachineError;
-use super::guest::{Guest, RunFacts, Start};
+use super::guest::{Guest, RunFacts};
 use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
-use crate::kvm::register_cost::RegisterCost;
+use crate::kvm::tsc::RegisterCost;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
@@ -91,7 +91,7 @@ fn start<G: Guest>(fd: &VcpuFd, cpu: usize, guest: &G, memory: &GuestMemoryMmap)
     let call = |call: &'static str| move |error| KvmError::Call { call, error };
     let tsc_khz = u64::from(fd.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))?);
     let mut sregs = fd.get_sregs().map_err(call("KVM_GET_SREGS"))?;
-    if let Start::At(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
+    if let Some(regs) = guest.start(cpu, tsc_khz, &mut sregs, memory)? {
         fd.set_sregs(&sregs).map_err(call("KVM_SET_SREGS"))?;
         fd.set_regs(&regs).map_err(call("KVM_SET_REGS"))?;
         // With an in-kernel APIC every vCPU but the first waits for a start-up IPI.
@@ -119,7 +119,7 @@ impl<G: Guest> Shared<'_, G> {
         let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
                 .and_then(|()| plan::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
-            Left { others_go_on: outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome }
+            (outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome)
         });
         if let Some(after) = silenced {
             return Err(MachineError::Starved { after });
@@ -181,7 +181,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             }
             None => None,
         };
-        let mut vcpu = Vcpu::new(Parts {
+        let parts = Parts {
             vm: shared.vm,
             fd,
             memory: shared.memory,
@@ -190,9 +190,6 @@ impl<G: Guest> open::Work for Work<'_, G> {
             bus: shared.guest.bus(),
             other_msrs: shared.guest.other_msrs(),
             contended: shared.guest.others_write_the_lapic(),
-            tsc_khz,
-            deliveries: shared.guest.deliveries(),
-            alarm,
             stop: &shared.crew.stop,
             register_cost,
             nested,
@@ -200,7 +197,8 @@ impl<G: Guest> open::Work for Work<'_, G> {
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
             #[cfg(feature = "planted-slowdown")]
             strategy: shared.plan.behind.strategy_name(),
-        });
+        };
+        let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
         let _owner = shared.plan.seccomp.then(|| confine_vcpu(Answer::default())).transpose()?;
         let (guard, mut stopped) = (vcpu.guard(), false);
         loop {

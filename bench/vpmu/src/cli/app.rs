@@ -152,7 +152,7 @@ pub enum Command {
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
     Conformance(Box<ConformanceArgs>),
-    /// Boot a third-party image: multiboot 1 or ELF
+    /// Boot a third-party image by multiboot 1 or PVH
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
     #[command(after_help = run::EXAMPLES)]

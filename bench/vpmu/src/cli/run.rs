@@ -10,7 +10,7 @@ use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # a multiboot image; its serial port on stdout
+  # its serial port on stdout
   vpmu run x86/pmu.flat
   vpmu run x86/apic.flat --vcpus 2 --memory 512M
   vpmu run x86/vmexit.flat --time-limit 2m \\

@@ -12,7 +12,7 @@ use host_pmu::stats::OpKind;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::open;
-use vmm::devices::board::Output;
+use vmm::devices::output::Output;
 use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, HeldBack, VcpuOutcome};

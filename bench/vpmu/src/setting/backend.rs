@@ -6,7 +6,7 @@ use std::str::FromStr;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
-use vmm::kvm::{CAPABILITIES, Capability, Host};
+use vmm::kvm::{API_VERSION, CAPABILITIES, Capability, Host};
 use vmm::machine::Cpu;
 
 /// A backend as a user names it.
@@ -123,7 +123,7 @@ pub fn open_kvm() -> Result<Host, Error> {
 /// KVM's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvmReport {
-    /// KVM_GET_API_VERSION, see [`API_VERSION`](vmm::kvm::API_VERSION).
+    /// KVM_GET_API_VERSION, see [`API_VERSION`].
     pub api_version: i32,
     /// KVM_CAP_MAX_VCPUS.
     pub max_vcpus: u64,
@@ -216,11 +216,11 @@ pub struct ThisHost;
 
 impl KvmProbe for ThisHost {
     fn probe(&self) -> Result<KvmReport, String> {
-        let facts = vmm::kvm::Facts::read().map_err(|error| error.to_string())?;
+        let kvm = Host::open_any().map_err(|error| error.to_string())?;
         Ok(KvmReport {
-            api_version: facts.api_version,
-            max_vcpus: facts.max_vcpus as u64,
-            capabilities: CAPABILITIES.iter().map(|&cap| (cap, facts.capability(cap.number))).collect(),
+            api_version: API_VERSION,
+            max_vcpus: kvm.max_vcpus() as u64,
+            capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
             own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
         })
     }
@@ -265,7 +265,7 @@ pub(crate) mod fake {
     impl KvmProbe for KvmWithout {
         fn probe(&self) -> Result<KvmReport, String> {
             Ok(KvmReport {
-                api_version: vmm::kvm::API_VERSION,
+                api_version: API_VERSION,
                 max_vcpus: 4,
                 capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap.name)))).collect(),
                 own_pmu: if self.0.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },

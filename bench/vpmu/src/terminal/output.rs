@@ -1,7 +1,7 @@
 //! Serial output on its way to stdout.
 //!
 //! A thread of its own writes, so that a reader that stops reading blocks no vCPU: time limit and Ctrl-C end the run as usual.
-//! Waiting output is bounded by the device (`vmm::devices::board::OUTPUT_LIMIT`). A terminal gets it through a `Filter`.
+//! Waiting output is bounded by the device (`vmm::devices::output::OUTPUT_LIMIT`). A terminal gets it through a `Filter`.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};

@@ -34,14 +34,12 @@ pub enum KernelError {
         /// Bytes it has.
         length: usize,
     },
-    /// A compression that Linux knows and this loader does not.
+    /// A compression that this loader does not know.
     #[error(
-        "it is compressed with {0}; gzip, XZ, LZ4 and zstd can be unpacked: give its vmlinux (linux/scripts/extract-vmlinux)"
+        "its compression is not known (first bytes {first:02x?}); gzip, XZ, LZ4 and zstd can be unpacked: give its vmlinux \
+         (linux/scripts/extract-vmlinux)"
     )]
-    Compression(&'static str),
-    /// Unknown compression.
-    #[error("its compression is unknown (first bytes {first:02x?}); give its vmlinux")]
-    UnknownCompression {
+    Compression {
         /// First bytes of the payload.
         first: Vec<u8>,
     },

@@ -45,7 +45,7 @@ fn memory_map(memory: u64) -> Vec<(u64, u64, u32)> {
 }
 
 /// Offset of the header in the file and in the zero page.
-pub(super) const START: usize = 0x1f1;
+const START: usize = 0x1f1;
 const MAGIC: usize = 0x202;
 /// Version of the protocol from which a header has the payload's place.
 const PAYLOAD_SINCE: u16 = 0x208;
@@ -58,29 +58,38 @@ const SECTOR: usize = 512;
 
 /// The fields of the header that a loader needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Setup<'a> {
+pub(crate) struct Setup {
     /// The header's bytes, for the zero page.
-    pub(super) bytes: &'a [u8],
-    /// The packed kernel.
-    pub(super) payload: &'a [u8],
-    /// First word of the version string.
-    pub(super) release: Option<String>,
+    pub(crate) bytes: Vec<u8>,
     /// Longest command line, without its terminating zero.
-    pub(super) command_line: u32,
+    pub(crate) command_line: u32,
     /// Highest address that the initrd's last byte may have.
-    pub(super) initrd_max: u32,
+    pub(crate) initrd_max: u32,
     /// First address that the kernel does not use before it manages memory.
-    pub(super) end: u64,
+    pub(crate) end: u64,
 }
 
-impl<'a> Setup<'a> {
+impl Setup {
     /// Returns whether a file has such a header.
     pub(super) fn is_present(file: &[u8]) -> bool {
         file.get(MAGIC..MAGIC + 4) == Some(b"HdrS")
     }
 
-    /// Reads the header of a file that has one.
-    pub(super) fn of(file: &'a [u8]) -> Result<Self, KernelError> {
+    /// Makes the header of a vmlinux, which has none: version 2.15, loaded high, alignment 16 MiB, the limits of
+    /// arch/x86/boot/header.S.
+    pub(super) fn of_vmlinux() -> Self {
+        let mut bytes = vec![0; 0x49];
+        let mut put = |at: usize, field: &[u8]| bytes[at - START..][..field.len()].copy_from_slice(field);
+        put(0x1fe, &[0x55, 0xaa]);
+        put(MAGIC, b"HdrS");
+        put(0x206, &[0x0f, 0x02]);
+        put(0x211, &[LOADED_HIGH]);
+        put(0x230, &[0, 0, 0, 1]);
+        Self { bytes, command_line: 2047, initrd_max: 0x7fff_ffff, end: 0 }
+    }
+
+    /// Reads the header of a file that has one. Returns it, the first word of the version string, and the packed kernel.
+    pub(super) fn of(file: &[u8]) -> Result<(Self, Option<String>, &[u8]), KernelError> {
         let version = half(file, 0x206)?;
         if version < PAYLOAD_SINCE {
             return Err(KernelError::OldProtocol { version });
@@ -88,24 +97,25 @@ impl<'a> Setup<'a> {
         if version >= XLOADFLAGS_SINCE && half(file, 0x236)? & KERNEL_64 == 0 {
             return Err(KernelError::Not64Bit);
         }
-        let sectors = match usize::from(byte(file, START)?) {
-            0 => 4,
-            sectors => sectors,
+        let sectors = match bytes::<1>(file, START)? {
+            [0] => 4,
+            [sectors] => usize::from(sectors),
         };
         let offset = word(file, 0x248)? as usize + (sectors + 1) * SECTOR;
         let length = word(file, 0x24c)? as usize;
         let payload = file.get(offset..).and_then(|rest| rest.get(..length));
         let payload = payload.ok_or(KernelError::CutShort { wanted: offset + length, length: file.len() })?;
         // The byte after the jump at 0x200 is the distance from 0x202 to the header's end.
-        let end = (MAGIC + usize::from(byte(file, 0x201)?)).clamp(MAGIC, END_MAX);
-        Ok(Self {
-            bytes: file.get(START..end).ok_or(KernelError::CutShort { wanted: end, length: file.len() })?,
-            payload,
-            release: release(file),
+        let [distance] = bytes(file, 0x201)?;
+        let end = (MAGIC + usize::from(distance)).clamp(MAGIC, END_MAX);
+        let header = file.get(START..end).ok_or(KernelError::CutShort { wanted: end, length: file.len() })?;
+        let setup = Self {
+            bytes: header.to_vec(),
             command_line: word(file, 0x238)?,
             initrd_max: word(file, 0x22c)?,
-            end: long(file, 0x258)?.saturating_add(word(file, 0x260)?.into()),
-        })
+            end: u64::from_le_bytes(bytes(file, 0x258)?).saturating_add(word(file, 0x260)?.into()),
+        };
+        Ok((setup, release(file), payload))
     }
 }
 
@@ -124,20 +134,12 @@ fn bytes<const N: usize>(file: &[u8], at: usize) -> Result<[u8; N], KernelError>
     bytes.ok_or(KernelError::CutShort { wanted: at + N, length: file.len() })
 }
 
-fn byte(file: &[u8], at: usize) -> Result<u8, KernelError> {
-    bytes(file, at).map(u8::from_le_bytes)
-}
-
 fn half(file: &[u8], at: usize) -> Result<u16, KernelError> {
     bytes(file, at).map(u16::from_le_bytes)
 }
 
 fn word(file: &[u8], at: usize) -> Result<u32, KernelError> {
     bytes(file, at).map(u32::from_le_bytes)
-}
-
-fn long(file: &[u8], at: usize) -> Result<u64, KernelError> {
-    bytes(file, at).map(u64::from_le_bytes)
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@ use std::time::{Duration, Instant};
 use virtio_queue::QueueT as _;
 use vm_memory::GuestMemoryMmap;
 
-use super::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
-use super::control::{Control, MESSAGE};
-use super::stream::{Broken, Chain, Queue};
-use super::stream::{Stop, Stream};
-use super::transport::{Effect, Transport};
+use super::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, Control, MESSAGE, RECEIVE, TRANSMIT};
+use super::stream::{Broken, Chain, Queue, Stop, Stream};
+use super::transport::Transport;
 
 /// Interrupt status bits (4.2.2): a used buffer, a change of the configuration.
 const USED_BUFFER: u32 = 1;
@@ -97,13 +95,13 @@ impl Device {
 
     /// Writes a 32-bit register; returns whether that reset the device.
     pub(super) fn write(&mut self, offset: u64, value: u32) -> bool {
-        let effect = self.transport.write(offset, value, &self.memory);
-        if effect == Effect::Reset {
+        let reset = self.transport.write(offset, value, &self.memory);
+        if reset {
             self.control.reset();
             self.stream.reset();
             self.unannounced = None;
         }
-        effect == Effect::Reset
+        reset
     }
 
     /// Returns whether a driver is setting the device up: its accesses may need work without a further kick.
@@ -414,6 +412,9 @@ mod tests {
         assert!(answers > usize::from(SIZE));
     }
 
+    /// Address, length, flags and next of a descriptor.
+    type Descriptor = (u64, u32, u16, u16);
+
     /// A broken chain, the rest of the test being the same.
     fn breaks(what: &str, break_it: impl Fn(&mut Driver<'_>, &GuestMemoryMmap)) {
         let memory = memory();
@@ -438,42 +439,31 @@ mod tests {
 
     #[test]
     fn a_broken_driver_meets_needs_reset_and_a_reset_helps() {
-        breaks("a buffer outside of memory", |driver, _| {
-            driver.describe(TRANSMIT, 0, GuestAddress(1 << 40), 1, 0, 0);
-            driver.offer(TRANSMIT, 0);
-        });
-        breaks("a buffer across the end of memory", |driver, memory| {
-            let end = vm_memory::GuestMemoryBackend::last_addr(memory).0;
-            driver.describe(TRANSMIT, 0, GuestAddress(end), 2, 0, 0);
-            driver.offer(TRANSMIT, 0);
-        });
-        breaks("an address that overflows", |driver, _| {
-            driver.describe(TRANSMIT, 0, GuestAddress(u64::MAX), u32::MAX, 0, 0);
-            driver.offer(TRANSMIT, 0);
-        });
-        breaks("a loop", |driver, _| {
-            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, NEXT, 1);
-            driver.describe(TRANSMIT, 1, buffer(TRANSMIT, 0), 1, NEXT, 0);
-            driver.offer(TRANSMIT, 0);
-        });
-        breaks("a successor out of range", |driver, _| {
-            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, NEXT, 0xffff);
-            driver.offer(TRANSMIT, 0);
-        });
-        breaks("a head out of range", |driver, _| driver.offer(TRANSMIT, SIZE));
+        let last = vm_memory::GuestMemoryBackend::last_addr(&memory()).0;
+        let at = buffer(TRANSMIT, 0).0;
+        // The transmit queue's descriptors from 0 on, and the head that is offered.
+        let chains: [(&str, &[Descriptor], u16); 8] = [
+            ("a buffer outside of memory", &[(1 << 40, 1, 0, 0)], 0),
+            ("a buffer across the end of memory", &[(last, 2, 0, 0)], 0),
+            ("an address that overflows", &[(u64::MAX, u32::MAX, 0, 0)], 0),
+            ("a loop", &[(at, 1, NEXT, 1), (at, 1, NEXT, 0)], 0),
+            ("a successor out of range", &[(at, 1, NEXT, 0xffff)], 0),
+            ("a head out of range", &[], SIZE),
+            ("a buffer to write to where bytes are sent", &[(at, 1, WRITE, 0)], 0),
+            ("more bytes than memory has", &[(at, u32::MAX, NEXT, 1), (at, u32::MAX, 0, 0)], 0),
+        ];
+        for (what, chain, head) in chains {
+            breaks(what, |driver, _| {
+                for (index, &(address, length, flags, next)) in (0..).zip(chain) {
+                    driver.describe(TRANSMIT, index, GuestAddress(address), length, flags, next);
+                }
+                driver.offer(TRANSMIT, head);
+            });
+        }
         breaks("more chains than the queue has", |_, memory| {
             memory.write_obj(0x7fff_u16, GuestAddress(available(TRANSMIT) + 2)).unwrap();
         });
-        breaks("a buffer to write to where bytes are sent", |driver, _| {
-            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), 1, WRITE, 0);
-            driver.offer(TRANSMIT, 0);
-        });
         breaks("a control message that is too short", |driver, _| driver.send(CONTROL_TRANSMIT, b"1234567"));
-        breaks("a chain of more bytes than memory has", |driver, _| {
-            driver.describe(TRANSMIT, 0, buffer(TRANSMIT, 0), u32::MAX, NEXT, 1);
-            driver.describe(TRANSMIT, 1, buffer(TRANSMIT, 0), u32::MAX, 0, 0);
-            driver.offer(TRANSMIT, 0);
-        });
     }
 
     #[test]

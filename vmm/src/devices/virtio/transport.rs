@@ -87,15 +87,6 @@ impl Description {
     }
 }
 
-/// The effect of a register write beyond the registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    /// None.
-    None,
-    /// The driver reset the device.
-    Reset,
-}
-
 /// The registers, but for the interrupt's.
 #[derive(Debug, Default)]
 pub(super) struct Transport {
@@ -170,8 +161,9 @@ impl Transport {
         }
     }
 
-    /// Writes a 32-bit register. What the driver may not write, and what it may not write now, changes nothing.
-    pub(super) fn write(&mut self, offset: u64, value: u32, memory: &GuestMemoryMmap) -> Effect {
+    /// Writes a 32-bit register; returns whether that reset the device. What the driver may not write, and what it may not write
+    /// now, changes nothing.
+    pub(super) fn write(&mut self, offset: u64, value: u32, memory: &GuestMemoryMmap) -> bool {
         match offset {
             register::DEVICE_FEATURES_SEL => self.device_features_sel = value,
             register::DRIVER_FEATURES_SEL => self.driver_features_sel = value,
@@ -186,7 +178,7 @@ impl Transport {
             register::STATUS => return self.write_status(value),
             _ => self.describe(offset, value),
         }
-        Effect::None
+        false
     }
 
     fn describe(&mut self, offset: u64, value: u32) {
@@ -218,10 +210,10 @@ impl Transport {
         }
     }
 
-    fn write_status(&mut self, value: u32) -> Effect {
+    fn write_status(&mut self, value: u32) -> bool {
         if value == 0 {
             *self = Self::default();
-            return Effect::Reset;
+            return true;
         }
         let mut asked =
             value & (status::ACKNOWLEDGE | status::DRIVER | status::FEATURES_OK | status::DRIVER_OK | status::FAILED);
@@ -233,7 +225,7 @@ impl Transport {
             asked &= !status::DRIVER_OK;
         }
         self.status |= asked;
-        Effect::None
+        false
     }
 }
 

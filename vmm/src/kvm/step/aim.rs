@@ -238,14 +238,4 @@ mod tests {
         assert_eq!((aim.clean(Kind::Pushf(8), &view), aim.clean(Kind::Plain, &view)), (None, Some(())));
         assert_eq!(clear_pushed(0xffc, 8, &view), None);
     }
-
-    #[test]
-    fn a_guest_that_sets_tf_itself_is_refused() {
-        let memory = stack(&[0x302, CODE.into(), 0x302, 0x900, 0x10]);
-        for bytes in [&[0x9d][..], &[0x48, 0xcf], &[0x48, 0x0f, 0x07]] {
-            let mut regs = kvm_regs { r11: 0x302, ..regs() };
-            let refused = take(bytes, &memory, &mut regs).1.unwrap_err();
-            assert!(refused.to_string().contains("sets RFLAGS.TF itself"), "{refused}");
-        }
-    }
 }

@@ -14,7 +14,7 @@ use results::error::Error;
 use results::open;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
-use vmm::machine::linux::{LinuxOutcome, LinuxPlan};
+use vmm::machine::linux::{LinuxPlan, PcOutcome};
 use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{End, RunOutcome};
 
@@ -276,8 +276,8 @@ impl Boots for Boot {
     }
 }
 
-fn left(outcome: LinuxOutcome) -> Left {
-    let LinuxOutcome { end, vcpus, complaints, wall, .. } = outcome;
+fn left(outcome: PcOutcome) -> Left {
+    let PcOutcome { end, vcpus, complaints, wall, .. } = outcome;
     let whole = matches!(end, End::Done | End::PowerOff);
     let end = if whole { End::Done } else { end };
     let rdpmcs = vcpus.iter().map(|vcpu| vcpu.account.counts.rdpmcs).sum();

@@ -7,6 +7,7 @@ use linux_guest::loaded::Module;
 use perf_data::record::{Mapping, Mode, Sample};
 use perf_data::symbols::build_id;
 use vmm::boot::elf::Elf;
+use vmm::boot::segment::Segment;
 use vmm::sample::Sample as Taken;
 
 /// The entry at the outer end of a call chain that could not be followed to its end. No code lies there, and perf shows
@@ -78,8 +79,8 @@ impl Kind {
 pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     let Ok(elf) = Elf::parse(bytes) else { return Vec::new() };
     let build_id = build_id(bytes).unwrap_or_default();
-    let executable = elf.loads.into_iter().filter(|load| load.executable);
-    let mapping = |load: vmm::boot::elf::Load| {
+    let executable = elf.segments.into_iter().filter(|load| load.executable);
+    let mapping = |load: Segment| {
         // A mapping begins at a page, in memory and in the file.
         let inside = load.virtual_address % 0x1000;
         let inside = if load.file.start as u64 >= inside { inside } else { 0 };

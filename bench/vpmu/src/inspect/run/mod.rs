@@ -35,16 +35,23 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
         complain(&format!("warning: serial output was lost: {error}"));
     }
     let ran = EndedRun {
-        end: &outcome.end,
-        wall: outcome.wall,
-        vcpus: &outcome.vcpus,
-        rewritten: (args.rdpmc == Rdpmc::Rewrite).then_some(outcome.rewritten),
-        absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
+        end: &outcome.ran.end,
+        wall: outcome.ran.wall,
+        vcpus: &outcome.ran.vcpus,
+        rewritten: (args.rdpmc == Rdpmc::Rewrite).then_some(outcome.ran.rewritten),
+        absent: outcome.ran.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
         checked_addresses: outcome.checked_addresses,
-        output: &outcome.output,
+        output: &outcome.ran.console,
     };
-    machine::say(&machine::report_of(&ran, backend), args.quiet);
-    Ok(exit(&outcome.end))
+    let mut report = machine::report_of(&ran, backend);
+    report.summary.insert(1, format!("boot protocol: {}", outcome.protocol));
+    if outcome.asked_for_video {
+        report
+            .warnings
+            .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
+    }
+    machine::say(&report, args.quiet);
+    Ok(exit(&outcome.ran.end))
 }
 
 /// The exit code that a run's end has.

@@ -36,14 +36,14 @@ const fn about_rdpmc(treatment: Rdpmc) -> &'static str {
 /// Options of `vpmu run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunSpec {
-    /// A multiboot 1 or ELF kernel
+    /// A kernel with a multiboot 1 header, or ELF with a PVH note
     pub image: PathBuf,
 
     /// The kernel's command line, after its name; -append, too
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub append: String,
 
-    /// A multiboot module; repeat for more. -initrd, too
+    /// A boot module; repeat for more. -initrd, too
     #[arg(long, value_name = "FILE", visible_alias = "initrd")]
     pub module: Vec<PathBuf>,
 

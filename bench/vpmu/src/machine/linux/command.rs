@@ -12,7 +12,7 @@ use linux_guest::loaded;
 use results::error::{Error, Exit};
 use results::open;
 use vmm::kvm::Host;
-use vmm::machine::linux::{Kernel, LinuxOutcome, LinuxPlan, Log};
+use vmm::machine::linux::{Kernel, LinuxPlan, Log, PcOutcome};
 
 use super::bring::{self, Places};
 use super::guest::{self, LinuxGuest, OnInterrupt};
@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// A guest that ran, and what there is to say about it.
 pub(super) struct Ran {
     /// Results of the guest, if it ran at all.
-    pub(super) outcome: Option<LinuxOutcome>,
+    pub(super) outcome: Option<PcOutcome>,
     /// Failures, in order.
     pub(super) errors: Vec<Error>,
     /// The exit code.

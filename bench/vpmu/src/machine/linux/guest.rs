@@ -14,7 +14,7 @@ use results::error::{Error, Exit};
 use results::shown::steers;
 use vmm::kvm::Host;
 use vmm::machine::MachineError;
-use vmm::machine::linux::{self, Ends, Kernel, LinuxOutcome, LinuxPlan, Log};
+use vmm::machine::linux::{self, Ends, Kernel, LinuxPlan, Log, PcOutcome};
 use vmm::outcome::End;
 
 use crate::machine;
@@ -32,7 +32,7 @@ const LINES: usize = 12;
 /// A guest on its way, or running.
 #[derive(Debug)]
 pub struct LinuxGuest {
-    thread: Option<JoinHandle<Result<LinuxOutcome, MachineError>>>,
+    thread: Option<JoinHandle<Result<PcOutcome, MachineError>>>,
     stop: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
     tail: Tail,
@@ -111,7 +111,7 @@ impl LinuxGuest {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn end(self, powers_off: bool, log: Option<Log>) -> Result<LinuxOutcome, Error> {
+    pub fn end(self, powers_off: bool, log: Option<Log>) -> Result<PcOutcome, Error> {
         let since = Instant::now();
         while powers_off && !self.over.load(Ordering::Relaxed) && since.elapsed() < POWER_OFF {
             std::thread::sleep(END_POLL);
@@ -119,21 +119,21 @@ impl LinuxGuest {
         // A guest that is slow to power off has done its work.
         self.stop();
         let outcome = self.join()?;
-        Ok(LinuxOutcome { complaints: outcome.complaints.decided_by(log), ..outcome })
+        Ok(PcOutcome { complaints: outcome.complaints.decided_by(log), ..outcome })
     }
 
     /// Waits for the guest's end.
     ///
     /// # Errors
     /// It could not begin.
-    pub fn join(mut self) -> Result<LinuxOutcome, Error> {
+    pub fn join(mut self) -> Result<PcOutcome, Error> {
         let Some(thread) = self.thread.take() else { return Err(panicked()) };
         thread.join().map_err(|_| panicked())?.map_err(|error| machine::not_begun("cannot boot the kernel", &error))
     }
 
     /// Builds the error of a guest whose agent failed with `why`: the guest's own end where that says more, and the
     /// last lines of its console; and what the guest left.
-    pub fn failed(self, what: &str, why: &str) -> (Error, Option<LinuxOutcome>) {
+    pub fn failed(self, what: &str, why: &str) -> (Error, Option<PcOutcome>) {
         let tail = self.tail.clone();
         // The agent's port closes a moment before the guest ends.
         for _ in 0..40 {

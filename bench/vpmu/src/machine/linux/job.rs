@@ -10,7 +10,7 @@ use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 use results::host::REGISTER_COST_WORD;
 use vmm::kvm::{Host, linux_refusal};
-use vmm::machine::linux::{Faults, Kernel, LinuxOutcome, LinuxPlan};
+use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
 use vmm::outcome::End;
 
 use super::bring::Places;
@@ -37,7 +37,7 @@ pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
 ///
 /// # Errors
 /// As of [`run`].
-pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<LinuxOutcome>), Error> {
+pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOutcome>), Error> {
     let machine = spec.plan(backend)?;
     let (places, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
@@ -138,7 +138,7 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     Ok(ended(outcome?, unsent))
 }
 
-fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
+fn ended(outcome: PcOutcome, unsent: io::Result<()>) -> Ran {
     if let Err(error) = unsent {
         complain(&format!("warning: console output was lost: {error}"));
     }
@@ -151,7 +151,7 @@ fn ended(outcome: LinuxOutcome, unsent: io::Result<()>) -> Ran {
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-pub(super) fn of(outcome: &LinuxOutcome, backend: &BackendKey, failed: bool) -> Report {
+pub(super) fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
     let ran = EndedRun {
         end: &outcome.end,
         wall: outcome.wall,

@@ -11,7 +11,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
-use vmm::machine::linux::MAX_VCPUS;
+use vmm::machine::image::MAX_VCPUS;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 

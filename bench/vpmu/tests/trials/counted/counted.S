@@ -1,6 +1,6 @@
 /*
  * Counts known instructions with the PMU and prints the counts, a line a case: "NAME FIXED0 PMC0 PMC1", in hexadecimal.
- * BITS64: an ELF64 image with paging on; else a multiboot image in 32-bit protected mode. CASE_* choose the cases.
+ * BITS64: an ELF64 image, entered in 64-bit mode; else a multiboot image in 32-bit protected mode. CASE_* choose the cases.
  * It is linked at 0x100000.
  * An instruction between the WRMSR that starts the counters and the one that stops them counts; these two do not.
  */

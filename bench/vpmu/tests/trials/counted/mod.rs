@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 const SOURCE: &str = include_str!("counted.S");
+/// The entry of a 64-bit image.
+pub(crate) const LONG_MODE: &str = include_str!("long_mode.S");
 /// TURNS of the source.
 const TURNS: u64 = 1000;
 
@@ -71,7 +73,8 @@ impl Counted {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
         let (source, object, image) = (at("counted.S"), at("counted.o"), at("counted"));
-        std::fs::write(&source, SOURCE)?;
+        let entry = if self.bits == 64 { LONG_MODE } else { "" };
+        std::fs::write(&source, [entry, SOURCE].concat())?;
         let mut cc = Command::new("cc");
         cc.arg(format!("-m{}", self.bits)).arg(format!("-D{}", self.define));
         if self.bits == 64 {

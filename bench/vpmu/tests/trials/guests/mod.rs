@@ -2,6 +2,7 @@
 //! length, whose instructions backend `step` counts exactly or not at all.
 
 mod hostile;
+mod protocols;
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -39,6 +40,9 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for image in STEPPED {
         cases.push(Case::fallible(image.name, kvm.clone().err(), move || image.check()));
+    }
+    for image in protocols::ALL {
+        cases.push(Case::fallible(format!("boot::{}", image.name), kvm.clone().err(), move || image.check()));
     }
     for image in counted::ALL {
         cases.push(Case::fallible(image.name, kvm.clone().err(), move || is_counted(image)));
@@ -156,7 +160,7 @@ impl Stepped {
     pub(crate) fn check(&self) -> Result<()> {
         let folder = tempfile::tempdir()?;
         let (source, image) = (folder.path().join("stepped.S"), folder.path().join("stepped"));
-        std::fs::write(&source, SOURCE)?;
+        std::fs::write(&source, [counted::LONG_MODE, SOURCE].concat())?;
         let mut cc = Command::new("cc");
         cc.args(["-nostdlib", "-static", "-no-pie", "-Wl,-N,-Ttext,0x100000,--build-id=none"]);
         cc.args(self.defines.iter().map(|define| format!("-D{define}")));

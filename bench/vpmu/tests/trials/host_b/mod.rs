@@ -27,7 +27,6 @@ use crate::prerequisites::{is_required, kvm};
 use machine::Job;
 use parts::Parts;
 use vmm::boot::elf::Elf;
-use vmm::boot::linux::Kernel;
 use vmm::boot::rdpmc;
 type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 /// A boot by its name.
@@ -201,8 +200,5 @@ fn a_whole_kernel_has_one_rdpmc(parts: &Parts) -> Result<()> {
     ensure!(before[site.offset] == 0x33 && after[site.offset] == 0x32);
     let changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
     ensure!(changed == 1, "{changed} bytes have changed");
-    // The quick search of a Linux guest's kernel finds what decoding all of it finds.
-    let mut kernel = Kernel::parse(&before)?;
-    ensure!(kernel.rewrite_rdpmcs()? == sites && kernel.image() == after);
     Ok(())
 }

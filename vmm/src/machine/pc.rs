@@ -1,0 +1,275 @@
+//! Guests with a PC's minimum of devices: a third-party image or a distribution's Linux kernel.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kvm_bindings::{kvm_regs, kvm_sregs};
+use kvm_ioctls::VmFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vm_memory::GuestMemoryMmap;
+
+use super::error::MachineError;
+use super::guest::{Guest, InKernel, RunFacts};
+use super::plan::Plan;
+use super::run::{self, Run};
+use crate::boot::linux::layout::{VIRTIO, VIRTIO_GSI};
+use crate::boot::rdpmc::Site;
+use crate::devices::board::{Board, Shared as Devices};
+use crate::devices::console::Console;
+use crate::devices::fw_cfg::FwCfg;
+use crate::devices::oops::Complaints;
+use crate::devices::output::Output;
+use crate::devices::virtio;
+use crate::devices::virtio::Faults;
+use crate::kvm::Host;
+use crate::kvm::other_msrs::OtherMsrs;
+use crate::outcome::{End, VcpuOutcome};
+use crate::sys::IrqLine;
+
+/// Most vCPUs: their APIC ids fit xAPIC mode.
+pub const MAX_VCPUS: usize = 254;
+
+/// Interrupt of the serial port.
+const SERIAL_GSI: u32 = 4;
+
+/// The host's ends of what a guest is connected to.
+#[derive(Debug)]
+pub struct Ends<'a, W: ?Sized> {
+    /// The serial port's output.
+    pub console: &'a mut W,
+    /// Bytes for the serial port.
+    pub input: Option<OwnedFd>,
+    /// The agent's port.
+    pub channel: Option<UnixStream>,
+}
+
+/// Results of one vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PcLeft {
+    /// Accesses to absent ports and memory.
+    pub absent: u64,
+}
+
+/// One run of an image or of Linux.
+#[derive(Debug)]
+pub struct PcOutcome {
+    /// The reason for the end: that of the first vCPU that did not just stop, or Linux's panic that led to it.
+    pub end: End,
+    /// One per vCPU.
+    pub vcpus: Vec<VcpuOutcome<PcLeft>>,
+    /// RDPMCs that were rewritten.
+    pub rewritten: usize,
+    /// The state of the console.
+    pub console: Output,
+    /// Complaints of Linux on its console; a caller with the kernel's log has [more](Complaints::decided_by).
+    pub complaints: Complaints,
+    /// Faults that broke the agent's port.
+    pub channel: Faults,
+    /// From creating the VM to the last vCPU's end.
+    pub wall: Duration,
+}
+
+/// What is booted.
+pub(super) trait Boot: Sync {
+    /// Allocates guest memory.
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError>;
+    /// Puts it into `memory`, with an agent's port for `channel`. Returns the RDPMCs that were rewritten.
+    fn load(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        facts: RunFacts,
+        channel: bool,
+    ) -> Result<(InKernel, Vec<Site>), MachineError>;
+    /// Puts `sregs` into the state at its first instruction, and returns the other registers.
+    fn enter(&self, sregs: &mut kvm_sregs) -> kvm_regs;
+}
+
+/// Runs what is booted until it ends, fails, `interrupted` is set, or the time limit passes. `fw_cfg`: of an image, whose
+/// serial port is polled.
+pub(super) fn run(
+    host: &Host,
+    boot: &mut dyn Boot,
+    machine: &Plan,
+    fw_cfg: Option<FwCfg>,
+    Ends { console: out, input, channel }: Ends<'_, dyn Write + Send + '_>,
+    interrupted: &AtomicBool,
+) -> Result<PcOutcome, MachineError> {
+    let console = Console::default();
+    let is_linux = fw_cfg.is_none();
+    let devices = Devices::new(&console, fw_cfg);
+    let over = AtomicBool::new(false);
+    let mut guest = PcGuest {
+        boot,
+        console: &console,
+        devices: &devices,
+        has_line: is_linux,
+        confined: machine.seccomp,
+        channel: channel.map(virtio::Console::new),
+        sites: Vec::new(),
+    };
+    let (ran, written) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| console.write_to(out));
+        if let Some(input) = input {
+            let (devices, over) = (&devices, &over);
+            scope.spawn(move || feed(&input, devices, over));
+        }
+        let ran = {
+            let _ending = Ending { over: &over, console: &console };
+            run::run(host, &mut guest, machine, interrupted)
+        };
+        (ran, writer.join())
+    });
+    let Run { end, vcpus, wall, .. } = ran?;
+    let (console, complaints) = written.map_err(|_| MachineError::Panicked("the console's thread"))?;
+    let end = match (&complaints.panic, end) {
+        (Some(why), End::Reset | End::TimedOut | End::TripleFault) if is_linux => End::Panic(why.clone()),
+        (_, end) => end,
+    };
+    let channel = guest.channel.take().map(virtio::Console::end).transpose();
+    let channel = channel.map_err(|_| MachineError::Panicked("a virtio device's thread"))?.unwrap_or_default();
+    Ok(PcOutcome { end, vcpus, rewritten: guest.sites.len(), console, complaints, channel, wall })
+}
+
+/// Ends the console's threads at the end of a run, also when it panics: the scope waits for them.
+struct Ending<'a> {
+    over: &'a AtomicBool,
+    console: &'a Console,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.console.close();
+    }
+}
+
+/// Passes `input` to the serial port until its end or the run's.
+fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
+    /// Interval at which the end of the run is looked for.
+    const POLL: Duration = Duration::from_millis(20);
+    /// Interval at which room for more input is looked for.
+    const ROOM: Duration = Duration::from_millis(2);
+    /// Longest pause between two pieces of input.
+    const PAUSE: Duration = Duration::from_millis(100);
+    let mut buffer = [0; 64];
+    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
+    while !over.load(Ordering::Relaxed) {
+        let mut ready = [PollFd::new(input, PollFlags::IN)];
+        match poll(&mut ready, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        let Ok(length @ 1..) = rustix::io::read(input, &mut buffer) else { return };
+        let mut bytes = &buffer[..length];
+        while !bytes.is_empty() && !over.load(Ordering::Relaxed) {
+            let taken = devices.receive(bytes);
+            bytes = &bytes[taken..];
+            let given = Instant::now();
+            std::thread::sleep(ROOM);
+            while taken > 0 && devices.has_input() && !over.load(Ordering::Relaxed) {
+                std::thread::sleep(ROOM);
+            }
+            if taken > 1 {
+                // The guest has as much time again for other work: each byte costs it exits in its interrupt handler.
+                std::thread::sleep(given.elapsed().min(PAUSE));
+            }
+        }
+    }
+}
+
+/// A guest in a machine.
+struct PcGuest<'a> {
+    boot: &'a mut dyn Boot,
+    console: &'a Console,
+    devices: &'a Devices<'a>,
+    /// Its serial port has an interrupt.
+    has_line: bool,
+    /// The thread of its device is confined, as those of its vCPUs are.
+    confined: bool,
+    channel: Option<virtio::Console>,
+    sites: Vec<Site>,
+}
+
+impl<'a> Guest for PcGuest<'a> {
+    type Bus<'b>
+        = Board<'b, 'a>
+    where
+        Self: 'b;
+    type Left = PcLeft;
+
+    fn max_vcpus(&self) -> usize {
+        MAX_VCPUS
+    }
+
+    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
+        self.boot.memory()
+    }
+
+    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
+        let in_kernel;
+        (in_kernel, self.sites) = self.boot.load(memory, facts, self.channel.is_some())?;
+        Ok(in_kernel)
+    }
+
+    fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), MachineError> {
+        let failed = |what: &'static str| move |error: io::Error| MachineError::Host(format!("{what}: {error}"));
+        if self.has_line {
+            let line = IrqLine::new(vm, SERIAL_GSI).map_err(failed("the serial port's interrupt"))?;
+            self.devices.connect(Box::new(move |level| line.set(level)));
+        }
+        match &mut self.channel {
+            Some(channel) => {
+                let attached = channel.attach(vm, memory, VIRTIO, VIRTIO_GSI, self.confined);
+                attached.map_err(failed("the virtio console for the agent"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn start(
+        &self,
+        cpu: usize,
+        _tsc_khz: u64,
+        sregs: &mut kvm_sregs,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<Option<kvm_regs>, MachineError> {
+        Ok((cpu == 0).then(|| self.boot.enter(sregs)))
+    }
+
+    fn bus(&self) -> Board<'_, 'a> {
+        Board::new(self.devices, self.channel.as_ref())
+    }
+
+    fn other_msrs(&self) -> Option<OtherMsrs> {
+        Some(OtherMsrs::new(&self.sites))
+    }
+
+    fn others_write_the_lapic(&self) -> bool {
+        true
+    }
+
+    /// Returns the first reason that is not "stopped".
+    fn overall(&self, ends: &[&End]) -> End {
+        ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
+    }
+
+    fn harvest(
+        &self,
+        _cpu: usize,
+        _tsc_khz: u64,
+        _end: &mut End,
+        bus: &mut Board<'_, 'a>,
+        _memory: &GuestMemoryMmap,
+    ) -> Result<PcLeft, MachineError> {
+        Ok(PcLeft { absent: bus.absent })
+    }
+
+    fn stop_resting(&self) {
+        // A vCPU may wait for room on the console, where no kick reaches it.
+        self.console.abandon();
+    }
+}
