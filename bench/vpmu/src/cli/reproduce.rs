@@ -200,7 +200,7 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
         ("--", !args.linux.is_empty(), &[VpmuReuse][..]),
         ("--output", args.output.is_some(), &[VpmuReuse, RecordCompression]),
         ("--duration", args.duration.is_some(), &[VpmuReuse, PerfStatSetup]),
-        ("--seed", args.seed.is_some() && args.run.is_some(), &Measurable::value_variants()),
+        ("--seed", args.seed.is_some() && args.run.is_some(), Measurable::value_variants()),
     ] {
         if given && !args.run.is_some_and(|run| of.contains(&run)) {
             let what = format!("{option} has nothing to do");
