@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn runs_are_in_the_order_of_their_kernels_by_number() {
-        let of = |at: u64| if at % 2 == 0 { run(at, 1, "6.9.1", 0) } else { run(at, 1, "6.10.0-1", 12) };
+        let of = |at: u64| if at.is_multiple_of(2) { run(at, 1, "6.9.1", 0) } else { run(at, 1, "6.10.0-1", 12) };
         let found =
             history("dir", &(0..20).map(of).collect::<Vec<_>>(), &HistorySpec { order: Order::Kernel, ..request() });
         let found = found.unwrap();

@@ -1,6 +1,5 @@
 //! A segment that is packed to nothing takes no memory: this process has no more of it.
 
-
 use std::fs;
 use std::io::Write as _;
 
