@@ -30,7 +30,7 @@ pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
 fn files(agent: &mut Agent<'_>, path: &str, most: u64) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
     match agent.get_files(path, most) {
         Ok(files) => Ok(files),
-        Err(error) if error.is_refusal() || matches!(error, AgentError::Flood { .. }) => Ok(Vec::new()),
+        Err(AgentError::Refused(_) | AgentError::Flood { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
@@ -155,7 +155,7 @@ mod tests {
                 assert_eq!(header[0], GET);
                 let mut payload = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
                 theirs.read_exact(&mut payload).unwrap();
-                let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
+                let path = String::from_utf8(payload[..payload.len() - 1].to_vec()).unwrap();
                 let refused = || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
                 let done = || frame(DONE, &0_u64.to_le_bytes());
                 let known = answers.iter().find(|(known, _)| *known == path);

@@ -20,7 +20,7 @@ use crate::inspect::run::spec::RunSpec;
 use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, SamplingOptions, refuse_nested, take_turn};
 use crate::machine;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::machine::linux::{job, symbols};
+use crate::machine::linux::{job, symbols, userland};
 use crate::setting::backend::{ThisHost, choose};
 use crate::setting::parse::{duration_in, number_in};
 use crate::sys;
@@ -104,7 +104,7 @@ fn of_linux(spec: &TopSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let backend = job::backend(&linux)?;
     let known = match &spec.symbols {
         Some(path) => listed(path, "the symbols")?,
-        None => Symbols::of_elf(job::kernel(&linux.kernel)?.image()).unwrap_or_default(),
+        None => Symbols::of_elf(userland::kernel(&linux.kernel)?.image()).unwrap_or_default(),
     };
     let folder = tempfile::tempdir().map_err(|error| Error::host("cannot make a folder", error.to_string(), ""))?;
     let list = folder.path().join("kallsyms");

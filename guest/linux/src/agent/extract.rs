@@ -33,7 +33,7 @@ impl<'a> Entry<'a> {
         let target = fields.string()?;
         let names: Vec<&[u8]> = if path.is_empty() { Vec::new() } else { path.split(|&byte| byte == b'/').collect() };
         if path.len() >= MAX_PATH || names.iter().any(|name| matches!(*name, b"" | b"." | b"..")) {
-            return Err(AgentError::Path(text(path)));
+            return Err(AgentError::Protocol("it sent a path that is not below the folder asked for"));
         }
         // The agent follows a link that is asked for. Whoever goes on with the copy would follow this one on the host.
         if kind == LINK && names.is_empty() {
@@ -75,7 +75,7 @@ impl<'a> Extraction<'a> {
             return Err(AgentError::Protocol("an entry of an unknown type"));
         }
         let path = entry.names.iter().fold(self.to.to_owned(), |path, name| path.join(OsStr::from_bytes(name)));
-        self.make(entry, &path).map_err(|error| AgentError::Host { path, error: error.into() })
+        self.make(entry, &path).map_err(|error| failed(&path, error.into()))
     }
 
     fn make(&mut self, entry: &Entry<'_>, path: &Path) -> Result<(), Errno> {
@@ -122,8 +122,12 @@ impl<'a> Extraction<'a> {
         let Some((path, file)) = &mut self.file else {
             return Err(AgentError::Protocol("bytes without a file"));
         };
-        file.write_all(bytes).map_err(|error| AgentError::Host { path: path.clone(), error })
+        file.write_all(bytes).map_err(|error| failed(path, error))
     }
+}
+
+fn failed(path: &Path, error: std::io::Error) -> AgentError {
+    AgentError::Host { what: path.display().to_string(), error }
 }
 
 /// Opens a folder of this name, never one that a link leads to.
@@ -210,7 +214,7 @@ mod tests {
     fn no_name_leads_out_of_the_target() {
         for path in ["..", "a/../..", "/etc/passwd", "a//b", ".", "a/", &"a/b/".repeat(2000)] {
             let payload = entry(FILE, 0o644, path, "");
-            assert!(matches!(Entry::parse(&payload), Err(AgentError::Path(_))), "{path}");
+            assert!(matches!(Entry::parse(&payload), Err(AgentError::Protocol(_))), "{path}");
         }
     }
 
