@@ -43,7 +43,7 @@ fn start() -> (Agent<'static>, Process) {
     command.arg("--agent").stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
     let process = Process(command.spawn().unwrap());
     drop(command);
-    let mut agent = Agent::new(ours).unwrap().with_patience(SOON);
+    let mut agent = Agent::new(ours).unwrap();
     agent.hello(SOON).unwrap();
     (agent, process)
 }
@@ -178,7 +178,9 @@ fn files_of_a_folder_come_whole_and_bounded() {
     symlink("0", folder.path().join("link")).unwrap();
     let name = |n: usize| if n.is_multiple_of(3) { format!("sub/{n}") } else { n.to_string() };
     let mut expected: Vec<_> = (0..200).map(|n| (name(n), bytes(n))).collect();
-    expected.iter().for_each(|(name, bytes)| fs::write(folder.path().join(name), bytes).unwrap());
+    for (name, bytes) in &expected {
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
     let path = folder.path().to_str().unwrap();
     let mut found = agent.get_files(path, 4 << 20).unwrap();
     found.sort();

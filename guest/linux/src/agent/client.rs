@@ -22,7 +22,6 @@ pub(super) const SLICE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Agent<'a> {
     pub(super) wire: Wire,
-    patience: Duration,
     stop: Option<&'a AtomicBool>,
     /// A request has no reply yet.
     pending: bool,
@@ -31,7 +30,7 @@ pub struct Agent<'a> {
 impl<'a> Agent<'a> {
     /// Talks to the agent at the other end of `stream`.
     pub fn new(stream: UnixStream) -> io::Result<Self> {
-        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None, pending: false })
+        Ok(Self { wire: Wire::new(stream)?, stop: None, pending: false })
     }
 
     /// Requests end early once `stop` is true.
@@ -43,12 +42,6 @@ impl<'a> Agent<'a> {
     /// Requests no longer end early.
     pub const fn never_stops(&mut self) {
         self.stop = None;
-    }
-
-    /// Gives the guest up after `patience` without a frame; 60 s otherwise. A running program may be silent for ever.
-    pub const fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
     }
 
     /// Returns whether a request was given up before its reply: nothing more can be asked.
@@ -109,7 +102,7 @@ impl<'a> Agent<'a> {
 
     /// Waits for the next frame. How long the guest may send is up to whoever runs it: its end closes the connection.
     pub(super) fn wait_for(&mut self, during: &'static str) -> Result<Frame, AgentError> {
-        self.wait_within(self.patience, during)
+        self.wait_within(PATIENCE, during)
     }
 
     fn wait_within(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {

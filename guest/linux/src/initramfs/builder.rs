@@ -14,22 +14,7 @@ use crate::INIT;
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// Empty folders, for mounts and for programs that take them for granted.
-const FOLDERS: [&str; 14] = [
-    "/dev",
-    "/etc",
-    "/mnt",
-    "/modules",
-    "/proc",
-    "/root",
-    "/run",
-    "/sys",
-    "/tmp",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/sbin",
-    "/var",
-];
+const FOLDERS: &str = "dev etc mnt modules proc root run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var";
 
 /// Files that a guest has unless the caller adds its own.
 const FILES: [(&str, &str); 2] = [("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("/etc/group", "root:x:0:\n")];
@@ -95,8 +80,8 @@ impl Initramfs {
 
     /// Returns the archive's bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, InitramfsError> {
-        for folder in FOLDERS {
-            self.archive.folder(folder, 0o755)?;
+        for folder in FOLDERS.split(' ') {
+            self.archive.folder(&format!("/{folder}"), 0o755)?;
         }
         for name in MERGED {
             self.archive.link(&format!("/{name}"), &format!("usr/{name}"))?;

@@ -35,7 +35,7 @@ impl Initramfs {
         if !libraries::is_elf(&bytes) && !bytes.starts_with(b"#!") {
             return Err(not_a_program(from));
         }
-        self.with_needs(guest, &real, bytes, 0o755, &[])
+        self.with_needs(guest, &real, &bytes, 0o755, &[])
     }
 
     /// Adds whatever is at a path of the host: a program as [`Self::program`] does, another file as it is, a folder with
@@ -68,7 +68,7 @@ impl Initramfs {
                 bytes.starts_with(b"#!") && mode & 0o111 != 0
             };
             if runs {
-                return self.with_needs(guest, &real, bytes, mode, &[]);
+                return self.with_needs(guest, &real, &bytes, mode, &[]);
             }
             self.file(guest, mode, &bytes)?;
         }
@@ -80,7 +80,7 @@ impl Initramfs {
         &mut self,
         guest: &str,
         real: &Path,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         mode: u32,
         inherited: &[Folder],
     ) -> Result<(), InitramfsError> {
@@ -91,15 +91,15 @@ impl Initramfs {
             let why = format!("files that need it, and those that need them, are more than {MOST_NEEDS}");
             return Err(InitramfsError::of(real, why));
         }
-        self.file(guest, mode, &bytes)?;
+        self.file(guest, mode, bytes)?;
         self.depth += 1;
-        let added = if libraries::is_elf(&bytes) {
-            libraries::parse(real, &bytes).and_then(|wishes| {
+        let added = if libraries::is_elf(bytes) {
+            libraries::parse(real, bytes).and_then(|wishes| {
                 let host = real.parent().unwrap_or(Path::new("/")).to_owned();
                 self.needs_of(real, &wishes, &Folder { host, guest: parent(guest).to_owned() }, inherited)
             })
         } else {
-            self.interpreter_of(real, &first_line(&bytes))
+            self.interpreter_of(real, &first_line(bytes))
         };
         self.depth -= 1;
         added
@@ -162,7 +162,7 @@ impl Initramfs {
             target.clone_into(&mut name);
         }
         let guest = plain(&format!("{}/{name}", folder.guest));
-        self.with_needs(&guest, &folder.host.join(&name), bytes, 0o755, inherited)
+        self.with_needs(&guest, &folder.host.join(&name), &bytes, 0o755, inherited)
     }
 
     /// Adds the interpreter in the first line of a script.
@@ -200,7 +200,7 @@ impl Initramfs {
             let why = format!("{} names the interpreter {path}, which is no program for it", program.display());
             return Err(InitramfsError::File(why));
         }
-        self.with_needs(&plain(path), &real, bytes, 0o755, &[])
+        self.with_needs(&plain(path), &real, &bytes, 0o755, &[])
     }
 }
 

@@ -152,12 +152,12 @@ mod tests {
 
     const BAD: Result<Recorded, &str> = Err("no such event");
 
-    fn recorded() -> Result<Recorded, &'static str> {
+    fn recorded() -> Recorded {
         let of = |end_ns, took_ns, handled| Handler { cpu: 0, end_ns, took_ns, handled };
         let handlers = vec![of(10_000, 4000, 2), of(30_000, 90, 0), of(90_000, 5000, 1)];
         let (without, with) = (vec![(100, 2000)], vec![(100, 2000)]);
         let records = [("SAMPLE".to_owned(), 3)].into();
-        Ok(Recorded { trace: Trace { handlers, lost: 0 }, without, with, records, ..Recorded::default() })
+        Recorded { trace: Trace { handlers, lost: 0 }, without, with, records, ..Recorded::default() }
     }
 
     /// The turn of a guest whose vCPU took three NMIs.
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_guests_trace_is_the_arms_histogram() {
-        let turn = turn(&arm(), End::PowerOff, 1, recorded());
+        let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
         let left = &turn.linux.as_ref().unwrap().left;
         assert_eq!((left.records("SAMPLE"), left.rdpmcs, left.complaints), (3, 5, 1));
         let mut fold = ArmFold::new(&arm(), true).without_deliveries();
@@ -211,10 +211,10 @@ mod tests {
             (arm(), End::Done, 1, BAD, End::Host("no such event".to_owned())),
             (arm(), End::TimedOut, 1, BAD, End::Host("no such event (the time limit passed)".to_owned())),
             (arm(), End::Stopped, 1, BAD, End::Stopped),
-            (below.clone(), End::Done, 2, recorded(), End::Done),
-            (below, End::Done, 0, recorded(), End::Host(kernel::PASSED_BY.to_owned())),
+            (below.clone(), End::Done, 2, Ok(recorded()), End::Done),
+            (below, End::Done, 0, Ok(recorded()), End::Host(kernel::PASSED_BY.to_owned())),
             // Of KVM as it is nothing is counted.
-            (kvm, End::Done, 0, recorded(), End::Done),
+            (kvm, End::Done, 0, Ok(recorded()), End::Done),
         ] {
             assert_eq!(turn(&arm, end, opens, worked).run.end, expected);
         }
