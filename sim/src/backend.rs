@@ -10,12 +10,14 @@ use arch_pmu::spec::{MAX_COUNTERS, Spec};
 use host_pmu::backend::model::{Event, Host, ModelBackend, Op};
 use host_pmu::backend::scheduling::{CounterMask, SHORTEST_PERIOD};
 use host_pmu::backend::{HostError, Overflow};
+use host_pmu::bank::Bank;
 use host_pmu::strategy::{MAX_POOL, Pause, Strategy};
 
 use crate::clock::Clock;
 use crate::event::{Base, EventCount, code};
 use crate::model::{CountBase, Model};
 use crate::price::Prices;
+use crate::side::SimHost;
 use crate::stream::{Purpose, draw};
 
 /// umask << 8 | event code of UnHalted Core Cycles, in whose rate a clock's shortest period is given.
@@ -400,6 +402,47 @@ impl SimThread {
 /// Returns the running events that signal.
 fn sampling(events: &Events) -> impl Iterator<Item = &EventCount> {
     events.running.iter().map(|at| &events.table[at].count).filter(|count| count.samples)
+}
+
+impl SimHost for Bank<SimBackend> {
+    fn clock(&mut self) -> &mut Clock {
+        self.backend().host.clock_mut()
+    }
+
+    fn preempt_if_due(&mut self) {
+        let SimBackend { host, events, .. } = self.backend();
+        host.preempt_if_due(events);
+    }
+
+    fn sleep_until(&mut self, at: u64) {
+        let SimBackend { host, events, .. } = self.backend();
+        host.sleep_until(at, events);
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        let SimBackend { host, events, .. } = self.backend();
+        host.user_ns_to_signal(events)
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        let SimBackend { host, events, .. } = self.backend();
+        host.take_signals(events)
+    }
+
+    fn signals_in_ring_3(&mut self) {
+        self.backend().host.signals_in_ring_3();
+    }
+
+    #[inline]
+    fn pass_entry(&mut self) -> bool {
+        let host = &self.backend_ref().host;
+        let clock = host.clock();
+        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.was_away());
+        if passes {
+            self.count_entry();
+        }
+        passes
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use host_pmu::side::HostPmu;
 use host_pmu::stats::HostSide;
 
 use crate::clock::Clock;
+use crate::side::SimHost;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Clocked {
@@ -44,43 +45,6 @@ impl SimFloor {
             every: 0,
             entries: 0,
         }
-    }
-
-    /// Returns the thread's clock.
-    pub const fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Returns the thread's clock.
-    pub const fn clock_mut(&mut self) -> &mut Clock {
-        &mut self.clock
-    }
-
-    /// Returns whether an entry has nothing to do here but to be counted.
-    #[inline]
-    pub fn is_quiet(&mut self) -> bool {
-        self.running.is_empty() && self.arming.passes_in_handler()
-    }
-
-    /// Counts an entry at which nothing [is to be done](Self::is_quiet).
-    #[inline]
-    pub const fn count_entry(&mut self) {
-        self.entries += 1;
-    }
-
-    /// Returns the ns until the timer signals.
-    pub const fn ns_to_signal(&self) -> u64 {
-        if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
-    }
-
-    /// Takes the timer's signal; returns whether one was due. Several merge.
-    pub const fn take_signal(&mut self) -> bool {
-        let now = self.clock.now();
-        let due = self.next <= now;
-        if due {
-            self.next = now + self.every - (now - self.next) % self.every;
-        }
-        due
     }
 
     fn counts(&self, ns: u64) -> u64 {
@@ -177,5 +141,33 @@ impl HostPmu for SimFloor {
         if let Some(setting) = self.arming.rest() {
             self.set(setting);
         }
+    }
+}
+
+impl SimHost for SimFloor {
+    fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        if self.next == u64::MAX { u64::MAX } else { self.next.saturating_sub(self.clock.now()) }
+    }
+
+    /// Takes the timer's signal. Several merge.
+    fn take_signals(&mut self) -> u64 {
+        let now = self.clock.now();
+        let due = self.next <= now;
+        if due {
+            self.next = now + self.every - (now - self.next) % self.every;
+        }
+        u64::from(due)
+    }
+
+    #[inline]
+    fn pass_entry(&mut self) -> bool {
+        let is_quiet = self.running.is_empty() && self.arming.passes_in_handler();
+        let passes = is_quiet && !self.clock.slice_is_over() && self.user_ns_to_signal() > 0;
+        self.entries += u64::from(passes);
+        passes
     }
 }

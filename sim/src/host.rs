@@ -16,13 +16,13 @@ use host_pmu::trace::{Tracer, Tracing};
 use rayon::prelude::*;
 
 use super::clock::Schedule;
-use super::vcpu::SimHost;
 use crate::backend::sim_backend;
 use crate::clock::Clock;
 use crate::floor::SimFloor;
 use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::mediated::{Mediated, SimMediated};
 use crate::model::Model;
+use crate::side::SimHost;
 use crate::stream::{Purpose, Streams};
 use crate::vcpu::Vcpu;
 

@@ -5,7 +5,8 @@
 //!
 //! - [`model`]: all constants, from a TOML file that names the source of each.
 //! - [`stream`]: random numbers; [`clock`]: virtual time of a vCPU thread, and its sched slices.
-//! - `price`: costs of host operations; [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns.
+//! - `price`: costs of host operations; [`backend`]: host events; [`floor`]: a timer without host events; [`mediated`]: a PMU that the guest owns;
+//!   [`side`]: what a vCPU asks of these.
 //! - [`vcpu`]: exits, entries and PMIs; [`guest`]: perf in the guest.
 //! - [`host`]: one host with its vCPUs, and their order; [`run`]: many hosts on all cores; [`replay`]: a trace in their place.
 //!
@@ -23,5 +24,6 @@ pub mod model;
 mod price;
 pub mod replay;
 pub mod run;
+pub mod side;
 pub mod stream;
 pub mod vcpu;

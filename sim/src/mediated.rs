@@ -18,6 +18,7 @@ use host_pmu::stats::HostSide;
 use crate::clock::Clock;
 use crate::event::{Base, code};
 use crate::model::{Model, Rate};
+use crate::side::{SimHost, Switches};
 use crate::stream::Purpose;
 
 /// Event selectors an Intel PMU may have.
@@ -55,29 +56,6 @@ impl Mediated {
     }
 }
 
-/// Counts of a mediated PMU's changes of owner, and of accesses that did not exit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// Register accesses of the guest that did not exit.
-    pub accesses: u64,
-    /// Ends of guest mode.
-    pub exits: u64,
-    /// Begins of guest mode.
-    pub entries: u64,
-    /// Times that the PMU's registers were switched.
-    pub switches: u64,
-}
-
-impl Switches {
-    /// Adds another account.
-    pub(crate) const fn merge(&mut self, other: &Self) {
-        self.accesses += other.accesses;
-        self.exits += other.exits;
-        self.entries += other.entries;
-        self.switches += other.switches;
-    }
-}
-
 /// A counter since its start; times are those of its base, ns.
 #[derive(Clone, Copy, Debug)]
 struct Counting {
@@ -108,43 +86,6 @@ impl SimMediated {
         Self { model, clock, filtered: kind.filtered, counters, running, stats }
     }
 
-    /// Returns the thread's clock.
-    pub const fn clock_mut(&mut self) -> &mut Clock {
-        &mut self.clock
-    }
-
-    /// Returns the account.
-    pub const fn stats(&self) -> Switches {
-        self.stats
-    }
-
-    /// Returns whether an access to this register exits.
-    pub fn exits_at(&self, msr: u32) -> bool {
-        let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
-        self.filtered && selects
-    }
-
-    /// Counts an access without an exit, in ring 0.
-    pub fn plain_access(&mut self) {
-        self.stats.accesses += 1;
-        if let Some(costs) = &self.model.costs.mediated {
-            let ns = self.clock.sample(&costs.register, Purpose::Register);
-            self.clock.kernel(ns * 1000);
-        }
-    }
-
-    /// Saves the guest's registers, as guest mode ended.
-    pub fn exited(&mut self) {
-        self.stats.exits += 1;
-        self.switch();
-    }
-
-    /// Loads the guest's registers, as guest mode begins.
-    pub fn entered(&mut self) {
-        self.stats.entries += 1;
-        self.switch();
-    }
-
     fn switch(&mut self) {
         self.stats.switches += 1;
         if let Some(costs) = &self.model.costs.mediated {
@@ -154,34 +95,6 @@ impl SimMediated {
 
     fn counting(&self) -> impl Iterator<Item = (usize, Counting)> {
         self.running.into_iter().filter_map(|id| Some((id.index(), self.counters[id.index()]?)))
-    }
-
-    /// Returns the ns of ring 3 until a counter overflows.
-    pub fn user_ns_to_overflow(&self) -> u64 {
-        let times = self.clock.times();
-        let left = self.counting().filter(|(_, counter)| counter.base.in_user_mode());
-        left.map(|(_, one)| one.due.saturating_sub(one.base.of(times) - one.since)).min().unwrap_or(u64::MAX)
-    }
-
-    /// Returns whether a counter overflowed of which the host knows nothing yet.
-    pub fn due_now(&self) -> bool {
-        let times = self.clock.times();
-        self.counting().any(|(_, one)| one.base.of(times) - one.since >= one.due)
-    }
-
-    /// Takes these overflows; returns their number.
-    pub fn take_overflows(&mut self) -> u64 {
-        let times = self.clock.times();
-        let mut taken = 0;
-        for id in self.running {
-            if let Some(one) = self.counters[id.index()].as_mut()
-                && one.base.of(times) - one.since >= one.due
-            {
-                one.due = u64::MAX;
-                taken += 1;
-            }
-        }
-        taken
     }
 }
 
@@ -236,7 +149,7 @@ impl HostCounters for SimMediated {
     }
 
     fn on_entry(&mut self, _enabled: CounterSet) {
-        self.entered();
+        self.returns();
     }
 }
 
@@ -252,5 +165,65 @@ impl HostPmu for SimMediated {
 
     fn restart_account(&mut self) {
         self.stats = Switches::default();
+    }
+}
+
+impl SimHost for SimMediated {
+    fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    fn user_ns_to_signal(&mut self) -> u64 {
+        let times = self.clock.times();
+        let left = self.counting().filter(|(_, counter)| counter.base.in_user_mode());
+        left.map(|(_, one)| one.due.saturating_sub(one.base.of(times) - one.since)).min().unwrap_or(u64::MAX)
+    }
+
+    fn take_signals(&mut self) -> u64 {
+        let times = self.clock.times();
+        let mut taken = 0;
+        for id in self.running {
+            if let Some(one) = self.counters[id.index()].as_mut()
+                && one.base.of(times) - one.since >= one.due
+            {
+                one.due = u64::MAX;
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    fn intercepts(&self, msr: u32) -> bool {
+        let selects = (IA32_PERFEVTSEL0..IA32_PERFEVTSEL0 + SELECTORS).contains(&msr) || msr == IA32_FIXED_CTR_CTRL;
+        self.filtered && selects
+    }
+
+    fn access_register(&mut self) {
+        self.stats.accesses += 1;
+        if let Some(costs) = &self.model.costs.mediated {
+            let ns = self.clock.sample(&costs.register, Purpose::Register);
+            self.clock.kernel(ns * 1000);
+        }
+    }
+
+    fn overflow_due(&self) -> bool {
+        let times = self.clock.times();
+        self.counting().any(|(_, one)| one.base.of(times) - one.since >= one.due)
+    }
+
+    /// Saves the guest's registers.
+    fn leaves(&mut self) {
+        self.stats.exits += 1;
+        self.switch();
+    }
+
+    /// Loads the guest's registers.
+    fn returns(&mut self) {
+        self.stats.entries += 1;
+        self.switch();
+    }
+
+    fn switches(&self) -> Switches {
+        self.stats
     }
 }

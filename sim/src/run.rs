@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use super::guest::Latency;
 use crate::guest::GuestOutcome;
 use crate::host::{self, Plan};
-use crate::mediated::Switches;
 use crate::model::Model;
+use crate::side::Switches;
 
 /// Sums over guests.
 #[derive(Clone, Debug, Default)]
@@ -57,11 +57,6 @@ pub struct Work {
 }
 
 impl Work {
-    const fn add(&mut self, units: u64, ticks: u64) {
-        self.units += units;
-        self.ticks += ticks;
-    }
-
     /// Returns the TSC ticks of a unit; `None` where nothing was done.
     fn per_unit(self) -> Option<f64> {
         (self.units > 0 && self.ticks > 0).then(|| self.ticks as f64 / self.units as f64)
@@ -69,34 +64,41 @@ impl Work {
 }
 
 impl Totals {
-    /// Adds a guest.
-    pub fn add(&mut self, guest: &GuestOutcome) {
-        let side = &guest.side;
-        self.guests += 1;
-        self.handler.merge(&guest.handler);
-        self.driver_off.merge(&guest.driver_off);
-        self.delivery.merge(&guest.delivery);
-        self.rotation.merge(&guest.rotation);
-        self.ops.merge(&side.host.ops);
-        self.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
-        let handled = guest.report.overflows.iter().sum::<u64>();
-        self.counts.merge(&Counts {
-            nmis: guest.report.nmis,
-            nmis_driver_off: guest.driver_off.count(),
-            guest_overflows: handled,
-            ..side.counts
-        });
-        self.overflows_lost += if guest.timed_out { 0 } else { side.counts.overflows_lost(handled) };
-        self.lost += side.counts.nmis_injected.abs_diff(guest.report.nmis);
-        self.timed_out += u64::from(guest.timed_out);
-        self.ns += guest.ns;
-        self.switches.merge(&side.switches);
-        let report = &guest.report;
-        self.baseline.add(report.baseline_units, report.baseline_end.saturating_sub(report.baseline_begin));
-        self.measured.add(report.measure_units, report.measure_end.saturating_sub(report.measure_begin));
+    /// The figures of one guest.
+    fn of(guest: &GuestOutcome) -> Self {
+        let (side, report) = (&guest.side, &guest.report);
+        let handled = report.overflows.iter().sum::<u64>();
+        let work = |units, begin, end: u64| Work { units, ticks: end.saturating_sub(begin) };
+        Self {
+            guests: 1,
+            handler: guest.handler.clone(),
+            driver_off: guest.driver_off.clone(),
+            delivery: guest.delivery.clone(),
+            rotation: guest.rotation.clone(),
+            ops: side.host.ops.clone(),
+            accesses: side.msrs.iter().map(|line| line.reads + line.writes).sum(),
+            counts: Counts {
+                nmis: report.nmis,
+                nmis_driver_off: guest.driver_off.count(),
+                guest_overflows: handled,
+                ..side.counts
+            },
+            lost: side.counts.nmis_injected.abs_diff(report.nmis),
+            overflows_lost: if guest.timed_out { 0 } else { side.counts.overflows_lost(handled) },
+            timed_out: u64::from(guest.timed_out),
+            ns: guest.ns,
+            switches: side.switches,
+            baseline: work(report.baseline_units, report.baseline_begin, report.baseline_end),
+            measured: work(report.measure_units, report.measure_begin, report.measure_end),
+        }
     }
 
-    fn merge(mut self, other: &Self) -> Self {
+    /// Adds a guest.
+    pub fn add(&mut self, guest: &GuestOutcome) {
+        self.merge(&Self::of(guest));
+    }
+
+    fn merge(&mut self, other: &Self) {
         self.guests += other.guests;
         self.handler.merge(&other.handler);
         self.driver_off.merge(&other.driver_off);
@@ -110,9 +112,10 @@ impl Totals {
         self.timed_out += other.timed_out;
         self.ns += other.ns;
         self.switches.merge(&other.switches);
-        self.baseline.add(other.baseline.units, other.baseline.ticks);
-        self.measured.add(other.measured.units, other.measured.ticks);
-        self
+        for (work, other) in [(&mut self.baseline, other.baseline), (&mut self.measured, other.measured)] {
+            work.units += other.units;
+            work.ticks += other.ticks;
+        }
     }
 
     /// Returns the share by which the guests' work took longer while it was measured, 0.1 for a tenth; `None` where none was done.
@@ -142,5 +145,8 @@ pub fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
         totals
     };
     let parts = (0..hosts.saturating_mul(vcpus)).into_par_iter();
-    parts.fold(Totals::default, add).reduce(Totals::default, |a, b| a.merge(&b))
+    parts.fold(Totals::default, add).reduce(Totals::default, |mut a, b| {
+        a.merge(&b);
+        a
+    })
 }

@@ -5,20 +5,17 @@
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::msr::{MsrExits, MsrStats};
+use arch_pmu::msr::MsrStats;
 use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
 use guest::abi::PHASES;
-use host_pmu::bank::Bank;
-use host_pmu::side::HostPmu;
-use host_pmu::stats::{HostSide, PhaseTally, Phases, Recorder};
+use host_pmu::stats::{HostSide, Phases, Recorder};
 use host_pmu::trace::{Access, Kind, Tracer};
 
-use crate::backend::SimBackend;
 use crate::clock::Clock;
-use crate::floor::SimFloor;
-use crate::mediated::{SimMediated, Switches};
+use crate::guest::cpu::Cpu;
 use crate::model::{Cost, Costs, Model};
+use crate::side::{SimHost, VcpuSide};
 use crate::stream::Purpose;
 
 /// Maximum number of kicks per entry. KVM_RUN returns at once with a pending signal; a clock with a tiny period must not block
@@ -66,23 +63,6 @@ struct Traced {
     halts_seen: u64,
 }
 
-/// Result of a vCPU, without the guest's report.
-#[derive(Clone, Debug)]
-pub struct VcpuSide {
-    /// Its counts, but those of the guest's report.
-    pub counts: Counts,
-    /// MSR exits by register.
-    pub msrs: Vec<MsrExits>,
-    /// Time of the phases of set-ups.
-    pub phases: [PhaseTally; PHASES],
-    /// Time from an MSR exit to the entry after it.
-    pub exit_path_ns: Recorder,
-    /// Operations of the host side.
-    pub host: HostSide,
-    /// Counts of a mediated PMU; all 0 with any other.
-    pub switches: Switches,
-}
-
 impl<H: SimHost> Vcpu<H> {
     /// Creates a vCPU at RESET.
     pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
@@ -126,30 +106,6 @@ impl<H: SimHost> Vcpu<H> {
         clock
     }
 
-    /// Returns whether whoever traces the guest has had enough.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.traced.as_ref().is_some_and(|traced| traced.tracer.is_stopped())
-    }
-
-    /// Returns the ns since the start of the simulation.
-    #[inline]
-    pub fn now(&mut self) -> u64 {
-        self.settled().now()
-    }
-
-    /// Returns the ns since the start of the simulation, and the guest's TSC.
-    #[inline]
-    pub fn now_and_tsc(&mut self) -> (u64, u64) {
-        let now = self.now();
-        (now, self.tsc_at(now))
-    }
-
-    /// Returns the guest's TSC.
-    #[inline]
-    pub fn tsc(&mut self) -> u64 {
-        self.now_and_tsc().1
-    }
-
     #[inline]
     fn tsc_at(&self, now: u64) -> u64 {
         let (ms, ns) = (now / 1_000_000, now % 1_000_000);
@@ -157,31 +113,9 @@ impl<H: SimHost> Vcpu<H> {
         ms * self.model.tsc_khz + ns * self.model.tsc_khz / 1_000_000
     }
 
-    /// Returns the number of events held now.
-    pub fn held(&mut self) -> u64 {
-        self.pmu.host().held()
-    }
-
-    /// Executes `n` instructions in ring 0: those before an access, and its own.
-    #[inline]
-    pub fn execute(&mut self, n: u64) {
-        let ps = n * self.instruction_ps;
-        self.pmu.host().clock().owe(ps);
-    }
-
     #[inline]
     fn spend(&mut self, purpose: Purpose, cost: impl FnOnce(&Costs) -> &Cost) {
         self.pmu.host().clock().spend(cost(&self.model.costs), purpose);
-    }
-
-    /// Executes RDMSR of a PMU register; 0 where the guest would get #GP.
-    pub fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.access(msr, None, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
-    }
-
-    /// Executes WRMSR of a PMU register.
-    pub fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.access(msr, Some(value), |pmu| pmu.wrmsr(msr, value).ok().map(|()| value));
     }
 
     fn access(&mut self, msr: u32, written: Option<u64>, act: impl FnOnce(&mut Vpmu<H>) -> Option<u64>) -> Option<u64> {
@@ -259,65 +193,16 @@ impl<H: SimHost> Vcpu<H> {
         host.returns();
     }
 
-    /// Executes a write to LVTPC.
-    pub fn write_lvtpc(&mut self, value: u32) {
-        self.apic();
-        self.lvtpc = value;
-    }
-
-    /// Executes a write to the local APIC's EOI.
-    pub fn write_eoi(&mut self) {
-        self.apic();
-    }
-
-    /// Executes a write to the local APIC's timer.
-    pub fn write_timer(&mut self) {
-        self.apic();
-    }
-
-    /// Rings the doorbell at the start of a phase.
-    pub fn begin_phase(&mut self, phase: usize) {
-        self.doorbell();
-        self.count_exits();
-        self.phases.begin(phase, self.pmu.host().ops());
-    }
-
     /// Counts the exits so far for the phase that ends.
     fn count_exits(&mut self) {
         let [reads, writes] = std::mem::take(&mut self.exits);
         self.phases.exits_more(reads, writes);
     }
 
-    /// Rings a doorbell: an exit without an MSR access.
-    pub fn doorbell(&mut self) {
-        self.port_exit();
-    }
-
-    /// Executes a port write in ring 3.
-    pub fn port_write(&mut self) {
-        self.port_exit();
-    }
-
     fn port_exit(&mut self) {
         self.spend(Purpose::Io, |costs| &costs.io);
         self.exit();
         self.enter();
-    }
-
-    /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
-    pub fn interrupted(&mut self, tick: bool) {
-        self.in_tick = tick;
-        self.spend(Purpose::Interrupt, |costs| &costs.interrupt);
-    }
-
-    /// Returns from a handler; `to_tick` if into the tick.
-    pub fn returns(&mut self, to_tick: bool) {
-        self.in_tick = to_tick;
-    }
-
-    /// Returns whether the guest is in its tick.
-    pub fn in_tick(&self) -> bool {
-        self.in_tick
     }
 
     /// Does the work due before a guest entry.
@@ -445,27 +330,88 @@ impl<H: SimHost> Vcpu<H> {
             Delivery::Fixed(_) | Delivery::Unsupported(_) => self.counts.undeliverable += 1,
         }
     }
+}
 
-    /// Returns the ns since the start of the simulation, right after an access or another exit: no instruction was executed since.
+impl<H: SimHost> Cpu for Vcpu<H> {
+    fn is_stopped(&self) -> bool {
+        self.traced.as_ref().is_some_and(|traced| traced.tracer.is_stopped())
+    }
+
     #[inline]
-    pub fn now_at_exit(&mut self) -> u64 {
+    fn now(&mut self) -> u64 {
+        self.settled().now()
+    }
+
+    #[inline]
+    fn execute(&mut self, n: u64) {
+        let ps = n * self.instruction_ps;
+        self.pmu.host().clock().owe(ps);
+    }
+
+    fn rdmsr(&mut self, msr: u32) -> u64 {
+        self.access(msr, None, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
+    }
+
+    fn wrmsr(&mut self, msr: u32, value: u64) {
+        self.access(msr, Some(value), |pmu| pmu.wrmsr(msr, value).ok().map(|()| value));
+    }
+
+    fn write_lvtpc(&mut self, value: u32) {
+        self.apic();
+        self.lvtpc = value;
+    }
+
+    fn write_eoi(&mut self) {
+        self.apic();
+    }
+
+    fn write_timer(&mut self, _count: u64) {
+        self.apic();
+    }
+
+    fn begin_phase(&mut self, phase: u64) {
+        self.port_exit();
+        self.count_exits();
+        self.phases.begin(phase as usize, self.pmu.host().ops());
+    }
+
+    fn doorbell(&mut self, _code: u32) {
+        self.port_exit();
+    }
+
+    fn port_write(&mut self) {
+        self.port_exit();
+    }
+
+    fn interrupted(&mut self, tick: bool) {
+        self.in_tick = tick;
+        self.spend(Purpose::Interrupt, |costs| &costs.interrupt);
+    }
+
+    fn returns(&mut self, to_tick: bool) {
+        self.in_tick = to_tick;
+    }
+
+    fn in_tick(&self) -> bool {
+        self.in_tick
+    }
+
+    #[inline]
+    fn now_at_exit(&mut self) -> u64 {
         self.pmu.host().clock().now()
     }
 
-    /// Returns whether an NMI is pending.
     #[inline]
-    pub const fn has_nmi(&self) -> bool {
+    fn has_nmi(&self) -> bool {
         self.nmi.is_some()
     }
 
-    /// Takes the pending NMI; returns when its overflow was noticed.
     #[inline]
-    pub fn take_nmi(&mut self) -> Option<u64> {
+    fn take_nmi(&mut self) -> Option<u64> {
         self.nmi.take()
     }
 
-    /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
-    pub fn run_user(&mut self, until: u64, most: u64) -> u64 {
+    fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
         self.settled();
         while self.nmi.is_none() && spent < most {
@@ -492,8 +438,7 @@ impl<H: SimHost> Vcpu<H> {
         spent
     }
 
-    /// Halts until `until`.
-    pub fn halt_until(&mut self, until: u64) {
+    fn halt_until(&mut self, until: u64) {
         self.settled();
         let host = self.pmu.host();
         host.leaves();
@@ -504,8 +449,7 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// Waits outside of the guest until `at`, with its counters off.
-    pub fn rest_until(&mut self, at: u64) {
+    fn rest_until(&mut self, at: u64) {
         self.settled();
         let host = self.pmu.host();
         host.leaves();
@@ -515,8 +459,11 @@ impl<H: SimHost> Vcpu<H> {
         self.enter();
     }
 
-    /// Takes the account since the vCPU's start, or since its last rest. Events created are those since its start.
-    pub fn take_side(&mut self) -> VcpuSide {
+    fn held(&mut self) -> u64 {
+        self.pmu.host().held()
+    }
+
+    fn take_side(&mut self) -> VcpuSide {
         self.settled();
         let mut counts = std::mem::take(&mut self.counts);
         counts.merge(&std::mem::take(self.pmu.counts()));
@@ -534,166 +481,10 @@ impl<H: SimHost> Vcpu<H> {
             switches,
         }
     }
-}
-
-/// Implementation behind the counters of a simulated vCPU.
-///
-/// The methods with a body are for a guest that owns its PMU; with any other, every access exits, and leaving the guest
-/// costs no more than the exit.
-pub trait SimHost: HostPmu {
-    /// Returns the thread's clock.
-    fn clock(&mut self) -> &mut Clock;
-
-    /// Yields the CPU if the slice is over.
-    fn preempt_if_due(&mut self) {
-        self.clock().preempt_if_due();
-    }
-
-    /// Sleeps until `at`, then waits for a slice.
-    fn sleep_until(&mut self, at: u64) {
-        self.clock().sleep_until(at);
-    }
-
-    /// Returns the ns of ring 3 until the next signal.
-    fn user_ns_to_signal(&mut self) -> u64;
-
-    /// Takes the due signals; returns their number.
-    fn take_signals(&mut self) -> u64;
-
-    /// Notes that the guest's run in ring 3 ends with a signal, whose cost the vCPU charges.
-    fn signals_in_ring_3(&mut self) {}
-
-    /// Counts an entry at which nothing is due: no slice ends, no signal, nothing of the strategy. `false`: something
-    /// may be, and nothing was done.
-    fn pass_entry(&mut self) -> bool {
-        false
-    }
-
-    /// Returns whether an access to this register exits.
-    fn intercepts(&self, _msr: u32) -> bool {
-        true
-    }
-
-    /// Acts on the guest's access to a register without an exit.
-    fn access_register(&mut self) {}
-
-    /// Returns whether a counter overflowed without an exit since.
-    fn overflow_due(&self) -> bool {
-        false
-    }
-
-    /// Notes that guest mode has ended.
-    fn leaves(&mut self) {}
-
-    /// Notes that guest mode goes on after an exit that the kernel handled by itself. Other entries are [`HostCounters::on_entry`].
-    ///
-    /// [`HostCounters::on_entry`]: arch_pmu::host::HostCounters::on_entry
-    fn returns(&mut self) {}
-
-    /// Returns the counts of the account's PMU switches.
-    fn switches(&self) -> Switches {
-        Switches::default()
-    }
-}
-
-impl SimHost for Bank<SimBackend> {
-    fn clock(&mut self) -> &mut Clock {
-        self.backend().host.clock_mut()
-    }
-
-    fn preempt_if_due(&mut self) {
-        let SimBackend { host, events, .. } = self.backend();
-        host.preempt_if_due(events);
-    }
-
-    fn sleep_until(&mut self, at: u64) {
-        let SimBackend { host, events, .. } = self.backend();
-        host.sleep_until(at, events);
-    }
-
-    fn user_ns_to_signal(&mut self) -> u64 {
-        let SimBackend { host, events, .. } = self.backend();
-        host.user_ns_to_signal(events)
-    }
-
-    fn take_signals(&mut self) -> u64 {
-        let SimBackend { host, events, .. } = self.backend();
-        host.take_signals(events)
-    }
-
-    fn signals_in_ring_3(&mut self) {
-        self.backend().host.signals_in_ring_3();
-    }
 
     #[inline]
-    fn pass_entry(&mut self) -> bool {
-        let host = &self.backend_ref().host;
-        let clock = host.clock();
-        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.was_away());
-        if passes {
-            self.count_entry();
-        }
-        passes
-    }
-}
-
-impl SimHost for SimFloor {
-    fn clock(&mut self) -> &mut Clock {
-        self.clock_mut()
-    }
-
-    fn user_ns_to_signal(&mut self) -> u64 {
-        self.ns_to_signal()
-    }
-
-    fn take_signals(&mut self) -> u64 {
-        u64::from(self.take_signal())
-    }
-
-    #[inline]
-    fn pass_entry(&mut self) -> bool {
-        let passes = !self.clock().slice_is_over() && self.ns_to_signal() > 0 && self.is_quiet();
-        if passes {
-            self.count_entry();
-        }
-        passes
-    }
-}
-
-impl SimHost for SimMediated {
-    fn clock(&mut self) -> &mut Clock {
-        self.clock_mut()
-    }
-
-    fn user_ns_to_signal(&mut self) -> u64 {
-        self.user_ns_to_overflow()
-    }
-
-    fn take_signals(&mut self) -> u64 {
-        self.take_overflows()
-    }
-
-    fn intercepts(&self, msr: u32) -> bool {
-        self.exits_at(msr)
-    }
-
-    fn access_register(&mut self) {
-        self.plain_access();
-    }
-
-    fn overflow_due(&self) -> bool {
-        self.due_now()
-    }
-
-    fn leaves(&mut self) {
-        self.exited();
-    }
-
-    fn returns(&mut self) {
-        self.entered();
-    }
-
-    fn switches(&self) -> Switches {
-        self.stats()
+    fn rdtsc(&mut self) -> (u64, u64) {
+        let now = self.now();
+        (now, self.tsc_at(now))
     }
 }

@@ -70,7 +70,7 @@ fn each_exit_and_each_entry_switches_the_pmu_once() {
         }
     }
     let other = run(&model("spr-2026"), &plan("reuse", &boot(SINGLE, 1_000_000, 500, 1000)), 1);
-    assert_eq!(other.switches, sim::mediated::Switches::default(), "a strategy switches nothing");
+    assert_eq!(other.switches, sim::side::Switches::default(), "a strategy switches nothing");
 }
 
 /// A PMI of one event: its interrupt and its LVTPC are the two exits, its seven register accesses none.

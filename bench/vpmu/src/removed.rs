@@ -56,6 +56,8 @@ const OPTIONS: &[Row] = &[
     ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
     ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
     ("history", "--window", "leave it out: all runs on either side of a place are compared"),
+    ("linux", "--env", "--run 'NAME=VALUE command': a shell runs the line"),
+    ("linux", "--stdin", "--with FILE and --run 'command <FILE': a shell runs the line"),
     ("linux", "--share", "--with FILE[:PATH] brings in, --get PATH with -o DIR brings out"),
     (
         "record",

@@ -4,24 +4,16 @@
 #include "frame.h"
 #include "run.h"
 
-static void hello(void)
-{
-    char payload[4];
-    put_u32(payload, VERSION);
-    frame_send(HELLO, payload, sizeof payload);
-}
-
 int agent(int fd)
 {
     struct frame frame;
     connect_to(fd);
-    hello();
+    frame_send_room(HELLO, 0);
     while (!connection_closed() && frame_next(&frame)) {
         switch (frame.kind) {
         case RUN:
             run(&frame);
             break;
-        case STDIN:
         case KILL:
             /* For a program that has just ended. */
             break;
@@ -32,7 +24,7 @@ int agent(int fd)
             write_value(&frame);
             break;
         case POWER_OFF:
-            send_done();
+            frame_send_room(DONE, 0);
             return 1;
         default:
             send_error(EPROTO, "request", "");

@@ -109,8 +109,8 @@ static int opened(const char *entry)
     return (int)call2(SYS_open, device, O_RDWR | O_CLOEXEC);
 }
 
-/* Calls `visit` with each name of a folder until it gives a descriptor; -ENODEV if it never does. */
-static int each(const char *folder, int (*visit)(const char *))
+/* Looks through the names of a folder: for `any` of them, 1, or for the port, opened; -ENODEV if there is none. */
+static int look(const char *folder, int any)
 {
     char buffer[4096] __attribute__((aligned(8)));
     int found = -ENODEV;
@@ -122,27 +122,21 @@ static int each(const char *folder, int (*visit)(const char *))
             struct directory_entry *entry = (struct directory_entry *)(buffer + at);
             at += entry->length;
             if (entry->name[0] != '.')
-                found = visit(entry->name);
+                found = any ? 1 : opened(entry->name);
         }
     }
     call1(SYS_close, fd);
     return found;
 }
 
-/* Whether a name is a device: any is. */
-static int present(const char *entry)
-{
-    return entry[0] != 0;
-}
-
 int open_port(void)
 {
     /* The port comes a little after its device: the driver first asks for its name. */
     for (int waited = 0; waited < PORT_PATIENCE; waited += 10) {
-        int fd = each(PORTS, opened);
+        int fd = look(PORTS, 0);
         if (fd >= 0)
             return fd;
-        if (each("/sys/bus/virtio/drivers/virtio_console", present) < 0 || each("/sys/bus/virtio/devices", present) < 0)
+        if (look("/sys/bus/virtio/drivers/virtio_console", 1) < 0 || look("/sys/bus/virtio/devices", 1) < 0)
             return -ENODEV;
         pause_ms(10);
     }

@@ -138,57 +138,45 @@ static long send_below(int fd, u32 mode, int depth, const char **operation)
 
 void get(struct frame *frame)
 {
-    char *at = frame->payload + 4, *end = frame->payload + frame->length;
-    char *asked = frame->length > 4 ? get_string(&at, end) : 0;
+    char *at = frame->payload, *asked = get_string(&at, at + frame->length);
     path[0] = 0;
     if (!asked || append(path, sizeof path, asked)) {
         send_error(EPROTO, "get", "");
         return;
     }
-    int tree = (get_u32(frame->payload) & GET_TREE) != 0;
     top = strlen(path);
     struct stat stat;
     const char *operation = "open";
     long fd = call2(SYS_open, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     long error = fd < 0 ? fd : call2(SYS_fstat, fd, &stat);
-    if (!error || error > 0) {
-        error = 0;
+    if (!error) {
         operation = "read";
-        if ((stat.mode & S_IFMT) != S_IFDIR)
-            error = send_file((int)fd, stat.mode, 0);
-        else if (tree)
-            error = send_below((int)fd, stat.mode, 0, &operation);
-        else
-            error = -EISDIR;
+        int is_folder = (stat.mode & S_IFMT) == S_IFDIR;
+        error = is_folder ? send_below((int)fd, stat.mode, 0, &operation) : send_file((int)fd, stat.mode, 0);
     }
     if (fd >= 0)
         call1(SYS_close, fd);
     if (error < 0)
         send_error(error, operation, path);
     else
-        send_done();
+        frame_send_room(DONE, 0);
 }
 
 void write_value(struct frame *frame)
 {
-    char *at = frame->payload, *end = frame->payload + frame->length;
-    char *file = get_string(&at, end);
-    if (!file) {
-        send_error(EPROTO, "write", "");
-        return;
-    }
+    char *at = frame->payload, *end = at + frame->length, *file = get_string(&at, end);
+    const char *operation = "open";
     /* As a shell's > does, but for a file that is not there. */
-    long fd = call2(SYS_open, file, O_WRONLY | O_TRUNC | O_CLOEXEC);
-    if (fd < 0) {
-        send_error(fd, "open", file);
-        return;
+    long fd = file ? call2(SYS_open, file, O_WRONLY | O_TRUNC | O_CLOEXEC) : -EPROTO, error = fd;
+    if (fd >= 0) {
+        operation = "write";
+        error = call3(SYS_write, fd, at, end - at);
+        call1(SYS_close, fd);
+        if (error >= 0 && error < end - at)
+            error = -EIO;
     }
-    long count = call3(SYS_write, fd, at, end - at);
-    call1(SYS_close, fd);
-    if (count < 0)
-        send_error(count, "write", file);
-    else if (count < end - at)
-        send_error(EIO, "write all of", file);
+    if (error < 0)
+        send_error(error, operation, file ? file : "");
     else
-        send_done();
+        frame_send_room(DONE, 0);
 }

@@ -4,12 +4,9 @@
 
 static int channel = -1;
 
-/* A frame, and the zero byte behind it. */
-static char incoming[2 * (HEADER + MAX_PAYLOAD) + 1];
+static char incoming[2 * (HEADER + MAX_PAYLOAD)];
 /* Bytes here, and those of the frame that was returned last. */
 static size_t here, taken;
-/* The byte that a frame's zero byte is in place of. */
-static char replaced;
 
 /* A write found the connection closed. */
 static int closed;
@@ -47,11 +44,6 @@ void put_u32(char *at, u32 value)
     memcpy(at, &value, sizeof value);
 }
 
-void put_u64(char *at, u64 value)
-{
-    memcpy(at, &value, sizeof value);
-}
-
 char *get_string(char **at, char *end)
 {
     char *begin = *at;
@@ -67,9 +59,6 @@ char *get_string(char **at, char *end)
 /* Forgets the frame that was returned last. */
 static void drop_taken(void)
 {
-    if (!taken)
-        return;
-    incoming[taken] = replaced;
     here -= taken;
     memcpy(incoming, incoming + taken, here);
     taken = 0;
@@ -89,7 +78,7 @@ int frame_is_here(void)
 int frame_read_some(void)
 {
     drop_taken();
-    size_t room = sizeof incoming - 1 - here;
+    size_t room = sizeof incoming - here;
     if (!room)
         return 1;
     long count = call3(SYS_read, channel, incoming + here, room);
@@ -116,8 +105,6 @@ int frame_next(struct frame *frame)
     frame->length = payload_length();
     frame->payload = incoming + HEADER;
     taken = HEADER + frame->length;
-    replaced = incoming[taken];
-    incoming[taken] = 0;
     return 1;
 }
 
@@ -183,17 +170,6 @@ void frame_hold_room(u8 kind, u32 length)
     send_held();
     if (!hold(length))
         send_bytes(outgoing, HEADER + length);
-}
-
-void frame_send(u8 kind, const void *payload, u32 length)
-{
-    memcpy(frame_room(), payload, length);
-    frame_send_room(kind, length);
-}
-
-void send_done(void)
-{
-    frame_send_room(DONE, 0);
 }
 
 void send_error(long error, const char *operation, const char *path)

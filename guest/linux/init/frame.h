@@ -4,7 +4,7 @@
 #include "protocol.h"
 #include "sys.h"
 
-/* A frame of the client. Its payload is whole until the next call, and followed by a zero byte. */
+/* A frame of the client. Its payload is whole until the next call. */
 struct frame {
     u8 kind;
     u32 length;
@@ -27,23 +27,19 @@ int frame_read_some(void);
 /* The next frame; waits for it. 0 at the end of the connection. */
 int frame_next(struct frame *frame);
 
-/* Sends a frame. If the connection is closed, nothing happens: its end is seen by the next read. */
-void frame_send(u8 kind, const void *payload, u32 length);
-
-/* The payload of a frame to be filled in place, and sending it. */
+/* The payload of a frame to be filled in place, and sending it. If the connection is closed, nothing happens: its end is
+ * seen by the next read. */
 char *frame_room(void);
 void frame_send_room(u8 kind, u32 length);
 
 /* The same for a frame that may go with the next one, which follows soon. */
 void frame_hold_room(u8 kind, u32 length);
 
-void send_done(void);
 void send_error(long error, const char *operation, const char *path);
 
 /* Numbers of a payload. */
 u32 get_u32(const char *at);
 void put_u32(char *at, u32 value);
-void put_u64(char *at, u64 value);
 
 /* The string at *at, of a payload that ends at `end`; moves *at behind it. A null pointer if it does not end in time. */
 char *get_string(char **at, char *end);

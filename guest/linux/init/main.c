@@ -1,4 +1,4 @@
-/* The init of a guest: process 1. With `--agent N` it is the agent alone, on descriptor N. */
+/* The init of a guest: process 1. With `--agent` it is the agent alone, on descriptor 0. */
 
 #include "agent.h"
 #include "boot.h"
@@ -59,7 +59,7 @@ static long start_shell(void)
         }
         if (call1(SYS_chdir, "/root") < 0)
             call1(SYS_chdir, "/");
-        complain("start", shells[n][0], become(shells[n], base_environment));
+        complain("start", shells[n][0], become(shells[n]));
         call1(SYS_exit, 127);
     }
     return -1;
@@ -104,13 +104,13 @@ static void process_one(void)
 __attribute__((used)) void begin(long *stack)
 {
     char **arguments = (char **)(stack + 1);
-    set_environment(arguments + stack[0] + 1);
+    set_term(arguments + stack[0] + 1);
     if (call0(SYS_getpid) == 1)
         process_one();
-    if (stack[0] == 3 && same(arguments[1], "--agent") && number(arguments[2]) >= 0) {
-        agent((int)number(arguments[2]));
+    if (stack[0] == 2 && same(arguments[1], "--agent")) {
+        agent(0);
         call1(SYS_exit, 0);
     }
-    say("process 1 of a guest of vpmu; otherwise: init --agent DESCRIPTOR", (const char *)0);
+    say("process 1 of a guest of vpmu; otherwise: init --agent", (const char *)0);
     call1(SYS_exit, 2);
 }

@@ -33,7 +33,6 @@ enum {
     SYS_symlink = 88,
     SYS_readlink = 89,
     SYS_umask = 95,
-    SYS_setpgid = 109,
     SYS_setsid = 112,
     SYS_sync = 162,
     SYS_mount = 165,

@@ -64,19 +64,6 @@ int append(char *to, size_t room, const char *text)
     return 0;
 }
 
-long number(const char *text)
-{
-    long value = 0;
-    if (!*text)
-        return -1;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || value > 1000000)
-            return -1;
-        value = value * 10 + (*text - '0');
-    }
-    return value;
-}
-
 long read_text(const char *path, char *to, size_t room)
 {
     long fd = call2(SYS_open, path, O_RDONLY | O_CLOEXEC);

@@ -17,9 +17,6 @@ int has_word(const char *text, const char *word);
 /* Appends to a string of `room` bytes, its zero byte included; returns 0, or -ENAMETOOLONG. */
 int append(char *to, size_t room, const char *text);
 
-/* A decimal number; -1 if it is none. */
-long number(const char *text);
-
 /* A short file as a string without its last line feed: its length, or -errno. */
 long read_text(const char *path, char *to, size_t room);
 

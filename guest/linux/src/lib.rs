@@ -9,7 +9,7 @@
 //! The init (`init/`) is freestanding C, linked by this crate's build script. As process 1 it mounts, loads the modules, and starts
 //! the agent on the virtio port named [`PORT`]; a word `vpmu.shell` of the kernel's command line gives ttyS0 to a shell.
 //! Without either, the guest switches itself off, and its console says why.
-//! `init --agent N` is the agent alone on descriptor N: so it is tested without a guest.
+//! `init --agent` is the agent alone on descriptor 0: so it is tested without a guest.
 
 pub mod agent;
 pub mod initramfs;

@@ -30,7 +30,7 @@ pub fn fetch(agent: &mut Agent<'_>) -> Result<Code, AgentError> {
 fn files(agent: &mut Agent<'_>, path: &str, most: u64) -> Result<Vec<(String, Vec<u8>)>, AgentError> {
     match agent.get_files(path, most) {
         Ok(files) => Ok(files),
-        Err(error) if error.is_refusal() || matches!(error, AgentError::Flood { .. }) => Ok(Vec::new()),
+        Err(AgentError::Refused(_) | AgentError::Flood { .. }) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
@@ -146,33 +146,26 @@ mod tests {
     fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let guest = std::thread::spawn(move || {
-            let mut asked = Vec::new();
             let mut header = [0; HEADER];
-            loop {
-                if theirs.read_exact(&mut header).is_err() {
-                    return asked;
-                }
+            while theirs.read_exact(&mut header).is_ok() {
                 assert_eq!(header[0], GET);
-                let mut payload = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
-                theirs.read_exact(&mut payload).unwrap();
-                let path = String::from_utf8(payload[4..payload.len() - 1].to_vec()).unwrap();
-                let refused = || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
-                let done = || frame(DONE, &0_u64.to_le_bytes());
-                let known = answers.iter().find(|(known, _)| *known == path);
-                let answer = known.map_or_else(refused, |(_, answer)| [answer(), done()].concat());
-                asked.push(path);
+                let mut path = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
+                theirs.read_exact(&mut path).unwrap();
+                let known = answers.iter().find(|(known, _)| path == [known.as_bytes(), &[0]].concat());
+                let answer = known.map_or_else(
+                    || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat()),
+                    |(_, answer)| [answer(), frame(DONE, &[])].concat(),
+                );
                 // A client that gave the connection up does not read on.
                 if theirs.write_all(&answer).is_err() {
-                    return asked;
+                    return;
                 }
             }
         });
         let mut agent = Agent::new(ours).unwrap();
         let fetched = fetch(&mut agent);
         drop(agent);
-        let asked = guest.join().unwrap();
-        assert_eq!(asked.first().map(String::as_str), Some("/proc/modules"));
-        assert!(asked.iter().all(|path| path.starts_with("/proc/") || path.starts_with("/sys/")), "{asked:?}");
+        guest.join().unwrap();
         fetched
     }
 
@@ -183,7 +176,7 @@ mod tests {
     const LIST: Answer = ("/proc/modules", || entry(FILE, "", b"loop 4096 0 - Live 0xffffffffc0000000\n"));
 
     #[test]
-    fn a_guest_is_asked_for_the_notes_of_each_module() {
+    fn a_guest_is_asked_for_the_notes_of_each_module_and_what_it_refuses_or_floods_is_not_known() {
         let code = from(&[
             LIST,
             ("/sys/module/loop/notes", || {
@@ -192,12 +185,8 @@ mod tests {
             ("/sys/kernel/notes", || entry(FILE, "", &note())),
         ]);
         let code = code.unwrap();
-        let [module] = &code.modules[..] else { panic!("{code:?}") };
-        assert_eq!((&module.build_id, &code.build_id), (&Some(vec![1, 2, 3, 4]), &Some(vec![1, 2, 3, 4])));
-    }
-
-    #[test]
-    fn what_a_guest_refuses_or_floods_is_not_known() {
+        let id = Some(vec![1, 2, 3, 4]);
+        assert_eq!((code.modules.len(), &code.modules[0].build_id, &code.build_id), (1, &id, &id));
         assert_eq!(from(&[]).unwrap(), Code::default());
         let flood = from(&[
             LIST,
@@ -209,19 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_its_live_modules_in_order() {
-        let text = "virtio_console 40960 1 - Live 0xffffffffc0020000\n\
-                    virtio 16384 2 virtio_console, Live 0xffffffffc0010000 (OE)\n\
-                    going 4096 0 - Unloading 0xffffffffc0030000\n";
-        let (found, left_out) = modules(text);
-        let names: Vec<_> = found.iter().map(|module| (module.name.as_str(), module.address, module.size)).collect();
-        let expected = [("virtio", 0xffff_ffff_c001_0000, 16384), ("virtio_console", 0xffff_ffff_c002_0000, 40960)];
-        assert_eq!((names, left_out), (expected.to_vec(), 1));
-    }
-
-    #[test]
-    fn what_is_no_module_is_left_out_and_counted() {
+    fn a_list_has_its_live_modules_in_order_and_what_is_none_is_counted() {
         let lines = [
+            "virtio_console 40960 1 - Live 0xffffffffc0020000",
+            "virtio 16384 2 virtio_console, Live 0xffffffffc0010000 (OE)",
+            "going 4096 0 - Unloading 0xffffffffc0030000",
             "hidden 4096 0 - Live 0x0000000000000000",
             "../../etc 4096 0 - Live 0xffffffffc0000000",
             "user 4096 0 - Live 0x400000",
@@ -232,7 +213,10 @@ mod tests {
             "signed -1 0 - Live 0xffffffffc0000000",
             &format!("{} 4096 0 - Live 0xffffffffc0000000", "n".repeat(65)),
         ];
-        assert_eq!(modules(&lines.join("\n")), (Vec::new(), lines.len()));
+        let (found, left_out) = modules(&lines.join("\n"));
+        let names: Vec<_> = found.iter().map(|module| (module.name.as_str(), module.address, module.size)).collect();
+        let expected = [("virtio", 0xffff_ffff_c001_0000, 16384), ("virtio_console", 0xffff_ffff_c002_0000, 40960)];
+        assert_eq!((names, left_out), (expected.to_vec(), lines.len() - 2));
         let flood = "m 4096 0 - Live 0xffffffffc0000000\n".repeat(MOST_MODULES + 7);
         let (found, left_out) = modules(&flood);
         assert_eq!((found.len(), left_out), (MOST_MODULES, 7));

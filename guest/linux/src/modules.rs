@@ -3,6 +3,7 @@
 //! The folder is that of a package (`lib/modules/RELEASE`), installed or unpacked: nothing that depmod(8) writes is used.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -59,15 +60,15 @@ impl Folder<'_> {
         if self.is_builtin(name, needed_by) || !self.seen.insert(name.to_owned()) {
             return Ok(());
         }
-        let path = self.files.get(name).cloned().ok_or_else(|| ModuleError::Absent {
-            name: name.to_owned(),
-            needed_by: needed_by.map(str::to_owned),
-            folder: self.path.to_owned(),
+        let path = self.files.get(name).cloned().ok_or_else(|| {
+            let by = needed_by.map(|by| format!(", which {by} needs,")).unwrap_or_default();
+            let folder = self.path.display();
+            ModuleError(format!("module {name}{by} is not in {folder}, and not among the kernel's built-in ones"))
         })?;
         let bytes = read(&path)?;
-        let Info { release, depends } = parse(&path, &bytes)?;
+        let (release, depends) = parse(&bytes).map_err(|what| of(&path)(format!("not a kernel module: {what}")))?;
         if release != self.release {
-            return Err(ModuleError::Version { path, found: release, release: self.release.to_owned() });
+            return Err(of(&path)(format!("built for kernel {release}; the kernel is {}", self.release)));
         }
         for other in depends {
             self.add(&other, Some(name))?;
@@ -84,12 +85,11 @@ fn name_of(path: &Path) -> Option<String> {
 
 /// Indexes the modules below a folder. Links are not followed: `build` and `source` lead out of it.
 fn index(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), ModuleError> {
-    let error = |error| ModuleError::File { path: folder.to_owned(), error };
-    let mut entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(error)?;
+    let mut entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(of(folder))?;
     entries.sort_by_key(fs::DirEntry::path);
     for entry in entries {
         let path = entry.path();
-        if entry.file_type().map_err(error)?.is_dir() {
+        if entry.file_type().map_err(of(folder))?.is_dir() {
             index(&path, files)?;
         } else if let Some(name) = name_of(&path) {
             files.entry(name).or_insert(path);
@@ -98,44 +98,25 @@ fn index(folder: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Mod
     Ok(())
 }
 
-/// The words of a module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Info {
-    /// The release of the kernel it was built for: the first word of `vermagic`.
-    release: String,
-    /// Modules that are to be loaded before it.
-    depends: Vec<String>,
-}
-
 /// Returns a module's name as the kernel has it.
 fn plain(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Reads a module's `.modinfo`.
-fn parse(path: &Path, bytes: &[u8]) -> Result<Info, ModuleError> {
-    let wrong = |what: String| ModuleError::NotAModule { path: path.to_owned(), what };
-    let file =
-        object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).map_err(|error| wrong(error.to_string()))?;
-    let section = file.section_by_name(".modinfo").ok_or_else(|| wrong("it has no section .modinfo".to_owned()))?;
-    let data = section.data().map_err(|error| wrong(error.to_string()))?;
-    let mut info = Info::default();
-    for word in data.split(|&byte| byte == 0) {
-        let word = String::from_utf8_lossy(word);
-        match word.split_once('=') {
-            Some(("vermagic", magic)) => {
-                magic.split_whitespace().next().unwrap_or_default().clone_into(&mut info.release);
-            }
-            Some(("depends", names)) => {
-                info.depends.extend(names.split(',').filter(|name| !name.is_empty()).map(plain));
-            }
+/// Reads a module's `.modinfo`: the release of the kernel it was built for, which is the first word of `vermagic`, and the
+/// modules that are to be loaded before it.
+fn parse(bytes: &[u8]) -> Result<(String, Vec<String>), String> {
+    let file = object::read::elf::ElfFile64::<object::Endianness>::parse(bytes).map_err(|error| error.to_string())?;
+    let section = file.section_by_name(".modinfo").ok_or("it has no section .modinfo")?;
+    let (mut release, mut depends) = (String::new(), Vec::new());
+    for word in section.data().map_err(|error| error.to_string())?.split(|&byte| byte == 0) {
+        match String::from_utf8_lossy(word).split_once('=') {
+            Some(("vermagic", magic)) => magic.split_whitespace().next().unwrap_or_default().clone_into(&mut release),
+            Some(("depends", names)) => depends.extend(names.split(',').filter(|name| !name.is_empty()).map(plain)),
             _ => {}
         }
     }
-    if info.release.is_empty() {
-        return Err(wrong("its .modinfo has no vermagic".to_owned()));
-    }
-    Ok(info)
+    if release.is_empty() { Err("its .modinfo has no vermagic".to_owned()) } else { Ok((release, depends)) }
 }
 
 /// Most bytes of a module. The largest of Debian's, a graphics driver's, has 30 MB with its symbols.
@@ -146,18 +127,14 @@ const ENDINGS: [&str; 4] = [".ko", ".ko.gz", ".ko.xz", ".ko.zst"];
 
 /// Reads a module and unpacks it.
 fn read(path: &Path) -> Result<Vec<u8>, ModuleError> {
-    let error = |error| ModuleError::File { path: path.to_owned(), error };
-    let file = io::BufReader::new(open::found(path, MOST_BYTES).map_err(error)?);
-    let name = path.to_string_lossy();
-    if name.ends_with(".gz") {
-        all(flate2::bufread::MultiGzDecoder::new(file)).map_err(error)
-    } else if name.ends_with(".xz") {
-        all(lzma_rust2::XzReader::new(file, true)).map_err(error)
-    } else if name.ends_with(".zst") {
-        zstd::Decoder::with_buffer(file).and_then(all).map_err(error)
-    } else {
-        all(file).map_err(error)
-    }
+    let file = io::BufReader::new(open::found(path, MOST_BYTES).map_err(of(path))?);
+    let unpacked = match path.extension().and_then(OsStr::to_str) {
+        Some("gz") => all(flate2::bufread::MultiGzDecoder::new(file)),
+        Some("xz") => all(lzma_rust2::XzReader::new(file, true)),
+        Some("zst") => zstd::Decoder::with_buffer(file).and_then(all),
+        _ => all(file),
+    };
+    unpacked.map_err(of(path))
 }
 
 fn all(from: impl Read) -> io::Result<Vec<u8>> {
@@ -182,15 +159,10 @@ pub fn find(release: &str, given: Option<&Path>, kernel: &Path) -> Result<PathBu
     if let Some(found) = candidates.iter().find(|folder| folder.join("kernel").is_dir()) {
         return Ok(found.clone());
     }
-    if let Some(folder) = given {
-        let found = releases(folder);
-        if !found.is_empty() {
-            let (folder, release) = (folder.to_owned(), release.to_owned());
-            return Err(ModuleError::OtherRelease { folder, found: found.join(", "), release });
-        }
-    }
     let searched = candidates.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ");
-    Err(ModuleError::NoFolder { release: release.to_owned(), searched })
+    Err(ModuleError(format!(
+        "the modules of kernel {release} are not in {searched}; give their folder with --modules DIR (Debian: unpack the kernel's package with dpkg-deb -x)"
+    )))
 }
 
 fn within(folder: &Path, release: &str) -> Vec<PathBuf> {
@@ -223,79 +195,14 @@ fn release_of(folder: &Path) -> Option<String> {
     name.starts_with(|first: char| first.is_ascii_digit()).then_some(name)
 }
 
-/// Lists the releases of the modules in a folder, or below it.
-fn releases(folder: &Path) -> Vec<String> {
-    let mut found: Vec<String> = release_of(folder).filter(|_| folder.join("kernel").is_dir()).into_iter().collect();
-    for above in [folder.to_owned()].into_iter().chain(SYSTEM.iter().map(|system| folder.join(system))) {
-        for entry in fs::read_dir(above).into_iter().flatten().flatten() {
-            let path = entry.path();
-            found.extend(release_of(&path).filter(|_| path.join("kernel").is_dir()));
-        }
-    }
-    found.sort();
-    found.dedup();
-    found
-}
-
 /// A module cannot be given to the guest.
 #[derive(Debug, Error)]
-pub enum ModuleError {
-    /// No folder of modules is where one could be.
-    #[error(
-        "the modules of kernel {release} are not in {searched}; give their folder with --modules DIR (Debian: unpack the kernel's package with dpkg-deb -x)"
-    )]
-    NoFolder {
-        /// The kernel's release.
-        release: String,
-        /// Folders that were searched.
-        searched: String,
-    },
-    /// The folder given has modules, of other kernels only.
-    #[error("{} has modules of {found}; the kernel is {release}: a module runs in the kernel that it was built for only", .folder.display())]
-    OtherRelease {
-        /// The folder.
-        folder: PathBuf,
-        /// The releases of its modules.
-        found: String,
-        /// The kernel's release.
-        release: String,
-    },
-    /// A module was built for another kernel.
-    #[error("{}: built for kernel {found}; the kernel is {release}", .path.display())]
-    Version {
-        /// The module's file.
-        path: PathBuf,
-        /// The release it was built for.
-        found: String,
-        /// The kernel's release.
-        release: String,
-    },
-    /// A module is neither in the folder nor built in.
-    #[error("module {name}{} is not in {}, and not among the kernel's built-in ones", .needed_by.as_ref().map(|by| format!(", which {by} needs,")).unwrap_or_default(), .folder.display())]
-    Absent {
-        /// Its name.
-        name: String,
-        /// The module that needs it.
-        needed_by: Option<String>,
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// A file cannot be read.
-    #[error("{}: {error}", .path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Why it failed.
-        error: io::Error,
-    },
-    /// A file is not a module.
-    #[error("{}: not a kernel module: {what}", .path.display())]
-    NotAModule {
-        /// Its path.
-        path: PathBuf,
-        /// Why it is none.
-        what: String,
-    },
+#[error("{0}")]
+pub struct ModuleError(String);
+
+/// The error of a file or folder.
+fn of<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> ModuleError + '_ {
+    move |what| ModuleError(format!("{}: {what}", path.display()))
 }
 
 #[cfg(test)]
@@ -382,12 +289,13 @@ mod tests {
         assert_eq!(names(folder.path(), &["c"]).unwrap(), ["d", "c"], "a circle ends");
         for (name, bytes) in [("f.ko", module("license=GPL")), ("g.ko", b"text".to_vec())] {
             fs::write(folder.path().join(name), bytes).unwrap();
-            assert!(matches!(names(folder.path(), &[&name[..1]]), Err(ModuleError::NotAModule { .. })), "{name}");
+            let error = names(folder.path(), &[&name[..1]]).unwrap_err().to_string();
+            assert!(error.contains("not a kernel module"), "{error}");
         }
         // Without a list of what is built in only needs are known.
         fs::remove_file(folder.path().join("modules.builtin")).unwrap();
         assert_eq!(names(folder.path(), &["c", "e"]).unwrap(), ["d", "c"]);
-        assert!(matches!(names(folder.path(), &["a"]), Err(ModuleError::Absent { .. })));
+        assert!(names(folder.path(), &["a"]).unwrap_err().to_string().starts_with("module b, which"));
     }
 
     /// "vpmu\n" as `gzip -n`, `xz --check=crc32` and `zstd` pack it.
@@ -453,10 +361,12 @@ mod tests {
         let found = |folder: &str, release| find(release, Some(&root.join(folder)), Path::new("/nowhere/vmlinuz"));
         for folder in ["x", "x/lib/modules", "x/lib/modules/6.1"] {
             assert!(found(folder, "6.1").unwrap().ends_with("lib/modules/6.1"), "{folder}");
-            let error = found(folder, "6.2").unwrap_err().to_string();
-            assert!(error.contains("modules of 6.1") && error.contains("kernel is 6.2"), "{error}");
+            assert!(
+                found(folder, "6.2").unwrap_err().to_string().contains("modules of kernel 6.2 are not in"),
+                "{folder}"
+            );
         }
         assert!(found("build", "6.2").is_ok(), "a folder without a release in its name");
-        assert!(matches!(found("y", "6.1"), Err(ModuleError::NoFolder { .. })));
+        assert!(found("y", "6.1").is_err());
     }
 }

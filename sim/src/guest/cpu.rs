@@ -1,8 +1,7 @@
 //! The interface through which a guest uses its CPU.
 
-use crate::guest::paths::Path;
-use crate::vcpu::SimHost;
-use crate::vcpu::{Vcpu, VcpuSide};
+use super::paths::Path;
+use crate::side::VcpuSide;
 
 /// A CPU with a PMU, a local APIC and a host, from the guest's side. The guest executes the instructions before an access, and that
 /// of the access, before it accesses anything; those before RDTSC, before it reads the TSC.
@@ -57,106 +56,4 @@ pub trait Cpu {
     fn held(&mut self) -> u64;
     /// Takes the account since the vCPU's start, or since its last rest.
     fn take_side(&mut self) -> VcpuSide;
-}
-
-impl<H: SimHost> Cpu for Vcpu<H> {
-    #[inline]
-    fn now(&mut self) -> u64 {
-        self.now()
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.is_stopped()
-    }
-
-    #[inline]
-    fn now_at_exit(&mut self) -> u64 {
-        self.now_at_exit()
-    }
-
-    #[inline]
-    fn rdtsc(&mut self) -> (u64, u64) {
-        self.now_and_tsc()
-    }
-
-    #[inline]
-    fn execute(&mut self, n: u64) {
-        self.execute(n);
-    }
-
-    #[inline]
-    fn rdmsr(&mut self, msr: u32) -> u64 {
-        self.rdmsr(msr)
-    }
-
-    #[inline]
-    fn wrmsr(&mut self, msr: u32, value: u64) {
-        self.wrmsr(msr, value);
-    }
-
-    fn write_lvtpc(&mut self, value: u32) {
-        self.write_lvtpc(value);
-    }
-
-    fn write_eoi(&mut self) {
-        self.write_eoi();
-    }
-
-    fn write_timer(&mut self, _count: u64) {
-        self.write_timer();
-    }
-
-    fn doorbell(&mut self, _code: u32) {
-        self.doorbell();
-    }
-
-    fn begin_phase(&mut self, phase: u64) {
-        self.begin_phase(phase as usize);
-    }
-
-    fn port_write(&mut self) {
-        self.port_write();
-    }
-
-    fn interrupted(&mut self, tick: bool) {
-        self.interrupted(tick);
-    }
-
-    fn returns(&mut self, to_tick: bool) {
-        self.returns(to_tick);
-    }
-
-    fn in_tick(&self) -> bool {
-        self.in_tick()
-    }
-
-    #[inline]
-    fn has_nmi(&self) -> bool {
-        self.has_nmi()
-    }
-
-    #[inline]
-    fn take_nmi(&mut self) -> Option<u64> {
-        self.take_nmi()
-    }
-
-    fn run_user(&mut self, until: u64, most: u64) -> u64 {
-        self.run_user(until, most)
-    }
-
-    fn halt_until(&mut self, until: u64) {
-        self.halt_until(until);
-    }
-
-    fn rest_until(&mut self, at: u64) {
-        self.rest_until(at);
-    }
-
-    fn held(&mut self) -> u64 {
-        self.held()
-    }
-
-    fn take_side(&mut self) -> VcpuSide {
-        self.take_side()
-    }
 }

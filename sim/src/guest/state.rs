@@ -9,7 +9,7 @@ use host_pmu::stats::Recorder;
 use super::cpu::Cpu;
 use super::events::{Driver, Events, Started};
 use super::paths::Path;
-use crate::vcpu::VcpuSide;
+use crate::side::VcpuSide;
 
 /// LVTPC in NMI mode.
 const LVT_NMI: u32 = 0x400;

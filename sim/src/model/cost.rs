@@ -132,15 +132,20 @@ impl<'a> Section<'a> {
         }
     }
 
-    pub(super) fn optional_text(&mut self, key: &str) -> Result<Option<String>, String> {
-        if self.table.contains_key(key) { self.text(key).map(Some) } else { Ok(None) }
-    }
-
     pub(super) fn table(&mut self, key: &str) -> Result<Table, String> {
         match self.take(key)? {
             Value::Table(table) => Ok(table),
             _ => Err(format!("{}: not a table", self.path(key))),
         }
+    }
+
+    /// Reads what may be left out.
+    pub(super) fn optional<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&mut Self, &str) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        if self.table.contains_key(key) { read(self, key).map(Some) } else { Ok(None) }
     }
 
     pub(super) fn optional_list(&mut self, key: &str) -> Result<Option<Vec<Value>>, String> {
@@ -164,16 +169,8 @@ impl<'a> Section<'a> {
         Ok(value)
     }
 
-    pub(super) fn optional_section<T>(
-        &mut self,
-        key: &str,
-        read: impl FnOnce(&mut Section<'_>) -> Result<T, String>,
-    ) -> Result<Option<T>, String> {
-        if self.table.contains_key(key) { self.section(key, read).map(Some) } else { Ok(None) }
-    }
-
     /// Reads the value of constant `key` in `unit`; records its source.
-    fn constant(&mut self, key: &str, unit: &str) -> Result<(String, Value), String> {
+    pub(super) fn constant(&mut self, key: &str, unit: &str) -> Result<(String, Value), String> {
         let path = self.path(key);
         let value = self.section(key, |constant| {
             let value = constant.take(unit)?;
@@ -184,10 +181,6 @@ impl<'a> Section<'a> {
         let (value, source) = value?;
         self.sources.insert(path.clone(), source);
         Ok((format!("{path}.{unit}"), value))
-    }
-
-    pub(super) fn optional_constant(&mut self, key: &str, unit: &str) -> Result<Option<(String, Value)>, String> {
-        if self.table.contains_key(key) { self.constant(key, unit).map(Some) } else { Ok(None) }
     }
 
     /// Checks the optional 95 % interval of a constant, which is for the reader; a simulation has no use for it.
@@ -213,15 +206,6 @@ impl<'a> Section<'a> {
         whole.ok_or_else(|| format!("{path}: {value} is not a whole number from {} to {}", range.start(), range.end()))
     }
 
-    pub(super) fn optional_whole(
-        &mut self,
-        key: &str,
-        unit: &str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, String> {
-        if self.table.contains_key(key) { self.whole(key, unit, range).map(Some) } else { Ok(None) }
-    }
-
     /// Reads a cost: ns, or equally spaced quantiles.
     pub(super) fn cost(&mut self, key: &str) -> Result<Cost, String> {
         let (path, value) = self.constant(key, "ns")?;
@@ -237,10 +221,6 @@ impl<'a> Section<'a> {
             return Err(format!("{path}: quantiles must ascend"));
         }
         Ok(Cost::quantiles(knots))
-    }
-
-    pub(super) fn optional_cost(&mut self, key: &str) -> Result<Option<Cost>, String> {
-        if self.table.contains_key(key) { self.cost(key).map(Some) } else { Ok(None) }
     }
 }
 

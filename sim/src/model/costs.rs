@@ -1,65 +1,95 @@
 //! Costs of the operations of guest, VMM and host.
 
-use super::cost::Cost;
-use super::cost::{MAX_NS, Section};
+use super::cost::{Cost, MAX_NS, Section};
 
-/// Costs, ns unless noted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Costs {
+/// The table of costs. A row is a field, its key, and how it is read: a `cost`, which may have another in its place, `nothing` or
+/// that of a row before; an `optional` one; or a `whole` number in a unit.
+macro_rules! costs {
+    (read $section:ident $key:literal cost) => { $section.cost($key)? };
+    (read $section:ident $key:literal cost or nothing) => { $section.optional($key, Section::cost)?.unwrap_or(Cost::fixed(0)) };
+    (read $section:ident $key:literal cost or $other:ident) => {
+        $section.optional($key, Section::cost)?.unwrap_or_else(|| $other.clone())
+    };
+    (read $section:ident $key:literal optional) => { $section.optional($key, Section::cost)? };
+    (read $section:ident $key:literal whole $unit:literal) => { $section.whole($key, $unit, 1..=1_000_000_000)? };
+    ($($(#[$doc:meta])+ $field:ident: $type:ty = $key:literal ($($how:tt)+);)+) => {
+        /// Costs, ns unless noted.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Costs {
+            $($(#[$doc])+ pub $field: $type,)+
+            /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
+            pub mediated: Option<MediatedCosts>,
+        }
+
+        impl Costs {
+            /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
+            pub const SCALABLE: &[&str] = &[$($key,)+ "open", "pmu-switch", "register"];
+
+            fn rows(&mut self) -> impl Iterator<Item = (&'static str, &mut dyn Scale)> {
+                [$(($key, &mut self.$field as &mut dyn Scale)),+].into_iter()
+            }
+
+            pub(super) fn read(section: &mut Section<'_>) -> Result<Self, String> {
+                $(let $field = costs!(read section $key $($how)+);)+
+                Ok(Self { $($field,)+ mediated: mediated(section)? })
+            }
+        }
+    };
+}
+
+costs! {
     /// Exit and entry of an MSR access.
-    pub exit: Cost,
+    exit: Cost = "exit" (cost);
     /// Extra cost of an MSR access in the guest's tick.
-    pub tick_exit: Cost,
+    tick_exit: Cost = "tick-exit" (cost or nothing);
     /// Exit and entry of a port write in ring 3.
-    pub io: Cost,
+    io: Cost = "io" (cost or exit);
     /// Work of the vPMU at an exit.
-    pub vmm: Cost,
+    vmm: Cost = "vmm" (cost);
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
-    pub apic: Cost,
+    apic: Cost = "apic" (cost);
     /// Time from a host event's overflow in guest mode to the vPMU.
-    pub signal: Cost,
+    signal: Cost = "signal" (cost);
     /// Injection of a PMI: LVTPC, NMI, mask of LVTPC.
-    pub inject: Cost,
+    inject: Cost = "inject" (cost);
     /// Time from an entry with an interrupt to the first instruction of its handler.
-    pub interrupt: Cost,
+    interrupt: Cost = "interrupt" (cost);
     /// Picoseconds of one instruction in ring 0.
-    pub instruction_ps: u64,
+    instruction_ps: u64 = "instruction" (whole "ps");
     /// One unit of the guest's work in ring 3.
-    pub work_unit: u64,
+    work_unit: u64 = "work-unit" (whole "ns");
     /// Creating the first event of the host.
-    pub open_first: Cost,
+    open_first: Cost = "open-first" (cost);
     /// Creating a further event.
-    pub open_more: Cost,
+    open_more: Cost = "open-more" (cost);
     /// Closing the last event of the host.
-    pub release_last: Cost,
+    release_last: Cost = "release-last" (cost);
     /// Closing an event that is not the last.
-    pub release: Cost,
+    release: Cost = "release" (cost);
     /// Pausing.
-    pub pause: Cost,
+    pause: Cost = "pause" (cost);
     /// Resuming.
-    pub resume: Cost,
+    resume: Cost = "resume" (cost);
     /// Extra cost of a resume per running event of the vCPU: enabling one reschedules all.
-    pub resume_other: Cost,
+    resume_other: Cost = "resume-other" (cost);
     /// Setting a period.
-    pub period: Cost,
+    period: Cost = "period" (cost);
     /// Setting the period of an event that runs: a clock's timer is stopped and started.
-    pub period_running: Cost,
+    period_running: Cost = "period-running" (cost or period);
     /// Reading a running event.
-    pub read: Cost,
+    read: Cost = "read" (cost);
     /// A context switch of a thread that holds events, to and fro.
-    pub switch: Cost,
+    switch: Cost = "switch" (cost or nothing);
     /// Additional cost for each of them.
-    pub switch_held: Cost,
+    switch_held: Cost = "switch-held" (cost or nothing);
     /// Additional cost for each that runs.
-    pub switch_running: Cost,
+    switch_running: Cost = "switch-running" (cost or nothing);
     /// Looking at a running event's count without a host call; `None`: it is read.
-    pub peek: Option<Cost>,
+    peek: Option<Cost> = "peek" (optional);
     /// Each event that one read of a stopped group returns.
-    pub group_read: Cost,
+    group_read: Cost = "group-read" (cost or nothing);
     /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
-    pub expiry: Cost,
-    /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
-    pub mediated: Option<MediatedCosts>,
+    expiry: Cost = "expiry" (cost or nothing);
 }
 
 /// Costs of a PMU that the guest owns, ns.
@@ -71,135 +101,51 @@ pub struct MediatedCosts {
     pub register: Cost,
 }
 
-impl Costs {
-    /// Keys that `Model::scale` accepts; `open` and `release` scale both of their costs.
-    pub const SCALABLE: [&str; 29] = [
-        "exit",
-        "tick-exit",
-        "io",
-        "vmm",
-        "apic",
-        "signal",
-        "inject",
-        "interrupt",
-        "instruction",
-        "work-unit",
-        "open",
-        "open-first",
-        "open-more",
-        "release",
-        "release-last",
-        "pause",
-        "resume",
-        "resume-other",
-        "period",
-        "period-running",
-        "read",
-        "switch",
-        "switch-held",
-        "switch-running",
-        "peek",
-        "group-read",
-        "expiry",
-        "pmu-switch",
-        "register",
-    ];
+/// Something that a factor makes dearer or cheaper.
+trait Scale {
+    fn scale(&mut self, factor: f64);
+}
 
-    pub(super) fn scale(&mut self, key: &str, factor: f64) -> bool {
-        #[expect(clippy::cast_sign_loss, reason = "not negative")]
-        let whole = |value: u64| (value as f64 * factor).round().clamp(1.0, MAX_NS) as u64;
-        let costs: &mut [&mut Cost] = match key {
-            "instruction" => {
-                self.instruction_ps = whole(self.instruction_ps);
-                &mut []
-            }
-            "work-unit" => {
-                self.work_unit = whole(self.work_unit);
-                &mut []
-            }
-            "exit" => &mut [&mut self.exit],
-            "tick-exit" => &mut [&mut self.tick_exit],
-            "io" => &mut [&mut self.io],
-            "vmm" => &mut [&mut self.vmm],
-            "apic" => &mut [&mut self.apic],
-            "signal" => &mut [&mut self.signal],
-            "inject" => &mut [&mut self.inject],
-            "interrupt" => &mut [&mut self.interrupt],
-            "open" => &mut [&mut self.open_first, &mut self.open_more],
-            "open-first" => &mut [&mut self.open_first],
-            "open-more" => &mut [&mut self.open_more],
-            "release" => &mut [&mut self.release_last, &mut self.release],
-            "release-last" => &mut [&mut self.release_last],
-            "pause" => &mut [&mut self.pause],
-            "resume" => &mut [&mut self.resume],
-            "resume-other" => &mut [&mut self.resume_other],
-            "period" => &mut [&mut self.period],
-            "period-running" => &mut [&mut self.period_running],
-            "read" => &mut [&mut self.read],
-            "switch" => &mut [&mut self.switch],
-            "switch-held" => &mut [&mut self.switch_held],
-            "switch-running" => &mut [&mut self.switch_running],
-            "peek" => match &mut self.peek {
-                Some(peek) => &mut [peek],
-                None => &mut [],
-            },
-            "group-read" => &mut [&mut self.group_read],
-            "expiry" => &mut [&mut self.expiry],
-            "pmu-switch" | "register" => match &mut self.mediated {
-                Some(costs) if key == "register" => &mut [&mut costs.register],
-                Some(costs) => &mut [&mut costs.pmu_switch],
-                None => &mut [],
-            },
-            _ => return false,
-        };
-        for cost in costs {
-            **cost = cost.scaled(factor, MAX_NS);
-        }
-        true
+impl Scale for Cost {
+    fn scale(&mut self, factor: f64) {
+        *self = self.scaled(factor, MAX_NS);
     }
 }
 
-pub(super) fn costs(section: &mut Section<'_>) -> Result<Costs, String> {
-    let exit = section.cost("exit")?;
-    let mut or_nothing = |key| Ok::<_, String>(section.optional_cost(key)?.unwrap_or(Cost::fixed(0)));
-    let (switch, switch_held) = (or_nothing("switch")?, or_nothing("switch-held")?);
-    let (switch_running, tick_exit) = (or_nothing("switch-running")?, or_nothing("tick-exit")?);
-    let (expiry, group_read) = (or_nothing("expiry")?, or_nothing("group-read")?);
-    let period = section.cost("period")?;
-    Ok(Costs {
-        switch,
-        switch_held,
-        switch_running,
-        tick_exit,
-        io: section.optional_cost("io")?.unwrap_or_else(|| exit.clone()),
-        exit,
-        vmm: section.cost("vmm")?,
-        apic: section.cost("apic")?,
-        signal: section.cost("signal")?,
-        inject: section.cost("inject")?,
-        interrupt: section.cost("interrupt")?,
-        instruction_ps: section.whole("instruction", "ps", 1..=1_000_000_000)?,
-        work_unit: section.whole("work-unit", "ns", 1..=1_000_000_000)?,
-        open_first: section.cost("open-first")?,
-        open_more: section.cost("open-more")?,
-        release_last: section.cost("release-last")?,
-        release: section.cost("release")?,
-        pause: section.cost("pause")?,
-        resume: section.cost("resume")?,
-        resume_other: section.cost("resume-other")?,
-        period_running: section.optional_cost("period-running")?.unwrap_or_else(|| period.clone()),
-        period,
-        read: section.cost("read")?,
-        peek: section.optional_cost("peek")?,
-        group_read,
-        expiry,
-        mediated: mediated(section)?,
-    })
+impl Scale for Option<Cost> {
+    fn scale(&mut self, factor: f64) {
+        if let Some(cost) = self {
+            cost.scale(factor);
+        }
+    }
+}
+
+impl Scale for u64 {
+    #[expect(clippy::cast_sign_loss, reason = "not negative")]
+    fn scale(&mut self, factor: f64) {
+        *self = (*self as f64 * factor).round().clamp(1.0, MAX_NS) as Self;
+    }
+}
+
+impl Costs {
+    pub(super) fn scale(&mut self, key: &str, factor: f64) -> bool {
+        let is_key = |name: &str| match key {
+            "open" | "release" => name.starts_with(key),
+            _ => name == key,
+        };
+        self.rows().filter(|(name, _)| is_key(name)).for_each(|(_, cost)| cost.scale(factor));
+        match (&mut self.mediated, key) {
+            (Some(costs), "pmu-switch") => costs.pmu_switch.scale(factor),
+            (Some(costs), "register") => costs.register.scale(factor),
+            _ => {}
+        }
+        Self::SCALABLE.contains(&key)
+    }
 }
 
 /// Reads the costs of a mediated PMU: both, or neither.
 fn mediated(section: &mut Section<'_>) -> Result<Option<MediatedCosts>, String> {
-    match (section.optional_cost("pmu-switch")?, section.optional_cost("register")?) {
+    match (section.optional("pmu-switch", Section::cost)?, section.optional("register", Section::cost)?) {
         (Some(pmu_switch), Some(register)) => Ok(Some(MediatedCosts { pmu_switch, register })),
         (None, None) => Ok(None),
         (Some(_), None) => Err(format!("{}: missing beside pmu-switch", section.path("register"))),

@@ -8,7 +8,7 @@ use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor};
 use thiserror::Error;
 
 use super::cost::{Cost, Section};
-use super::costs::{Costs, costs};
+use super::costs::Costs;
 
 /// Returns the text of a model with the costs of clx-ap-watchdog-on, and of its forms.
 macro_rules! with_forms {
@@ -125,7 +125,7 @@ impl Model {
         let checked = checked(&mut top)?;
         let host = top.section("host", host)?;
         let (follows, default_rate, rates) = top.section("counts", counts)?;
-        let mut costs = top.section("cost", costs)?;
+        let mut costs = top.section("cost", Costs::read)?;
         top.end()?;
         if follows != CountBase::GuestTime && costs.peek.is_none() {
             costs.peek = Some(Cost::fixed(PEEK_NS));
@@ -231,7 +231,7 @@ fn read_forms(base: &toml::Table, forms: toml::Value) -> Result<Vec<Form>, Strin
         let mut unused = BTreeMap::new();
         let mut section = Section::new(&path, table, &mut unused);
         let source = section.text("source")?;
-        let fits = section.optional_text("fits")?;
+        let fits = section.optional("fits", Section::text)?;
         let mut table = base.clone();
         let costs = section.table("cost")?;
         section.end()?;
@@ -256,7 +256,9 @@ fn read_forms(base: &toml::Table, forms: toml::Value) -> Result<Vec<Form>, Strin
 
 /// Reads how far a model is from the runs that it was made from.
 fn checked(top: &mut Section<'_>) -> Result<Option<[u64; 2]>, String> {
-    let Some((path, value)) = top.optional_constant("checked", "percent")? else { return Ok(None) };
+    let Some((path, value)) = top.optional("checked", |top, key| top.constant(key, "percent"))? else {
+        return Ok(None);
+    };
     let whole = |value: &toml::Value| value.as_integer().and_then(|percent| u64::try_from(percent).ok());
     let percent: Option<Vec<u64>> = value.as_array().and_then(|list| list.iter().map(whole).collect());
     match percent.as_deref() {
@@ -365,27 +367,31 @@ pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
     Ok(HostModel {
         pmu: pmu(section)?,
         slice: section.whole("slice", "ns", 1000..=1_000_000_000_000)?,
-        shortest_period: section.optional_whole("shortest-period", "ns", 1..=1_000_000_000)?.unwrap_or(50_000),
-        refused_permille: section.optional_whole("refused", "permille", 0..=1000)?.unwrap_or(0),
-        others: section.optional_section("others", |others| {
-            let every = others.cost("every")?;
-            if every.smallest() == 0 {
-                return Err(format!("{}: 0 ns between other tasks leave the vCPU no time", others.path("every")));
-            }
-            Ok(Others::new(every, others.cost("length")?))
-        })?,
+        shortest_period: section
+            .optional("shortest-period", |host, key| host.whole(key, "ns", 1..=1_000_000_000))?
+            .unwrap_or(50_000),
+        refused_permille: section.optional("refused", |host, key| host.whole(key, "permille", 0..=1000))?.unwrap_or(0),
+        others: section.optional("others", |host, key| host.section(key, others))?,
     })
+}
+
+fn others(section: &mut Section<'_>) -> Result<Others, String> {
+    let every = section.cost("every")?;
+    if every.smallest() == 0 {
+        return Err(format!("{}: 0 ns between other tasks leave the vCPU no time", section.path("every")));
+    }
+    Ok(Others::new(every, section.cost("length")?))
 }
 
 /// Reads the processor and the events that others have pinned there, or a number of counters and of those taken.
 fn pmu(section: &mut Section<'_>) -> Result<HostPmu, String> {
-    if let Some((path, name)) = section.optional_constant("processor", "name")? {
+    if let Some((path, name)) = section.optional("processor", |host, key| host.constant(key, "name"))? {
         let processor = name
             .as_str()
             .and_then(Processor::named)
             .ok_or_else(|| format!("{path}: {name} is none of {}", Processor::ALL.map(Processor::name).join(", ")))?;
         let (path, events) = section
-            .optional_constant("pinned", "events")?
+            .optional("pinned", |host, key| host.constant(key, "events"))?
             .unwrap_or_else(|| (String::new(), toml::Value::Array(Vec::new())));
         let code = |event: &toml::Value| event.as_integer().and_then(|code| u16::try_from(code).ok());
         let pinned = events.as_array().map(|events| events.iter().map(code).collect::<Option<Vec<u16>>>());
@@ -471,15 +477,15 @@ pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
     };
     let default = rate(section.number("default", unit)?, per);
     let mut rates = BTreeMap::new();
-    let events = section.optional_section("events", |events| {
+    let read = |events: &mut Section<'_>| {
         for key in events.keys() {
             let code = key.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
             let code = code.ok_or_else(|| format!("{}: not an umask and event code in hex", events.path(&key)))?;
             rates.insert(code, rate(events.number(&key, unit)?, per));
         }
         Ok(())
-    });
-    events?;
+    };
+    section.optional("events", |counts, key| counts.section(key, read))?;
     Ok((base, default, rates))
 }
 

@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn every_cost_can_be_scaled_and_nothing_else() {
         let model = Model::embedded("icx-2021").unwrap();
-        for key in Costs::SCALABLE {
+        for &key in Costs::SCALABLE {
             let mut dearer = model.clone();
             dearer.scale(key, 3.0).unwrap();
             // A cost of 0 stays 0.
@@ -174,7 +174,7 @@ mod tests {
             match Model::from_toml(name, &text) {
                 Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
                 Ok(mut model) => {
-                    for key in Costs::SCALABLE {
+                    for &key in Costs::SCALABLE {
                         model.scale(key, 1e6).unwrap();
                     }
                     let costs = &model.costs;

@@ -16,8 +16,8 @@ use sim::clock::Schedule;
 use sim::floor::SimFloor;
 use sim::mediated::{MEDIATED, SimMediated};
 use sim::model::Model;
+use sim::side::SimHost;
 use sim::stream::{Purpose, Streams};
-use sim::vcpu::SimHost;
 use sim::vcpu::Vcpu;
 
 use super::common::{FOUR, SINGLE, TEN, boot};

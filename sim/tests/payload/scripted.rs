@@ -8,8 +8,7 @@ use host_pmu::stats::{HostSide, PhaseTally, Recorder};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sim::guest::cpu::Cpu;
-use sim::mediated::Switches;
-use sim::vcpu::VcpuSide;
+use sim::side::{Switches, VcpuSide};
 
 const GLOBAL_STATUS: u32 = 0x38e;
 const AMD_GLOBAL_STATUS: u32 = 0xc000_0300;

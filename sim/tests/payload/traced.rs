@@ -5,7 +5,7 @@ use std::mem;
 
 use sim::guest::cpu::Cpu;
 use sim::guest::paths::Path;
-use sim::vcpu::VcpuSide;
+use sim::side::VcpuSide;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {

@@ -128,7 +128,7 @@ mod tests {
         ("run x --environ A", "KEY=VALUE"),
         ("linux k --get /x", "--run"),
         ("linux k --initrd i --run x", "--initrd"),
-        ("linux k --run x --env =1", "KEY of letters"),
+        ("run x --environ =1", "KEY of letters"),
         ("linux k --with=", "FILE"),
         ("linux k --load nested=1", "NAME PARAMETER=VALUE"),
         ("linux k --cpu epyc", "clx"),

@@ -274,48 +274,42 @@ mod tests {
         assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
-    /// The vCPUs of a run, accesses to what is absent, and its output.
-    type Left = (Vec<VcpuOutcome<()>>, u64, Output);
-
-    fn left() -> Left {
-        let vcpu = VcpuOutcome {
-            end: End::GuestExit { status: 3 },
-            left: (),
-            account: Account {
-                counts: Counts {
-                    overflows: 5,
-                    pmis: 2,
-                    nmis_injected: 2,
-                    deferred: 3,
-                    deferred_delivered: 1,
-                    deferred_dropped: 2,
-                    rdpmcs: 7,
-                    ..Counts::default()
-                },
-                host: HostSide::default(),
-                msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
-                deliveries: Vec::new(),
-                exit_path_ns: Histogram::new(3).unwrap(),
-                phases: Default::default(),
-                held_back: None,
-                turned_on: 0,
+    /// A vCPU that took a few PMIs.
+    fn vcpu() -> VcpuOutcome<()> {
+        let account = Account {
+            counts: Counts {
+                overflows: 5,
+                pmis: 2,
+                nmis_injected: 2,
+                deferred: 3,
+                deferred_delivered: 1,
+                deferred_dropped: 2,
+                rdpmcs: 7,
+                ..Counts::default()
             },
-            steps: None,
+            host: HostSide::default(),
+            msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
+            deliveries: Vec::new(),
+            exit_path_ns: Histogram::new(3).unwrap(),
+            phases: Default::default(),
+            held_back: None,
+            turned_on: 0,
         };
-        (vec![vcpu.clone(), vcpu], 0, Output { error: None, dropped: 0 })
+        VcpuOutcome { end: End::GuestExit { status: 3 }, left: (), account, steps: None }
     }
 
-    fn report((vcpus, absent, output): &Left, rewritten: Option<usize>, backend: &BackendKey) -> Report {
-        let (end, wall, checked_addresses) = (&vcpus[0].end, Duration::from_millis(1500), false);
-        report_of(&EndedRun { end, wall, vcpus, rewritten, absent: *absent, checked_addresses, output }, backend)
+    fn report(vcpus: &[VcpuOutcome<()>], absent: u64, backend: &BackendKey, output: &Output) -> Report {
+        let (rewritten, wall, checked_addresses) = ((absent == 0).then_some(4), Duration::from_millis(1500), false);
+        report_of(&EndedRun { end: &vcpus[0].end, wall, vcpus, rewritten, absent, checked_addresses, output }, backend)
     }
 
     #[test]
-    fn vcpus_are_added_up() {
-        let report = report(&left(), Some(4), &BackendKey::CpuClock);
-        assert!(report.warnings.is_empty(), "{report:?}");
+    fn vcpus_are_added_up_and_what_spoils_a_run_is_said() {
+        let mut vcpus = [vcpu(), vcpu()];
+        let fine = report(&vcpus, 0, &BackendKey::CpuClock, &Output { error: None, dropped: 0 });
+        assert!(fine.warnings.is_empty(), "{fine:?}");
         assert_eq!(
-            report.summary,
+            fine.summary,
             [
                 "the guest ended with status 3 (code 1), after 1.5 s",
                 "RDPMC: 4 rewritten to RDMSR, 14 answered",
@@ -323,48 +317,45 @@ mod tests {
                 "counts: backend cpu-clock, 0 events opened",
             ]
         );
-    }
-
-    #[test]
-    fn what_spoils_a_run_is_said() {
-        let (mut vcpus, ..) = left();
         vcpus[1].account.counts.throttled = 2;
         vcpus[1].account.counts.undeliverable = 1;
         vcpus[0].account.counts.rdpmcs_elsewhere = 6;
         vcpus[0].account.counts.ticks_uncertain = 4;
         let output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let report = report(&(vcpus, 3, output), None, &BackendKey::None);
-        let warned = report.warnings.join("\n");
-        for needle in
-            ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"]
-        {
-            assert!(warned.contains(needle), "{warned} lacks {needle}");
-        }
-        let text = report.summary.join("\n");
-        for needle in ["3 accesses", "TSC tick"] {
-            assert!(text.contains(needle), "{text} lacks {needle}");
+        let spoilt = report(&vcpus, 3, &BackendKey::None, &output);
+        let (warned, text) = (spoilt.warnings.join("\n"), spoilt.summary.join("\n"));
+        for (said, needles) in [
+            (
+                &warned,
+                &["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"][..],
+            ),
+            (&text, &["3 accesses", "TSC tick"]),
+        ] {
+            assert!(needles.iter().all(|needle| said.contains(needle)), "{said} lacks one of {needles:?}");
         }
         assert!(!text.contains("RDPMC"));
     }
 
     #[test]
     fn counters_that_never_counted_are_a_warning() {
-        let mut outcome = left();
-        let report = |outcome: &Left, backend| report(outcome, None, &backend);
-        let text = |outcome: &Left, backend| report(outcome, backend).warnings.join("\n");
-        assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "nothing was programmed");
-        outcome.0[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
-        assert!(text(&outcome, BackendKey::CpuClock).is_empty(), "a selector was cleared");
-        outcome.0[0].account.turned_on = 1;
-        assert!(text(&outcome, BackendKey::CpuClock).contains("none ever counted"));
-        outcome.0[0].account.host.ops.record(OpKind::Open, 1);
-        assert!(text(&outcome, BackendKey::CpuClock).is_empty());
+        let mut vcpu = vcpu();
+        let mut warned = |change: fn(&mut VcpuOutcome<()>), backend: BackendKey| {
+            change(&mut vcpu);
+            let output = Output { error: None, dropped: 0 };
+            report(std::slice::from_ref(&vcpu), 0, &backend, &output).warnings.join("\n")
+        };
+        let cleared = |vcpu: &mut VcpuOutcome<()>| {
+            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        };
+        assert_eq!(warned(cleared, BackendKey::CpuClock), "", "a selector was cleared");
+        let counts = warned(|vcpu| vcpu.account.turned_on = 1, BackendKey::CpuClock);
+        assert!(counts.contains("none ever counted"), "{counts}");
+        assert_eq!(warned(|vcpu| vcpu.account.host.ops.record(OpKind::Open, 1), BackendKey::CpuClock), "");
         // The step backend opens events of its own: what counts are instructions.
-        outcome.0[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
-        let warned = text(&outcome, BackendKey::Step);
-        assert!(warned.contains("none ever counted") && warned.contains("2 times"), "{warned}");
-        outcome.0[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
-        let fine = report(&outcome, BackendKey::Step);
-        assert!(fine.summary.join("\n").contains("9 instructions") && fine.warnings.is_empty(), "{fine:?}");
+        let steps = |vcpu: &mut VcpuOutcome<()>| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 });
+        let stepped = warned(steps, BackendKey::Step);
+        assert!(stepped.contains("none ever counted") && stepped.contains("2 times"), "{stepped}");
+        let steps = |vcpu: &mut VcpuOutcome<()>| vcpu.steps = Some(Steps { instructions: 9, unsupported: 0 });
+        assert_eq!(warned(steps, BackendKey::Step), "");
     }
 }

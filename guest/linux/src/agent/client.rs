@@ -1,14 +1,15 @@
 //! The connection as requests and replies.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::AgentError;
 use super::wire::{Fields, Frame, Wire};
-use crate::protocol::{DONE, ERROR, HEADER, HELLO, MAX_PATH, POWER_OFF, VERSION, WRITE};
+use crate::protocol::{DONE, ERROR, HEADER, HELLO, MAX_PATH, POWER_OFF, WRITE};
 
-/// Time without a byte after which a guest is given up.
+/// Time without a frame after which a guest is given up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of a reply that are read for nothing before the connection is given up.
@@ -21,7 +22,6 @@ pub(super) const SLICE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Agent<'a> {
     pub(super) wire: Wire,
-    pub(super) patience: Duration,
     stop: Option<&'a AtomicBool>,
     /// A request has no reply yet.
     pending: bool,
@@ -29,8 +29,8 @@ pub struct Agent<'a> {
 
 impl<'a> Agent<'a> {
     /// Talks to the agent at the other end of `stream`.
-    pub fn new(stream: UnixStream) -> std::io::Result<Self> {
-        Ok(Self { wire: Wire::new(stream)?, patience: PATIENCE, stop: None, pending: false })
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        Ok(Self { wire: Wire::new(stream)?, stop: None, pending: false })
     }
 
     /// Requests end early once `stop` is true.
@@ -39,10 +39,9 @@ impl<'a> Agent<'a> {
         self
     }
 
-    /// Gives the guest up after `patience` without a byte; 60 s otherwise. A running program may be silent for ever.
-    pub const fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
+    /// Requests no longer end early.
+    pub const fn never_stops(&mut self) {
+        self.stop = None;
     }
 
     /// Returns whether a request was given up before its reply: nothing more can be asked.
@@ -54,23 +53,17 @@ impl<'a> Agent<'a> {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Waits for the agent's first frame; the guest is given up after `timeout` without a byte.
+    /// Waits for the agent's first frame; the guest is given up after `timeout`.
     pub fn hello(&mut self, timeout: Duration) -> Result<(), AgentError> {
-        let frame = self.wait_for(timeout, "booting")?;
-        if frame.kind != HELLO {
-            return Err(AgentError::Protocol("it did not begin with HELLO"));
+        match self.wait_within(timeout, "booting")?.kind {
+            HELLO => Ok(()),
+            _ => Err(AgentError::Protocol("it did not begin with HELLO")),
         }
-        let version = Fields(&frame.payload).u32()?;
-        if version != VERSION {
-            return Err(AgentError::Version(version));
-        }
-        Ok(())
     }
 
     /// Writes `bytes` to a file that exists, by one write(2): how sysfs and tracefs take a value.
     pub fn write(&mut self, path: &str, bytes: &[u8]) -> Result<(), AgentError> {
-        let path = zero_ended(path)?;
-        self.request(WRITE, &[&path, bytes])?;
+        self.request(WRITE, &[&path_of(path)?, bytes].concat())?;
         self.done("writing a file")
     }
 
@@ -81,11 +74,11 @@ impl<'a> Agent<'a> {
     }
 
     /// Begins a request. After one that was given up the connection is of no use: its reply may still come.
-    pub(super) fn request(&mut self, kind: u8, parts: &[&[u8]]) -> Result<(), AgentError> {
+    pub(super) fn request(&mut self, kind: u8, payload: &[u8]) -> Result<(), AgentError> {
         if self.pending {
             return Err(AgentError::Gone("the request before was given up".to_owned()));
         }
-        self.wire.queue(kind, parts)?;
+        self.wire.send(kind, payload)?;
         self.pending = true;
         Ok(())
     }
@@ -99,7 +92,7 @@ impl<'a> Agent<'a> {
     pub(super) fn drain(&mut self) {
         let mut left = MOST_DRAINED;
         while self.pending && left > 0 {
-            let Ok(frame) = self.wait_for(self.patience, "its reply is thrown away") else { return };
+            let Ok(frame) = self.wait_for("its reply is thrown away") else { return };
             left = left.saturating_sub(HEADER + frame.payload.len());
             if matches!(frame.kind, DONE | ERROR) {
                 self.replied();
@@ -107,29 +100,29 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Waits for the next frame; the guest is given up after `patience` without a byte. How long it may send is up to
-    /// whoever runs it: its end closes the connection.
-    pub(super) fn wait_for(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {
-        let mut last = Instant::now();
+    /// Waits for the next frame. How long the guest may send is up to whoever runs it: its end closes the connection.
+    pub(super) fn wait_for(&mut self, during: &'static str) -> Result<Frame, AgentError> {
+        self.wait_within(PATIENCE, during)
+    }
+
+    fn wait_within(&mut self, patience: Duration, during: &'static str) -> Result<Frame, AgentError> {
+        let began = Instant::now();
         loop {
-            if let Some(frame) = self.wire.frame()? {
-                return Ok(frame);
-            }
             if self.is_stopped() {
                 return Err(AgentError::Interrupted);
             }
-            if last.elapsed() > patience {
-                return Err(AgentError::Silent { after: last.elapsed(), during });
+            if let Some(frame) = self.wire.next(SLICE.min(patience))? {
+                return Ok(frame);
             }
-            if self.wire.step(SLICE, None)?.moved {
-                last = Instant::now();
+            if began.elapsed() > patience {
+                return Err(AgentError::Silent { after: began.elapsed(), during });
             }
         }
     }
 
     /// Waits for the reply DONE.
     fn done(&mut self, during: &'static str) -> Result<(), AgentError> {
-        let frame = self.wait_for(self.patience, during)?;
+        let frame = self.wait_for(during)?;
         self.replied();
         match frame.kind {
             DONE => Ok(()),
@@ -144,7 +137,10 @@ pub(super) fn refusal(payload: &[u8]) -> AgentError {
     let mut fields = Fields(payload);
     let parse = |fields: &mut Fields<'_>| Ok((fields.u32()?, text(fields.string()?), text(fields.string()?)));
     match parse(&mut fields) {
-        Ok((errno, operation, path)) => AgentError::Guest { operation, path, errno: errno.cast_signed() },
+        Ok((errno, operation, path)) => {
+            let error = io::Error::from_raw_os_error(errno.cast_signed());
+            AgentError::Refused(format!("in the guest: {operation} {path}: {error}"))
+        }
         Err(error) => error,
     }
 }
@@ -155,13 +151,22 @@ pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Encodes a path, or another string, as it is sent.
+/// Encodes a string as it is sent.
 pub(super) fn zero_ended(string: &str) -> Result<Vec<u8>, AgentError> {
-    if string.bytes().any(|byte| byte == 0) {
-        return Err(AgentError::ZeroByte(string.to_owned()));
-    }
-    if string.len() >= MAX_PATH {
-        return Err(AgentError::TooLarge { what: "a path", length: string.len(), most: MAX_PATH - 1 });
+    if string.contains('\0') {
+        return Err(AgentError::Refused(format!("{string:?} has a zero byte")));
     }
     Ok([string.as_bytes(), &[0]].concat())
+}
+
+/// Encodes a path.
+pub(super) fn path_of(path: &str) -> Result<Vec<u8>, AgentError> {
+    if path.len() >= MAX_PATH {
+        return Err(AgentError::Refused(format!(
+            "a path has {} bytes; at most {} are possible",
+            path.len(),
+            MAX_PATH - 1
+        )));
+    }
+    zero_ended(path)
 }

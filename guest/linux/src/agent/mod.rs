@@ -14,4 +14,4 @@ mod wire;
 
 pub use client::Agent;
 pub use error::AgentError;
-pub use run::{Command, Cut, Ended, Exit};
+pub use run::{Cut, Ended};

@@ -1,22 +1,19 @@
 //! A forged agent under the client: frames that no agent of ours sends.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{Agent, AgentError, Command};
-use crate::protocol::{
-    DATA, DONE, ENDED, ENTRY, ERR, ERROR, FILE, FOLDER, HELLO, LINK, MAX_PAYLOAD, OTHER, OUT, TAKEN, VERSION,
-};
+use super::{Agent, AgentError, Ended};
+use crate::protocol::{DATA, DONE, ENDED, ENTRY, ERR, ERROR, FILE, FOLDER, HELLO, LINK, MAX_PAYLOAD, OTHER, OUT};
 
 /// More than any request may take of what a guest sends for ever.
-const ENDLESS: u64 = 256 << 20;
+const ENDLESS: usize = 256 << 20;
 /// Time that a test has for what the client ends by itself.
 const SOON: Duration = Duration::from_secs(20);
 
@@ -43,7 +40,7 @@ fn sends(frames: &[u8]) -> Agent<'static> {
             let _ = std::io::copy(&mut theirs, &mut std::io::sink());
         }
     });
-    Agent::new(ours).unwrap().with_patience(SOON)
+    Agent::new(ours).unwrap()
 }
 
 /// Copies a tree of the guest to a path of the host.
@@ -52,80 +49,56 @@ fn get_tree(agent: &mut Agent<'_>, path: &str, to: &Path) -> Result<(), AgentErr
     agent.get_tree(path, 100_000, folder.as_fd(), to)
 }
 
-/// Makes an agent that sends `first`, and then `again` as often as it is taken. The bytes that it got rid of are the
-/// thread's.
-fn endless(first: Vec<u8>, again: Vec<u8>) -> (Agent<'static>, JoinHandle<u64>) {
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let guest = std::thread::spawn(move || {
-        let mut sent = 0;
-        if theirs.write_all(&first).is_err() {
-            return sent;
-        }
-        while sent < ENDLESS && theirs.write_all(&again).is_ok() {
-            sent += again.len() as u64;
-        }
-        sent
-    });
-    (Agent::new(ours).unwrap().with_patience(SOON), guest)
+fn run(agent: &mut Agent<'_>, limit: Option<Duration>) -> Result<Ended, AgentError> {
+    agent.run(&["x".to_owned()], limit, &mut Vec::new(), &mut Vec::new())
 }
 
 #[test]
 fn a_guest_that_breaks_the_protocol_is_an_error() {
-    let hello = |version: u32| frame(HELLO, &version.to_le_bytes());
-    assert!(sends(&hello(VERSION)).hello(SOON).is_ok());
-    assert!(matches!(sends(&hello(1)).hello(SOON), Err(AgentError::Version(1))));
-    assert!(matches!(sends(&[69, 0, 0, 0, 0]).hello(SOON), Err(AgentError::Protocol(_))));
-    assert!(matches!(sends(&[64, 2, 0, 0, 0, 1, 0]).hello(SOON), Err(AgentError::Protocol(_))));
-    assert!(matches!(sends(&[64, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));
-    assert!(matches!(sends(&[64, 0, 0, 0, 99]).hello(SOON), Err(AgentError::Protocol(_))));
-    // TAKEN for input that nobody sent; a reply of a file while a program runs.
-    let argv = ["true".to_owned()];
-    for frame in [&[67, 4, 0, 0, 0, 1, 0, 0, 0][..], &[33, 0, 0, 0, 0], &[68, 3, 0, 0, 0, 1, 1, 1]] {
-        let error = sends(frame).run(&Command::new(&argv), &mut Vec::new(), &mut Vec::new()).unwrap_err();
-        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
+    assert!(sends(&frame(HELLO, &[])).hello(SOON).is_ok());
+    for first in [&[DONE, 0, 0, 0, 0][..], &[HELLO, 0, 0, 0, 99]] {
+        assert!(matches!(sends(first).hello(SOON), Err(AgentError::Protocol(_))));
     }
-    // A message with control characters.
-    let error =
-        sends(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20, &mut Vec::new()).unwrap_err().to_string();
+    assert!(matches!(sends(&[HELLO, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));
+    // A reply of a file while a program runs, and a short one.
+    for frame in [frame(DATA, &[]), frame(ENDED, &[1, 1, 1])] {
+        assert!(matches!(run(&mut sends(&frame), None), Err(AgentError::Protocol(_))));
+    }
+    // A message with control characters, and one longer than a path.
+    let error = sends(b"\x46\x0a\0\0\0\x02\0\0\0op\0\x1b[\0").get("x", 1 << 20).unwrap_err().to_string();
     assert!(error.contains("\u{fffd}[") && !error.contains('\u{1b}'), "{error:?}");
+    let long = [&2_u32.to_le_bytes()[..], &vec![b'o'; 30_000], &[0], &vec![b'p'; 30_000], &[0]].concat();
+    let error = sends(&frame(ERROR, &long)).get("/x", 1 << 20).unwrap_err();
+    assert!(matches!(&error, AgentError::Refused(why) if why.len() < 10_000));
 }
 
 #[test]
-fn a_silent_guest_is_given_up() {
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let mut agent = Agent::new(ours).unwrap().with_patience(Duration::from_millis(300));
+fn a_silent_guest_is_given_up_and_a_limit_without_end_is_none() {
+    let (ours, _theirs) = UnixStream::pair().unwrap();
+    let mut agent = Agent::new(ours).unwrap();
     assert!(matches!(agent.hello(Duration::from_millis(200)), Err(AgentError::Silent { .. })));
-    assert!(matches!(agent.get("x", 1 << 20, &mut Vec::new()), Err(AgentError::Silent { .. })));
-    let mut one = [0];
-    assert_eq!(theirs.read(&mut one).unwrap(), 1);
+    assert_eq!(run(&mut sends(&frame(ENDED, &[0; 12])), Some(Duration::MAX)).unwrap().wall_ns, 0);
+    assert!(sends(&frame(HELLO, &[])).hello(Duration::MAX).is_ok());
 }
 
 #[test]
-fn a_single_file_is_the_one_that_was_asked_for() {
-    let (it, data) = (entry(FILE, "", ""), frame(DATA, b"x"));
-    assert_eq!(sends(&[&it[..], &data, &data, &done()].concat()).get("/x", 1 << 20, &mut Vec::new()).unwrap(), 2);
+fn what_comes_is_what_was_asked_for() {
+    let (it, data, folder) = (entry(FILE, "", ""), frame(DATA, b"x"), entry(FOLDER, "", ""));
+    assert_eq!(sends(&[&it[..], &data, &data, &done()].concat()).get("/x", 1 << 20).unwrap(), b"xx");
     for broken in [
-        [&data[..], &it, &done()].concat(),
-        [&it[..], &it, &done()].concat(),
-        [&it[..], &data, &entry(FILE, "y", ""), &data, &done()].concat(),
-        [&entry(FILE, "y", "")[..], &data, &done()].concat(),
-        [&entry(FOLDER, "", "")[..], &data, &done()].concat(),
-        [&entry(LINK, "", "/etc/passwd")[..], &data, &done()].concat(),
-        [&entry(77, "", "")[..], &data, &done()].concat(),
+        [&data[..], &it].concat(),
+        [&it[..], &it].concat(),
+        [&it[..], &data, &entry(FILE, "y", ""), &data].concat(),
+        [&entry(FILE, "y", "")[..], &data].concat(),
+        [&folder[..], &data].concat(),
+        [&entry(LINK, "", "/etc/passwd")[..], &data].concat(),
+        [&entry(77, "", "")[..], &data].concat(),
     ] {
-        let error = sends(&broken).get("/x", 1 << 20, &mut Vec::new()).unwrap_err();
+        let error = sends(&[&broken[..], &done()].concat()).get("/x", 1 << 20).unwrap_err();
         assert!(matches!(error, AgentError::Protocol(_)), "{error}");
     }
-}
-
-#[test]
-fn no_link_is_in_place_of_what_was_asked_for_and_no_bytes_are_of_no_file() {
-    let (folder, data) = (tempfile::tempdir().unwrap(), frame(DATA, b"x"));
-    for broken in [data.clone(), [entry(FOLDER, "", ""), data].concat()] {
-        let error = sends(&broken).get_files("/d", 1 << 20).unwrap_err();
-        assert!(matches!(error, AgentError::Protocol(_)), "{error}");
-    }
-    let to = folder.path().join("copy");
+    let outer = tempfile::tempdir().unwrap();
+    let to = outer.path().join("copy");
     let error = get_tree(&mut sends(&[entry(LINK, "", "/etc"), done()].concat()), "/share", &to).unwrap_err();
     assert!(matches!(error, AgentError::Protocol(_)) && to.symlink_metadata().is_err(), "{error}");
 }
@@ -145,29 +118,20 @@ fn a_tree_is_bounded_in_bytes_and_in_entries() {
 
 #[test]
 fn a_file_without_an_end_is_given_up_after_some_bytes() {
-    let (mut agent, guest) = endless(entry(FILE, "", ""), frame(DATA, &vec![7; 60_000]));
-    let mut copy = Vec::new();
-    assert!(matches!(agent.get("/dev/kmsg", 1 << 20, &mut copy), Err(AgentError::Flood { .. })));
-    assert!(copy.len() <= 1 << 20 && agent.gave_up());
-    assert!(matches!(agent.power_off(), Err(AgentError::Gone(_))));
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let guest = std::thread::spawn(move || {
+        let (again, mut sent) = (frame(DATA, &vec![7; 60_000]), 0);
+        theirs.write_all(&entry(FILE, "", "")).unwrap();
+        while sent < ENDLESS && theirs.write_all(&again).is_ok() {
+            sent += again.len();
+        }
+        sent
+    });
+    let mut agent = Agent::new(ours).unwrap();
+    assert!(matches!(agent.get("/dev/kmsg", 1 << 20), Err(AgentError::Flood { .. })));
+    assert!(agent.gave_up() && matches!(agent.power_off(), Err(AgentError::Gone(_))));
     drop(agent);
     assert!(guest.join().unwrap() < ENDLESS / 4);
-}
-
-#[test]
-fn a_guests_error_is_no_longer_than_a_path() {
-    let long = [&2_u32.to_le_bytes()[..], &vec![b'o'; 30_000], &[0], &vec![b'p'; 30_000], &[0]].concat();
-    let error = sends(&frame(ERROR, &long)).get("/x", 1 << 20, &mut Vec::new()).unwrap_err();
-    assert!(error.is_refusal() && error.to_string().len() < 10_000);
-}
-
-#[test]
-fn a_limit_without_end_is_none() {
-    let ended = frame(ENDED, &[0; 12]);
-    let argv = ["x".to_owned()];
-    let command = Command::new(&argv).limit(Duration::MAX);
-    assert_eq!(sends(&ended).run(&command, &mut Vec::new(), &mut Vec::new()).unwrap().wall_ns, 0);
-    assert!(sends(&frame(HELLO, &VERSION.to_le_bytes())).hello(Duration::MAX).is_ok());
 }
 
 /// Draws a path of any kind: out of the folder, absolute, through links that were sent before.
@@ -178,7 +142,7 @@ fn path() -> impl Strategy<Value = String> {
 
 /// Draws a frame of any kind, maybe with a length that is a lie.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
-    let kinds = vec![HELLO, OUT, ERR, TAKEN, ENDED, DONE, ERROR, ENTRY, DATA, 0, 255];
+    let kinds = vec![HELLO, OUT, ERR, ENDED, DONE, ERROR, ENTRY, DATA, 0, 255];
     let links = prop::sample::select(vec!["", "..", "../outside", "/", "/etc/passwd"]);
     prop_oneof![
         6 => (prop::sample::select(vec![FILE, FOLDER, LINK, OTHER, 9]), path(), links)
@@ -186,7 +150,6 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
         3 => prop::collection::vec(any::<u8>(), 0..200).prop_map(|bytes| frame(DATA, &bytes)),
         3 => (prop::sample::select(kinds), prop::collection::vec(any::<u8>(), 0..40))
             .prop_map(|(kind, bytes)| frame(kind, &bytes)),
-        1 => Just(frame(TAKEN, &u32::MAX.to_le_bytes())),
         1 => (any::<u8>(), any::<u32>()).prop_map(|(kind, length)| [&[kind][..], &length.to_le_bytes()].concat()),
         1 => Just(frame(OUT, &vec![b'x'; MAX_PAYLOAD])),
         1 => prop::collection::vec(any::<u8>(), 0..400),
@@ -207,15 +170,12 @@ proptest! {
         fs::create_dir(outer.path().join("inner")).unwrap();
         let _ = get_tree(&mut agent(), "/x", &to);
         let _ = agent().hello(SOON);
-        let mut copy = Vec::new();
-        let _ = agent().get("/x", 1000, &mut copy);
-        prop_assert!(copy.len() <= 1000);
+        prop_assert!(!agent().get("/x", 1000).is_ok_and(|copy| copy.len() > 1000));
         if let Ok(files) = agent().get_files("/x", 2000) {
             prop_assert!(files.len() <= 3 && files.iter().map(|(name, bytes)| name.len() + bytes.len()).sum::<usize>() <= 2000);
         }
-        let argv = ["x".to_owned()];
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let _ = agent().run(&Command::new(&argv), &mut out, &mut err);
+        let _ = agent().run(&["x".to_owned()], None, &mut out, &mut err);
         prop_assert!(out.len() + err.len() <= all.len());
         let _ = agent().write("/x", b"1");
         let _ = agent().power_off();

@@ -77,7 +77,8 @@ impl Archive {
     fn add(&mut self, path: &str, mode: u32, contents: Vec<u8>, device: (u32, u32)) -> Result<(), InitramfsError> {
         let name = relative(path)?;
         if u32::try_from(contents.len()).is_err() {
-            return Err(InitramfsError::TooLarge { path: path.to_owned(), length: contents.len() });
+            let why = format!("{path} has {} bytes; a file of an initramfs has at most {}", contents.len(), u32::MAX);
+            return Err(InitramfsError::File(why));
         }
         for (at, _) in name.match_indices('/') {
             let above = &name[..at];

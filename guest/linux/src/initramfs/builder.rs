@@ -1,10 +1,12 @@
 //! The initramfs: the init, the folders that it mounts on, and what the caller adds.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::archive::Archive;
 use super::error::InitramfsError;
-use super::program::{Collector, Item, absolute};
+use super::libraries::Search;
+use super::named::Named;
 use crate::INIT;
 
 /// Folders of `/` that are links into `/usr`, as on every distribution of today. What is added below one is added below
@@ -12,31 +14,22 @@ use crate::INIT;
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
 /// Empty folders, for mounts and for programs that take them for granted.
-const FOLDERS: [&str; 14] = [
-    "/dev",
-    "/etc",
-    "/mnt",
-    "/modules",
-    "/proc",
-    "/root",
-    "/run",
-    "/sys",
-    "/tmp",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/sbin",
-    "/var",
-];
+const FOLDERS: &str = "dev etc mnt modules proc root run sys tmp usr/bin usr/lib usr/lib64 usr/sbin var";
 
 /// Files that a guest has unless the caller adds its own.
 const FILES: [(&str, &str); 2] = [("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("/etc/group", "root:x:0:\n")];
 
 /// An initramfs under construction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Initramfs {
     archive: Archive,
-    collector: Collector,
+    pub(super) search: Search,
+    /// Files and folders that the user named.
+    pub(super) named: Named,
+    /// Files on the way into the archive, each because the one before needs it.
+    pub(super) depth: usize,
+    /// Paths in the guest of files whose needs are in the archive, or on the way there.
+    pub(super) done: BTreeSet<String>,
     /// Names of the modules, in the order in which the init loads them.
     modules: Vec<String>,
 }
@@ -52,26 +45,10 @@ fn merged(path: &str) -> String {
 
 impl Initramfs {
     /// Starts an initramfs with the init and nothing to run.
+    #[expect(clippy::new_without_default, reason = "it reads this host's configuration of the loader")]
     pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a program of the host (an ELF file or a script) with its interpreter and shared libraries, which keep their paths.
-    /// Libraries that a program opens by itself (dlopen(3)) and modules of a script's interpreter are not known here.
-    pub fn program(&mut self, path: &str, from: &Path) -> Result<(), InitramfsError> {
-        self.collector.program(path, from)?;
-        self.add_collected()
-    }
-
-    /// Adds whatever is at a path of the host: a program as [`Self::program`] does, another file as it is, a folder with
-    /// everything below it. `path` is its path in the guest; without one it is the host's.
-    pub fn copy(&mut self, path: Option<&str>, from: &Path) -> Result<(), InitramfsError> {
-        let path = match path {
-            Some(path) => path.to_owned(),
-            None => absolute(from)?.to_string_lossy().into_owned(),
-        };
-        self.collector.any(path.trim_end_matches('/'), from)?;
-        self.add_collected()
+        let (archive, search, named) = (Archive::new(), Search::new(Path::new("/")), Named::default());
+        Self { archive, search, named, depth: 0, done: BTreeSet::new(), modules: Vec::new() }
     }
 
     /// Adds a file.
@@ -82,6 +59,10 @@ impl Initramfs {
     /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) -> Result<(), InitramfsError> {
         self.archive.link(&merged(path), target)
+    }
+
+    pub(super) fn folder(&mut self, path: &str, mode: u32) -> Result<(), InitramfsError> {
+        self.archive.folder(&merged(path), mode)
     }
 
     /// Adds a kernel module and its parameters, as in `NAME=VALUE NAME=VALUE`; the init loads modules in the order in
@@ -99,8 +80,8 @@ impl Initramfs {
 
     /// Returns the archive's bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, InitramfsError> {
-        for folder in FOLDERS {
-            self.archive.folder(folder, 0o755)?;
+        for folder in FOLDERS.split(' ') {
+            self.archive.folder(&format!("/{folder}"), 0o755)?;
         }
         for name in MERGED {
             self.archive.link(&format!("/{name}"), &format!("usr/{name}"))?;
@@ -117,17 +98,6 @@ impl Initramfs {
         list.push('\n');
         self.archive.file("/modules/list", 0o644, list.as_bytes())?;
         Ok(self.archive.finish())
-    }
-
-    fn add_collected(&mut self) -> Result<(), InitramfsError> {
-        for item in self.collector.take() {
-            match item {
-                Item::File { path, mode, bytes } => self.archive.file(&merged(&path), mode, &bytes)?,
-                Item::Link { path, target } => self.archive.link(&merged(&path), &target)?,
-                Item::Folder { path, mode } => self.archive.folder(&merged(&path), mode)?,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -201,14 +171,14 @@ mod tests {
             ("link", "it is a FIFO, not a regular file"),
             ("script", "name it with a --with before"),
         ] {
-            let error = Initramfs::new().copy(Some("/x"), &at(name)).unwrap_err().to_string();
+            let error = Initramfs::new().copy("/x", &at(name)).unwrap_err().to_string();
             assert!(error.ends_with(why), "{name}: {error}");
         }
         let error = Initramfs::new().program("/x", Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(error.ends_with("it is a device, not a regular file"), "{error}");
         fs::remove_file(at("a/fifo")).unwrap();
         let mut initramfs = Initramfs::new();
-        initramfs.copy(Some("/x"), &at("a")).unwrap();
+        initramfs.copy("/x", &at("a")).unwrap();
         assert!(initramfs.has("/x/file"));
     }
 
@@ -286,7 +256,7 @@ mod tests {
         let made = |named: Option<&Path>| {
             let mut initramfs = Initramfs::new();
             if let Some(named) = named {
-                initramfs.copy(Some("/named"), named).unwrap();
+                initramfs.copy("/named", named).unwrap();
             }
             initramfs.program("/bin/script", &script).map(|()| initramfs.has(interpreter.to_str().unwrap()))
         };
@@ -311,7 +281,7 @@ mod tests {
             executable(&at(number), &format!("#!{}\n", at(number + 1).display()));
         }
         executable(&at(5000), "#!/bin/sh\n");
-        let error = Initramfs::new().copy(Some("/x"), folder.path()).unwrap_err().to_string();
+        let error = Initramfs::new().copy("/x", folder.path()).unwrap_err().to_string();
         assert!(error.contains("more than 100"), "{error}");
     }
 
@@ -324,9 +294,8 @@ mod tests {
         fs::write(top.join("data"), "#!/nowhere/x\n").unwrap();
         symlink("sub/run", top.join("link")).unwrap();
         let mut initramfs = Initramfs::new();
-        initramfs.copy(Some("/opt/top/"), &top).unwrap();
-        initramfs.copy(None, &top.join("data")).unwrap();
-        assert!(initramfs.has("/bin/sh") && initramfs.has(top.join("data").to_str().unwrap()));
+        initramfs.copy("/opt/top/", &top).unwrap();
+        assert!(initramfs.has("/bin/sh") && initramfs.has("/opt/top/data"));
         let bytes = initramfs.finish().unwrap();
         assert!(has_entry(&bytes, "opt/top/link") && has_entry(&bytes, "opt/top/sub/empty"));
     }

@@ -167,33 +167,38 @@ pub(super) fn is_elf(bytes: &[u8]) -> bool {
 
 /// Returns whether a shared library is for the guest's processor.
 pub(super) fn fits(bytes: &[u8]) -> bool {
-    matches!(FileKind::parse(bytes), Ok(FileKind::Elf64))
-        && FileHeader64::<Endianness>::parse(bytes).is_ok_and(|header| {
-            header.endian().is_ok_and(|endian| endian == Endianness::Little && header.e_machine(endian) == EM_X86_64)
-        })
+    header(bytes).is_ok()
+}
+
+/// Reads the header of an ELF file for the guest's processor, or says what else the file is.
+fn header(bytes: &[u8]) -> Result<&FileHeader64<Endianness>, String> {
+    let damaged = |error: object::Error| format!("a damaged ELF file: {error}");
+    let other = |what: String| Err(format!("not a 64-bit x86-64 ELF file ({what}); the guest is x86-64"));
+    match FileKind::parse(bytes).map_err(damaged)? {
+        FileKind::Elf64 => {}
+        kind => return other(format!("{kind:?}")),
+    }
+    let header = FileHeader64::<Endianness>::parse(bytes).map_err(damaged)?;
+    match header.endian().map_err(damaged)? {
+        Endianness::Little if header.e_machine(Endianness::Little) == EM_X86_64 => Ok(header),
+        endian => other(format!("machine {}", header.e_machine(endian))),
+    }
 }
 
 /// Reads the dynamic section of an ELF file.
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Elf, InitramfsError> {
-    let wrong = |what: String| InitramfsError::Architecture { path: path.to_owned(), what };
-    match FileKind::parse(bytes) {
-        Ok(FileKind::Elf64) => {}
-        Ok(kind) => return Err(wrong(format!("{kind:?}"))),
-        Err(error) => return Err(InitramfsError::Damaged { path: path.to_owned(), what: error.to_string() }),
-    }
-    let damaged = |error: object::Error| InitramfsError::Damaged { path: path.to_owned(), what: error.to_string() };
-    let header = FileHeader64::<Endianness>::parse(bytes).map_err(damaged)?;
-    let endian = header.endian().map_err(damaged)?;
-    let machine = header.e_machine(endian);
-    if endian != Endianness::Little || machine != EM_X86_64 {
-        return Err(wrong(format!("machine {machine}")));
-    }
+    let header = header(bytes).map_err(|what| InitramfsError::of(path, what))?;
+    wishes(header, bytes).map_err(|what| InitramfsError::of(path, format!("a damaged ELF file: {what}")))
+}
+
+fn wishes(header: &FileHeader64<Endianness>, bytes: &[u8]) -> Result<Elf, String> {
+    let (endian, damaged) = (Endianness::Little, |error: object::Error| error.to_string());
     let segments = header.program_headers(endian, bytes).map_err(damaged)?;
     let mut elf = Elf::default();
     let mut tags = Vec::new();
     for segment in segments {
         if let Some(interpreter) = segment.interpreter(endian, bytes).map_err(damaged)? {
-            elf.interpreter = Some(text(path, interpreter)?);
+            elf.interpreter = Some(text(interpreter)?);
         }
         if let Some(dynamic) = segment.dynamic(endian, bytes).map_err(damaged)? {
             tags.extend(dynamic.iter().map(|entry| (entry.d_tag(endian), entry.d_val(endian))));
@@ -208,13 +213,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Elf, InitramfsError> {
             continue;
         }
         let string = u32::try_from(offset).ok().and_then(|offset| strings.get(offset).ok());
-        let string = text(
-            path,
-            string.ok_or_else(|| InitramfsError::Damaged {
-                path: path.to_owned(),
-                what: "a name is not in its table of strings".to_owned(),
-            })?,
-        )?;
+        let string = text(string.ok_or("a name is not in its table of strings")?)?;
         let folders = || string.split(':').filter(|folder| !folder.is_empty()).map(str::to_owned);
         match tag {
             DT_NEEDED => elf.needed.push(string),
@@ -229,10 +228,9 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Elf, InitramfsError> {
     Ok(elf)
 }
 
-fn text(path: &Path, bytes: &[u8]) -> Result<String, InitramfsError> {
+fn text(bytes: &[u8]) -> Result<String, String> {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
-    String::from_utf8(bytes.to_vec())
-        .map_err(|_| InitramfsError::Damaged { path: path.to_owned(), what: "a name is not UTF-8".to_owned() })
+    String::from_utf8(bytes.to_vec()).map_err(|_| "a name is not UTF-8".to_owned())
 }
 
 #[cfg(test)]
@@ -307,7 +305,7 @@ mod tests {
         assert!(!fits(&arm));
         let mut narrow = crate::INIT.to_vec();
         narrow[4] = 1;
-        assert!(matches!(parse(Path::new("x"), &narrow), Err(InitramfsError::Architecture { .. })));
+        assert!(parse(Path::new("x"), &narrow).unwrap_err().to_string().contains("not a 64-bit"));
         assert!(!fits(&narrow) && !fits(b"\x7fELF") && !fits(b"#!/bin/sh"));
     }
 

@@ -6,6 +6,7 @@ mod archive;
 mod builder;
 mod error;
 mod libraries;
+mod named;
 mod program;
 
 pub use archive::Archive;

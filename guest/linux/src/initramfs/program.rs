@@ -1,15 +1,15 @@
 //! A file of the host with everything that it needs to run in a guest.
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use results::open;
 
-use super::error::InitramfsError;
+use super::builder::Initramfs;
+use super::error::{InitramfsError, host};
 use super::libraries;
-use super::libraries::{Elf, Folder, Found, MOST_BYTES, Search, plain};
+use super::libraries::{Elf, Folder, Found, MOST_BYTES, plain};
 
 /// Longest chain of links from one name of a library to the next.
 const MOST_LINKS: usize = 8;
@@ -20,98 +20,39 @@ const MOST_NEEDS: usize = 100;
 /// Folders in which `#!/usr/bin/env` looks for its program.
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"];
 
-/// One thing to add to the archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Item {
-    /// A file.
-    File {
-        /// Its path in the guest.
-        path: String,
-        /// Its permissions.
-        mode: u32,
-        /// Its bytes.
-        bytes: Vec<u8>,
-    },
-    /// A symbolic link.
-    Link {
-        /// Its path in the guest.
-        path: String,
-        /// Its target.
-        target: String,
-    },
-    /// A folder.
-    Folder {
-        /// Its path in the guest.
-        path: String,
-        /// Its permissions.
-        mode: u32,
-    },
-}
-
-/// Finds files and what they need.
-#[derive(Debug)]
-pub(super) struct Collector {
-    search: Search,
-    named: Named,
-    /// Files that are being collected, each because the one before needs it.
-    depth: usize,
-    /// Paths in the guest that are collected, with their needs.
-    done: BTreeSet<String>,
-    items: Vec<Item>,
-}
-
-impl Default for Collector {
-    fn default() -> Self {
-        Self {
-            search: Search::new(Path::new("/")),
-            named: Named::default(),
-            depth: 0,
-            done: BTreeSet::new(),
-            items: Vec::new(),
-        }
-    }
-}
-
-fn host(path: &Path) -> impl FnOnce(std::io::Error) -> InitramfsError + '_ {
-    |error| InitramfsError::Host { path: path.to_owned(), error }
-}
-
 fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-impl Collector {
-    /// Takes the items collected since the last call.
-    pub(super) fn take(&mut self) -> Vec<Item> {
-        std::mem::take(&mut self.items)
-    }
-
-    /// Adds a program: an ELF file or a script.
-    pub(super) fn program(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
+impl Initramfs {
+    /// Adds a program of the host (an ELF file or a script) with its interpreter and shared libraries, which keep their paths.
+    /// Libraries that a program opens by itself (dlopen(3)) and modules of a script's interpreter are not known here.
+    pub fn program(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         self.named.add(from);
         // A link to a program of another name is that program under this name.
         let real = fs::canonicalize(from).map_err(host(from))?;
         let bytes = open::found_bytes(&real, MOST_BYTES).map_err(host(&real))?;
         if !libraries::is_elf(&bytes) && !bytes.starts_with(b"#!") {
-            return Err(InitramfsError::NotAProgram(from.to_owned()));
+            return Err(not_a_program(from));
         }
-        self.with_needs(guest, &real, bytes, 0o755, &[])
+        self.with_needs(guest, &real, &bytes, 0o755, &[])
     }
 
-    /// Adds any file or folder: a program with its needs, a folder with everything below it, links as links.
-    pub(super) fn any(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
+    /// Adds whatever is at a path of the host: a program as [`Self::program`] does, another file as it is, a folder with
+    /// everything below it, links as links. `guest` is its path in the guest.
+    pub fn copy(&mut self, guest: &str, from: &Path) -> Result<(), InitramfsError> {
         let metadata = fs::metadata(from).map_err(host(from))?;
         self.named.add(from);
-        self.below(guest, from, &metadata)
+        self.below(guest.trim_end_matches('/'), from, &metadata)
     }
 
     fn below(&mut self, guest: &str, from: &Path, metadata: &fs::Metadata) -> Result<(), InitramfsError> {
         let mode = metadata.permissions().mode() & 0o7777;
         if metadata.is_symlink() {
             let target = fs::read_link(from).map_err(host(from))?;
-            self.items.push(Item::Link { path: guest.to_owned(), target: target.to_string_lossy().into_owned() });
+            self.link(guest, &target.to_string_lossy())?;
         } else if metadata.is_dir() {
-            self.items.push(Item::Folder { path: guest.to_owned(), mode });
+            self.folder(guest, mode)?;
             let entries = fs::read_dir(from).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(host(from))?;
             for entry in entries {
                 let path = format!("{guest}/{}", entry.file_name().to_string_lossy());
@@ -127,9 +68,9 @@ impl Collector {
                 bytes.starts_with(b"#!") && mode & 0o111 != 0
             };
             if runs {
-                return self.with_needs(guest, &real, bytes, mode, &[]);
+                return self.with_needs(guest, &real, &bytes, mode, &[]);
             }
-            self.items.push(Item::File { path: guest.to_owned(), mode, bytes });
+            self.file(guest, mode, &bytes)?;
         }
         Ok(())
     }
@@ -139,7 +80,7 @@ impl Collector {
         &mut self,
         guest: &str,
         real: &Path,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         mode: u32,
         inherited: &[Folder],
     ) -> Result<(), InitramfsError> {
@@ -147,33 +88,21 @@ impl Collector {
             return Ok(());
         }
         if self.depth == MOST_NEEDS {
-            return Err(InitramfsError::TooDeep { path: real.to_owned(), most: MOST_NEEDS });
+            let why = format!("files that need it, and those that need them, are more than {MOST_NEEDS}");
+            return Err(InitramfsError::of(real, why));
         }
+        self.file(guest, mode, bytes)?;
         self.depth += 1;
-        let collected = self.collect(guest, real, bytes, mode, inherited);
-        self.depth -= 1;
-        collected
-    }
-
-    fn collect(
-        &mut self,
-        guest: &str,
-        real: &Path,
-        bytes: Vec<u8>,
-        mode: u32,
-        inherited: &[Folder],
-    ) -> Result<(), InitramfsError> {
-        if libraries::is_elf(&bytes) {
-            let wishes = libraries::parse(real, &bytes)?;
-            let origin =
-                Folder { host: real.parent().unwrap_or(Path::new("/")).to_owned(), guest: parent(guest).to_owned() };
-            self.items.push(Item::File { path: guest.to_owned(), mode, bytes });
-            self.needs_of(real, &wishes, &origin, inherited)
+        let added = if libraries::is_elf(bytes) {
+            libraries::parse(real, bytes).and_then(|wishes| {
+                let host = real.parent().unwrap_or(Path::new("/")).to_owned();
+                self.needs_of(real, &wishes, &Folder { host, guest: parent(guest).to_owned() }, inherited)
+            })
         } else {
-            let line = first_line(&bytes);
-            self.items.push(Item::File { path: guest.to_owned(), mode, bytes });
-            self.interpreter_of(real, &line)
-        }
+            self.interpreter_of(real, &first_line(bytes))
+        };
+        self.depth -= 1;
+        added
     }
 
     fn needs_of(
@@ -203,10 +132,11 @@ impl Collector {
             } else {
                 self.search.find(name, first)
             };
-            let found = found.ok_or_else(|| InitramfsError::Library {
-                program: real.to_owned(),
-                library: name.clone(),
-                searched: self.search.describe(first),
+            let found = found.ok_or_else(|| {
+                let (program, searched) = (real.display(), self.search.describe(first));
+                InitramfsError::File(format!(
+                    "{program} needs {name}, which is not on this host (searched: {searched}); install the package that has it"
+                ))
             })?;
             let name = name.rsplit('/').next().unwrap_or(name);
             self.named.check(&found.folder.host.join(name), real)?;
@@ -222,34 +152,32 @@ impl Collector {
         let mut name = name.to_owned();
         if configured {
             let path = format!("{}/{name}", self.search.loaders_own());
-            self.items.push(Item::Link { path, target: format!("{}/{name}", folder.guest) });
+            self.link(&path, &format!("{}/{name}", folder.guest))?;
         }
         for _ in 0..MOST_LINKS {
             let Ok(target) = fs::read_link(folder.host.join(&name)) else { break };
             let Some(target) = target.to_str().filter(|target| !target.contains('/')) else { break };
             let path = plain(&format!("{}/{name}", folder.guest));
-            self.items.push(Item::Link { path, target: target.to_owned() });
+            self.link(&path, target)?;
             target.clone_into(&mut name);
         }
         let guest = plain(&format!("{}/{name}", folder.guest));
-        self.with_needs(&guest, &folder.host.join(&name), bytes, 0o755, inherited)
+        self.with_needs(&guest, &folder.host.join(&name), &bytes, 0o755, inherited)
     }
 
     /// Adds the interpreter in the first line of a script.
     fn interpreter_of(&mut self, script: &Path, line: &str) -> Result<(), InitramfsError> {
         let mut words = line.split_whitespace();
-        let Some(interpreter) = words.next() else { return Err(InitramfsError::NotAProgram(script.to_owned())) };
+        let interpreter = words.next().ok_or_else(|| not_a_program(script))?;
         // As the kernel has it, a script's interpreter may be a script.
         let runs = |bytes: &[u8]| libraries::fits(bytes) || bytes.starts_with(b"#!");
         self.interpreter(script, interpreter, runs)?;
         if interpreter.ends_with("/env") {
             // `env -S` and settings of variables come before the name.
             let name = words.find(|word| !word.starts_with('-') && !word.contains('='));
-            let missing =
-                |name: &str| InitramfsError::Interpreter { program: script.to_owned(), interpreter: name.to_owned() };
-            let name = name.ok_or_else(|| missing("of env"))?;
+            let name = name.ok_or_else(|| no_interpreter(script, "of env"))?;
             let path = PATH.iter().map(|folder| format!("{folder}/{name}")).find(|path| Path::new(path).is_file());
-            let path = path.ok_or_else(|| missing(name))?;
+            let path = path.ok_or_else(|| no_interpreter(script, name))?;
             self.interpreter(script, &path, runs)?;
         }
         Ok(())
@@ -265,14 +193,14 @@ impl Collector {
         let real = fs::canonicalize(path)
             .ok()
             .filter(|_| path.starts_with('/'))
-            .ok_or_else(|| InitramfsError::Interpreter { program: program.to_owned(), interpreter: path.to_owned() })?;
+            .ok_or_else(|| no_interpreter(program, path))?;
         self.named.check(&real, program)?;
         let bytes = open::found_bytes(&real, MOST_BYTES).map_err(host(&real))?;
         if !runs(&bytes) {
-            let (program, interpreter) = (program.to_owned(), path.to_owned());
-            return Err(InitramfsError::NotAnInterpreter { program, interpreter });
+            let why = format!("{} names the interpreter {path}, which is no program for it", program.display());
+            return Err(InitramfsError::File(why));
         }
-        self.with_needs(&plain(path), &real, bytes, 0o755, &[])
+        self.with_needs(&plain(path), &real, &bytes, 0o755, &[])
     }
 }
 
@@ -282,37 +210,12 @@ fn first_line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(line).trim_start_matches("#!").trim().to_owned()
 }
 
-/// Returns the name that a file of the host has in the guest if none is given: its absolute path.
-pub(super) fn absolute(from: &Path) -> Result<PathBuf, InitramfsError> {
-    std::path::absolute(from).map_err(host(from))
+fn not_a_program(path: &Path) -> InitramfsError {
+    InitramfsError::of(path, "neither an ELF program nor a script with #!")
 }
 
-/// Files and folders that the user named.
-#[derive(Debug, Default)]
-pub(super) struct Named(BTreeSet<PathBuf>);
-
-impl Named {
-    /// Adds a file or folder that the user named.
-    pub(super) fn add(&mut self, from: &Path) {
-        // A path that does not exist is refused by its reader.
-        self.0.extend(fs::canonicalize(from));
-    }
-
-    /// Checks that `program` may have `path`, which it asks for itself. Run by root, it could ask for anything, and
-    /// whoever made it sees what is in the guest: it gets what everybody may read on this host, or what the user named.
-    pub(super) fn check(&self, path: &Path, program: &Path) -> Result<(), InitramfsError> {
-        // A path that does not exist is another error.
-        let Ok(real) = fs::canonicalize(path) else { return Ok(()) };
-        let may = |path: &Path, bit| fs::metadata(path).is_ok_and(|found| found.mode() & bit != 0);
-        // Folders above what the user named are no secret.
-        let passable = |folder: &Path| may(folder, 0o001) || self.0.iter().any(|named| named.starts_with(folder));
-        if self.0.iter().any(|named| real.starts_with(named))
-            || (may(&real, 0o004) && real.ancestors().skip(1).all(passable))
-        {
-            return Ok(());
-        }
-        Err(InitramfsError::NotEveryones { program: program.to_owned(), path: real })
-    }
+fn no_interpreter(program: &Path, name: &str) -> InitramfsError {
+    InitramfsError::File(format!("{} needs the interpreter {name}, which is not on this host", program.display()))
 }
 
 #[cfg(test)]
@@ -330,11 +233,11 @@ mod tests {
         let runpath = vec![folder.path().to_str().unwrap().to_owned()];
         let of_runpath = Elf { needed: vec!["libx.so".to_owned()], runpath, ..Elf::default() };
         let needs = |wishes: &Elf, named: bool| {
-            let mut collector = Collector::default();
+            let mut initramfs = Initramfs::new();
             if named {
-                collector.any("/root/libx.so", &library).unwrap();
+                initramfs.copy("/root/libx.so", &library).unwrap();
             }
-            collector.needs_of(Path::new("/p"), wishes, &Folder::same("/bin"), &[])
+            initramfs.needs_of(Path::new("/p"), wishes, &Folder::same("/bin"), &[])
         };
         for wishes in [&of_path, &of_runpath] {
             for (mode, everybody) in [(0o644, true), (0o640, false)] {
@@ -344,7 +247,7 @@ mod tests {
             }
             set(&library, 0o644);
             set(folder.path(), 0o700);
-            assert!(matches!(needs(wishes, false), Err(InitramfsError::NotEveryones { .. })));
+            assert!(needs(wishes, false).unwrap_err().to_string().contains("not everybody"));
             set(folder.path(), 0o755);
         }
     }

@@ -1,47 +1,14 @@
 //! One turn in a guest that has come up: settings, the task, and what was recorded.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
+use linux_guest::agent::{Agent, AgentError};
 use results::document::Parameters;
 
-use super::task;
-use super::task::{DATA, PERF, Task, workload};
+use super::task::{self, DATA, Kind, PERF, workload};
 use super::trace::Trace;
-
-/// A program of the guest that ended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    /// As a shell has it.
-    pub status: i32,
-    /// Its time by the guest's clock, ns.
-    pub wall_ns: u64,
-    /// Its standard output.
-    pub out: String,
-    /// Its standard error.
-    pub err: String,
-}
-
-/// The agent of a guest. Errors are lines for the user.
-pub trait Shell {
-    /// Runs a program to its end.
-    ///
-    /// # Errors
-    /// The guest is gone, or has no such program.
-    fn run(&mut self, command: &[String]) -> Result<Ended, String>;
-
-    /// Writes to a file that exists.
-    ///
-    /// # Errors
-    /// It does not exist, or refuses the text.
-    fn write(&mut self, path: &str, text: &str) -> Result<(), String>;
-
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    fn get(&mut self, path: &str) -> Result<String, String>;
-}
 
 /// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,65 +37,105 @@ const SPARE: u64 = 20_000;
 /// Without a bound on perf's time: a slow guest's kernel would lower its rate of samples.
 const KERNEL: [(&str, &str); 2] = [("perf_cpu_time_max_percent", "0"), ("perf_event_paranoid", "-1")];
 
-/// Carries `task` out.
+/// Most bytes of a program's output, or of a file, that are kept in memory: a trace of some million lines.
+const MOST_KEPT: usize = 256 << 20;
+
+/// Lets perf do its task.
 ///
 /// # Errors
 /// A line for the user: the guest is gone, its kernel lacks something, or perf failed.
 pub(super) fn carry_out(
-    shell: &mut dyn Shell,
-    task: &Task,
+    agent: &mut Agent<'_>,
+    kind: Kind,
     parameters: &Parameters,
     samples: u64,
 ) -> Result<Recorded, String> {
     for (name, value) in KERNEL {
-        shell.write(&format!("/proc/sys/kernel/{name}"), value)?;
+        set(agent, &format!("/proc/sys/kernel/{name}"), value)?;
     }
-    shell.write(MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
-    let command = task.command(samples, parameters.vcpus);
-    match task {
-        Task::Record { .. } => record(shell, &command, parameters.vcpus, samples),
-        Task::SetUp { limit, .. } => set_up(shell, &command, samples, *limit),
+    set(agent, MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
+    let command = task::command(kind, parameters, samples);
+    match kind {
+        Kind::Record => record(agent, &command, parameters.vcpus, samples),
+        Kind::SetUp => set_up(agent, &command, samples, Duration::from_nanos(parameters.time_limit_ns)),
     }
 }
 
-fn record(shell: &mut dyn Shell, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, String> {
-    let without = task::units(&done(shell, &workload(0, BASELINE, vcpus))?.out);
+fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, String> {
+    let without = task::units(&done(agent, &workload(0, BASELINE, vcpus))?.out);
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
-    shell.write(&format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
+    set(agent, &format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
-    shell.write(&switch, "1")?;
-    let ran = done(shell, command)?;
-    shell.write(&switch, "0")?;
-    let trace = Trace::parse(&shell.get(&format!("{TRACING}/trace"))?)?;
-    let stats = done(shell, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
-    let records = task::records(&stats.out);
+    set(agent, &switch, "1")?;
+    let ran = done(agent, command)?;
+    set(agent, &switch, "0")?;
+    let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(text)?;
+    let trace = Trace::parse(&String::from_utf8_lossy(&trace))?;
+    let stats = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
+    let (records, event_samples) = task::records(&stats.out);
     if records.is_empty() {
         return Err(format!("perf report --stats said nothing of its records: {}", last_line(&stats.err)));
     }
-    let event_samples = task::event_samples(&stats.out);
     Ok(Recorded { trace, without, with: task::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
 }
 
-fn set_up(shell: &mut dyn Shell, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, String> {
+fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, String> {
     // The first run has perf and its libraries read for the first time.
-    done(shell, command)?;
+    done(agent, command)?;
     let (mut set_up_ns, mut passed) = (Vec::new(), Duration::ZERO);
     while (set_up_ns.len() as u64) < samples && (set_up_ns.is_empty() || passed < limit) {
-        let took = done(shell, command)?.wall_ns;
+        let took = done(agent, command)?.wall_ns;
         set_up_ns.push(took);
         passed += Duration::from_nanos(took);
     }
     Ok(Recorded { set_up_ns, ..Recorded::default() })
 }
 
+/// Gives a value to a file of the guest's kernel.
+fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), String> {
+    agent.write(path, value.as_bytes()).map_err(text)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+fn text(error: AgentError) -> String {
+    error.to_string()
+}
+
+/// A program of the guest that ended well.
+struct Done {
+    wall_ns: u64,
+    out: String,
+    err: String,
+}
+
 /// Runs a program that is to end with status 0.
-fn done(shell: &mut dyn Shell, command: &[String]) -> Result<Ended, String> {
-    let ended = shell.run(command)?;
+fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<Done, String> {
+    let (mut out, mut err) = (Kept::default(), Kept::default());
+    let ended = agent.run(command, None, &mut out, &mut err).map_err(text)?;
+    let [out, err] = [out, err].map(|kept| String::from_utf8_lossy(&kept.0).into_owned());
     if ended.status == 0 {
-        return Ok(ended);
+        return Ok(Done { wall_ns: ended.wall_ns, out, err });
     }
     let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
-    Err(format!("`{}` ended with status {} in the guest: {}", name.join(" "), ended.status, last_line(&ended.err)))
+    Err(format!("`{}` ended with status {} in the guest: {}", name.join(" "), ended.status, last_line(&err)))
+}
+
+/// Output of a program in the guest, bounded.
+#[derive(Debug, Default)]
+struct Kept(Vec<u8>);
+
+impl io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_KEPT {
+            return Err(io::Error::other(format!("it is more than {} MiB", MOST_KEPT >> 20)));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn last_line(text: &str) -> &str {
@@ -136,89 +143,62 @@ fn last_line(text: &str) -> &str {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::arms::rounds::mock;
-
-    /// A guest that answers as Linux and perf do, and notes what it is asked.
-    #[derive(Default)]
-    pub(in crate::arms::linux) struct Fake {
-        pub(in crate::arms::linux) asked: Vec<String>,
-        /// A command that fails, by its second word.
-        pub(in crate::arms::linux) fails: &'static str,
-    }
+    use crate::machine::linux::fake::{self, FILE, file, frame};
 
     const TRACE: &str = "# entries-in-buffer/entries-written: 3/3   #P:1\n\
         t-1 [000] d.Z1. 1.000010: nmi_handler: perf_event_nmi_handler() delta_ns: 4000 handled: 2\n\
         t-1 [000] d.Z1. 1.000030: nmi_handler: perf_event_nmi_handler() delta_ns: 90 handled: 0\n\
         t-1 [000] d.Z1. 1.000090: nmi_handler: perf_event_nmi_handler() delta_ns: 5000 handled: 1\n";
 
-    impl Shell for Fake {
-        fn run(&mut self, command: &[String]) -> Result<Ended, String> {
-            self.asked.push(command[..2.min(command.len())].join(" "));
-            let second = command.get(1).map_or("", String::as_str);
-            if second == self.fails {
-                return Ok(Ended { status: 129, err: "Error:\nno such event\n\n".to_owned(), ..Ended::default() });
-            }
-            let out = match second {
-                "report" => "Aggregated stats:\n  SAMPLE events: 3\n  LOST events: 1\n",
-                "stat" => "",
-                _ => "ftest: 100 units in 2000 ns\n",
+    /// Carries a task out for three samples of one vCPU, in a guest that answers as Linux and perf do; and what it was asked.
+    fn carry_out(kind: Kind, limit_ns: u64, fails: &'static str) -> (Result<Recorded, String>, Vec<String>) {
+        let (note, asked) = mpsc::channel();
+        let (mut agent, guest) = fake::start(move |number, kind, payload| {
+            let words: Vec<_> = payload.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+            let last = words[0].rsplit('/').next().unwrap_or_default();
+            let second = words.get(1).map_or("", |word| word);
+            note.send(format!("{last} {second}")).unwrap();
+            let (out, status) = match (kind, second) {
+                (fake::GET, _) => return file(FILE, "", 0o644, TRACE.as_bytes()),
+                (fake::WRITE, _) => return Vec::new(),
+                (_, second) if second == fails => ("", 129_u32),
+                (_, "report") => ("Aggregated stats:\n  SAMPLE events: 3\n  LOST events: 1\n", 0),
+                (_, "stat") => ("", 0),
+                _ => ("ftest: 100 units in 2000 ns\n", 0),
             };
-            Ok(Ended { out: out.to_owned(), wall_ns: 70 + self.asked.len() as u64, ..Ended::default() })
-        }
-
-        fn write(&mut self, path: &str, text: &str) -> Result<(), String> {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            self.asked.push(format!("{name}={text}"));
-            Ok(())
-        }
-
-        fn get(&mut self, path: &str) -> Result<String, String> {
-            self.asked.push(path.to_owned());
-            Ok(TRACE.to_owned())
-        }
-    }
-
-    /// Carries a task out for three samples of one vCPU.
-    fn carry_out(shell: &mut dyn Shell, task: &Task) -> Result<Recorded, String> {
-        super::carry_out(shell, task, &mock::plan(&[]).unwrap().parameters, 3)
-    }
-
-    fn task() -> Task {
-        Task::Record { events: Vec::new(), freq_hz: None, limit: Duration::from_secs(1) }
+            let ended = [&(status << 8).to_le_bytes()[..], &(70 + number).to_le_bytes()].concat();
+            let said = frame(fake::ERR, b"Error:\nno such event\n\n");
+            [frame(fake::OUT, out.as_bytes()), said, frame(fake::ENDED, &ended)].concat()
+        });
+        let parameters = Parameters { time_limit_ns: limit_ns, ..mock::plan(&[]).unwrap().parameters };
+        let recorded = super::carry_out(&mut agent, kind, &parameters, 3);
+        drop(agent);
+        guest.join().unwrap();
+        (recorded, asked.iter().collect())
     }
 
     #[test]
     fn the_trace_is_on_while_perf_records_and_the_guest_lets_it() {
-        let mut fake = Fake::default();
-        let recorded = carry_out(&mut fake, &task()).unwrap();
-        let asked = fake.asked.iter().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!(
-            asked,
-            [
-                "perf_cpu_time_max_percent=0",
-                "perf_event_paranoid=-1",
-                "perf_event_mux_interval_ms=4",
-                "/bin/ftest 0",
-                "buffer_size_kb=5000",
-                "enable=1",
-                "/bin/perf record",
-                "enable=0",
-                "/sys/kernel/tracing/trace",
-                "/bin/perf report",
-            ]
-        );
+        let (recorded, asked) = carry_out(Kind::Record, 1_000_000_000, "none");
+        let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, ftest 0, \
+            buffer_size_kb 5000, enable 1, perf record, enable 0, trace , perf report";
+        assert_eq!(asked.join(", "), expected);
+        let recorded = recorded.unwrap();
         assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"], recorded.set_up_ns.len()), (3, 1, 0));
         assert_eq!((recorded.without, recorded.with), (vec![(100, 2000)], vec![(100, 2000)]));
+        let (failed, _) = carry_out(Kind::Record, 1_000_000_000, "record");
+        assert_eq!(failed.unwrap_err(), "`/bin/perf record` ended with status 129 in the guest: no such event");
     }
 
     #[test]
     fn a_set_up_is_timed_by_the_guest_after_a_first_one() {
-        let mut fake = Fake::default();
-        let task = |ns| Task::SetUp { events: Vec::new(), limit: Duration::from_nanos(ns) };
-        let recorded = carry_out(&mut fake, &task(1000)).unwrap();
-        assert_eq!(recorded.set_up_ns, [75, 76, 77]);
-        assert_eq!(carry_out(&mut Fake::default(), &task(76)).unwrap().set_up_ns, [75, 76]);
+        for (limit, expected) in [(1000, &[75, 76, 77][..]), (76, &[75, 76])] {
+            assert_eq!(carry_out(Kind::SetUp, limit, "none").0.unwrap().set_up_ns, expected);
+        }
     }
 }

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::{ArgPredicate, StyledStr};
 use clap::{Args, Command, ValueEnum};
-use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 
-use crate::setting::parse::size_in;
+use crate::machine::linux::spec::BootOptions;
 
 /// The guest of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -29,21 +28,13 @@ pub struct LinuxGuestOptions {
     #[arg(long, value_name = "FILE", required_if_eq("guest", "linux"))]
     pub kernel: Option<PathBuf>,
 
-    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
-    #[arg(long, value_name = "DIR", requires = "kernel")]
-    pub modules: Option<PathBuf>,
-
     /// The guest's perf: a file, or a program of PATH [default: perf]
     #[arg(long, value_name = "FILE", requires = "kernel", default_value = "perf", hide_default_value = true)]
     pub perf: PathBuf,
 
-    /// Guest memory: a number and K, M or G [default: 768M]
-    #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "768M", hide_default_value = true, value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
-    pub memory: u64,
-
-    /// Add this to the kernel's command line
-    #[arg(long, value_name = "TEXT", requires = "kernel", allow_hyphen_values = true)]
-    pub append: Option<String>,
+    /// Its modules, command line and memory.
+    #[command(flatten)]
+    pub boot: BootOptions,
 }
 
 /// Gives options other defaults where the guest is Linux. The help says both.

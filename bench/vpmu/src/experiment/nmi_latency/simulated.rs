@@ -89,7 +89,7 @@ const fn timer(timer: Timer) -> &'static str {
 fn cost(text: &str) -> Result<(String, f64), String> {
     let (cost, factor) = text.split_once('=').ok_or("give COST=FACTOR, e.g. open=10")?;
     if !Costs::SCALABLE.contains(&cost) {
-        return Err(format!("there is no cost '{cost}'; {}", suggestion(cost, &Costs::SCALABLE, "")));
+        return Err(format!("there is no cost '{cost}'; {}", suggestion(cost, Costs::SCALABLE, "")));
     }
     let factor = factor.parse().ok().filter(|factor| (0.0..=1e6).contains(factor));
     Ok((cost.to_owned(), factor.ok_or_else(|| format!("cost.{cost} is no factor; give 0 to 1000000"))?))

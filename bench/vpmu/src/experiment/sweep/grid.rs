@@ -170,7 +170,7 @@ impl Grid {
 
 /// Checks a key; the error is the remedy.
 fn check_key(key: &str) -> Result<(), String> {
-    let costs = Costs::SCALABLE.map(|cost| format!("cost.{cost}"));
+    let costs = Costs::SCALABLE.iter().map(|cost| format!("cost.{cost}"));
     let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(|key| key != "cost").chain(costs).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let like =

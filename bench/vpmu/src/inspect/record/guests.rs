@@ -30,6 +30,7 @@ use crate::machine;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::symbols::{CodeReports, Symbols};
+use crate::machine::linux::userland;
 use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
@@ -79,7 +80,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
         return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
     }
     let backend = job::backend(&linux)?;
-    let kernel = job::kernel(&linux.kernel)?;
+    let kernel = userland::kernel(&linux.kernel)?;
     let mut sampling = spec.sampling.sampling(spec.chains, linux.vcpus);
     sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();
     let kind = Kind::of_linux(spec.chains);

@@ -98,61 +98,23 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output)
 
 /// Brings a file of the guest's kernel to `target`, which is replaced.
 pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Target) -> Result<(), AgentError> {
-    let mut file = target.begin().map_err(failed(target.path()))?;
-    agent.get(path, MOST_OF_LIST, &mut file)?;
-    file.finish().map_err(failed(target.path()))
+    target.replace(&agent.get(path, MOST_OF_LIST)?).map_err(failed(target.path()))
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
-    let path = path.to_owned();
-    move |error| AgentError::Host { path, error }
+    let what = path.display().to_string();
+    move |error| AgentError::Host { what, error }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::{Read as _, Write as _};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-    use std::os::unix::net::UnixStream;
-    use std::thread::JoinHandle;
 
+    use super::super::fake::{self, FILE, FOLDER, file, refused};
     use super::*;
 
     const MOST: u64 = 1 << 20;
-
-    /// A frame of the agent's protocol.
-    fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-        [&[kind][..], &(payload.len() as u32).to_le_bytes(), payload].concat()
-    }
-
-    /// The frames of a file (0) or folder (1), by its path below the one asked for.
-    fn entry(kind: u8, path: &str, mode: u32, bytes: &[u8]) -> Vec<u8> {
-        let entry = frame(32, &[&[kind][..], &mode.to_le_bytes(), path.as_bytes(), &[0, 0]].concat());
-        if bytes.is_empty() { entry } else { [entry, frame(33, bytes)].concat() }
-    }
-
-    /// Starts a guest that has one path, and calls `asked` before each reply.
-    fn start(
-        known: &'static str,
-        entries: &[Vec<u8>],
-        mut asked: impl FnMut() + Send + 'static,
-    ) -> (Agent<'static>, JoinHandle<()>) {
-        let files = [entries.concat(), frame(69, &[])].concat();
-        let refused = frame(70, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let thread = std::thread::spawn(move || {
-            let mut header = [0; 5];
-            while theirs.read_exact(&mut header).is_ok() {
-                let [_, length @ ..] = header;
-                let mut payload = vec![0; u32::from_le_bytes(length) as usize];
-                theirs.read_exact(&mut payload).unwrap();
-                asked();
-                let is_known = payload[4..payload.len() - 1] == *known.as_bytes();
-                theirs.write_all(if is_known { &files } else { &refused }).unwrap();
-            }
-        });
-        (Agent::new(ours).unwrap(), thread)
-    }
 
     fn count(path: &Path) -> usize {
         fs::read_dir(path).unwrap().count()
@@ -186,16 +148,17 @@ mod tests {
         let [user, real, root] = ["user", "real", "root"].map(|name| folder.path().join(name));
         fs::create_dir(&root).unwrap();
         let output = Output::open(&user).unwrap();
-        let folders = ["", "d"].map(|path| entry(1, path, 0o755, b""));
-        let files = [entry(0, "d/f", 0o7777, b"x"), entry(0, "g", 0o644, b"x")];
-        let (mut agent, guest) = start("/tree", &[folders, files].concat(), {
+        let folders = ["", "d"].map(|path| file(FOLDER, path, 0o755, b""));
+        let files = [file(FILE, "d/f", 0o7777, b"x"), file(FILE, "g", 0o644, b"x")];
+        let (mut agent, guest) = fake::start({
             let [user, real, root] = [&user, &real, &root].map(Clone::clone);
-            move || {
+            move |_, _, _| {
                 let scratch = fs::read_dir(&user).unwrap().next().unwrap().unwrap().path();
                 fs::rename(&scratch, user.join("moved")).unwrap();
                 symlink(&root, &scratch).unwrap();
                 fs::rename(&user, &real).unwrap();
                 symlink(&root, &user).unwrap();
+                [folders.concat(), files.concat()].concat()
             }
         });
         get(&mut agent, "/tree", MOST, &output).unwrap();
@@ -214,8 +177,10 @@ mod tests {
         fs::write(&path, "kept").unwrap();
         let output = Output::open(&out).unwrap();
         fs::write(out.join("flood"), "kept").unwrap();
-        let flood = [entry(1, "", 0o755, b""), entry(0, "f", 0o644, &vec![0; 60_000])];
-        let (mut agent, _guest) = start("/flood", &flood, || {});
+        let (mut agent, _guest) = fake::start(|_, _, path| match path {
+            b"/flood\0" => [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat(),
+            _ => refused(),
+        });
         assert!(fetch(&mut agent, "/proc/kallsyms", &Target::of(&path).unwrap()).is_err());
         assert!(get(&mut agent, "/tmp/y", MOST, &output).is_err());
         let flooded = get(&mut agent, "/flood", 50_000, &output);

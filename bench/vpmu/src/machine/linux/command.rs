@@ -1,30 +1,24 @@
 //! One command in a guest: it runs, its files come out, the guest ends.
 
 use std::io::{self, Write};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use linux_guest::agent::{Agent, AgentError, Command, Cut, Ended};
+use linux_guest::agent::{Agent, AgentError, Cut, Ended};
 use linux_guest::loaded;
 use results::error::{Error, Exit};
-use results::open;
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxPlan, Log, PcOutcome};
 
 use super::bring::{self, Places};
-use super::guest::{self, LinuxGuest, OnInterrupt};
+use super::guest::{self, LinuxGuest};
 use super::spec::LinuxSpec;
 use super::symbols::Symbols;
-use crate::sys;
 use crate::terminal::console::{Stream, complain};
 
 /// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
 const COLLECT: Duration = Duration::from_secs(30);
-/// Interval at which an interruption is looked for.
-const POLL: Duration = Duration::from_millis(20);
 
 /// A guest that ran, and what there is to say about it.
 pub(super) struct Ran {
@@ -57,31 +51,14 @@ pub(super) fn run(
         })?),
         None => Box::new(io::sink()),
     };
-    let stdin = spec.stdin.as_deref().map(input).transpose()?;
-    let (cut, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (channel, agent) = guest::pair()?;
-    let mut agent = agent.stopped_by(&cut);
-    let guest = LinuxGuest::start(host, kernel, plan, console, (None, Some(channel)), OnInterrupt::Leave)?;
+    let (channel, agent) = guest::channel()?;
+    let guest = LinuxGuest::start(host, kernel, plan, console, (None, Some(channel)))?;
     let over = Arc::clone(guest.over());
-    let mut session = Session { spec, places, stdin, over, cut: &cut, errors: Vec::new(), log: None };
-    let ended = std::thread::scope(|scope| {
-        // Once: what the command left is brought out after it was killed.
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                if sys::interrupted().load(Ordering::Relaxed) {
-                    cut.store(true, Ordering::Relaxed);
-                    return;
-                }
-                std::thread::sleep(POLL);
-            }
-        });
-        let ended = session.run(&mut agent, command, time_limit);
-        done.store(true, Ordering::Relaxed);
-        ended
-    });
+    let mut session = Session { spec, places, agent, over, errors: Vec::new(), log: None };
+    let ended = session.run(command, time_limit);
+    let Session { agent, mut errors, log, .. } = session;
     let powers_off = !agent.gave_up();
     drop(agent);
-    let Session { mut errors, log, .. } = session;
     let ended = match ended {
         Ok(ended) => ended,
         Err(Failure(what, AgentError::Interrupted)) => {
@@ -99,21 +76,11 @@ pub(super) fn run(
     let outcome = guest.end(powers_off, log)?;
     let exit = match ended.cut {
         Some(_) => Exit::Inconclusive,
-        None => Exit::Guest(u8::try_from(ended.exit.shell_status()).unwrap_or(u8::MAX)),
+        None => Exit::Guest(u8::try_from(ended.status).unwrap_or(u8::MAX)),
     };
     // A command that succeeded, and whose files were lost, did not succeed.
     let exit = errors.first().filter(|_| exit.code() == 0).map_or(exit, |error| error.exit);
     Ok(Ran { outcome: Some(outcome), errors, exit })
-}
-
-/// Opens the command's input.
-fn input(path: &Path) -> Result<OwnedFd, Error> {
-    let opened = if path == Path::new("-") {
-        io::stdin().as_fd().try_clone_to_owned()
-    } else {
-        open::stream(path).map(OwnedFd::from)
-    };
-    opened.map_err(|error| Error::usage(format!("cannot read --stdin {}", path.display()), error.to_string(), ""))
 }
 
 /// Action that failed, and the agent's reason. The guest is of no use any more.
@@ -124,32 +91,25 @@ struct Failure(String, AgentError);
 struct Session<'a> {
     spec: &'a LinuxSpec,
     places: &'a Places,
-    stdin: Option<OwnedFd>,
+    agent: Agent<'static>,
     over: Arc<AtomicBool>,
-    cut: &'a AtomicBool,
     errors: Vec<Error>,
     log: Option<Log>,
 }
 
 impl Session<'_> {
-    fn run(&mut self, agent: &mut Agent<'_>, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
+    fn run(&mut self, command: &str, time_limit: Duration) -> Result<Ended, Failure> {
         let began = Instant::now();
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
-        agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
+        self.agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
         if let Some(symbols) = &self.spec.symbols {
-            self.report_code(agent, symbols)?;
+            self.report_code(symbols)?;
             symbols.reports.command_begins();
         }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
-        let mut shell = Command::new(&shell).limit(time_limit.saturating_sub(began.elapsed()));
-        for (name, value) in &self.spec.env {
-            shell = shell.env(name, value);
-        }
-        if let Some(stdin) = &self.stdin {
-            shell = shell.stdin(stdin.as_fd());
-        }
-        let ran = agent.run(&shell, &mut out, &mut err);
+        let left = time_limit.saturating_sub(began.elapsed());
+        let ran = self.agent.run(&shell, Some(left), &mut out, &mut err);
         if let Some(symbols) = &self.spec.symbols {
             symbols.reports.command_ended();
         }
@@ -159,37 +119,39 @@ impl Session<'_> {
             Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
             None => {}
         }
-        self.cut.store(false, Ordering::Relaxed);
+        // What a command left that was killed is brought out.
+        self.agent.never_stops();
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
         if let Some(output) = &self.places.output {
             for path in &self.spec.get {
                 // Files of a guest are in its memory.
-                let got = bring::get(agent, path, self.spec.memory, output);
+                let got = bring::get(&mut self.agent, path, self.spec.boot.memory, output);
                 self.keep(got, &format!("cannot get {path} from the guest"))?;
             }
         }
         if let Some(symbols) = &self.spec.symbols {
-            self.report_code(agent, symbols)?;
+            self.report_code(symbols)?;
             let restricted = "/proc/sys/kernel/kptr_restrict";
             // The agent is root in the guest: a value of 1 hides nothing from it.
             for (from, to) in [("/proc/kallsyms", &symbols.kallsyms), ("/proc/modules", &symbols.modules)] {
-                self.keep(bring::fetch(agent, from, to), &format!("cannot get {from} from the guest ({restricted})"))?;
+                let fetched = bring::fetch(&mut self.agent, from, to);
+                self.keep(fetched, &format!("cannot get {from} from the guest ({restricted})"))?;
             }
         }
-        self.log = guest::kernel_log(agent);
-        if agent.gave_up() {
+        self.log = guest::kernel_log(&mut self.agent);
+        if self.agent.gave_up() {
             let what = "the guest's kernel log was given up: its complaints are those of the console";
             self.errors.push(Error::new(Exit::Inconclusive, what, "it has no end, or is too long", ""));
             return Ok(ended);
         }
-        agent.power_off().map_err(failed("the guest did not power off"))?;
+        self.agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
     }
 
     /// Asks for the kernel's code, and passes it on.
-    fn report_code(&mut self, agent: &mut Agent<'_>, symbols: &Symbols) -> Result<(), Failure> {
-        let fetched = loaded::fetch(agent).map(|code| symbols.reports.push(code));
+    fn report_code(&mut self, symbols: &Symbols) -> Result<(), Failure> {
+        let fetched = loaded::fetch(&mut self.agent).map(|code| symbols.reports.push(code));
         self.keep(fetched, "cannot get the places of the kernel's modules from the guest")
     }
 

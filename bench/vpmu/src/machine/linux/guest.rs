@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linux_guest::agent::Agent;
+use linux_guest::agent::{Agent, AgentError};
 use results::error::{Error, Exit};
 use results::shown::steers;
 use vmm::kvm::Host;
@@ -38,15 +38,6 @@ pub struct LinuxGuest {
     tail: Tail,
 }
 
-/// Effect of Ctrl-C on a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnInterrupt {
-    /// It ends as if its power was cut.
-    PowerCut,
-    /// Nothing: another ends it.
-    Leave,
-}
-
 /// Says that a guest's thread has ended, also when it panics.
 struct Ending(Arc<AtomicBool>);
 
@@ -68,7 +59,6 @@ impl LinuxGuest {
         plan: LinuxPlan,
         console: impl Write + Send + 'static,
         (input, channel): (Option<OwnedFd>, Option<UnixStream>),
-        on_interrupt: OnInterrupt,
     ) -> Result<Self, Error> {
         let (stop, over, tail) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Tail::default());
         let thread = {
@@ -81,19 +71,21 @@ impl LinuxGuest {
             })
         };
         let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        let guest = Self { thread: Some(thread), stop, over, tail };
-        if on_interrupt == OnInterrupt::PowerCut {
-            let (stop, over) = (Arc::clone(&guest.stop), Arc::clone(&guest.over));
-            std::thread::spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    if sys::interrupted().load(Ordering::Relaxed) {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    std::thread::sleep(POLL);
+        Ok(Self { thread: Some(thread), stop, over, tail })
+    }
+
+    /// Lets Ctrl-C end the guest as if its power was cut.
+    pub fn ends_on_interrupt(self) -> Self {
+        let (stop, over) = (Arc::clone(&self.stop), Arc::clone(&self.over));
+        std::thread::spawn(move || {
+            while !over.load(Ordering::Relaxed) {
+                if sys::interrupted().load(Ordering::Relaxed) {
+                    stop.store(true, Ordering::Relaxed);
                 }
-            });
-        }
-        Ok(guest)
+                std::thread::sleep(POLL);
+            }
+        });
+        self
     }
 
     /// Returns the flag that is set once the guest has ended.
@@ -182,28 +174,24 @@ const MOST_OF_LOG: u64 = 16 << 20;
 /// Reads the log of a guest's kernel, if its agent gives it.
 pub fn kernel_log(agent: &mut Agent<'_>) -> Option<Log> {
     // A kernel that drops a record while it is read refuses the rest.
-    (0..3).find_map(|_| {
-        let mut log = Log::default();
-        match agent.get("/dev/kmsg", MOST_OF_LOG, &mut log) {
-            Ok(_) => Some(Some(log)),
-            Err(error) if error.is_refusal() => None,
-            Err(_) => Some(None),
+    (0..3).find_map(|_| match agent.get("/dev/kmsg", MOST_OF_LOG) {
+        Ok(text) => {
+            let mut log = Log::default();
+            Some(log.write_all(&text).is_ok().then_some(log))
         }
+        Err(AgentError::Refused(_)) => None,
+        Err(_) => Some(None),
     })?
 }
 
-/// Makes a pair of ends for the agent: the guest's, and the agent.
+/// Makes a pair of ends for the agent: the guest's, and the agent, whose requests Ctrl-C ends.
 ///
 /// # Errors
 /// The host has no more file descriptors.
 pub fn channel() -> Result<(UnixStream, Agent<'static>), Error> {
-    pair().map(|(guest, agent)| (guest, agent.stopped_by(sys::interrupted())))
-}
-
-/// Makes both ends of an agent that Ctrl-C does not stop.
-pub(super) fn pair<'a>() -> Result<(UnixStream, Agent<'a>), Error> {
     let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
-    connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))
+    let (guest, agent) = connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))?;
+    Ok((guest, agent.stopped_by(sys::interrupted())))
 }
 
 /// Bytes that are kept.

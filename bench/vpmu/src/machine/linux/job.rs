@@ -2,7 +2,6 @@
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,10 +14,10 @@ use vmm::outcome::End;
 
 use super::bring::Places;
 use super::command::{self, Ran};
-use super::guest::{LinuxGuest, OnInterrupt};
+use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
-use super::userland::{self, Wanted};
+use super::userland;
 use crate::machine::{self, EndedRun, Report};
 use crate::setting::backend::{ThisHost, choose, open_kvm};
 use crate::sys;
@@ -46,12 +45,16 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOut
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
     let interactive = spec.run.is_none() && spec.initrd.is_none();
-    let append = if interactive { format!("{} {}", linux_guest::SHELL_WORD, spec.append) } else { spec.append.clone() };
+    let append = if interactive {
+        format!("{} {}", linux_guest::SHELL_WORD, spec.boot.append)
+    } else {
+        spec.boot.append.clone()
+    };
     let append = match spec.msr_cost {
         Some(ns) => format!("{append} {}", with_register_cost(&host, ns)?),
         None => append,
     };
-    let plan = LinuxPlan { machine, memory: spec.memory, initrd, command_line: append };
+    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line: append };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
     let ran = match &spec.run {
@@ -84,17 +87,15 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
 fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
-    let kernel = kernel(&spec.kernel)?;
+    let kernel = userland::kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
-        None => userland::make(&Wanted {
-            kernel: &spec.kernel,
-            release: kernel.release(),
-            modules: spec.modules.as_deref(),
-            load: &spec.load,
-            with: &spec.with,
-            shell: true,
-        })?,
+        None => {
+            let of = (spec.kernel.as_path(), kernel.release());
+            let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
+            userland::shell(&mut initramfs)?;
+            userland::finish(initramfs)?
+        }
     };
     Ok((Places::open(spec)?, kernel, initrd))
 }
@@ -105,15 +106,6 @@ fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
 fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
     let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
     Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))
-}
-
-/// Reads and unpacks the kernel.
-///
-/// # Errors
-/// Exit 2: it cannot be read, or is none.
-pub fn kernel(path: &Path) -> Result<Kernel, Error> {
-    let file = machine::read(path, "the kernel")?;
-    Kernel::parse(&file).map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), ""))
 }
 
 /// A shell, or the user's own RAM disk, with the terminal as the serial console.
@@ -128,7 +120,7 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     }
     let output = Output::raw_stdout(limits);
     let raw = Raw::stdin();
-    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), (Some(reader), None), OnInterrupt::PowerCut)?;
+    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), (Some(reader), None))?.ends_on_interrupt();
     if terminal::copy_input(&writer, guest.over()) {
         guest.stop();
     }

@@ -5,6 +5,9 @@
 
 mod bring;
 mod command;
+#[cfg(test)]
+#[path = "tests/fake.rs"]
+pub(crate) mod fake;
 pub mod guest;
 pub mod job;
 pub mod place;

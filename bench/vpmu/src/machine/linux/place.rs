@@ -15,15 +15,6 @@ pub struct Placed {
     pub guest: Option<String>,
 }
 
-/// A file that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// On the host.
-    pub host: PathBuf,
-    /// Its path in the guest.
-    pub guest: String,
-}
-
 impl FromStr for Placed {
     type Err = String;
 
@@ -59,12 +50,12 @@ fn is_plain(path: &str) -> bool {
 }
 
 impl Placed {
-    /// Finds the file. A name without a slash that is no file here is looked for in `path`, the folders of PATH, and keeps its
+    /// Finds the file, and its path in the guest. A name without a slash that is no file here is looked for in `path`, the folders of PATH, and keeps its
     /// path in the guest. Other programs go to `/bin`, files and folders to `/root`.
     ///
     /// # Errors
     /// It does not exist.
-    pub fn resolve(&self, path: Option<&OsStr>) -> Result<Found, String> {
+    pub fn resolve(&self, path: Option<&OsStr>) -> Result<(PathBuf, String), String> {
         let is_name = self.host.components().count() == 1 && !self.host.to_string_lossy().contains('/');
         if is_name && !self.host.is_file() {
             if let Some(found) = in_path(&self.host, path) {
@@ -72,7 +63,7 @@ impl Placed {
                     found.parent().is_some_and(|folder| GUEST_PATH.iter().any(|known| folder == Path::new(known)));
                 let kept = if keeps { found.clone() } else { Path::new("/bin").join(&self.host) };
                 let guest = self.guest.clone().unwrap_or_else(|| kept.to_string_lossy().into_owned());
-                return Ok(Found { host: found, guest });
+                return Ok((found, guest));
             }
             if !self.host.exists() {
                 return Err("it is neither a file here nor a program in PATH".to_owned());
@@ -88,7 +79,7 @@ impl Placed {
                 format!("{}/{name}", if program { "/bin" } else { "/root" })
             }
         };
-        Ok(Found { host: self.host.clone(), guest })
+        Ok((self.host.clone(), guest))
     }
 }
 
@@ -159,12 +150,12 @@ mod tests {
         };
         let (tool, data) = (at("vpmu-tool", 0o755), at("vpmu-data", 0o644));
         let path = folder.path().as_os_str();
-        let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.guest);
+        let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.1);
         assert_eq!(guest(&tool).unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&data).unwrap(), "/root/vpmu-data");
         assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool", "the guest's PATH has no such folder");
         let sh: Placed = "sh".parse().unwrap();
-        assert_eq!(sh.resolve(Some(OsStr::new("/bin"))).unwrap().guest, "/bin/sh", "a program of PATH keeps its path");
+        assert_eq!(sh.resolve(Some(OsStr::new("/bin"))).unwrap().1, "/bin/sh", "a program of PATH keeps its path");
         assert_eq!(guest(&format!("{data}:/etc/x")).unwrap(), "/etc/x");
         assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
         assert!(guest("vpmu-data").is_err(), "not executable, so no program");

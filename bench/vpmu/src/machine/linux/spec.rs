@@ -18,10 +18,33 @@ use vmm::sample::Sampling;
 use super::place::{Load, Placed};
 use super::symbols::Symbols;
 use crate::machine::CountersOptions;
-use crate::setting::parse::{duration_in, environ, folder, number_in, processor, size_in};
+use crate::setting::parse::{duration_in, folder, number_in, processor, size_in};
 
 /// Time of a command, unless another is given.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// What a Linux guest boots with, whatever it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct BootOptions {
+    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+
+    /// Add this to the kernel's command line
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "kernel",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub append: String,
+
+    /// Guest memory: a number and K, M or G [default: 768M]
+    #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "768M", hide_default_value = true, value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
+    pub memory: u64,
+}
 
 /// Options of `vpmu linux`.
 #[derive(Clone, Debug, Args)]
@@ -31,20 +54,11 @@ pub struct LinuxSpec {
 
     /// Run this command by the guest's shell, then power off
     ///
-    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's. Files and pipes get its
+    /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's; it has no input but
+    /// what its own line gives it: --with data --run 'A=b command <data'. Files and pipes get its
     /// bytes as they are; a terminal shows control bytes as cat -v does. The shell without --run has the terminal to itself, unfiltered.
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
-
-    /// Set a variable of the command's environment; repeat for more
-    #[arg(long, value_name = "KEY=VALUE", requires = "run", value_parser = environ)]
-    pub env: Vec<(String, String)>,
-
-    /// Give the command the bytes of this file as input; - is this program's own
-    ///
-    /// Without it the command's input is empty.
-    #[arg(long, value_name = "FILE", requires = "run")]
-    pub stdin: Option<PathBuf>,
 
     /// Put a program, file or folder into the guest; repeat for more
     ///
@@ -66,10 +80,6 @@ pub struct LinuxSpec {
     #[arg(long, value_name = "FILE", requires = "run")]
     pub console: Option<PathBuf>,
 
-    /// The kernel's modules: its /lib/modules/RELEASE; the default is beside the kernel
-    #[arg(long, value_name = "DIR")]
-    pub modules: Option<PathBuf>,
-
     /// Load this module, with those it needs; repeat for more
     ///
     /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
@@ -77,16 +87,12 @@ pub struct LinuxSpec {
     pub load: Vec<Load>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "env", "stdin", "with", "modules", "load", "get", "console"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get", "console"])]
     pub initrd: Option<PathBuf>,
 
-    /// Add this to the kernel's command line
-    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
-    pub append: String,
-
-    /// Guest memory: a number and K, M or G
-    #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
-    pub memory: u64,
+    /// The kernel's modules, command line and memory.
+    #[command(flatten)]
+    pub boot: BootOptions,
 
     /// Virtual CPUs
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]

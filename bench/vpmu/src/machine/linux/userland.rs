@@ -1,14 +1,15 @@
 //! The initial RAM disk of a Linux guest: the init with its agent, kernel modules, a shell, and the user's programs and files.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use linux_guest::initramfs::Initramfs;
 use linux_guest::modules;
 use results::error::Error;
+use vmm::boot::linux::Kernel;
 
 use super::place::{Load, Placed, in_path};
+use crate::machine;
 
 /// Modules of the agent's port.
 const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
@@ -18,46 +19,34 @@ const TOOLS: [&str; 24] = [
     "mount", "mv", "ps", "rm", "sed", "sleep", "sort", "tail", "true", "wc",
 ];
 
-/// Contents of a guest.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The kernel's file, beside which its modules are looked for.
-    pub kernel: &'a Path,
-    /// The kernel's release.
-    pub release: &'a str,
-    /// Folder of the modules.
-    pub modules: Option<&'a Path>,
-    /// Modules to load beside those of the agent's port.
-    pub load: &'a [Load],
-    /// Programs and files.
-    pub with: &'a [Placed],
-    /// A shell is needed.
-    pub shell: bool,
+/// Reads and unpacks the kernel.
+///
+/// # Errors
+/// Exit 2: it cannot be read, or is none.
+pub fn kernel(path: &Path) -> Result<Kernel, Error> {
+    let file = machine::read(path, "the kernel")?;
+    Kernel::parse(&file).map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), ""))
 }
 
-/// Makes the initial RAM disk.
+/// Makes the initial RAM disk of the kernel at `path`, of this release, with room for more: its modules from `folder`, or from
+/// beside it, those of the agent's port and `load`, and the user's programs and files.
 ///
 /// # Errors
 /// Exit 2 for a file that is absent or cannot be used, with its name.
-pub fn make(wanted: &Wanted<'_>) -> Result<Vec<u8>, Error> {
-    let made = initramfs(wanted)?.finish();
-    made.map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
-}
-
-/// Makes the archive, with room for more.
-///
-/// # Errors
-/// As [`make`].
-pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
-    let path = std::env::var_os("PATH");
+pub fn initramfs(
+    (path, release): (&Path, &str),
+    folder: Option<&Path>,
+    load: &[Load],
+    with: &[Placed],
+) -> Result<Initramfs, Error> {
     let mut initramfs = Initramfs::new();
-    let folder = modules::find(wanted.release, wanted.modules, wanted.kernel)
+    let folder = modules::find(release, folder, path)
         .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
-    let names: Vec<&str> = PORT.into_iter().chain(wanted.load.iter().map(|load| load.name.as_str())).collect();
-    let needed = modules::needed(&folder, wanted.release, &names)
-        .map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
+    let cannot_load = |why: String| Error::usage("cannot load the kernel's modules", why, "");
+    let names: Vec<&str> = PORT.into_iter().chain(load.iter().map(|load| load.name.as_str())).collect();
+    let needed = modules::needed(&folder, release, &names).map_err(|error| cannot_load(error.to_string()))?;
     let built_in = |load: &&Load| !load.parameters.is_empty() && !needed.iter().any(|module| load.is(&module.name));
-    if let Some(load) = wanted.load.iter().find(built_in) {
+    if let Some(load) = load.iter().find(built_in) {
         return Err(Error::usage(
             format!("--load '{} {}'", load.name, load.parameters),
             format!("{} is built into the kernel", load.name),
@@ -65,25 +54,35 @@ pub fn initramfs(wanted: &Wanted<'_>) -> Result<Initramfs, Error> {
         ));
     }
     for module in needed {
-        let parameters = wanted.load.iter().find(|load| load.is(&module.name)).map_or("", |load| &load.parameters);
+        let parameters = load.iter().find(|load| load.is(&module.name)).map_or("", |load| &load.parameters);
         let added = initramfs.module(&module.name, &module.bytes, parameters);
-        added.map_err(|error| Error::usage("cannot load the kernel's modules", error.to_string(), ""))?;
+        added.map_err(|error| cannot_load(error.to_string()))?;
     }
-    for placed in wanted.with {
+    for placed in with {
         let cannot =
             |why: String| Error::usage(format!("cannot put {} into the guest", placed.host.display()), why, "");
-        let found = placed.resolve(path.as_deref()).map_err(cannot)?;
-        initramfs.copy(Some(&found.guest), &found.host).map_err(|error| cannot(error.to_string()))?;
-    }
-    // Last, so that the user's programs have their paths.
-    if wanted.shell {
-        shell(&mut initramfs, path.as_deref())?;
+        let (host, guest) = placed.resolve(std::env::var_os("PATH").as_deref()).map_err(cannot)?;
+        initramfs.copy(&guest, &host).map_err(|error| cannot(error.to_string()))?;
     }
     Ok(initramfs)
 }
 
-/// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools.
-fn shell(initramfs: &mut Initramfs, path: Option<&OsStr>) -> Result<(), Error> {
+/// Returns the RAM disk's bytes.
+///
+/// # Errors
+/// Exit 2 for files that cannot be together in it.
+pub fn finish(initramfs: Initramfs) -> Result<Vec<u8>, Error> {
+    initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
+}
+
+/// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools. What is there already, the
+/// user's programs, keeps its path.
+///
+/// # Errors
+/// Exit 2: this host has none.
+pub fn shell(initramfs: &mut Initramfs) -> Result<(), Error> {
+    let path = std::env::var_os("PATH");
+    let path = path.as_deref();
     let cannot = |why: String| Error::usage("cannot put a shell into the guest", why, "install busybox");
     let add = |initramfs: &mut Initramfs, guest: &str, host: &Path| {
         initramfs.program(guest, host).map_err(|error| cannot(error.to_string()))
