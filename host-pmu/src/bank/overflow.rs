@@ -71,11 +71,8 @@ impl<B: Backend> Bank<B> {
                 self.look_for_lost();
                 none
             }
-            // Any event that goes on may have signalled early: its record may be lost.
-            None => {
-                let certain = self.strategy.overflow == OnOverflow::Keep || self.backend.pauses_virtually();
-                return Signalled { certain, ..Signalled::ANY };
-            }
+            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
+            None => return Signalled { certain: true, ..Signalled::ANY },
         };
         for counter in self.tracked {
             // An event that does not sample has no records.
