@@ -25,8 +25,8 @@ pub(super) struct HeldEvent<E> {
     /// Its counter is on. A counter goes on and off without a call for its event behind a gate and in a virtual pause.
     pub(super) on: bool,
     pub(super) at_host: AtHost,
-    /// The part of its count that was handed over.
-    taken: u64,
+    /// The part of its count that was handed over or subtracted.
+    pub(super) taken: u64,
     /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
     pub(super) aim: u64,
     /// Its count at its next signal at the latest, which may come before its counter's overflow; 0 = unknown. Kept up for virtual
@@ -161,11 +161,6 @@ impl<E> HeldEvent<E> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// Returns the part of its count that was handed over or subtracted.
-    pub(super) const fn handed_over(&self) -> u64 {
-        self.taken
-    }
-
     /// Returns the counts by which its signal will be early.
     pub(super) const fn early_by(&self) -> u64 {
         self.aim - self.fires
@@ -182,4 +177,13 @@ impl<E> HeldEvent<E> {
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
     }
+}
+
+/// Finds the event with the backend's number `id`.
+pub(super) fn find_event<'a, E>(
+    slots: &'a mut [Option<HeldEvent<E>>],
+    pool: &'a mut [HeldEvent<E>],
+    id: u64,
+) -> Option<&'a mut HeldEvent<E>> {
+    slots.iter_mut().flatten().chain(pool).find(|held| held.id == id)
 }
