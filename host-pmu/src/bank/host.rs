@@ -36,13 +36,15 @@ impl<B: Backend> Measured<B> {
     }
 
     /// Disables an event and returns its count.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[inline(always)]
     pub(super) fn disable(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
         self.op(OpKind::Pause, |backend| backend.pause(event))
     }
 
     /// Returns the count of an event, without a host operation if that is possible.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[inline(always)]
     pub(super) fn count(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
         match self.backend.peek(event) {
             Some(total) => Ok(total),

@@ -78,9 +78,10 @@ pub struct Bank<B: Backend> {
     pool: Vec<HeldEvent<B::Event>>,
     /// Size of the pool: events held, but for counters that are on, which always have one; 0 = no bound.
     most_held: usize,
-    /// What each counter wanted last, and the period.
+    /// The event that each counter waits for, and its period.
     wants: [Option<(Spec, u64)>; MAX_COUNTERS],
-    /// Counters waiting for an event; opened before the entry, so that no parked event that another counter takes gives way.
+    /// Counters that have waited for an event since the last entry; opened before the next, so that no parked event that another
+    /// counter takes gives way.
     wanting: CounterSet,
     /// Counters that may have an event, wait for one, or are to be tried again.
     tracked: CounterSet,
@@ -262,9 +263,9 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline(never)]
     fn open_wanted(&mut self) {
-        let wanted = self.wanting.into_iter().count() as u64;
+        let wanted = self.wants.iter().flatten().count() as u64;
         let bound = self.most_held as u64;
-        while bound > 0 && self.held + wanted > bound && self.release_oldest() {}
+        while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
         // The host schedules an event that is enabled beside the new one: a group that is too large with it is refused
         // (`validate_group`), and a pinned event would find no counter.
         self.stop_leaving(true);
@@ -274,7 +275,7 @@ impl<B: Backend> Bank<B> {
     }
 
     fn open(&mut self, counter: CounterId) {
-        let Some((spec, period)) = self.wants[counter.index()] else { return };
+        let Some((spec, period)) = self.wants[counter.index()].take() else { return };
         if self.held == 0 {
             // Slices that began while nothing was held are not this event's.
             self.host.backend.sched_in();
@@ -391,14 +392,21 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Carries out an operation that has the count of the event of `counter`; the event fails with it.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
     fn total(
         &mut self,
         counter: CounterId,
         op: impl FnOnce(&mut Measured<B>, &mut B::Event) -> Result<u64, HostError>,
     ) -> Option<u64> {
         let held = self.slots[counter.index()].as_mut()?;
-        op(&mut self.host, &mut held.event).inspect_err(|error| self.fail(counter, error)).ok()
+        match op(&mut self.host, &mut held.event) {
+            Ok(total) => Some(total),
+            Err(error) => {
+                self.fail(counter, &error);
+                None
+            }
+        }
     }
 
     /// Returns the counts of `counter` since the last hand-over, given that its event now reads `total`.
@@ -473,7 +481,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
-        self.wanting.remove(counter);
+        self.wants[counter.index()] = None;
         let Some(held) = &self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
@@ -524,7 +532,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wanting.remove(counter);
+        self.wants[counter.index()] = None;
         self.note_change();
         if let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.

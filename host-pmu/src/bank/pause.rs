@@ -247,8 +247,7 @@ impl<B: Backend> Bank<B> {
         let known = self.resumed.contains(counter).then_some(held.taken);
         let total = self.total(counter, |host, event| match (host.backend.peek(event), known) {
             (None, Some(taken)) => Ok(taken),
-            (Some(total), _) => Ok(total),
-            (None, None) => host.count(event),
+            _ => host.count(event),
         });
         let left = match total {
             // It is about to signal.
