@@ -639,24 +639,20 @@ impl SimHost for Bank<SimBackend> {
 
 impl SimHost for SimFloor {
     fn clock(&mut self) -> &mut Clock {
-        self.clock_mut()
+        &mut self.timer.clock
     }
 
     fn user_ns_to_signal(&mut self) -> u64 {
-        self.ns_to_signal()
+        self.timer.ns_to_signal()
     }
 
     fn take_signals(&mut self) -> u64 {
-        u64::from(self.take_signal())
+        u64::from(self.timer.take_signal())
     }
 
     #[inline]
     fn pass_entry(&mut self) -> bool {
-        let passes = !self.clock().slice_is_over() && self.ns_to_signal() > 0 && self.is_quiet();
-        if passes {
-            self.count_entry();
-        }
-        passes
+        !self.timer.clock.slice_is_over() && self.timer.ns_to_signal() > 0 && self.passes_entry()
     }
 }
 
