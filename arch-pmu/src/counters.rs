@@ -116,10 +116,6 @@ impl<H: HostCounters> Counters<H> {
         &mut self.host
     }
 
-    pub(crate) fn into_host(self) -> H {
-        self.host
-    }
-
     pub(crate) const fn existing(&self) -> CounterSet {
         self.existing
     }

@@ -58,11 +58,6 @@ impl<H: HostCounters> Vpmu<H> {
         self.counters.host()
     }
 
-    /// Gives back the host side of the counters.
-    pub fn into_host(self) -> H {
-        self.counters.into_host()
-    }
-
     /// Returns whether an overflow awaits its PMI.
     pub fn pmi_requested(&self) -> bool {
         self.counters.pmi_requested()
