@@ -30,6 +30,12 @@ impl<B: Backend> Measured<B> {
     ) -> Result<T, HostError> {
         let begin = self.backend.now_ns();
         let result = op(&mut self.backend);
+        self.did(kind, begin, result)
+    }
+
+    #[expect(clippy::inline_always, reason = "as above")]
+    #[inline(always)]
+    fn did<T>(&mut self, kind: OpKind, begin: u64, result: Result<T, HostError>) -> Result<T, HostError> {
         self.stats.last_op_ns = self.backend.now_ns();
         self.stats.ops.record(kind, self.stats.last_op_ns.saturating_sub(begin));
         result.inspect_err(|error| self.stats.failed(error))
@@ -39,7 +45,10 @@ impl<B: Backend> Measured<B> {
     #[expect(clippy::inline_always, reason = "as above")]
     #[inline(always)]
     pub(super) fn disable(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
-        self.op(OpKind::Pause, |backend| backend.pause(event))
+        // Not by a closure, which would be a call.
+        let begin = self.backend.now_ns();
+        let result = self.backend.pause(event);
+        self.did(OpKind::Pause, begin, result)
     }
 
     /// Returns the count of an event, without a host operation if that is possible.

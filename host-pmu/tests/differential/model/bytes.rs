@@ -216,7 +216,7 @@ impl Bytes<'_> {
         let first = self.below(10);
         let near = |bytes: &mut Self| 0u64.wrapping_sub(bytes.below(2000));
         match msr {
-            0xc001_0000..=0xc001_0003 if first < 9 => self.selector(amd),
+            0x186..=0x18d | 0xc001_0000..=0xc001_0003 if first < 9 => self.selector(amd),
             0xc001_0200..=0xc001_020b if msr.is_multiple_of(2) && first < 9 => self.selector(amd),
             0xc000_0300..=0xc000_0303 if first < 4 => 0x3f,
             0xc000_0300..=0xc000_0303 if first < 8 => self.below(64),
@@ -225,7 +225,6 @@ impl Bytes<'_> {
                 4..7 => near(self).wrapping_sub(1) & ((1 << 48) - 1),
                 _ => self.word(4),
             },
-            0x186..=0x18d if first < 9 => self.selector(amd),
             0x38d if first < 8 => {
                 let nibbles = [0u64, 1, 2, 3, 8, 9, 0xa, 0xb, 0xb, 0xb];
                 let all = (0..4).fold(0, |bits, n| bits | self.pick(&nibbles) << (4 * n));
