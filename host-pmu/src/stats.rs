@@ -7,8 +7,10 @@ use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
-/// First value beyond the cells of such a histogram, which has it in the cell of [`MOST_NS`].
-const BEYOND_NS: u64 = MOST_NS.next_power_of_two();
+/// Cells of a row. A row has one size of cell: of 1 ns in the first two, of twice as much in each further one.
+const CELLS: usize = 128;
+/// Rows up to [`MOST_NS`].
+const ROWS: usize = 31;
 
 /// Converts a duration to ns; saturates.
 pub fn ns(time: Duration) -> u64 {
@@ -23,18 +25,21 @@ pub fn ns_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MOST_NS, 2).expect("constant bounds")
 }
 
+/// A row of cells.
+type Row = Box<[u64; CELLS]>;
+
 /// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
 ///
 /// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing
-/// is rounded or lost: cached values have their count, and enter the histogram when another value takes their place,
-/// or when it is read.
+/// is rounded or lost: cached values have their count, and enter the cells of that histogram when another value takes
+/// their place, or when it is read.
 ///
-/// The histogram grows with its values, so that ten thousand simulated vCPUs have room. [`reserved`](Self::reserved)
-/// allocates all of it, for measured paths that must not allocate.
+/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room.
+/// [`reserved`](Self::reserved) allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    histogram: Option<Histogram<u64>>,
-    /// Recent values, and how often each was recorded since it last entered the histogram.
+    rows: [Option<Row>; ROWS],
+    /// Recent values, and how often each was recorded since it last entered the cells.
     waiting: [(u64, u64); Self::PLACES],
 }
 
@@ -48,9 +53,11 @@ impl Recorder {
         recorder
     }
 
-    /// Allocates room for every value.
+    /// Allocates all rows.
     pub fn reserve(&mut self) {
-        self.histogram.get_or_insert_with(ns_histogram);
+        self.rows.iter_mut().for_each(|row| {
+            row.get_or_insert_with(|| Box::new([0; CELLS]));
+        });
     }
 
     /// Records `ns`, at least 1.
@@ -72,37 +79,66 @@ impl Recorder {
         self.add(value, times);
     }
 
+    /// Adds `times` to the cell of `ns`.
     fn add(&mut self, ns: u64, times: u64) {
-        if times > 0 {
-            let ns = if ns < BEYOND_NS { ns.max(1) } else { MOST_NS };
-            let growing = || Histogram::new(2).expect("two digits");
-            // It has a cell, or grows.
-            let _ = self.histogram.get_or_insert_with(growing).record_n(ns, times);
-        }
+        let (row, cell) = Self::place(ns.max(1));
+        // The histogram, too, puts values beyond its cells into the last one.
+        let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
+        self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
+    }
+
+    /// Returns the row of `ns`, and its cell there.
+    const fn place(ns: u64) -> (usize, usize) {
+        // Values of a cell differ in these lower bits.
+        let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
+        let shown = (ns >> unknown) as usize;
+        (unknown as usize + shown / CELLS, shown % CELLS)
     }
 
     /// Forgets all values, in place.
     pub fn reset(&mut self) {
-        self.histogram.iter_mut().for_each(Histogram::reset);
+        self.rows.iter_mut().flatten().for_each(|row| row.fill(0));
         self.waiting = Default::default();
-    }
-
-    /// Returns the values, a cell's as one of it, and how often each was recorded.
-    fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let cells = self.histogram.iter().flat_map(Histogram::iter_recorded);
-        cells.map(|cell| (cell.value_iterated_to(), cell.count_at_value())).chain(self.waiting)
     }
 
     /// Returns all recorded values.
     pub fn histogram(&self) -> Histogram<u64> {
-        let mut whole = Self::reserved();
-        whole.merge(self);
-        whole.histogram.unwrap_or_else(ns_histogram)
+        let mut histogram = ns_histogram();
+        for (at, row) in self.rows.iter().enumerate() {
+            let Some(row) = row else { continue };
+            // Rows 0 and 1 have the same size of cell.
+            let (unknown, first) = (at.saturating_sub(1), if at == 0 { 0 } else { CELLS });
+            for (cell, &times) in row.iter().enumerate().filter(|&(_, &times)| times > 0) {
+                histogram.saturating_record_n(((first + cell) as u64) << unknown, times);
+            }
+        }
+        for (value, times) in self.waiting {
+            if times > 0 {
+                histogram.saturating_record_n(value.max(1), times);
+            }
+        }
+        histogram
+    }
+
+    /// Returns all recorded values.
+    pub fn into_histogram(self) -> Histogram<u64> {
+        self.histogram()
     }
 
     /// Adds the values of another.
     pub fn merge(&mut self, other: &Self) {
-        other.values().for_each(|(ns, times)| self.add(ns, times));
+        for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
+            match (mine, theirs) {
+                (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(cell, n)| *cell += n),
+                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
+                (_, None) => {}
+            }
+        }
+        for (value, times) in other.waiting {
+            if times > 0 {
+                self.add(value, times);
+            }
+        }
     }
 }
 
@@ -411,7 +447,7 @@ mod tests {
             }
             first.merge(&second);
             prop_assert_eq!(whole.histogram(), plain.clone());
-            prop_assert_eq!(first.histogram(), plain);
+            prop_assert_eq!(first.into_histogram(), plain);
             whole.reset();
             prop_assert!(whole.histogram().is_empty());
         }
