@@ -1,6 +1,6 @@
 //! A host event, with the bank's knowledge of it.
 
-use arch_pmu::spec::{CounterId, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, Spec};
 
 /// What the host does with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,11 +179,17 @@ impl<E> HeldEvent<E> {
     }
 }
 
-/// Finds the event with the backend's number `id`.
+/// Finds the event with the backend's number `id`, of a counter that is `tracked` or in the pool.
+#[inline]
 pub(super) fn find_event<'a, E>(
     slots: &'a mut [Option<HeldEvent<E>>],
     pool: &'a mut [HeldEvent<E>],
+    tracked: CounterSet,
     id: u64,
 ) -> Option<&'a mut HeldEvent<E>> {
-    slots.iter_mut().flatten().chain(pool).find(|held| held.id == id)
+    let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+    match tracked.into_iter().find(is_its) {
+        Some(counter) => slots[counter.index()].as_mut(),
+        None => pool.iter_mut().find(|held| held.id == id),
+    }
 }

@@ -150,12 +150,4 @@ impl Backoff {
         self.entries_left = self.entries_left.saturating_sub(1);
         self.entries_left == 0
     }
-
-    /// Notes that the event counts. An event that was opened may get no hardware counter, so its opening alone proves nothing.
-    #[inline]
-    pub(super) const fn counts_again(&mut self) {
-        if self.failures > 0 {
-            *self = Self { spec: None, failures: 0, entries_left: 0 };
-        }
-    }
 }

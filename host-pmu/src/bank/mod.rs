@@ -100,6 +100,9 @@ pub struct Bank<B: Backend> {
     recorded: Option<CounterSet>,
     in_use: CounterSet,
     retries: CounterSet,
+    /// Counters whose events failed and were not seen to count since. An event that was opened may get no hardware counter, so its
+    /// opening alone proves nothing.
+    failing: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by
     /// the other's success.
     backoffs: [Backoff; MAX_COUNTERS],
@@ -133,6 +136,7 @@ impl<B: Backend> Bank<B> {
             recorded: Some(CounterSet::EMPTY),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
+            failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             parks: 0,
@@ -270,12 +274,13 @@ impl<B: Backend> Bank<B> {
         // (`validate_group`), and a pinned event would find no counter.
         self.stop_leaving(true);
         for counter in std::mem::take(&mut self.wanting) {
-            self.open(counter);
+            if let Some((spec, period)) = self.wants[counter.index()].take() {
+                self.open(counter, spec, period);
+            }
         }
     }
 
-    fn open(&mut self, counter: CounterId) {
-        let Some((spec, period)) = self.wants[counter.index()].take() else { return };
+    fn open(&mut self, counter: CounterId, spec: Spec, period: u64) {
         if self.held == 0 {
             // Slices that began while nothing was held are not this event's.
             self.host.backend.sched_in();
@@ -296,8 +301,17 @@ impl<B: Backend> Bank<B> {
                     self.fail_gate();
                 }
                 self.retries.insert(counter);
+                self.failing.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
+        }
+    }
+
+    /// Removes a counter that is paused or stopped from those that wait for an event; rarely any does.
+    #[inline]
+    fn wants_none(&mut self, counter: CounterId) {
+        if !self.wanting.is_empty() {
+            self.wants[counter.index()] = None;
         }
     }
 
@@ -412,7 +426,10 @@ impl<B: Backend> Bank<B> {
     /// Returns the counts of `counter` since the last hand-over, given that its event now reads `total`.
     #[inline]
     fn gather(&mut self, counter: CounterId, total: u64) -> u64 {
-        self.backoffs[counter.index()].counts_again();
+        if self.failing.contains(counter) {
+            self.failing.remove(counter);
+            self.backoffs[counter.index()] = Backoff::default();
+        }
         self.slots[counter.index()].as_mut().map_or(0, |held| held.gather(total))
     }
 
@@ -481,7 +498,7 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
-        self.wants[counter.index()] = None;
+        self.wants_none(counter);
         let Some(held) = &self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
@@ -522,17 +539,17 @@ impl<B: Backend> HostCounters for Bank<B> {
             return;
         }
         self.release_slot(counter.index());
-        self.wants[counter.index()] = Some((spec, period));
         if self.most_held == 0 && !self.host.backend.has_gate() && !self.host.backend.pauses_virtually() {
-            self.open(counter);
+            self.open(counter, spec, period);
         } else {
+            self.wants[counter.index()] = Some((spec, period));
             self.wanting.insert(counter);
         }
     }
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wants[counter.index()] = None;
+        self.wants_none(counter);
         self.note_change();
         if let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.

@@ -20,10 +20,10 @@ impl<B: Backend> Bank<B> {
     /// the count of an event that runs on.
     fn drain(&mut self, kick: bool) {
         self.note_change();
-        let Self { host: Measured { backend, stats }, slots, pool, recorded, .. } = self;
+        let Self { host: Measured { backend, stats }, slots, pool, recorded, tracked, .. } = self;
         let (blind, virtually) = (backend.is_blind(), backend.pauses_virtually());
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
-            let Some(held) = find_event(slots, pool, id) else { return };
+            let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.signals.overflowed(time);

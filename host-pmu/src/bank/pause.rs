@@ -85,10 +85,10 @@ impl<B: Backend> Bank<B> {
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
         self.gate = Gate::Shut;
-        let Self { host, slots, pool, .. } = self;
+        let Self { host, slots, pool, tracked, .. } = self;
         host.op(OpKind::Pause, |backend| {
             backend.shut_gate(&mut |id, count| {
-                if let Some(held) = find_event(slots, pool, id) {
+                if let Some(held) = find_event(slots, pool, *tracked, id) {
                     held.shut_at = count;
                 }
             })
