@@ -34,11 +34,11 @@ pub(crate) struct Config {
 /// The counters of one vCPU, with `H` behind them.
 #[derive(Debug)]
 pub(crate) struct Counters<H> {
-    host: H,
+    pub(crate) host: H,
     /// Every bit a counter can hold.
     mask: u64,
     /// Counters of this PMU.
-    existing: CounterSet,
+    pub(crate) existing: CounterSet,
     /// Values without the counts that the host side still holds.
     base: [u64; MAX_COUNTERS],
     specs: [Spec; MAX_COUNTERS],
@@ -49,21 +49,21 @@ pub(crate) struct Counters<H> {
     interrupts: CounterSet,
     /// Denied by the event filter.
     denied: CounterSet,
-    frozen: bool,
+    pub(crate) frozen: bool,
     overflowed: CounterSet,
     /// Counters with such an overflow that asked for a PMI.
     asked: CounterSet,
     /// Counters with such an overflow that no driver has handled yet, as far as can be seen: for the statistics.
     unhandled: CounterSet,
     /// Number of times that the guest turned a counter's own enable on.
-    turned_on: u64,
+    pub(crate) turned_on: u64,
     /// Counters started on the host side.
     running: CounterSet,
     /// Counters to reprogram before the next entry.
     dirty: CounterSet,
-    pmi_pending: bool,
-    counts: Counts,
-    journal: Journal,
+    pub(crate) pmi_pending: bool,
+    pub(crate) counts: Counts,
+    pub(crate) journal: Journal,
 }
 
 impl<H: HostCounters> Counters<H> {
@@ -110,26 +110,6 @@ impl<H: HostCounters> Counters<H> {
         self.running = CounterSet::EMPTY;
         self.dirty = CounterSet::EMPTY;
         self.pmi_pending = false;
-    }
-
-    pub(crate) const fn host(&mut self) -> &mut H {
-        &mut self.host
-    }
-
-    pub(crate) fn into_host(self) -> H {
-        self.host
-    }
-
-    pub(crate) const fn existing(&self) -> CounterSet {
-        self.existing
-    }
-
-    pub(crate) const fn counts(&mut self) -> &mut Counts {
-        &mut self.counts
-    }
-
-    pub(crate) const fn journal(&mut self) -> &mut Journal {
-        &mut self.journal
     }
 
     /// Tells the host side that the guest writes the counter's selector or nibble.
@@ -190,10 +170,6 @@ impl<H: HostCounters> Counters<H> {
         self.reprogram(cleared);
     }
 
-    pub(crate) const fn is_frozen(&self) -> bool {
-        self.frozen
-    }
-
     /// Stops all counters at once; their enables stay.
     pub(crate) fn freeze(&mut self) {
         if !std::mem::replace(&mut self.frozen, true) {
@@ -228,11 +204,6 @@ impl<H: HostCounters> Counters<H> {
     /// Returns whether the status register has an overflow that asked for a PMI.
     pub(crate) const fn pmi_unacknowledged(&self) -> bool {
         !self.asked.is_empty()
-    }
-
-    /// Returns how often the guest turned a counter's own enable on.
-    pub(crate) const fn turned_on(&self) -> u64 {
-        self.turned_on
     }
 
     /// Sets whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
@@ -284,10 +255,6 @@ impl<H: HostCounters> Counters<H> {
     #[inline]
     pub(crate) const fn is_quiet(&self) -> bool {
         self.dirty.is_empty() && !self.pmi_pending
-    }
-
-    pub(crate) const fn pmi_requested(&self) -> bool {
-        self.pmi_pending
     }
 
     /// Takes the PMI that is due; returns whether there was one.

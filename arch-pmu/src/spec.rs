@@ -256,34 +256,17 @@ impl Spec {
     /// Returns whether the host event samples. An IN_TXCP event must not: its count rolls back at an abort, so a host
     /// PMI would see a count below the period (KVM creates it with period 0).
     pub const fn samples(self) -> bool {
-        match self.0 {
-            Source::Selector(selection) => !selection.in_txcp(),
-            Source::Fixed { .. } => true,
-        }
+        !matches!(self.0, Source::Selector(selection) if selection.in_txcp())
     }
 
     /// Returns whether it counts by transactions: IN_TX or IN_TXCP.
     pub const fn is_transactional(self) -> bool {
-        match self.0 {
-            Source::Selector(selection) => selection.in_tx() || selection.in_txcp(),
-            Source::Fixed { .. } => false,
-        }
-    }
-
-    /// Returns the vendor whose encoding the event has. Fixed counters are Intel's.
-    pub const fn vendor(self) -> Vendor {
-        match self.0 {
-            Source::Selector(selection) => selection.vendor(),
-            Source::Fixed { .. } => Vendor::Intel,
-        }
+        matches!(self.0, Source::Selector(selection) if selection.in_tx() || selection.in_txcp())
     }
 
     /// Returns the config for `PERF_TYPE_RAW` on a host of the event's vendor; `None` for a fixed counter.
     pub const fn raw_config(self) -> Option<u64> {
-        match self.0 {
-            Source::Selector(selection) => Some(selection.raw_config()),
-            Source::Fixed { .. } => None,
-        }
+        if let Source::Selector(selection) = self.0 { Some(selection.raw_config()) } else { None }
     }
 }
 

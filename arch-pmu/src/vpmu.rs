@@ -55,32 +55,27 @@ impl<H: HostCounters> Vpmu<H> {
 
     /// Returns the host side of the counters.
     pub fn host(&mut self) -> &mut H {
-        self.counters.host()
-    }
-
-    /// Gives back the host side of the counters.
-    pub fn into_host(self) -> H {
-        self.counters.into_host()
+        &mut self.counters.host
     }
 
     /// Returns whether an overflow awaits its PMI.
     pub fn pmi_requested(&self) -> bool {
-        self.counters.pmi_requested()
+        self.counters.pmi_pending
     }
 
     /// Returns the counts of its overflows, which the caller may take.
     pub const fn counts(&mut self) -> &mut Counts {
-        self.counters.counts()
+        &mut self.counters.counts
     }
 
     /// Notes from now on what the host side tells the counters.
     pub fn keep_journal(&mut self) {
-        self.counters.journal().begin();
+        self.counters.journal.begin();
     }
 
     /// Takes the notes since the last call.
     pub fn take_notes(&mut self) -> impl Iterator<Item = Note> + '_ {
-        self.counters.journal().take()
+        self.counters.journal.take()
     }
 
     /// Handles the guest's read of MSR `index`.
@@ -104,7 +99,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// # Errors
     /// #GP for a counter or counter type that this PMU does not have. Privilege (CPL, CR4.PCE) is the caller's matter.
     pub fn rdpmc(&mut self, ecx: u32) -> Result<u64, GeneralProtection> {
-        let counter = self.registers.rdpmc(ecx).filter(|&counter| self.counters.existing().contains(counter));
+        let counter = self.registers.rdpmc(ecx).filter(|&counter| self.counters.existing.contains(counter));
         Ok(self.counters.read(counter.ok_or(GeneralProtection)?))
     }
 
@@ -161,7 +156,7 @@ impl<H: HostCounters> Vpmu<H> {
 
     /// Returns how often the guest turned a counter's own enable on. A PMI's handler does not.
     pub fn turned_on(&self) -> u64 {
-        self.counters.turned_on()
+        self.counters.turned_on
     }
 
     /// Returns whether the guest has all counters off by their global enables, and turns them on again by a write of

@@ -1,9 +1,11 @@
-//! No host event at all: the time-stamp counter counts and a timer signals.
+//! No host event at all: a clock counts and a timer signals.
 //!
 //! The floor arm is an estimated lower bound: guest, exits and vPMU without host events. Whatever its event, a counter
 //! advances by one per TSC tick, as the clock stand-ins do after scaling, or at a given pace beside arms that count
 //! something rarer. For a PMI the timer costs one call, before the guest's handler, and further ones where the guest
-//! starts its counters by itself: see [`crate::arming`].
+//! starts its counters by itself: see [`crate::arming`]. Clock and timer are a thread's, or a simulated one's.
+
+use std::fmt;
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
@@ -21,80 +23,56 @@ use crate::sys;
 /// check whether so many were in vain.
 const INTERVAL_CALLS: u64 = 40;
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Clocked {
-    running: bool,
-    /// TSC at its start.
-    since: u64,
-    /// Counts handed over since then.
-    taken: u64,
+/// A clock and a timer by it.
+pub trait Timer: fmt::Debug {
+    /// Returns the time.
+    fn now(&self) -> u64;
+
+    /// Sets the timer anew.
+    fn set(&mut self, setting: Setting);
+
+    /// Returns how late the VMM is to see, `since_return` ns after KVM_RUN's return, the signal of a counter that was `due`; `None`
+    /// if that is not known.
+    fn latency_ns(&self, _due: u64, _since_return: u64) -> Option<u64> {
+        None
+    }
 }
 
-/// Counts TSC ticks; signals by one timer per vCPU.
+/// The time-stamp counter, and a timer that signals the thread that made it.
 #[derive(Debug)]
-pub struct Floor {
-    counters: [Clocked; MAX_COUNTERS],
-    running: CounterSet,
+pub struct TscTimer {
     timer: sys::ThreadTimer,
     tsc_khz: u64,
-    pace: Scale,
-    arming: Arming,
     /// TSC at which the timer fires first; 0 if it is not armed.
     first: u64,
     /// Ticks between the times after that.
     every: u64,
-    signal_ns: Recorder,
-    entries: u64,
 }
 
-impl Floor {
-    /// Creates a floor for the calling thread, the one that the timer signals. One count per TSC tick.
-    pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
-        Self::with_pace(tsc_khz, Scale::ONE)
-    }
-
-    /// Creates the host side of the floor with `counts` per millisecond in place of the TSC's rate.
-    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
-        Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
-    }
-
-    fn with_pace(tsc_khz: u64, pace: Scale) -> Result<Self, TimerError> {
-        let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
-        Ok(Self {
-            counters: [Clocked::default(); MAX_COUNTERS],
-            running: CounterSet::EMPTY,
-            timer: sys::ThreadTimer::new(kick::signal())?,
-            tsc_khz: tsc_khz.max(1),
-            pace,
-            arming: Arming::new(tsc_khz / 1000).with_least_interval(least),
-            first: 0,
-            every: 1,
-            signal_ns: Recorder::reserved(),
-            entries: 0,
-        })
-    }
-
-    /// Returns the number of guest entries so far.
-    pub const fn entries(&self) -> u64 {
-        self.entries
-    }
-
+impl TscTimer {
     fn ns(&self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000 / u128::from(self.tsc_khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Notes that the VMM sees the timer's signal at `now`, by TSC, `since_return` ns after KVM_RUN's return. The
-    /// signal of an overflow is the first at which its counter was due; one of no overflow has no latency.
-    fn saw_signal_at(&mut self, now: u64, since_return: u64) {
-        let Some(due) = self.arming.take_signalled().filter(|_| self.first > 0) else { return };
+    /// Returns the latency of a signal that is seen at `now`. The signal of an overflow is the first at which its counter was due.
+    fn latency_at(&self, now: u64, due: u64, since_return: u64) -> Option<u64> {
+        if self.first == 0 {
+            return None;
+        }
         let ahead = due.saturating_sub(self.first);
         let fired = self.first.saturating_add(ahead.next_multiple_of(self.every));
         // The counter was due while a signal before was on its way: that one brought it.
         let fired = if fired > now { due } else { fired };
         let late = self.ns(now.saturating_sub(fired));
         // It fired before that return, or after it.
-        self.signal_ns.record(if late >= since_return { late - since_return } else { late });
+        Some(if late >= since_return { late - since_return } else { late })
+    }
+}
+
+impl Timer for TscTimer {
+    fn now(&self) -> u64 {
+        sys::rdtsc()
     }
 
     fn set(&mut self, setting: Setting) {
@@ -112,24 +90,85 @@ impl Floor {
             }
         };
     }
+
+    fn latency_ns(&self, due: u64, since_return: u64) -> Option<u64> {
+        self.latency_at(sys::rdtsc(), due, since_return)
+    }
 }
 
-impl HostCounters for Floor {
+#[derive(Clone, Copy, Debug, Default)]
+struct Clocked {
+    /// Time of its start.
+    since: u64,
+    /// Counts handed over since then.
+    taken: u64,
+}
+
+/// Counts the time; signals by one timer per vCPU.
+#[derive(Debug)]
+pub struct Floor<T = TscTimer> {
+    /// Clock and timer.
+    pub timer: T,
+    counters: [Clocked; MAX_COUNTERS],
+    running: CounterSet,
+    /// Counts per unit of time.
+    pace: Scale,
+    arming: Arming,
+    signal_ns: Recorder,
+    entries: u64,
+}
+
+impl Floor {
+    /// Creates a floor for the calling thread, the one that the timer signals. One count per TSC tick.
+    pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
+        Self::with_pace(tsc_khz, Scale::ONE)
+    }
+
+    /// Creates the host side of the floor with `counts` per millisecond in place of the TSC's rate.
+    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
+        Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
+    }
+
+    fn with_pace(tsc_khz: u64, pace: Scale) -> Result<Self, TimerError> {
+        let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
+        let timer = sys::ThreadTimer::new(kick::signal())?;
+        let timer = TscTimer { timer, tsc_khz: tsc_khz.max(1), first: 0, every: 1 };
+        let arming = Arming::new(tsc_khz / 1000).with_least_interval(least);
+        Ok(Self { signal_ns: Recorder::reserved(), ..Self::by(timer, pace, arming) })
+    }
+}
+
+impl<T: Timer> Floor<T> {
+    /// Creates the counters of one vCPU by a clock, at so many counts per unit of its time.
+    pub fn by(timer: T, pace: Scale, arming: Arming) -> Self {
+        Self {
+            timer,
+            counters: [Clocked::default(); MAX_COUNTERS],
+            running: CounterSet::EMPTY,
+            pace,
+            arming,
+            signal_ns: Recorder::default(),
+            entries: 0,
+        }
+    }
+}
+
+impl<T: Timer> HostCounters for Floor<T> {
     fn changed(&mut self, _counter: CounterId) -> Reprogram {
         Reprogram::Now
     }
 
     fn overflowed(&mut self, counter: CounterId, _near: bool) -> AfterOverflow {
-        self.arming.overflowed(counter, sys::rdtsc());
+        self.arming.overflowed(counter, self.timer.now());
         AfterOverflow::Reprogram
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
-        let clocked = &mut self.counters[counter.index()];
-        if !clocked.running {
+        if !self.running.contains(counter) {
             return 0;
         }
-        let total = self.pace.to_guest(sys::rdtsc().saturating_sub(clocked.since));
+        let clocked = &mut self.counters[counter.index()];
+        let total = self.pace.to_guest(self.timer.now().saturating_sub(clocked.since));
         let gathered = total.saturating_sub(clocked.taken);
         clocked.taken = total;
         gathered
@@ -137,14 +176,13 @@ impl HostCounters for Floor {
 
     fn pause(&mut self, counter: CounterId) -> u64 {
         let gathered = self.take(counter);
-        self.counters[counter.index()].running = false;
         self.running.remove(counter);
         gathered
     }
 
     fn start(&mut self, counter: CounterId, _spec: Spec, period: u64) {
-        let now = sys::rdtsc();
-        self.counters[counter.index()] = Clocked { running: true, since: now, taken: 0 };
+        let now = self.timer.now();
+        self.counters[counter.index()] = Clocked { since: now, taken: 0 };
         self.running.insert(counter);
         self.arming.started(counter, now, self.pace.to_host(period));
     }
@@ -152,7 +190,7 @@ impl HostCounters for Floor {
     fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     fn set_period(&mut self, counter: CounterId, period: u64) {
-        self.arming.moved(counter, sys::rdtsc(), self.pace.to_host(period));
+        self.arming.moved(counter, self.timer.now(), self.pace.to_host(period));
     }
 
     fn touch(&mut self, _counter: CounterId) {}
@@ -163,8 +201,8 @@ impl HostCounters for Floor {
 
     fn on_entry(&mut self, _enabled: CounterSet) {
         self.entries += 1;
-        if let Some(setting) = self.arming.entry(self.running, sys::rdtsc) {
-            self.set(setting);
+        if let Some(setting) = self.arming.entry(self.running, || self.timer.now()) {
+            self.timer.set(setting);
         }
     }
 
@@ -173,7 +211,7 @@ impl HostCounters for Floor {
     }
 }
 
-impl HostPmu for Floor {
+impl<T: Timer> HostPmu for Floor<T> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
         let quiet = self.running.is_empty() && self.arming.passes_in_handler();
@@ -196,13 +234,17 @@ impl HostPmu for Floor {
         self.signal_ns.reset();
     }
 
+    /// A signal of no overflow has no latency.
     fn saw_signals(&mut self, since_return: u64) {
-        self.saw_signal_at(sys::rdtsc(), since_return);
+        let due = self.arming.take_signalled();
+        if let Some(late) = due.and_then(|due| self.timer.latency_ns(due, since_return)) {
+            self.signal_ns.record(late);
+        }
     }
 
     fn rest(&mut self) {
         if let Some(setting) = self.arming.rest() {
-            self.set(setting);
+            self.timer.set(setting);
         }
     }
 }
@@ -216,9 +258,8 @@ mod tests {
     #[test]
     fn a_paced_counter_counts_by_the_millisecond() {
         let mut floor = Floor::counting_per_ms(2_000_000, 100).unwrap();
-        let counter = CounterId::gp(0).unwrap();
         let before = sys::rdtsc();
-        floor.start(counter, PerfEvtSel::from_bits(0).spec(), 50);
+        floor.start(CounterId::gp(0).unwrap(), PerfEvtSel::from_bits(0).spec(), 50);
         let Some(Setting::At { first, .. }) = floor.arming.entry(floor.running, || before) else { panic!() };
         let slack = sys::rdtsc() - before;
         assert!((1_000_000..=1_000_000 + slack).contains(&(first - before)), "50 counts are half a millisecond");
@@ -226,40 +267,28 @@ mod tests {
 
     #[test]
     fn a_signal_is_late_by_the_time_since_the_timers_first_one_for_a_due_counter() {
+        let mut timer = Floor::new(1_000_000).unwrap().timer;
+        for (first, due, found, since_return, late, why) in [
+            (1000, 1000, 1050, 20, Some(30), "seen by the return at 1030"),
+            (1000, 1000, 1050, 60, Some(50), "it fired after the return"),
+            (1000, 700, 1040, 0, Some(40), "a timer that is late"),
+            (1000, 1120, 1450, 0, Some(250), "that at 1100 was early, those after 1200 merged with it"),
+            (1000, 1120, 1190, 0, Some(70), "due while the signal of 1100 was on its way"),
+            (0, 1120, 1450, 0, None, "the timer is off"),
+        ] {
+            (timer.first, timer.every) = (first, 100);
+            assert_eq!(timer.latency_at(found, due, since_return), late, "{why}");
+        }
+    }
+
+    #[test]
+    fn a_signal_of_no_overflow_has_no_latency() {
         let mut floor = Floor::new(1_000_000).unwrap();
-        let counter = CounterId::gp(0).unwrap();
-        let values = |floor: &mut Floor| -> Vec<u64> {
-            let times = floor
-                .account(&mut Counts::default())
-                .signal_ns
-                .histogram()
-                .iter_recorded()
-                .map(|step| step.value_iterated_to())
-                .collect();
-            floor.restart_account();
-            times
-        };
-        // The counter is due at `due` and found at `found`, `since_return` ns after the return.
-        let overflow = |floor: &mut Floor, due: u64, found: u64, since_return: u64| {
-            floor.arming.entry(CounterSet::EMPTY, || due);
-            floor.arming.moved(counter, due, 0);
-            floor.arming.overflowed(counter, found);
-            floor.saw_signal_at(found, since_return);
-            values(floor)
-        };
-        (floor.first, floor.every) = (1000, 100);
-        assert_eq!(overflow(&mut floor, 1000, 1050, 20), [30], "seen by the return at 1030");
-        assert_eq!(overflow(&mut floor, 1000, 1050, 60), [50], "it fired after the return");
-        assert_eq!(overflow(&mut floor, 700, 1040, 0), [40], "a timer that is late");
-        assert_eq!(
-            overflow(&mut floor, 1120, 1450, 0),
-            [250],
-            "that at 1100 was early, those after 1200 merged with it"
-        );
-        assert_eq!(overflow(&mut floor, 1120, 1190, 0), [70], "due while the signal of 1100 was on its way");
-        floor.saw_signal_at(1400, 0);
-        assert!(values(&mut floor).is_empty(), "an early signal, of no overflow");
-        floor.first = 0;
-        assert_eq!(overflow(&mut floor, 1120, 1450, 0), [0; 0], "the timer is off");
+        floor.timer.first = 1;
+        for recorded in [0, 1] {
+            floor.saw_signals(0);
+            assert_eq!(floor.account(&mut Counts::default()).signal_ns.histogram().len(), recorded);
+            floor.arming.overflowed(CounterId::gp(0).unwrap(), 1);
+        }
     }
 }

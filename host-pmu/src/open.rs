@@ -28,16 +28,10 @@ pub trait Work {
 /// # Errors
 /// The backend does not work here.
 pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
-    match key {
-        BackendKey::Step => Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()).reserved())),
-        BackendKey::Hardware
-        | BackendKey::CpuClock
-        | BackendKey::CpuClockAt { .. }
-        | BackendKey::Tracepoint { .. }
-        | BackendKey::None => {
-            Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
-        }
+    if *key == BackendKey::Step {
+        return Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()).reserved()));
     }
+    Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
 }
 
 /// Tries whether the events of backend `key` can be opened by the calling thread. A tracepoint's stays open until the

@@ -15,7 +15,7 @@ use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
 
 // From <fcntl.h>; the libc crate lacks them for glibc.
-pub(crate) const F_SETOWN_EX: libc::c_int = 15;
+const F_SETOWN_EX: libc::c_int = 15;
 const F_OWNER_TID: libc::c_int = 0;
 
 /// The kernel takes a pointer, where perf-event-open-sys 7.1 passes the value.
@@ -137,13 +137,13 @@ pub(crate) fn signal_this_thread(fd: &OwnedFd) -> io::Result<()> {
 }
 
 thread_local! {
-    /// Address of the calling thread's [`OwnerPage`]; 0 without one.
+    /// Address of the calling thread's [`Owner`]; 0 without one.
     static OWNER: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Addresses of all owner pages: below the code, data and mappings of any process, so one comparison tells a range that may touch
 /// them. There are more pages than a VM may have vCPUs.
-pub(crate) const OWNER_PAGES: Range<usize> = 0x10_0000..0x40_0000;
+const OWNER_PAGES: Range<usize> = 0x10_0000..0x40_0000;
 
 /// Distance of two owner pages.
 const OWNER_PAGE: usize = 4096;
@@ -151,13 +151,25 @@ const OWNER_PAGE: usize = 4096;
 /// Pages that no thread has, and the first address that was not tried yet.
 static PAGES: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), OWNER_PAGES.start));
 
-/// A page that holds the calling thread as the owner of its events, which nobody can write.
+/// The calling thread as the owner of the events that it opens from now on, in memory that a thread under a filter cannot change.
+///
+/// The signal of an event goes to its owner, whom F_SETOWN_EX takes from memory, and a filter sees registers alone. So
+/// the filter admits one address, at which nothing can be written, and no call that would put other memory there.
 #[derive(Debug)]
-pub(crate) struct OwnerPage(usize);
+pub struct Owner(usize);
 
-impl OwnerPage {
-    /// Creates the page of the calling thread, which has none.
-    pub(crate) fn new() -> io::Result<Self> {
+impl Owner {
+    /// The command of fcntl that sets it.
+    pub const COMMAND: i32 = F_SETOWN_EX;
+
+    /// Owners are below this address. Calls that change mappings must stay above.
+    pub const END: usize = OWNER_PAGES.end;
+
+    /// Makes the calling thread, which has no such owner yet, the owner of its events.
+    ///
+    /// # Errors
+    /// No memory at a low address: `vm.mmap_min_addr` is above it, or too many threads have owners.
+    pub fn this_thread() -> io::Result<Self> {
         let mut pages = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
         let page = Self(match pages.0.pop() {
             Some(page) => page,
@@ -173,12 +185,13 @@ impl OwnerPage {
         Ok(page)
     }
 
-    pub(crate) fn address(&self) -> usize {
+    /// Returns the address of its `struct f_owner_ex`.
+    pub fn address(&self) -> usize {
         self.0
     }
 }
 
-impl Drop for OwnerPage {
+impl Drop for Owner {
     /// Leaves the page to the next thread: a filtered thread cannot unmap it.
     fn drop(&mut self) {
         OWNER.set(0);
@@ -221,8 +234,12 @@ fn signal_set() -> libc::sigset_t {
     }
 }
 
-/// Blocks SIGIO on the calling thread.
-pub(crate) fn block_signal() -> io::Result<()> {
+/// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
+/// its default action ends the process. To be called before the first event; `wait` takes the signals.
+///
+/// # Errors
+/// pthread_sigmask(3) fails.
+pub fn block_signal() -> io::Result<()> {
     let set = signal_set();
     // SAFETY: the set outlives the call.
     let error = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
@@ -232,8 +249,11 @@ pub(crate) fn block_signal() -> io::Result<()> {
 /// Longest wait for a signal.
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Takes a pending SIGIO, which is blocked, or waits for one; false if there was none in time.
-pub(crate) fn wait_for_signal(limit: Duration) -> io::Result<bool> {
+/// Takes a pending kick of the calling thread, on which the signal is blocked, or waits up to `limit` for one. False: there was none.
+///
+/// # Errors
+/// sigtimedwait(2) fails, other than by its limit.
+pub fn wait_for_signal(limit: Duration) -> io::Result<bool> {
     // A sum with the longest duration would overflow.
     let until = Instant::now() + limit.min(CENTURY);
     loop {
@@ -261,8 +281,11 @@ pub(crate) fn gettid() -> libc::pid_t {
 
 pub(crate) use libc::{EAGAIN, SIGIO};
 
-/// Disables every perf event of this process, whichever thread has it. Returns how many there were.
-pub(crate) fn disable_all() -> io::Result<usize> {
+/// Disables every perf event of this process, for a thread that comes to nothing but their signals. Returns how many.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn disable_all() -> io::Result<usize> {
     let mut events = 0;
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
@@ -413,42 +436,41 @@ impl Ring {
         Ok(Self { page, len, data, size })
     }
 
+    /// Returns the end of the records that the kernel wrote.
+    fn head(&self) -> &AtomicU64 {
+        // SAFETY: the page stays mapped as long as `self`; the kernel writes the aligned field, hence the atomic.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page.as_ptr()).data_head) }
+    }
+
+    /// Returns the end of the records that were read.
+    fn tail(&self) -> &AtomicU64 {
+        // SAFETY: as above; the field is written by us alone.
+        unsafe { AtomicU64::from_ptr(&raw mut (*self.page.as_ptr()).data_tail) }
+    }
+
     /// Frees the space of new records unread; whether there were any.
     pub(crate) fn skip(&mut self) -> bool {
-        let page = self.page.as_ptr();
-        // SAFETY: the page stays mapped as long as `self`; the kernel writes the aligned field, hence the atomic.
-        let head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) }.load(Ordering::Acquire);
-        // SAFETY: as above; the tail is written by us alone.
-        let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
-        let any = tail.load(Ordering::Relaxed) != head;
+        let head = self.head().load(Ordering::Acquire);
+        let any = self.tail().load(Ordering::Relaxed) != head;
         if any {
-            tail.store(head, Ordering::Release);
+            self.tail().store(head, Ordering::Release);
         }
         any
     }
 
-    /// Hands the type of each new record and the first three u64 behind its header (0 where there are none) to `visit`, and
-    /// frees its space. Returns the most bytes in use before it was freed.
-    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 3])) -> u64 {
+    /// Hands the type of each new record and the first three u64 behind its header (0 where there are none) to `visit`, until that
+    /// returns `false`. Returns the bytes in use and their end.
+    #[inline]
+    fn visit(&self, mut visit: impl FnMut(u32, [u64; 3]) -> bool) -> (u64, u64) {
         let page = self.page.as_ptr();
-        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics.
-        let data_head = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_head) };
-        let head = data_head.load(Ordering::Acquire);
-        // SAFETY: as above; the tail is written by us alone.
-        let tail = unsafe { AtomicU64::from_ptr(&raw mut (*page).data_tail) };
-        let before = tail.load(Ordering::Relaxed);
-        if before == head {
-            return 0;
-        }
-        let mut at = before;
+        let head = self.head().load(Ordering::Acquire);
+        let tail = self.tail().load(Ordering::Relaxed);
+        let mut at = tail;
         let offset = |at: u64| self.data + (at as usize & (self.size - 1));
         while at < head {
             // SAFETY: the ring is a power of two and records are 8-byte aligned and 8 bytes at least, so a header never
             // wraps: it lies inside the mapping and the kernel is done writing it (head was acquired).
             let header = unsafe { page.byte_add(offset(at)).cast::<perf_event_header>().read() };
-            if usize::from(header.size) < size_of::<perf_event_header>() {
-                break;
-            }
             let word = |n: u64| {
                 let behind = size_of::<perf_event_header>() as u64 + 8 * n;
                 if behind + 8 > u64::from(header.size) {
@@ -457,47 +479,47 @@ impl Ring {
                 // SAFETY: inside the record, aligned, and so inside the mapping: an aligned u64 never wraps either.
                 unsafe { page.byte_add(offset(at + behind)).cast::<u64>().read() }
             };
-            visit(header.type_, [word(0), word(1), word(2)]);
+            if usize::from(header.size) < size_of::<perf_event_header>()
+                || !visit(header.type_, [word(0), word(1), word(2)])
+            {
+                break;
+            }
             at += u64::from(header.size);
         }
-        tail.store(head, Ordering::Release);
+        (head - tail, head)
+    }
+
+    /// Hands each new record to `visit`, and frees its space. Returns the most bytes in use before it was freed.
+    #[inline]
+    pub(crate) fn drain(&mut self, mut visit: impl FnMut(u32, [u64; 3])) -> u64 {
+        let (used, head) = self.visit(|type_, words| {
+            visit(type_, words);
+            true
+        });
+        if used == 0 {
+            return 0;
+        }
+        self.tail().store(head, Ordering::Release);
         // Interrupts of this thread, which write records, come before the store or after it: the compiler alone must not move the
         // load before it.
         compiler_fence(Ordering::SeqCst);
-        data_head.load(Ordering::Relaxed) - before
+        self.head().load(Ordering::Relaxed) - head + used
     }
 
     /// Returns whether there are new records.
     #[inline]
     pub(crate) fn has_more(&self) -> bool {
-        let page = self.page.as_ptr();
-        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
-        unsafe {
-            let tail = AtomicU64::from_ptr(&raw mut (*page).data_tail).load(Ordering::Relaxed);
-            AtomicU64::from_ptr(&raw mut (*page).data_head).load(Ordering::Relaxed) != tail
-        }
+        self.tail().load(Ordering::Relaxed) != self.head().load(Ordering::Relaxed)
     }
 
     /// Returns whether there is a new record of a type that is `wanted`.
     pub(crate) fn any(&self, wanted: impl Fn(u32) -> bool) -> bool {
-        let page = self.page.as_ptr();
-        // SAFETY: mapped, aligned, and written by the kernel, hence the atomics; both are only read.
-        let (head, tail) = unsafe {
-            let head = AtomicU64::from_ptr(&raw mut (*page).data_head).load(Ordering::Acquire);
-            (head, AtomicU64::from_ptr(&raw mut (*page).data_tail).load(Ordering::Relaxed))
-        };
-        let mut at = tail;
-        while at < head {
-            // SAFETY: as in `drain`.
-            let header = unsafe {
-                page.byte_add(self.data + (at as usize & (self.size - 1))).cast::<perf_event_header>().read()
-            };
-            if wanted(header.type_) || usize::from(header.size) < size_of::<perf_event_header>() {
-                return true;
-            }
-            at += u64::from(header.size);
-        }
-        false
+        let mut found = false;
+        self.visit(|type_, _| {
+            found = wanted(type_);
+            !found
+        });
+        found
     }
 
     /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use super::clock::Schedule;
 use crate::backend::sim_backend;
 use crate::clock::Clock;
-use crate::floor::SimFloor;
+use crate::floor::floor;
 use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::mediated::{Mediated, SimMediated};
 use crate::model::Model;
@@ -118,9 +118,9 @@ fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn L
     let on_host = Rc::new(Cell::new(others(&model)));
     let place = (number, vcpus);
     match &plan.behind {
-        CounterSource::Floor => open_with(&model, plan, place, |clock| SimFloor::new(clock, model.tsc_khz)),
+        CounterSource::Floor => open_with(&model, plan, place, |clock| floor(clock, model.tsc_khz)),
         CounterSource::PacedFloor { counts_per_ms } => {
-            open_with(&model, plan, place, |clock| SimFloor::new(clock, *counts_per_ms))
+            open_with(&model, plan, place, |clock| floor(clock, *counts_per_ms))
         }
         CounterSource::Mediated(kind) => {
             open_with(&model, plan, place, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))

@@ -63,7 +63,7 @@ impl Register<Intel> for GlobalStatus {
     }
 
     fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
-        let frozen = if state.counters.is_frozen() { CTR_FRZ } else { 0 };
+        let frozen = if state.counters.frozen { CTR_FRZ } else { 0 };
         global_bits::of(state.counters.overflowed()) | state.registers.status | frozen
     }
 

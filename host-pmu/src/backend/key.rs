@@ -47,10 +47,6 @@ struct Row {
     name: &'static str,
     /// The event that it counts.
     about: &'static str,
-    /// Its counts stand in for those the guest asked for.
-    stand_in: bool,
-    /// Its counters are events of the host.
-    host_events: bool,
 }
 
 /// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
@@ -59,30 +55,18 @@ const TABLE: [Row; 4] = [
         key: BackendKey::Hardware,
         name: "hardware",
         about: "the event that the guest selects, in guest mode only, by the host's PMU",
-        stand_in: false,
-        host_events: true,
     },
     Row {
         key: BackendKey::CpuClock,
         name: "cpu-clock",
         about: "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
-        stand_in: true,
-        host_events: true,
     },
     Row {
         key: BackendKey::Step,
         name: "step",
         about: "retired instructions and branches, exactly, by single-stepping the guest; slow",
-        stand_in: false,
-        host_events: false,
     },
-    Row {
-        key: BackendKey::None,
-        name: "none",
-        about: "TSC ticks; a timer raises the PMIs, as in the floor arm",
-        stand_in: true,
-        host_events: false,
-    },
+    Row { key: BackendKey::None, name: "none", about: "TSC ticks; a timer raises the PMIs, as in the floor arm" },
 ];
 
 /// The tracepoint that stands for all in lists: group, name, and what tracepoints count.
@@ -104,8 +88,8 @@ impl BackendKey {
     }
 
     /// Returns whether its counters are host events, which can be opened and have a cost.
-    pub fn has_host_events(&self) -> bool {
-        TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.host_events)
+    pub const fn has_host_events(&self) -> bool {
+        !matches!(self, Self::Step | Self::None)
     }
 
     /// Returns whether the first such event of the host, and the close of the last one, may take much longer than
@@ -127,20 +111,18 @@ impl BackendKey {
     }
 
     /// Returns whether its counts stand in for those the guest asked for.
-    pub fn is_stand_in(&self) -> bool {
-        TABLE.iter().find(|row| row.key == *self).is_none_or(|row| row.stand_in)
+    pub const fn is_stand_in(&self) -> bool {
+        !matches!(self, Self::Hardware | Self::Step)
     }
 }
 
 impl fmt::Display for BackendKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Tracepoint { group, name } = self {
-            return write!(f, "tracepoint:{group}/{name}");
+        match self {
+            Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
+            Self::CpuClockAt { mhz } => write!(f, "{}{mhz}{}", AT.0, AT.1),
+            plain => f.write_str(TABLE.iter().find(|row| row.key == *plain).map_or("", |row| row.name)),
         }
-        if let Self::CpuClockAt { mhz } = self {
-            return write!(f, "{}{mhz}{}", AT.0, AT.1);
-        }
-        f.write_str(TABLE.iter().find(|row| row.key == *self).map_or("", |row| row.name))
     }
 }
 

@@ -215,7 +215,12 @@ impl Scale {
     }
 
     /// Returns the guest counts of `host` host counts, rounded down.
+    #[inline]
     pub fn to_guest(self, host: u64) -> u64 {
+        // Most products fit; a division of 128 bits takes several times as long.
+        if let Some(product) = host.checked_mul(self.guest) {
+            return product / self.host;
+        }
         let guest = u128::from(host) * u128::from(self.guest) / u128::from(self.host);
         u64::try_from(guest).unwrap_or(u64::MAX)
     }

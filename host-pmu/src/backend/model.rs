@@ -216,6 +216,14 @@ impl Running {
     }
 }
 
+/// Returns the last of these counters; 0: there is none. A fixed counter has few events that could use it.
+const fn last(counters: CounterMask) -> CounterMask {
+    match counters.checked_ilog2() {
+        Some(counter) => 1 << counter,
+        None => 0,
+    }
+}
+
 /// Host events of one thread of `host`.
 #[derive(Debug)]
 pub struct ModelBackend<H: Host> {
@@ -278,6 +286,20 @@ impl<H: Host> ModelBackend<H> {
         self.host.pay(op, &mut self.events)
     }
 
+    /// Returns whether a new event fits beside those of the group that are enabled, on an idle PMU (`validate_group`).
+    fn group_fits(&self, new: CounterMask) -> bool {
+        let enabled = self.events.table.iter().filter(|event| event.enabled).map(|event| event.allowed);
+        let all = enabled.chain([new]);
+        // Nearly always each finds a counter without another moving.
+        let mut busy = 0;
+        let each = all.clone().all(|allowed| {
+            let free = last(allowed & !busy);
+            busy |= free;
+            free != 0
+        });
+        each || Assignment::default().add(all)
+    }
+
     fn tell(&self, error: HostError) -> HostError {
         self.host.told(&error);
         error
@@ -291,8 +313,7 @@ impl<H: Host> ModelBackend<H> {
         }
         let place = self.events.running.len();
         let event = &mut self.events.table[at];
-        // A fixed counter has few events that could use it.
-        let free = (event.allowed & !self.busy).checked_ilog2().map_or(0, |counter| 1 << counter);
+        let free = last(event.allowed & !self.busy);
         let found = free != 0 || self.others.is_none();
         (event.counter, event.running, event.place) = (free, true, place);
         self.busy |= free;
@@ -389,12 +410,8 @@ impl<H: Host> Backend for ModelBackend<H> {
     fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
         self.pay(Op::Open { spec, period })?;
         let allowed = if self.others.is_some() { self.host.allows(spec) } else { 0 };
-        if self.gate.is_some() && self.others.is_some() {
-            // validate_group: the new event beside those of the group that are enabled, on an idle PMU.
-            let enabled = self.events.table.iter().filter(|event| event.enabled).map(|event| event.allowed);
-            if !Assignment::default().add(enabled.chain([allowed])) {
-                return Err(self.tell(HostError::GateTooLarge));
-            }
+        if self.gate.is_some() && self.others.is_some() && !self.group_fits(allowed) {
+            return Err(self.tell(HostError::GateTooLarge));
         }
         self.opened += 1;
         let id = self.opened;

@@ -4,7 +4,6 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use arch_pmu::intel::PerfEvtSel;
@@ -139,7 +138,7 @@ impl PerfBackend {
         sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
         sys::event_id(&event).map_err(|error| os("IOC_ID", &error))?;
         if let EventKind::Tracepoint(_) = self.kind {
-            keep_trial_event(event);
+            keep_trial_event(Some(event));
         }
         Ok(())
     }
@@ -272,7 +271,7 @@ impl Backend for PerfBackend {
         let mut event = PerfEvent { fd, id };
         self.resume(&mut event)?;
         if let EventKind::Tracepoint(_) = self.kind {
-            release_trial_event();
+            keep_trial_event(None);
         }
         Ok(event)
     }
@@ -501,29 +500,14 @@ impl Anchors {
     }
 }
 
-/// The event of a trial, kept until one for use is open: the last close of a tracepoint waits for grace periods, some
-/// 40 ms, and a trial's close is not the last while another event is open.
+/// The event of a trial, kept until one for use is open, or the process ends: the last close of a tracepoint waits for grace
+/// periods, some 40 ms, and a trial's close is not the last while another event is open.
 static TRIAL_EVENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
-/// Flag that each opening looks at, so that it takes no lock when there is nothing to release.
-static IS_TRIAL_KEPT: AtomicBool = AtomicBool::new(false);
 
-fn swap_trial_event(event: Option<OwnedFd>) {
-    IS_TRIAL_KEPT.store(event.is_some(), Ordering::Relaxed);
+/// Keeps the event of a trial, or releases the one that is kept.
+fn keep_trial_event(event: Option<OwnedFd>) {
     let before = std::mem::replace(&mut *TRIAL_EVENT.lock().unwrap_or_else(PoisonError::into_inner), event);
     drop(before);
-}
-
-/// Keeps the event of a trial, if need be until the end of the process.
-fn keep_trial_event(event: OwnedFd) {
-    swap_trial_event(Some(event));
-}
-
-/// Releases the trial's event once an event for use is open.
-#[inline]
-fn release_trial_event() {
-    if IS_TRIAL_KEPT.load(Ordering::Relaxed) {
-        swap_trial_event(None);
-    }
 }
 
 #[cfg(test)]
@@ -622,11 +606,8 @@ mod tests {
     #[test]
     fn a_trial_is_closed_with_the_first_event_for_use() {
         let (mut reader, writer) = std::io::pipe().unwrap();
-        keep_trial_event(writer.into());
-        assert!(IS_TRIAL_KEPT.load(Ordering::Relaxed));
-        release_trial_event();
+        keep_trial_event(Some(writer.into()));
+        keep_trial_event(None);
         assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the other end is closed");
-        release_trial_event();
-        assert!(!IS_TRIAL_KEPT.load(Ordering::Relaxed));
     }
 }

@@ -1,6 +1,6 @@
 //! A host event, with the bank's knowledge of it.
 
-use arch_pmu::spec::{CounterId, Spec};
+use arch_pmu::spec::{CounterId, CounterSet, Spec};
 
 /// What the host does with an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(super) struct HeldEvent<E> {
     /// Its counter is on. A counter goes on and off without a call for its event behind a gate and in a virtual pause.
     pub(super) on: bool,
     pub(super) at_host: AtHost,
-    /// The part of its count that was handed over.
-    taken: u64,
+    /// The part of its count that was handed over or subtracted.
+    pub(super) taken: u64,
     /// The count at which its counter overflows, by the last period that was set; 0 = unknown.
     pub(super) aim: u64,
     /// Its count at its next signal at the latest, which may come before its counter's overflow; 0 = unknown. Kept up for virtual
@@ -161,11 +161,6 @@ impl<E> HeldEvent<E> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// Returns the part of its count that was handed over or subtracted.
-    pub(super) const fn handed_over(&self) -> u64 {
-        self.taken
-    }
-
     /// Returns the counts by which its signal will be early.
     pub(super) const fn early_by(&self) -> u64 {
         self.aim - self.fires
@@ -181,5 +176,20 @@ impl<E> HeldEvent<E> {
     /// Returns the count at which the counter overflows after `period` more counts.
     pub(super) const fn aim_after(&self, period: u64) -> u64 {
         self.taken.saturating_add(period)
+    }
+}
+
+/// Finds the event with the backend's number `id`, of a counter that is `tracked` or in the pool.
+#[inline]
+pub(super) fn find_event<'a, E>(
+    slots: &'a mut [Option<HeldEvent<E>>],
+    pool: &'a mut [HeldEvent<E>],
+    tracked: CounterSet,
+    id: u64,
+) -> Option<&'a mut HeldEvent<E>> {
+    let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
+    match tracked.into_iter().find(is_its) {
+        Some(counter) => slots[counter.index()].as_mut(),
+        None => pool.iter_mut().find(|held| held.id == id),
     }
 }

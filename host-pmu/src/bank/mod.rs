@@ -1,95 +1,95 @@
 //! The host events of one vCPU, kept by a strategy.
 //!
 //! The algorithm is KVM's (`reprogram_counter`, arch/x86/kvm/pmu.c since Linux 5.5) with each of its choices taken from
-//! a [`Strategy`]. An event is not zeroed after a pause: the bank remembers the count that was handed over, which costs
-//! no host call.
-//!
-//! The functions that obey the keys of a strategy's TOML, of [`Bank`] unless named otherwise:
+//! a [`Strategy`]. The PMU says what each counter wants: nothing ([`pause`], then [`stop`]), or to count an event and signal after a
+//! period ([`start`]). The bank brings the events it holds in line with that, at each access as far as it can, and for the rest
+//! once an entry ([`reconcile`](Bank::reconcile)). Strategies differ in which events may be left as they are. An event is not
+//! zeroed after a pause: the bank remembers the count that was handed over, which costs no host call.
 //!
 //! | key | obeyed by | in |
 //! |---|---|---|
-//! | [`reuse`] | `start_counter` takes the counter's own event or a parked one; `stop` and `park` fill the pool; `open_all_wanted` keeps to its size | `counters.rs` |
-//! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`; `touch` notes use | `counters.rs`, `release.rs` |
-//! | [`apply`] | [`HostCounters::changed`] | `counters.rs` |
-//! | [`skip-paused`] | `pause` | `counters.rs` |
-//! | [`skip-period`] | `resume` | `counters.rs` |
-//! | [`overflow`] | `after_overflow` | `overflow.rs` |
-//! | [`pause`] | `pause` and `resume`; `finish_all_pauses` | `counters.rs`, `pause.rs` |
-//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_all_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, here |
+//! | [`reuse`] | `finds` takes the counter's own event or a parked one; `stop` and `park` fill the pool; `open_wanted` keeps to its size | here |
+//! | [`release`] | `pause` for `eager`; else `reconcile`, by `release_after_slices`; `touch` notes use | here |
+//! | [`apply`] | [`HostCounters::changed`] | here |
+//! | [`skip-paused`] | `pause` | here |
+//! | [`skip-period`] | `resume` | here |
+//! | [`overflow`] | [`HostCounters::overflowed`] | `overflow.rs` |
+//! | [`pause`](crate::strategy::Strategy::pause) | `pause` and `resume`; `finish_pauses` | here, `pause.rs` |
+//! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, `failure.rs` |
 //!
-//! An event that failed is handled by `fail`: a pinned one without a hardware counter is kept, and `regain` looks at it
-//! once it was enabled again. The rules by which the host's PMU serves events are in
-//! [`scheduling`](crate::backend::scheduling).
+//! `held.rs` has an event: whether its counter is on, what the host does with it, and its counts; `failure.rs` what becomes of one
+//! that failed. The rules by which the host's PMU serves events are in [`scheduling`](crate::backend::scheduling).
 //!
-//! `held.rs` has an event: whether its counter is on, what the host does with it, and its counts.
-//!
-//! [`Strategy`]: crate::strategy::Strategy
-//! [`HostCounters::changed`]: arch_pmu::host::HostCounters::changed
+//! [`pause`]: HostCounters::pause
+//! [`stop`]: HostCounters::stop
+//! [`start`]: HostCounters::start
 //! [`reuse`]: crate::strategy::Strategy::reuse
 //! [`release`]: crate::strategy::Strategy::release
 //! [`apply`]: crate::strategy::Strategy::apply
 //! [`skip-paused`]: crate::strategy::Strategy::skip_paused
 //! [`skip-period`]: crate::strategy::Strategy::skip_period
 //! [`overflow`]: crate::strategy::Strategy::overflow
-//! [`pause`]: crate::strategy::Strategy::pause
 //! [`gate`]: crate::strategy::Strategy::gate
 
-mod counters;
+mod account;
+mod failure;
 mod held;
+mod host;
 mod overflow;
 mod pause;
-mod release;
 #[cfg(test)]
 mod tests;
 
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
-use counts::Counts;
-use held::{AtHost, HeldEvent};
+use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
+use held::HeldEvent;
+pub use host::BankStats;
+use host::{Backoff, Measured};
 
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, HostError};
-use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
-use crate::strategy::{Release, Reuse, Strategy};
+use crate::stats::OpKind;
+use crate::strategy::{Apply, Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
 const NEVER_ENDS: u64 = u64::MAX;
 
-/// A counter that gets its event before the next entry.
-#[derive(Clone, Copy, Debug)]
-struct WantedEvent {
-    spec: Spec,
-    period: u64,
+/// The gate of a bank that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    /// No event counts.
+    Shut,
+    /// Its events count.
+    Open,
+    /// Its events do not get counters together: it is left as soon as their counts are handed over.
+    Failed,
+    /// Its events have been single ones since.
+    Left,
 }
 
 /// Host events behind the vPMCs of one vCPU.
 #[derive(Debug)]
 pub struct Bank<B: Backend> {
-    backend: B,
+    host: Measured<B>,
     strategy: Strategy,
-    /// Its release looks at events when a sched slice began.
-    looks_at_slices: bool,
     /// Each counter's own event.
     slots: [Option<HeldEvent<B::Event>>; MAX_COUNTERS],
     /// Parked events of no counter; its capacity is reserved up front.
     pool: Vec<HeldEvent<B::Event>>,
     /// Size of the pool: events held, but for counters that are on, which always have one; 0 = no bound.
     most_held: usize,
-    /// Counters waiting for an event; opened before the entry, so that no parked event that another counter takes gives way.
-    wanted: [Option<WantedEvent>; MAX_COUNTERS],
-    /// Counters with a place in `wanted`: a look at each place at every entry would cost as much as the entry.
+    /// The event that each counter waits for, and its period.
+    wants: [Option<(Spec, u64)>; MAX_COUNTERS],
+    /// Counters that have waited for an event since the last entry; opened before the next, so that no parked event that another
+    /// counter takes gives way.
     wanting: CounterSet,
     /// Counters that may have an event, wait for one, or are to be tried again.
     tracked: CounterSet,
-    /// True if the events behind the gate, if there is one, count.
-    gate_open: bool,
-    /// Counters that are reprogrammed with the one that is now.
-    changing: CounterSet,
-    /// True if the events behind the gate do not get counters together: it is left as soon as their counts are handed over.
-    gate_failed: bool,
-    /// True if the gate was left: its events have been single ones since.
-    gate_left: bool,
+    gate: Gate,
     /// True if events were added to the gate since it was last seen to count.
     gate_changed: bool,
+    /// Counters that are reprogrammed with the one that is now.
+    changing: CounterSet,
     /// No gated or virtually paused event changed since the last entry did what was due for them.
     unchanged_since_entry: bool,
     /// Counters whose events were looked at for this entry, when the counters went on.
@@ -100,7 +100,8 @@ pub struct Bank<B: Backend> {
     recorded: Option<CounterSet>,
     in_use: CounterSet,
     retries: CounterSet,
-    /// Counters whose events failed and were not seen to count since.
+    /// Counters whose events failed and were not seen to count since. An event that was opened may get no hardware counter, so its
+    /// opening alone proves nothing.
     failing: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by
     /// the other's success.
@@ -111,30 +112,24 @@ pub struct Bank<B: Backend> {
     parks: u64,
     /// True while the vCPU rests.
     rests: bool,
-    stats: BankStats,
 }
 
 impl<B: Backend> Bank<B> {
     /// Creates an empty bank.
     pub fn new(backend: B, strategy: Strategy) -> Self {
-        let since_ns = backend.now_ns();
         let most_held = if let Reuse::Pool(k) = strategy.reuse { k } else { 0 };
         Self {
-            backend,
-            looks_at_slices: matches!(strategy.release, Release::Slices(_)),
+            host: Measured::new(backend),
             strategy,
             slots: std::array::from_fn(|_| None),
             pool: Vec::with_capacity(most_held),
             most_held,
-            wanted: [None; MAX_COUNTERS],
+            wants: [None; MAX_COUNTERS],
             wanting: CounterSet::EMPTY,
             tracked: CounterSet::EMPTY,
-            gate_open: false,
-            changing: CounterSet::ALL,
-            gate_failed: false,
-            gate_left: false,
+            gate: Gate::Shut,
             gate_changed: false,
-            parks: 0,
+            changing: CounterSet::ALL,
             unchanged_since_entry: true,
             resumed: CounterSet::EMPTY,
             pauses_until: NEVER_ENDS,
@@ -144,26 +139,32 @@ impl<B: Backend> Bank<B> {
             failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
+            parks: 0,
             rests: false,
-            stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() },
         }
     }
 
     /// Makes room for every figure of its account: nothing is allocated for them later.
     pub fn reserved(mut self) -> Self {
-        self.stats.ops.reserve();
-        self.stats.signals.reserve();
+        self.host.stats.ops.reserve();
+        self.host.stats.signals.reserve();
         self
     }
 
     /// Returns the counts of its operations so far.
     pub fn stats(&self) -> &BankStats {
-        &self.stats
+        &self.host.stats
     }
 
     /// Returns the backend.
     pub fn backend(&mut self) -> &mut B {
-        &mut self.backend
+        &mut self.host.backend
+    }
+
+    /// Returns the backend, to look at.
+    #[inline]
+    pub const fn backend_ref(&self) -> &B {
+        &self.host.backend
     }
 
     /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` since
@@ -171,8 +172,9 @@ impl<B: Backend> Bank<B> {
     #[inline]
     pub fn is_quiet(&self, switched_in: bool) -> bool {
         let starts_none = self.retries.is_empty() && self.wanting.is_empty();
-        let unchanged = self.unchanged_since_entry && self.stats.counts.entries < self.pauses_until;
-        starts_none && (self.held == 0 || !(self.looks_at_slices && switched_in) && unchanged)
+        let unchanged = self.unchanged_since_entry && self.host.stats.counts.entries < self.pauses_until;
+        let looks_at_slices = switched_in && matches!(self.strategy.release, Release::Slices(_));
+        starts_none && (self.held == 0 || !looks_at_slices && unchanged)
     }
 
     /// Returns the event that a counter has.
@@ -184,32 +186,217 @@ impl<B: Backend> Bank<B> {
     /// Counts an entry at which the bank [is quiet](Self::is_quiet).
     #[inline]
     pub const fn count_entry(&mut self) {
-        self.stats.counts.entries += 1;
+        self.host.stats.counts.entries += 1;
     }
 
-    /// Returns the backend, to look at.
+    /// Brings the events in line with what the counters want, before an entry.
+    fn reconcile(&mut self, enabled: CounterSet) {
+        // A gate that failed is left first: what is opened until then would be behind it.
+        if (self.gate != Gate::Failed || self.leave_gate()) && !self.wanting.is_empty() {
+            self.open_wanted();
+        }
+        if self.held == 0 {
+            return;
+        }
+        if let Release::Slices(slices) = self.strategy.release
+            && self.host.backend.sched_in()
+        {
+            self.release_after_slices(slices, enabled);
+        }
+        if !self.unchanged_since_entry || self.host.stats.counts.entries > self.pauses_until {
+            self.finish_pauses();
+        }
+    }
+
+    /// Returns whether the counter has an event for `spec` in its slot, its own or one of the pool.
+    fn finds(&mut self, counter: CounterId, spec: Spec) -> bool {
+        let usable = self.gate != Gate::Failed && self.strategy.reuse != Reuse::None;
+        let serves = |held: &HeldEvent<B::Event>| usable && held.spec == spec;
+        if self.slots[counter.index()].as_ref().is_some_and(serves) {
+            return true;
+        }
+        if self.most_held == 0 {
+            return false;
+        }
+        let parked = self.pool.iter().position(serves).map(|at| self.pool.swap_remove(at));
+        self.park(counter);
+        self.slots[counter.index()] = parked.map(|held| HeldEvent { counter, ..held });
+        self.slots[counter.index()].is_some()
+    }
+
+    /// Makes the event in the slot, which has the right spec, count again; returns whether it does.
+    fn resume(&mut self, counter: CounterId, period: u64) -> bool {
+        let virtually = self.host.backend.pauses_virtually();
+        if virtually && !self.leave_out_pause(counter) {
+            return false;
+        }
+        let waits = virtually || self.host.backend.has_gate();
+        let least = self.shortest_period(counter, period);
+        let Self { host, slots, strategy, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        let aim_now = held.aim_after(period);
+        let lost = held.is_lost();
+        let moved = std::mem::replace(&mut held.aim, aim_now) != aim_now;
+        // An early signal is left to the entry, at which all counters that are on are known.
+        let signals_in_time = if virtually { held.left().is_some() } else { !moved };
+        let keeps = strategy.skip_period && signals_in_time && !lost && held.period >= least;
+        if held.spec.samples() && !keeps && !host.aim(held, period, least) {
+            return false;
+        }
+        (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
+        if waits && !lost {
+            // It was not stopped, or is enabled before the entry: with the gate, or after those that leave were stopped.
+            held.on = true;
+            host.stats.counts.reused += 1;
+            return true;
+        }
+        if virtually {
+            // The host schedules it at once: an event that leaves has its counter until then.
+            self.stop_leaving(true);
+        }
+        let Self { host, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return false };
+        if host.op(OpKind::Resume, |b| b.resume(&mut held.event)).is_err() {
+            return false;
+        }
+        held.enabled();
+        host.stats.counts.reused += 1;
+        !lost || self.regain(counter, period)
+    }
+
+    /// Opens events for the counters that wait for one, making room as far as there is a bound.
+    #[inline(never)]
+    fn open_wanted(&mut self) {
+        let wanted = self.wants.iter().flatten().count() as u64;
+        let bound = self.most_held as u64;
+        while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
+        // The host schedules an event that is enabled beside the new one: a group that is too large with it is refused
+        // (`validate_group`), and a pinned event would find no counter.
+        self.stop_leaving(true);
+        for counter in std::mem::take(&mut self.wanting) {
+            if let Some((spec, period)) = self.wants[counter.index()].take() {
+                self.open(counter, spec, period);
+            }
+        }
+    }
+
+    fn open(&mut self, counter: CounterId, spec: Spec, period: u64) {
+        if self.held == 0 {
+            // Slices that began while nothing was held are not this event's.
+            self.host.backend.sched_in();
+        }
+        let least = self.shortest_period(counter, period);
+        // A refused open is an operation, too.
+        self.host.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
+        match self.host.op(OpKind::Open, |backend| backend.open(spec, period.max(least))) {
+            Ok(event) => {
+                let id = self.host.backend.id(&event);
+                self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, least));
+                self.holds(self.held + 1);
+                self.gate_changed = true;
+            }
+            Err(error) => {
+                self.host.stats.counts.failed_opens += 1;
+                if error == HostError::GateTooLarge && self.gate != Gate::Failed {
+                    self.fail_gate();
+                }
+                self.retries.insert(counter);
+                self.failing.insert(counter);
+                self.backoffs[counter.index()].failed(spec);
+            }
+        }
+    }
+
+    /// Removes a counter that is paused or stopped from those that wait for an event; rarely any does.
     #[inline]
-    pub const fn backend_ref(&self) -> &B {
-        &self.backend
+    fn wants_none(&mut self, counter: CounterId) {
+        if !self.wanting.is_empty() {
+            self.wants[counter.index()] = None;
+        }
     }
 
-    /// Carries out one host operation, counted and timed.
-    fn host<T>(&mut self, kind: OpKind, op: impl FnOnce(&mut B) -> Result<T, HostError>) -> Result<T, HostError> {
-        host_op(&mut self.backend, &mut self.stats, kind, op)
+    /// Puts the paused event of `counter` into the pool, releasing the least recently used one if it is full.
+    fn park(&mut self, counter: CounterId) {
+        let Some(mut held) = self.slots[counter.index()].take() else { return };
+        if self.pool.len() == self.most_held {
+            self.release_oldest();
+        }
+        self.parks += 1;
+        held.parked_as = self.parks;
+        held.forfeited |= held.is_lost();
+        self.pool.push(held);
+    }
+
+    fn release(&mut self, held: HeldEvent<B::Event>) {
+        // Releasing cannot fail: close frees the descriptor whatever it returns.
+        let _ = self.host.op(OpKind::Release, |backend| {
+            backend.release(held.event);
+            Ok(())
+        });
+        self.holds(self.held - 1);
+    }
+
+    fn release_slot(&mut self, index: usize) {
+        if let Some(held) = self.slots[index].take() {
+            self.release(held);
+        }
+    }
+
+    fn release_pooled(&mut self, at: usize) {
+        let held = self.pool.swap_remove(at);
+        self.release(held);
+    }
+
+    /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
+    /// one.
+    fn release_oldest(&mut self) -> bool {
+        if let Some(at) = (0..self.pool.len()).min_by_key(|&at| self.pool[at].parked_as) {
+            self.release_pooled(at);
+            return true;
+        }
+        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.on);
+        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_as));
+        oldest.map(|at| self.release_slot(at)).is_some()
+    }
+
+    /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that the guest did not
+    /// write and that are off by their own enable. An event of the pool ages with the counter that it served last: a
+    /// guest that multiplexes its counters comes back to it.
+    fn release_after_slices(&mut self, slices: u32, enabled: CounterSet) {
+        self.host.stats.counts.sched_ins += 1;
+        let mut used = std::mem::take(&mut self.in_use);
+        used.extend(enabled);
+        let is_old = |held: &mut HeldEvent<B::Event>| {
+            held.idle_slices = if used.contains(held.counter) { 0 } else { held.idle_slices + 1 };
+            held.idle_slices >= slices
+        };
+        for index in 0..MAX_COUNTERS {
+            if self.slots[index].as_mut().is_some_and(is_old) {
+                self.release_slot(index);
+            }
+        }
+        let mut at = 0;
+        while at < self.pool.len() {
+            if is_old(&mut self.pool[at]) {
+                self.release_pooled(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Notes that the number of held events is `events` since the last host operation.
+    fn holds(&mut self, events: u64) {
+        self.held = events;
+        let BankStats { counts, held_time, last_op_ns, .. } = &mut self.host.stats;
+        counts.held_max = counts.held_max.max(events);
+        held_time.changes(*last_op_ns, events);
     }
 
     /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
     #[inline]
     fn note_change(&mut self) {
-        self.unchanged_since_entry = !(self.backend.has_gate() || self.backend.pauses_virtually());
-    }
-
-    /// Does before an entry what pauses left to do.
-    #[inline]
-    fn finish_pauses(&mut self) {
-        if !self.unchanged_since_entry || self.stats.counts.entries > self.pauses_until {
-            self.finish_all_pauses();
-        }
+        self.unchanged_since_entry = !(self.host.backend.has_gate() || self.host.backend.pauses_virtually());
     }
 
     /// Returns the counters that are on, with an event.
@@ -218,175 +405,38 @@ impl<B: Backend> Bank<B> {
         self.tracked.into_iter().filter(on).collect()
     }
 
-    /// Returns whether any counter with an event is on.
-    fn any_on(&self) -> bool {
-        !self.counters_on().is_empty()
-    }
-
-    /// Notes that `counter`, whose event failed, is off.
-    fn note_off(&mut self, counter: CounterId) {
-        self.retries.remove(counter);
-        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.on) {
-            held.on = false;
-        }
-    }
-
-    /// Reads the event of a counter that is on, and hands over its counts.
-    fn read(&mut self, counter: CounterId) -> u64 {
-        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
-        match count(&mut self.backend, &mut self.stats, &mut held.event) {
-            Ok(total) => {
-                let gathered = held.gather(total);
-                self.counts_again(counter);
-                gathered
-            }
+    /// Carries out an operation that has the count of the event of `counter`; the event fails with it.
+    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
+    #[inline(always)]
+    fn total(
+        &mut self,
+        counter: CounterId,
+        op: impl FnOnce(&mut Measured<B>, &mut B::Event) -> Result<u64, HostError>,
+    ) -> Option<u64> {
+        let held = self.slots[counter.index()].as_mut()?;
+        match op(&mut self.host, &mut held.event) {
+            Ok(total) => Some(total),
             Err(error) => {
                 self.fail(counter, &error);
-                0
+                None
             }
         }
     }
 
-    /// Releases an event.
-    fn release(&mut self, held: HeldEvent<B::Event>) {
-        // Releasing cannot fail: close frees the descriptor whatever it returns.
-        let _ = self.host(OpKind::Release, |backend| {
-            backend.release(held.event);
-            Ok(())
-        });
-        self.holds(self.held - 1);
-    }
-
-    /// Notes that the number of held events is `events` since the last host operation.
-    fn holds(&mut self, events: u64) {
-        self.held = events;
-        self.stats.counts.held_max = self.stats.counts.held_max.max(events);
-        self.stats.held_time.changes(self.stats.last_op_ns, events);
-    }
-
-    /// Handles the failure of a host operation on the event of `counter`, which is tried again if it is on.
-    ///
-    /// A pinned event that got no hardware counter is kept, with its counts until then, and is enabled again at the
-    /// next resume, as KVM does. Since Linux 6.15 its failure signals its owner: enabled again at the entry that
-    /// follows, it would keep the vCPU out of the guest, so it waits for the guest to reprogram the counter, or for
-    /// ever more entries. Any other event is released.
-    #[cold]
-    fn fail(&mut self, counter: CounterId, error: &HostError) {
-        let slot = &mut self.slots[counter.index()];
-        let is_on = slot.as_ref().is_none_or(|held| held.on);
-        if *error == HostError::PinnedLost
-            && let Some(held) = slot
-        {
-            self.stats.counts.pinned_errors += 1;
-            held.at_host = AtHost::Lost;
-            held.forget_aim();
-            held.recorded = None;
-            held.forfeited |= !is_on;
-            self.backoffs[counter.index()].lost(held.spec);
-        } else if let Some(held) = slot.take() {
-            self.backoffs[counter.index()].failed(held.spec);
-            self.release(held);
-        }
-        self.failing.insert(counter);
-        if is_on {
-            self.retries.insert(counter);
-        }
-        self.note_change();
-    }
-
-    /// Notes that the event of `counter` has a count: its failures are over. An event that was opened may get no
-    /// hardware counter, so its opening alone proves nothing.
+    /// Returns the counts of `counter` since the last hand-over, given that its event now reads `total`.
     #[inline]
-    fn counts_again(&mut self, counter: CounterId) {
+    fn gather(&mut self, counter: CounterId, total: u64) -> u64 {
         if self.failing.contains(counter) {
             self.failing.remove(counter);
             self.backoffs[counter.index()] = Backoff::default();
         }
+        self.slots[counter.index()].as_mut().map_or(0, |held| held.gather(total))
     }
 
-    /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its
-    /// counter's overflow. Returns whether it can be used.
-    #[cold]
-    fn regain(&mut self, counter: CounterId, period: u64) -> bool {
-        let least = self.shortest_period(counter, period);
-        let Self { backend, stats, slots, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        match host_op(backend, stats, OpKind::Read, |b| b.read(&mut held.event)) {
-            Ok(total) => {
-                self.failing.remove(counter);
-                self.backoffs[counter.index()] = Backoff::default();
-                if std::mem::take(&mut held.forfeited) {
-                    held.leave_out(total);
-                    held.set_aim(period, least);
-                }
-                let ahead = total.saturating_sub(held.handed_over());
-                // Its counts before the loss bring the overflow of its counter nearer.
-                let left = period.saturating_sub(ahead).max(1);
-                ahead == 0 || !held.spec.samples() || aim(backend, stats, held, left, least)
-            }
-            Err(HostError::PinnedLost) => {
-                self.fail(counter, &HostError::PinnedLost);
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Finds pinned events that lost their counters and were not looked at since: a guest that waits for their
-    /// overflows looks at none.
-    fn find_lost(&mut self) {
-        for counter in self.tracked {
-            let counts = |held: &&HeldEvent<B::Event>| held.counts();
-            let held = self.slots[counter.index()].as_ref().filter(counts);
-            if held.is_some_and(|held| self.backend.is_lost(&held.event)) {
-                self.stats.failed(&HostError::PinnedLost);
-                self.fail(counter, &HostError::PinnedLost);
-            }
-        }
-        self.find_gate_lost();
-    }
-
-    /// Gives up the gate if its events count no more.
-    fn find_gate_lost(&mut self) {
-        if self.gate_open && self.backend.is_gate_lost() {
-            self.stats.counts.pinned_errors += 1;
-            self.fail_gate();
-        }
-    }
-
-    /// Gives up the gate, whose events do not get hardware counters together: a group is scheduled as a whole or not at
-    /// all, where single events keep most of their counters. Each counter that is on hands over its counts at the next
-    /// entry and has a single event then.
-    #[cold]
-    fn fail_gate(&mut self) {
-        self.stats.last_error = Some(HostError::GateTooLarge);
-        (self.gate_open, self.gate_failed) = (false, true);
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.on) else { continue };
-            // The leader alone is in error state.
-            held.shut_at = count(backend, stats, &mut held.event).unwrap_or_else(|_| held.handed_over());
-            self.retry(counter);
-        }
-        self.note_change();
-    }
-
-    /// Releases the events of a gate that failed, once all counts were handed over: single ones are opened from now on.
-    /// Returns whether it did.
-    #[cold]
-    fn leave_gate(&mut self) -> bool {
-        if self.any_on() {
-            return false;
-        }
-        for index in 0..MAX_COUNTERS {
-            if let Some(held) = self.slots[index].take() {
-                self.release(held);
-            }
-        }
-        self.release_from_pool(|_| true);
-        self.backend.leave_gate();
-        (self.gate_failed, self.gate_left) = (false, true);
-        true
+    /// Reads the event of a counter that is on, and hands over its counts.
+    fn read(&mut self, counter: CounterId) -> u64 {
+        let total = self.total(counter, Measured::count);
+        total.map_or(0, |total| self.gather(counter, total))
     }
 
     /// Returns the shortest period that the event of `counter` may have, which is to signal after `wanted` counts.
@@ -397,7 +447,7 @@ impl<B: Backend> Bank<B> {
     /// each of them at most once in 32 such periods. Counts stay exact; a signal may be late.
     #[inline]
     fn shortest_period(&self, counter: CounterId, wanted: u64) -> u64 {
-        let shortest = self.backend.shortest_period();
+        let shortest = self.host.backend.shortest_period();
         // A PMU bears what perf's throttling leaves of it; and most periods are so long that there is room beside any others.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
         if shortest <= SHORTEST_PERIOD || wanted.min(set) >= shortest.saturating_mul(32) {
@@ -409,180 +459,152 @@ impl<B: Backend> Bank<B> {
         let others: u64 = expiring.map(|held| shortest.saturating_mul(1024).div_ceil(held.period)).sum();
         shortest.saturating_mul(1024) / (2048_u64.saturating_sub(others) / 2).clamp(1024 / 32, 1024)
     }
+}
 
-    /// Removes a counter that is paused or stopped from those that wait for an event.
-    #[inline]
-    fn wants_none(&mut self, counter: CounterId) {
-        if !self.wanting.is_empty() {
-            self.wanted[counter.index()] = None;
+impl<B: Backend> HostCounters for Bank<B> {
+    fn changed(&mut self, _counter: CounterId) -> Reprogram {
+        match self.strategy.apply {
+            Apply::AtOnce => Reprogram::Now,
+            Apply::Deferred => Reprogram::AtEntry,
         }
     }
 
-    /// Has `counter` started again before the next entry.
-    fn retry(&mut self, counter: CounterId) {
-        self.backoffs[counter.index()] = Backoff::default();
-        self.retries.insert(counter);
-        self.note_change();
+    fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
+        self.after_overflow(counter, near)
     }
 
-    /// Takes the counters to start again after a failure, if this entry is one for a retry.
-    fn take_retries(&mut self) -> CounterSet {
-        let mut due = CounterSet::EMPTY;
-        for counter in self.retries {
-            if self.backoffs[counter.index()].due() {
-                due.insert(counter);
-                self.retries.remove(counter);
+    fn signalled(&mut self) -> Signalled {
+        self.signalled_counters()
+    }
+
+    fn take(&mut self, counter: CounterId) -> u64 {
+        let Self { host: Measured { backend, .. }, slots, gate, .. } = self;
+        let Some(held) = slots[counter.index()].as_mut().filter(|held| held.counts()) else { return 0 };
+        // A clock may signal a little early: its counts since the record are there by now.
+        if let Some(total) = held.recorded.take()
+            && (total >= held.aim || backend.is_blind())
+        {
+            return held.gather(total);
+        }
+        if *gate != Gate::Open && backend.has_gate() {
+            return held.gather(held.shut_at);
+        }
+        self.read(counter)
+    }
+
+    #[inline]
+    fn changing(&mut self, counters: CounterSet) {
+        self.changing = counters;
+    }
+
+    fn pause(&mut self, counter: CounterId) -> u64 {
+        self.wants_none(counter);
+        let Some(held) = &self.slots[counter.index()] else { return 0 };
+        if self.strategy.release == Release::Eager {
+            let gathered = if held.counts() { self.read(counter) } else { 0 };
+            self.release_slot(counter.index());
+            return gathered;
+        }
+        let (is_on, is_lost) = (held.on, held.is_lost());
+        if is_lost {
+            self.note_off(counter);
+            return 0;
+        }
+        if self.host.backend.has_gate() && !self.leaves_alone(counter) {
+            return self.pause_behind_gate(counter);
+        }
+        // In a virtual pause it goes on, and its count is looked at.
+        let virtually = self.host.backend.pauses_virtually();
+        if !is_on && (virtually || self.strategy.skip_paused) {
+            return 0;
+        }
+        let total = self.total(counter, |host, event| if virtually { host.count(event) } else { host.disable(event) });
+        let Some(total) = total else {
+            self.note_off(counter);
+            return 0;
+        };
+        if virtually {
+            self.begin_virtual_pause(counter);
+        } else if let Some(held) = &mut self.slots[counter.index()] {
+            held.disabled();
+        }
+        self.gather(counter, total)
+    }
+
+    fn start(&mut self, counter: CounterId, spec: Spec, period: u64) {
+        self.tracked.insert(counter);
+        self.note_change();
+        self.retries.remove(counter);
+        if self.finds(counter, spec) && self.resume(counter, period) {
+            return;
+        }
+        self.release_slot(counter.index());
+        if self.most_held == 0 && !self.host.backend.has_gate() && !self.host.backend.pauses_virtually() {
+            self.open(counter, spec, period);
+        } else {
+            self.wants[counter.index()] = Some((spec, period));
+            self.wanting.insert(counter);
+        }
+    }
+
+    fn stop(&mut self, counter: CounterId, own_enable: bool) {
+        self.retries.remove(counter);
+        self.wants_none(counter);
+        self.note_change();
+        if let Some(held) = &mut self.slots[counter.index()] {
+            // After a RESET, too, its counts until it was lost are no longer the counter's.
+            held.forfeited |= !own_enable && held.is_lost();
+            self.parks += 1;
+            held.parked_as = self.parks;
+        }
+        if !own_enable && self.most_held > 0 {
+            self.park(counter);
+        }
+        self.tracked.set(counter, self.slots[counter.index()].is_some());
+    }
+
+    fn set_period(&mut self, counter: CounterId, period: u64) {
+        let least = self.shortest_period(counter, period);
+        if let Some((_, wanted)) = &mut self.wants[counter.index()] {
+            *wanted = period;
+        }
+        let Some(held) = &mut self.slots[counter.index()] else { return };
+        if held.is_lost() {
+            // The guest wrote the counter.
+            held.forfeited = true;
+        } else if held.on && held.spec.samples() {
+            held.aim = held.aim_after(period);
+            if !self.host.aim(held, period, least) {
+                self.retry(counter);
             }
         }
-        due
     }
-}
 
-/// Finds the event with the backend's number `id`, and its counter if it is not in the pool.
-fn find_event<'a, E>(
-    slots: &'a mut [Option<HeldEvent<E>>],
-    pool: &'a mut [HeldEvent<E>],
-    tracked: CounterSet,
-    id: u64,
-) -> Option<(Option<CounterId>, &'a mut HeldEvent<E>)> {
-    let is_its = |counter: &CounterId| slots[counter.index()].as_ref().is_some_and(|held| held.id == id);
-    match tracked.into_iter().find(is_its) {
-        Some(counter) => slots[counter.index()].as_mut().map(|held| (Some(counter), held)),
-        None => pool.iter_mut().find(|held| held.id == id).map(|held| (None, held)),
+    fn touch(&mut self, counter: CounterId) {
+        if let Some(held) = self.slots[counter.index()].as_mut().filter(|held| held.is_lost()) {
+            held.forfeited = true;
+        }
+        self.in_use.insert(counter);
     }
-}
 
-/// Carries out one host operation, counted and timed.
-#[expect(clippy::inline_always, reason = "a simulated operation takes no longer than the call")]
-#[inline(always)]
-fn host_op<B: Backend, T>(
-    backend: &mut B,
-    stats: &mut BankStats,
-    kind: OpKind,
-    op: impl FnOnce(&mut B) -> Result<T, HostError>,
-) -> Result<T, HostError> {
-    let begin = backend.now_ns();
-    let result = op(backend);
-    stats.last_op_ns = backend.now_ns();
-    stats.ops.record(kind, stats.last_op_ns.saturating_sub(begin));
-    result.inspect_err(|error| stats.failed(error))
-}
-
-/// Makes the event signal after `period` more counts, where its counter overflows, or after `least`, if that is later.
-fn aim<B: Backend>(
-    backend: &mut B,
-    stats: &mut BankStats,
-    held: &mut HeldEvent<B::Event>,
-    period: u64,
-    least: u64,
-) -> bool {
-    let set = host_op(backend, stats, OpKind::Period, |b| b.set_period(&mut held.event, period.max(least))).is_ok();
-    if set {
-        held.aimed(period, least);
-    } else {
-        stats.counts.refused_periods += 1;
-        held.forget_aim();
+    fn keeps_nothing_for(&self) -> CounterSet {
+        self.tracked.complement()
     }
-    set
-}
 
-/// Returns the count of an event, without a host operation if that is possible.
-#[inline]
-fn count<B: Backend>(backend: &mut B, stats: &mut BankStats, event: &mut B::Event) -> Result<u64, HostError> {
-    match backend.peek(event) {
-        Some(total) => Ok(total),
-        None => host_op(backend, stats, OpKind::Read, |b| b.read(event)),
+    fn due(&mut self) -> CounterSet {
+        self.take_retries()
+    }
+
+    fn on_entry(&mut self, enabled: CounterSet) {
+        self.count_entry();
+        self.reconcile(enabled);
     }
 }
 
 impl<B: Backend> Drop for Bank<B> {
     fn drop(&mut self) {
-        for index in 0..MAX_COUNTERS {
-            if let Some(held) = self.slots[index].take() {
-                self.backend.release(held.event);
-            }
+        for held in self.slots.iter_mut().filter_map(Option::take).chain(self.pool.drain(..)) {
+            self.host.backend.release(held.event);
         }
-        for held in self.pool.drain(..) {
-            self.backend.release(held.event);
-        }
-    }
-}
-
-/// Counts of a bank's operations and failures.
-#[derive(Clone, Debug, Default)]
-pub struct BankStats {
-    /// Host operations.
-    pub ops: OpStats,
-    /// Latencies of overflows' signals.
-    pub signals: SignalTimes,
-    /// Counts beside operations and times.
-    pub counts: Counts,
-    /// Events held, over time.
-    pub held_time: HeldTime,
-    /// End of the last host operation.
-    pub last_op_ns: u64,
-    /// Start of the account.
-    pub since_ns: u64,
-    /// Throttle records of earlier accounts.
-    pub throttled_before: u64,
-    /// The last failure.
-    pub last_error: Option<HostError>,
-}
-
-impl BankStats {
-    /// Notes a failure. That a gate fell apart outlives those of its single events, which follow from it.
-    #[cold]
-    fn failed(&mut self, error: &HostError) {
-        if *error != HostError::PinnedLost || self.last_error != Some(HostError::GateTooLarge) {
-            self.last_error = Some(error.clone());
-        }
-    }
-
-    /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is
-    /// measured, and touches these pages at every operation.
-    fn restart(&mut self, now: u64, held: u64, throttled: u64) {
-        let Self { ops, signals, counts, held_time, last_op_ns, since_ns, throttled_before, last_error } = self;
-        ops.reset();
-        signals.reset();
-        *counts = Counts { held_max: held, ..Counts::default() };
-        *throttled_before = throttled;
-        // It is no gate in this account either.
-        last_error.take_if(|error| *error != HostError::GateTooLarge);
-        (*last_op_ns, *since_ns) = (now, now);
-        *held_time = HeldTime::from(now);
-        held_time.changes(now, held);
-    }
-}
-
-/// Retries of one counter after 1, 2, 4 … entries, so that a guest is not stalled by a failing host.
-#[derive(Clone, Copy, Debug, Default)]
-struct Backoff {
-    /// The event that failed last.
-    spec: Option<Spec>,
-    failures: u32,
-    entries_left: u32,
-}
-
-impl Backoff {
-    /// Binary logarithm of the longest wait, in entries.
-    const MOST: u32 = 10;
-
-    /// Notes that the host refused an event for `spec`.
-    fn failed(&mut self, spec: Spec) {
-        let failures = if self.spec == Some(spec) { self.failures } else { 0 };
-        let entries_left = 1 << failures.min(Self::MOST);
-        *self = Self { spec: Some(spec), failures: failures + 1, entries_left };
-    }
-
-    /// Notes that an event for `spec` got no hardware counter. This entry is none for a retry in any case.
-    fn lost(&mut self, spec: Spec) {
-        self.failed(spec);
-        self.entries_left += 1;
-    }
-
-    /// Returns whether this entry is one for a retry.
-    const fn due(&mut self) -> bool {
-        self.entries_left = self.entries_left.saturating_sub(1);
-        self.entries_left == 0
     }
 }

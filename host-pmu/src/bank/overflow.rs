@@ -3,8 +3,9 @@
 use arch_pmu::host::{AfterOverflow, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet};
 
-use super::held::HeldEvent;
-use super::{Bank, count, find_event};
+use super::Bank;
+use super::held::{HeldEvent, find_event};
+use super::host::Measured;
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Overflow};
 use crate::strategy::OnOverflow;
@@ -18,11 +19,11 @@ impl<B: Backend> Bank<B> {
     /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at
     /// the count of an event that runs on.
     fn drain(&mut self, kick: bool) {
-        let (blind, virtually) = (self.backend.is_blind(), self.backend.pauses_virtually());
         self.note_change();
-        let Self { backend, slots, pool, recorded, stats, tracked, .. } = self;
+        let Self { host: Measured { backend, stats }, slots, pool, recorded, tracked, .. } = self;
+        let (blind, virtually) = (backend.is_blind(), backend.pauses_virtually());
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
-            let Some((at, held)) = find_event(slots, pool, *tracked, id) else { return };
+            let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.signals.overflowed(time);
@@ -31,8 +32,8 @@ impl<B: Backend> Bank<B> {
             if held.on {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (kick && !blind).then_some(count);
-                if let (Some(counter), Some(recorded)) = (at, &mut *recorded) {
-                    recorded.insert(counter);
+                if let Some(recorded) = recorded {
+                    recorded.insert(held.counter);
                 }
             } else {
                 held.aim = 0;
@@ -42,25 +43,21 @@ impl<B: Backend> Bank<B> {
         if complete {
             return;
         }
-        if blind {
-            // An event that passed its signal before its pause began its period anew, and one that signalled since may once
-            // more without a record.
-            let parked = slots.iter_mut().flatten().chain(pool).filter(|held| !held.on);
-            let passed = |held: &&mut HeldEvent<_>| held.fired_off > 0 || held.handed_over() >= held.fires;
-            parked.filter(passed).for_each(HeldEvent::forget_aim);
-            return;
+        // Of the events whose counters are off: without records those that passed their signal before their pause, and began
+        // their period anew, or signalled since, and may once more; where records were lost, all.
+        let off = slots.iter_mut().flatten().chain(pool).filter(|held| !held.on);
+        off.filter(|held| !blind || held.fired_off > 0 || held.taken >= held.fires).for_each(HeldEvent::forget_aim);
+        if !blind {
+            *recorded = None;
+            // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
+            slots.iter_mut().flatten().for_each(|held| (held.fires, held.recorded) = (0, None));
         }
-        let off = slots.iter_mut().flatten().chain(&mut *pool).filter(|held| !held.on);
-        off.for_each(HeldEvent::forget_aim);
-        *recorded = None;
-        // The last record of an event that runs on may be among the lost: its count is then not that of its last overflow.
-        slots.iter_mut().flatten().for_each(|held| (held.fires, held.recorded) = (0, None));
     }
 
     /// Returns the counters that a signal may have been for.
     pub(super) fn signalled_counters(&mut self) -> Signalled {
         self.drain(true);
-        if self.backend.is_blind() {
+        if self.host.backend.is_blind() {
             return self.signalled_by_counts();
         }
         let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
@@ -71,16 +68,12 @@ impl<B: Backend> Bank<B> {
                 self.look_for_lost();
                 none
             }
-            // Any event that goes on may have signalled early: its record may be lost.
-            None => {
-                let certain = self.strategy.overflow == OnOverflow::Keep || self.backend.pauses_virtually();
-                return Signalled { certain, ..Signalled::ANY };
-            }
+            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
+            None => return Signalled { certain: true, ..Signalled::ANY },
         };
-        for counter in self.tracked {
+        for counter in self.counters_on() {
             // An event that does not sample has no records.
-            let held = self.slots[counter.index()].as_ref();
-            if held.is_some_and(|held| held.on && !held.spec.samples()) {
+            if self.slots[counter.index()].as_ref().is_some_and(|held| !held.spec.samples()) {
                 counters.insert(counter);
             }
         }
@@ -91,43 +84,41 @@ impl<B: Backend> Bank<B> {
     /// 6.2): those whose events have counted up to their next signal. One look at each count tells them; the others
     /// keep their aims.
     fn signalled_by_counts(&mut self) -> Signalled {
-        let shortest = self.backend.shortest_period();
-        let is_clock = shortest > SHORTEST_PERIOD;
         // A clock may signal a little before its count is there.
-        let slack = if is_clock { shortest } else { 0 };
+        let slack = if self.is_clock() { self.host.backend.shortest_period() } else { 0 };
         // Some of the thread's events may have records.
         let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
-            let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
-            match count(backend, stats, &mut held.event) {
-                Ok(total) => {
-                    let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
-                    if signalled || counters.contains(counter) {
-                        held.recorded = Some(total);
-                        counters.insert(counter);
-                    }
-                }
-                Err(error) => self.fail(counter, &error),
+        for counter in self.counting() {
+            let Some(total) = self.total(counter, Measured::count) else { continue };
+            let Some(held) = &mut self.slots[counter.index()] else { continue };
+            let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
+            if signalled || counters.contains(counter) {
+                held.recorded = Some(total);
+                counters.insert(counter);
             }
         }
-        if is_clock && counters.is_empty() { Signalled::ANY } else { Signalled { counters, certain: true } }
+        if slack > 0 && counters.is_empty() { Signalled::ANY } else { Signalled { counters, certain: true } }
     }
 
     /// Looks for events that count no more, after a signal of no counter that is on.
     fn look_for_lost(&mut self) {
-        if self.backend.has_gate() {
+        if self.host.backend.has_gate() {
             return self.find_gate_lost();
         }
-        for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let counts = |held: &&mut HeldEvent<B::Event>| held.counts();
-            let Some(held) = slots[counter.index()].as_mut().filter(counts) else { continue };
-            if let Err(error) = count(backend, stats, &mut held.event) {
-                self.fail(counter, &error);
-            }
+        for counter in self.counting() {
+            self.total(counter, Measured::count);
         }
+    }
+
+    /// Returns the counters that are on, with an event that is not lost.
+    fn counting(&self) -> CounterSet {
+        let counts = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(HeldEvent::counts);
+        self.tracked.into_iter().filter(counts).collect()
+    }
+
+    /// Returns whether its events are clocks: a PMU has shorter periods.
+    fn is_clock(&self) -> bool {
+        self.host.backend.shortest_period() > SHORTEST_PERIOD
     }
 
     /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
@@ -138,7 +129,9 @@ impl<B: Backend> Bank<B> {
             // An event with its old period signals too early, unless the counter is near its top again.
             OnOverflow::Keep if near => AfterOverflow::Aim,
             // A short rest is no period to go on with where no pause stops the event.
-            OnOverflow::Keep if self.backend.pauses_virtually() && self.repeats_soon(counter) => AfterOverflow::Aim,
+            OnOverflow::Keep if self.host.backend.pauses_virtually() && self.repeats_soon(counter) => {
+                AfterOverflow::Aim
+            }
             OnOverflow::Keep => AfterOverflow::Leave,
         }
     }
@@ -146,9 +139,8 @@ impl<B: Backend> Bank<B> {
     /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was
     /// turned off and on: a handler does that within about four of a clock's shortest periods.
     fn repeats_soon(&self, counter: CounterId) -> bool {
-        let shortest = self.backend.shortest_period();
-        let held = self.slots[counter.index()].as_ref();
-        shortest > SHORTEST_PERIOD && held.is_some_and(|held| held.period < shortest.saturating_mul(4))
+        let soon = self.host.backend.shortest_period().saturating_mul(4);
+        self.is_clock() && self.slots[counter.index()].as_ref().is_some_and(|held| held.period < soon)
     }
 }
 

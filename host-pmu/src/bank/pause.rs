@@ -13,10 +13,11 @@
 //! one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event signals
 //! while its counter is off.
 
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+use arch_pmu::spec::{CounterId, CounterSet};
 
-use super::held::{AtHost, HeldEvent};
-use super::{Bank, NEVER_ENDS, aim, count, find_event, host_op};
+use super::held::{AtHost, HeldEvent, find_event};
+use super::host::Measured;
+use super::{Bank, Gate, NEVER_ENDS};
 use crate::backend::{Backend, HostError};
 use crate::stats::OpKind;
 
@@ -42,17 +43,17 @@ impl<B: Backend> Bank<B> {
         if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
             return 0;
         }
-        if self.gate_open
+        if self.gate == Gate::Open
             && let Err(error) = self.shut_gate()
         {
             if error == HostError::PinnedLost {
-                self.stats.counts.pinned_errors += 1;
+                self.host.stats.counts.pinned_errors += 1;
                 self.fail_gate();
                 return self.pause_behind_gate(counter);
             }
             self.fail(counter, &error);
             // The counts of all others are unknown as well.
-            for other in (0..MAX_COUNTERS).filter_map(CounterId::from_index) {
+            for other in self.tracked {
                 if let Some(held) = self.slots[other.index()].take() {
                     self.retry(other);
                     self.release(held);
@@ -62,19 +63,20 @@ impl<B: Backend> Bank<B> {
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         held.on = false;
-        let gathered = held.gather(held.shut_at);
-        self.counts_again(counter);
-        gathered
+        let total = held.shut_at;
+        self.gather(counter, total)
     }
 
     /// Returns whether the counter goes off while others stay on behind the open gate, or as the only one of several: the gate would
     /// be shut and opened again for it.
     pub(super) fn leaves_alone(&mut self, counter: CounterId) -> bool {
+        if self.gate != Gate::Open {
+            return false;
+        }
         let runs = |held: &HeldEvent<_>| held.on && held.at_host == AtHost::Enabled;
         let on = self.counters_on();
         let together = on.and(self.changing);
-        let alone = self.gate_open
-            && self.slots[counter.index()].as_ref().is_some_and(runs)
+        let alone = self.slots[counter.index()].as_ref().is_some_and(runs)
             && (together != on || self.held > 1 && together == CounterSet::from_iter([counter]));
         // A call on one event does not tell that their leader lost its counters.
         self.gate_changed |= alone;
@@ -82,20 +84,27 @@ impl<B: Backend> Bank<B> {
     }
 
     fn shut_gate(&mut self) -> Result<(), HostError> {
-        self.gate_open = false;
-        let Self { backend, slots, pool, stats, tracked, .. } = self;
-        host_op(backend, stats, OpKind::Pause, |backend| {
+        self.gate = Gate::Shut;
+        let Self { host, slots, pool, tracked, .. } = self;
+        host.op(OpKind::Pause, |backend| {
             backend.shut_gate(&mut |id, count| {
-                if let Some((_, held)) = find_event(slots, pool, *tracked, id) {
+                if let Some(held) = find_event(slots, pool, *tracked, id) {
                     held.shut_at = count;
                 }
             })
         })
     }
 
-    /// Begins a virtual pause of a counter.
-    pub(super) fn begin_virtual_pause(&mut self) {
-        self.pauses_until = self.stats.counts.entries.saturating_add(MOST_ENTRIES);
+    /// Begins a virtual pause of a counter, whose event was looked at.
+    pub(super) fn begin_virtual_pause(&mut self, counter: CounterId) {
+        if let Some(held) = &mut self.slots[counter.index()] {
+            // The count contains everything that a record could report.
+            (held.on, held.recorded, held.fired_off) = (false, None, 0);
+        }
+        if let Some(recorded) = &mut self.recorded {
+            recorded.remove(counter);
+        }
+        self.pauses_until = self.host.stats.counts.entries.saturating_add(MOST_ENTRIES);
         self.note_change();
     }
 
@@ -103,16 +112,16 @@ impl<B: Backend> Bank<B> {
     pub(super) fn leave_out_pause(&mut self, counter: CounterId) -> bool {
         // It may have signalled since the last kick.
         self.drain_records();
-        let Self { backend, stats, slots, resumed, .. } = self;
+        self.resumed.insert(counter);
+        let Self { host, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
-        resumed.insert(counter);
         if !held.leaves() {
             return true;
         }
-        match count(backend, stats, &mut held.event) {
+        match host.count(&mut held.event) {
             Ok(total) => held.leave_out(total),
             Err(HostError::PinnedLost) => {
-                stats.counts.pinned_errors += 1;
+                host.stats.counts.pinned_errors += 1;
                 // Its counts since the pause are not the counter's.
                 (held.at_host, held.forfeited) = (AtHost::Lost, true);
             }
@@ -124,22 +133,24 @@ impl<B: Backend> Bank<B> {
     /// Ends the pauses before an entry: events of counters that stay off are disabled, the others enabled, and the gate opens for
     /// them, or those that would signal early are aimed anew.
     #[inline(never)]
-    pub(super) fn finish_all_pauses(&mut self) {
-        let gated = self.backend.has_gate();
-        self.unchanged_since_entry = !(gated && self.gate_failed);
+    pub(super) fn finish_pauses(&mut self) {
+        let gated = self.host.backend.has_gate();
+        self.unchanged_since_entry = !(gated && self.gate == Gate::Failed);
         let on = self.counters_on();
-        if gated && (self.gate_failed || on.is_empty()) || !gated && !self.backend.pauses_virtually() {
+        let waits =
+            if gated { self.unchanged_since_entry && !on.is_empty() } else { self.host.backend.pauses_virtually() };
+        if !waits {
             return;
         }
         // A counter whose event the host refused is on, too.
-        let all = !on.is_empty() || !self.retries.is_empty() || self.stats.counts.entries > self.pauses_until;
+        let all = !on.is_empty() || !self.retries.is_empty() || self.host.stats.counts.entries > self.pauses_until;
         if !self.stop_leaving(all) {
             self.pauses_until = NEVER_ENDS;
         }
         for counter in on {
-            let Self { backend, slots, stats, .. } = self;
+            let Self { host, slots, .. } = self;
             let Some(held) = slots[counter.index()].as_mut().filter(|held| held.enters()) else { continue };
-            match host_op(backend, stats, OpKind::Resume, |b| b.resume(&mut held.event)) {
+            match host.op(OpKind::Resume, |b| b.resume(&mut held.event)) {
                 Ok(()) => held.enabled(),
                 Err(error) => self.fail(counter, &error),
             }
@@ -150,12 +161,15 @@ impl<B: Backend> Bank<B> {
             self.resumed = CounterSet::EMPTY;
             return;
         }
-        if !self.gate_open {
-            // A refusal is seen again at the next entry.
-            self.gate_open = self.host(OpKind::Resume, Backend::open_gate).is_ok();
-            self.unchanged_since_entry &= self.gate_open;
+        if self.gate == Gate::Shut {
+            if self.host.op(OpKind::Resume, Backend::open_gate).is_ok() {
+                self.gate = Gate::Open;
+            } else {
+                // The refusal is seen again at the next entry.
+                self.unchanged_since_entry = false;
+            }
         }
-        if self.gate_open && std::mem::take(&mut self.gate_changed) {
+        if self.gate == Gate::Open && std::mem::take(&mut self.gate_changed) {
             self.find_gate_lost();
         }
     }
@@ -166,26 +180,23 @@ impl<B: Backend> Bank<B> {
         let due = |held: &HeldEvent<B::Event>| held.leaves() && (all || held.fired_off >= MOST_SIGNALS);
         let mut goes_on = false;
         for counter in self.tracked {
-            let Self { backend, slots, stats, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.leaves()) else { continue };
+            let Some(held) = self.slots[counter.index()].as_ref().filter(|held| held.leaves()) else { continue };
             if !due(held) {
                 goes_on = true;
-                continue;
-            }
-            match host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
-                Ok(total) => held.stopped(total),
-                Err(error) => self.fail(counter, &error),
+            } else if let Some(total) = self.total(counter, Measured::disable)
+                && let Some(held) = &mut self.slots[counter.index()]
+            {
+                held.stopped(total);
             }
         }
         while let Some(at) = self.pool.iter().position(due) {
-            let Self { backend, pool, stats, .. } = self;
+            let Self { host, pool, .. } = self;
             let held = &mut pool[at];
-            if let Ok(total) = host_op(backend, stats, OpKind::Pause, |b| b.pause(&mut held.event)) {
+            if let Ok(total) = host.disable(&mut held.event) {
                 held.stopped(total);
             } else {
-                stats.counts.pinned_errors += 1;
-                let lost = self.pool.swap_remove(at);
-                self.release(lost);
+                host.stats.counts.pinned_errors += 1;
+                self.release_pooled(at);
             }
         }
         goes_on || self.pool.iter().any(HeldEvent::leaves)
@@ -201,7 +212,7 @@ impl<B: Backend> Bank<B> {
     /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later
     /// signals can wait: the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
-        let mut open = if self.backend.counts_at_one_pace() { on } else { self.too_early(on) };
+        let mut open = if self.host.backend.counts_at_one_pace() { on } else { self.too_early(on) };
         while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
             open.remove(counter);
             if early_by == 0 || !self.aim_at_overflow(counter) {
@@ -213,19 +224,9 @@ impl<B: Backend> Bank<B> {
     /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of
     /// the way to the overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
-        let (mut early, mut last) = (CounterSet::EMPTY, None::<ComingSignal>);
-        for signal in self.signals(on) {
-            if signal.early_by > signal.left {
-                early.insert(signal.counter);
-            }
-            if last.is_none_or(|last| last.left <= signal.left) {
-                last = Some(signal);
-            }
-        }
-        if let Some(last) = last.filter(|last| last.early_by > 0) {
-            early.insert(last.counter);
-        }
-        early
+        let too_early = self.signals(on).filter(|signal| signal.early_by > signal.left);
+        let last = self.signals(on).max_by_key(|signal| signal.left).filter(|last| last.early_by > 0);
+        too_early.chain(last).map(|signal| signal.counter).collect()
     }
 
     /// Returns the signals to come of counters that are on.
@@ -241,24 +242,22 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event of a counter that is on signal where the counter overflows; returns whether it will.
     fn aim_at_overflow(&mut self, counter: CounterId) -> bool {
-        let Self { backend, stats, slots, resumed, .. } = self;
-        let Some(held) = &mut slots[counter.index()] else { return false };
-        let total = match backend.peek(&held.event) {
-            None if resumed.contains(counter) => Ok(held.handed_over()),
-            _ => count(backend, stats, &mut held.event),
-        };
+        let Some(held) = &mut self.slots[counter.index()] else { return false };
+        let (aim, fires) = (held.aim, held.fires);
+        let known = self.resumed.contains(counter).then_some(held.taken);
+        let total = self.total(counter, |host, event| match (host.backend.peek(event), known) {
+            (None, Some(taken)) => Ok(taken),
+            _ => host.count(event),
+        });
         let left = match total {
             // It is about to signal.
-            Ok(total) if total >= held.fires => return true,
-            Ok(total) => held.aim - total,
-            Err(error) => {
-                self.fail(counter, &error);
-                return false;
-            }
+            Some(total) if total >= fires => return true,
+            Some(total) => aim - total,
+            None => return false,
         };
         let least = self.shortest_period(counter, left);
-        let Self { backend, stats, slots, .. } = self;
-        let aimed = slots[counter.index()].as_mut().is_some_and(|held| aim(backend, stats, held, left, least));
+        let Self { host, slots, .. } = self;
+        let aimed = slots[counter.index()].as_mut().is_some_and(|held| host.aim(held, left, least));
         if !aimed {
             self.retry(counter);
         }
@@ -313,10 +312,10 @@ mod tests {
         off(&mut bank, 0);
         bank.script().records = vec![(0, 100)];
         bank.signalled();
-        assert!(!bank.stats.signals.any());
+        assert!(!bank.host.stats.signals.any());
         bank.script().records = vec![(1, 100)];
         bank.signalled();
-        assert!(bank.stats.signals.any());
+        assert!(bank.host.stats.signals.any());
     }
 
     #[test]

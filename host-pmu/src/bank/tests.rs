@@ -137,7 +137,7 @@ impl model::Host for Script {
 impl Bank<Host> {
     /// Returns the script of its host.
     pub(super) fn script(&mut self) -> &mut Script {
-        &mut self.backend.host
+        &mut self.host.backend.host
     }
 
     /// Takes the calls since the last time.
@@ -147,7 +147,7 @@ impl Bank<Host> {
 
     /// Takes their counters from all events, or leaves them theirs.
     pub(super) fn lose(&mut self, lost: bool) {
-        self.backend.set_others(lost.then(Assignment::default));
+        self.host.backend.set_others(lost.then(Assignment::default));
     }
 }
 
@@ -601,7 +601,7 @@ fn clocks_of_a_thread_leave_it_most_of_its_time() {
     for n in 0..8 {
         bank.start(pmc(n), A, 1);
     }
-    let periods: Vec<u64> = bank.backend.events.iter().map(|event| event.count.period).collect();
+    let periods: Vec<u64> = bank.host.backend.events.iter().map(|event| event.count.period).collect();
     assert_eq!(periods, [1, 2, 4, 8, 16, 32, 32, 32].map(|factor| factor * SHORTEST));
 }
 
@@ -691,11 +691,44 @@ proptest! {
                 }
                 Step::Entry => bank.on_entry(CounterSet::EMPTY),
             }
-            let events = &bank.backend.events;
+            let events = &bank.host.backend.events;
             let shares = || events.iter().filter(|event| event.enabled).map(|event| 1024 * SHORTEST / event.count.period);
             let (all, events) = (shares().sum::<u64>(), shares().count());
             prop_assert!(events <= MAX_COUNTERS + MAX_POOL);
             prop_assert!(all <= 2 * 1024 + 32 * events as u64 && shares().all(|one| one <= 1024), "{} of {}", all, events);
         }
     }
+}
+
+/// Returns a bank with a parked event, and nothing due.
+fn parked(preset: &str) -> Bank<Host> {
+    let mut bank = if preset == "gate" { gate() } else { bank(preset) };
+    bank.start(pmc(0), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), true);
+    bank.on_entry(CounterSet::EMPTY);
+    bank
+}
+
+#[test]
+fn an_entry_with_something_due_is_not_passed() {
+    for preset in ["reuse-lazy", "gate", "deferred"] {
+        let mut bank = parked(preset);
+        let entries = bank.stats().counts.entries;
+        assert!(bank.passes_entry() && bank.passes_entry());
+        assert_eq!(bank.stats().counts.entries, entries + 2, "it is counted");
+        bank.script().sched_in = true;
+        assert!(!bank.passes_entry() && !bank.passes_entry(), "a slice, which asking takes from nobody");
+        bank.on_entry(CounterSet::EMPTY);
+        assert_eq!((bank.stats().counts.sched_ins, bank.passes_entry()), (1, true), "{preset}");
+        bank.start(pmc(0), A, 100);
+        assert_eq!(bank.passes_entry(), preset != "gate" && bank.held() > 0, "{preset}: a counter that started");
+    }
+    let mut bank = parked("reuse");
+    bank.script().sched_in = true;
+    assert!(bank.passes_entry(), "no slice makes it release");
+    bank.script().refuse_open = true;
+    bank.start(pmc(1), A, 100);
+    assert!(!bank.passes_entry(), "an open to try again");
 }

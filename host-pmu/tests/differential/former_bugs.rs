@@ -51,6 +51,22 @@ fn of_a_lost_record_of_an_early_signal() {
     agree(INTEL, &goes_on, Records::Exact, &early_and_lost);
 }
 
+/// A counter whose early signal was lost, beside one that overflowed, kept the event's next period.
+#[test]
+fn of_a_lost_early_signal_beside_an_overflow() {
+    let ops = [
+        Op::Write(0xc001_020b, u64::MAX),
+        Op::Write(0xc001_020a, 68_726_358_208),
+        Op::Arm { n: 1, selector: 68_726_358_134, bits: 0, back: 0 },
+        Op::LoseRecords,
+        Op::Write(0xc001_0203, 0u64.wrapping_sub(1546)),
+        run(5_766_038_976_621_748_904, 11, Signal::OnTime),
+        Op::Read(0xc001_0201),
+    ];
+    let recreate = Strategy::preset("recreate").expect("a preset");
+    agree(Shape { amd: Some(Amd::V2), version: 2, ..AMD }, &recreate, Records::Early, &ops);
+}
+
 /// The counter with `IN_TXCP` never signals; a kick looks at it all the same.
 #[test]
 fn of_a_counter_without_signals_and_virtual_pauses() {

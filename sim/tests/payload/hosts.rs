@@ -13,7 +13,7 @@ use host_pmu::strategy::{PRESETS, Strategy};
 use sim::backend::sim_backend;
 use sim::clock::Clock;
 use sim::clock::Schedule;
-use sim::floor::SimFloor;
+use sim::floor::floor;
 use sim::mediated::{MEDIATED, SimMediated};
 use sim::model::Model;
 use sim::side::SimHost;
@@ -83,7 +83,7 @@ fn the_simulated_guest_is_the_payload_on_every_host() {
     {
         let model = Rc::new(Model::embedded(name).unwrap());
         for (boot, turns) in boots() {
-            accesses += check(pmu, &model, &boot, turns, || SimFloor::new(clock(&model), model.tsc_khz));
+            accesses += check(pmu, &model, &boot, turns, || floor(clock(&model), model.tsc_khz));
             for preset in PRESETS {
                 let strategy = Strategy::preset(preset).unwrap();
                 accesses += check(pmu, &model, &boot, turns, || {

@@ -114,30 +114,8 @@ pub(crate) struct Pair {
     late: bool,
 }
 
-/// Activity in a sequence.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Activity {
-    pub(crate) overflows: u64,
-    pub(crate) pmis: u64,
-    pub(crate) reused: u64,
-    pub(crate) slices: u64,
-    pub(crate) failures: u64,
-    /// Times that records were lost.
-    pub(crate) lost_records: u64,
-}
-
-impl Activity {
-    pub(crate) fn add(self, other: Self) -> Self {
-        Self {
-            overflows: self.overflows + other.overflows,
-            pmis: self.pmis + other.pmis,
-            reused: self.reused + other.reused,
-            slices: self.slices + other.slices,
-            failures: self.failures + other.failures,
-            lost_records: self.lost_records + other.lost_records,
-        }
-    }
-}
+/// Overflows, PMIs, events that served again, slices, failures and losses of records in a sequence.
+pub(crate) type Activity = [u64; 6];
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
@@ -455,7 +433,7 @@ impl Pair {
         let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
         let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
         let lost_records = vpmu.host().backend().host.lost_records();
-        let activity = Activity { overflows, pmis, reused, slices, failures, lost_records };
+        let activity = [overflows, pmis, reused, slices, failures, lost_records];
         drop(vpmu);
         match open_events.get() {
             0 => Ok(activity),

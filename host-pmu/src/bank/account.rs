@@ -1,0 +1,91 @@
+//! The bank's accounts.
+
+use arch_pmu::spec::CounterSet;
+use counts::Counts;
+
+use super::{Bank, BankStats, Gate};
+use crate::backend::Backend;
+use crate::backend::step::StepCounts;
+use crate::side::HostPmu;
+use crate::stats::{HostSide, OpKind, OpStats};
+
+impl<B: Backend> HostPmu for Bank<B> {
+    #[inline]
+    fn passes_entry(&mut self) -> bool {
+        let quiet = self.is_quiet(self.host.backend.may_have_switched());
+        if quiet {
+            self.count_entry();
+        }
+        quiet
+    }
+
+    fn attend(&mut self) {
+        self.host.backend.attend();
+    }
+
+    fn held(&self) -> u64 {
+        self.held
+    }
+
+    fn account(&mut self, counts: &mut Counts) -> HostSide {
+        // An overflow belongs to no account: those found here wait for the next kick.
+        self.drain_records();
+        self.find_lost();
+        let (backend, now) = (&self.host.backend, self.host.backend.now_ns());
+        let BankStats { ops, signals, last_error, held_time, since_ns, throttled_before, .. } = &self.host.stats;
+        counts.merge(&Counts {
+            throttled: backend.throttled() - throttled_before,
+            blind: backend.is_blind().into(),
+            ungated: matches!(self.gate, Gate::Failed | Gate::Left).into(),
+            opens: ops.count(OpKind::Open),
+            held_at_end: self.held,
+            held_ns: held_time.until(now),
+            time_ns: now.saturating_sub(*since_ns),
+            ..self.host.stats.counts
+        });
+        HostSide {
+            ops: ops.clone(),
+            signal_ns: signals.latencies().clone(),
+            last_error: last_error.as_ref().map(ToString::to_string),
+        }
+    }
+
+    fn restart_account(&mut self) {
+        self.drain_records();
+        let now = self.host.backend.now_ns();
+        if std::mem::take(&mut self.rests) {
+            // The switch of a rest begins no slice of the guest's.
+            self.host.backend.sched_in();
+        }
+        self.pauses_began_before_this_account();
+        self.host.stats.restart(now, self.held, self.host.backend.throttled());
+    }
+
+    fn rest(&mut self) {
+        self.rests = true;
+    }
+
+    fn nothing_overflowed(&mut self) -> bool {
+        self.drain_records();
+        !self.host.backend.is_blind() && self.recorded.is_some_and(CounterSet::is_empty)
+    }
+
+    #[inline]
+    fn saw_signals(&mut self, since_return: u64) {
+        if self.host.stats.signals.any() {
+            self.host.stats.signals.seen(self.host.backend.now_ns(), since_return);
+        }
+    }
+
+    fn ops(&self) -> Option<&OpStats> {
+        Some(&self.host.stats.ops)
+    }
+
+    fn slices(&mut self) -> Option<(bool, bool)> {
+        self.host.backend.slices()
+    }
+
+    fn stepper(&mut self) -> Option<&mut StepCounts> {
+        self.host.backend.stepper()
+    }
+}
