@@ -8,15 +8,17 @@ use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
-use results::verdict::Limits;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side, show};
-use crate::setting::parse::{duration_in, number_in, share};
+use crate::setting::options::{
+    DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
+};
+use crate::setting::parse::{number_in, share};
 use crate::sys;
-use crate::terminal::console::{self, Form, compact, complain, internal, print};
+use crate::terminal::console::{self, compact, complain, internal, print};
 use crate::terminal::progress::{self, Progress};
 
 pub(super) const EXAMPLES: &str = "\
@@ -39,6 +41,9 @@ Examples:
 Exit codes: 0 not slower, 1 slower, 2 bad usage or no build
 of vpmu, 3 inconclusive, 4 the host cannot do it, 70 a bug
 of vpmu.";
+
+/// Bound on a run.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Options of `vpmu ab`.
 #[derive(Clone, Debug, Args)]
@@ -66,18 +71,13 @@ pub struct AbArgs {
     #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
     pub new_args: Option<Words>,
 
-    /// Significance level of the adjusted p values
-    #[arg(long, value_name = "P", default_value = "0.01", value_parser = share, help_heading = "Comparison")]
-    pub alpha: f64,
+    /// What is called a change.
+    #[command(flatten, next_help_heading = "Comparison")]
+    pub limits: LimitOptions,
 
-    /// Smallest change that is called one
-    #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = share, help_heading = "Comparison")]
-    pub threshold: f64,
-
-    /// The run ends after the pair in which this time passes
-    #[arg(long, value_name = "TIME", default_value = "1m", help_heading = "Rounds",
-          value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(7 * 86_400)))]
-    pub duration: Duration,
+    /// The bound on the run, a minute by default.
+    #[command(flatten)]
+    pub duration: DurationOption,
 
     /// The run ends after so many pairs; each is a process of six rounds on both sides
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
@@ -87,37 +87,25 @@ pub struct AbArgs {
     #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Rounds")]
     pub until_ci: Option<f64>,
 
-    /// Seed of all orders
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
-    pub seed: u64,
+    /// The seed.
+    #[command(flatten)]
+    pub seed: SeedOption,
 
-    /// Also write the document to this file
-    #[arg(short, long, value_name = "FILE", help_heading = "Result")]
-    pub output: Option<PathBuf>,
+    /// The file of the document.
+    #[command(flatten, next_help_heading = "Result")]
+    pub output: OutputOption,
 
-    /// For `git bisect run`: exit 0 not slower, 1 slower, 125 whatever else
-    #[arg(long, help_heading = "Result")]
-    pub bisect: bool,
+    /// How the result is passed on.
+    #[command(flatten)]
+    pub gate: GateOptions,
 
-    /// Print Markdown in place of the table
-    #[arg(long, conflicts_with = "json", help_heading = "Result")]
-    pub markdown: bool,
+    /// Form of the result.
+    #[command(flatten)]
+    pub form: FormOptions,
 
-    /// Also show counts that are the same
-    #[arg(long, help_heading = "Result")]
-    pub all_metrics: bool,
-
-    /// Print the document in place of the table
-    #[arg(long, help_heading = "Result")]
-    pub json: bool,
-
-    /// Also write a JUnit report
-    #[arg(long, value_name = "FILE", help_heading = "Result")]
-    pub junit: Option<PathBuf>,
-
-    /// No progress bar
-    #[arg(short, long, help_heading = "Result")]
-    pub quiet: bool,
+    /// No progress bar.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// Words of a shell's line.
@@ -185,27 +173,22 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             Side { name: "NEW", binary: new, args: own(&args.new_args) },
         ],
         common: args.both.clone(),
-        duration: args.duration,
+        duration: args.duration.duration.unwrap_or(MINUTE),
         pairs: args.pairs,
         until_ci: args.until_ci,
-        seed: args.seed,
-        rules: Limits {
-            alpha: args.alpha,
-            threshold: args.threshold,
-            bound: Limits::default().bound.max(args.threshold),
-            report_only: false,
-        },
+        seed: args.seed.seed,
+        rules: args.limits.limits(),
     })
 }
 
 pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let spec = spec(args)?;
-    let output = args.output.as_deref().map(results::write::check_file).transpose()?;
+    let output = args.output.output.as_deref().map(results::write::check_file).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let fs = HostFs::default();
-    let mut progress = progress::shown(!args.quiet);
+    let mut progress = progress::shown(!args.quiet.quiet);
     let host = (HostFacts::begin(&fs), &fs);
-    let junit = |report: &Report| write_junit(args.junit.as_deref(), &report.junit());
+    let junit = |report: &Report| write_junit(args.gate.junit.as_deref(), &report.junit());
     let write = |document: &Record| match &output {
         Some(target) => write_to(target, compact(document)?.as_bytes()),
         None => Ok(()),
@@ -222,14 +205,14 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
     let saved = write(&outcome.document);
-    let report = show::report(&outcome, &spec.rules, args.all_metrics);
+    let report = show::report(&outcome, &spec.rules, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     let reported = junit(&report);
-    if args.json {
+    if args.form.json.json {
         print(&compact(&outcome.document)?)?;
     } else {
-        console::show(Form::of(false, args.markdown), &report, &outcome.document)?;
-        if let (Some(target), Ok(()), false) = (&output, &saved, args.markdown) {
+        console::show(args.form.form(), &report, &outcome.document)?;
+        if let (Some(target), Ok(()), false) = (&output, &saved, args.form.markdown) {
             print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
@@ -246,6 +229,8 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
 
 #[cfg(test)]
 mod tests {
+    use results::verdict::Limits;
+
     use super::super::usage::parsed;
     use super::*;
 

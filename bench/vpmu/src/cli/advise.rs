@@ -28,6 +28,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
@@ -139,11 +140,11 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
     }
     let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
     // Runs on this host share the time, those of models have it each.
-    let mut left = args.arms.duration.or(models[0].is_none().then_some(LONGEST));
+    let mut left = args.arms.duration.duration.or(models[0].is_none().then_some(LONGEST));
     for (at, &run) in runs.iter().enumerate() {
         let began = Instant::now();
         let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
-        let bound = share.filter(|_| args.arms.duration.is_some() || args.arms.rounds.is_none());
+        let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
         let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
         match one(args, run.0, &made, invocation) {
             Ok((document, path, error)) => {
@@ -179,7 +180,7 @@ fn one(
     let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) });
     let fs = HostFs::default();
     let facts = HostFacts::begin(&fs);
-    let ready = ready((&args.host.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;
+    let ready = ready((&args.host.behind.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;
     let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
     let path = kept.path().map(Path::to_owned);
     Ok((finished.document, path, finished.error.or(kept.failed)))
@@ -193,13 +194,13 @@ fn plan(
     chosen: &Chosen,
     usable: Option<&[u32]>,
 ) -> Result<Plan, Error> {
-    let arms = ArmsOptions { strategy: strategy.to_vec(), duration, ..args.arms.clone() };
+    let arms = ArmsOptions { strategy: strategy.to_vec(), duration: DurationOption { duration }, ..args.arms.clone() };
     // Guests that live on would spare each other the first hardware event.
     let many = args.arms.rounds.is_none() && !chosen.shares_first;
     let length = LengthOptions { guest_rounds: many.then_some(GUEST_ROUNDS), ..LengthOptions::default() };
     let mut host = args.host.clone();
     if let Some(model) = model {
-        host.backend = BackendChoice::Sim(model.name.clone());
+        host.behind.backend = BackendChoice::Sim(model.name.clone());
     }
     let workload = match load {
         Load::Work(workload) => workload,
@@ -284,7 +285,7 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
     if let Some(workload) = args.workload.iter().find(|workload| !seen.insert(workload.to_string())) {
         return Err(twice(&format!("workload {workload}")));
     }
-    if let BackendChoice::Sim(name) = &args.host.backend {
+    if let BackendChoice::Sim(name) = &args.host.behind.backend {
         return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
     }
     if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
@@ -295,7 +296,11 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
         if !seen.insert(name.clone()) {
             return Err(twice(&format!("host {name}")));
         }
-        if name == THIS_HOST { named_model(&args.host.backend).map(|_| None) } else { sim::model(name).map(Some) }
+        if name == THIS_HOST {
+            named_model(&args.host.behind.backend).map(|_| None)
+        } else {
+            sim::model(name).map(Some)
+        }
     };
     let models = args.on.iter().map(model).collect::<Result<Vec<_>, _>>()?;
     if models.iter().any(Option::is_some) && models.iter().any(Option::is_none) {
@@ -314,8 +319,8 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
         let remedy = "give other --strategy or more --duration";
         Error::new(Exit::Inconclusive, "there is no advice", why.join("; "), remedy)
     })?;
-    console::show(Form::of(args.result.json, false), &advice.report(), &advice)?;
-    if let (Some(first), false) = (saved, args.result.json) {
+    console::show(Form::of(args.result.json.json, false), &advice.report(), &advice)?;
+    if let (Some(first), false) = (saved, args.result.json.json) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
     let warnings: BTreeSet<String> = records.iter().flat_map(|record| table::warnings(&record.warnings)).collect();

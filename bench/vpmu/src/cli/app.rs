@@ -322,7 +322,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Advise(args) => advise::run(&args, &invocation),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Ab(args) => bisected(args.bisect, ab::run(&args, &invocation)),
+        Command::Ab(args) => bisected(args.gate.bisect, ab::run(&args, &invocation)),
         Command::Compare(args) => bisected(args.bisect, compare::run(&args)),
         Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),
@@ -364,11 +364,11 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     };
     match command {
         Command::NmiLatency(args) => {
-            names(&args.spec.arms, &args.host.backend)?;
+            names(&args.spec.arms, &args.host.behind.backend)?;
             Ok(nmi_latency::estimate(&args))
         }
         Command::GuestStat(args) => {
-            names(&args.spec.arms, &args.host.backend)?;
+            names(&args.spec.arms, &args.host.behind.backend)?;
             Ok(guest_stat::estimate(&args))
         }
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),

@@ -8,6 +8,7 @@ use results::host::HostFs;
 
 use crate::inspect::doctor::{Limits, diagnose, text};
 use crate::setting::backend::ThisHost;
+use crate::setting::options::JsonOption;
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -28,9 +29,9 @@ Exit codes: 0 this host can measure, 4 it cannot,
 /// Options of `vpmu doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// Print the findings and the commands as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// The findings and the commands as JSON.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 /// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
@@ -38,7 +39,7 @@ const WATCH: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
     let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
-    if args.json {
+    if args.json.json {
         print_json(&diagnosis)?;
     } else {
         print(&text(&diagnosis))?;

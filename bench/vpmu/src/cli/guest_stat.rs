@@ -61,7 +61,7 @@ pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
     }
     let GuestStatArgs { spec, host, .. } = args;
     let each = spec.events.iter();
-    each.map(|&events| estimated(&host.backend, |chosen| spec.plan(events, host, chosen, None))).sum()
+    each.map(|&events| estimated(&host.behind.backend, |chosen| spec.plan(events, host, chosen, None))).sum()
 }
 
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
@@ -98,7 +98,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
             Ok(plan)
         };
         let baseline = args.baseline.baseline(&args.result);
-        let (backend, linux) = (&host.backend, linux.as_ref());
+        let (backend, linux) = (&host.behind.backend, linux.as_ref());
         let wanted = Wanted { backend, model: None, is_bare: false, linux, result: &args.result, baseline };
         let exit = measure(&wanted, &plan, invocation)?;
         if first == Exit::Done {

@@ -125,7 +125,7 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
         ready => ready?,
     };
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
-    print(&report(&finished, &kept, options.json)?)?;
+    print(&report(&finished, &kept, options.json.json)?)?;
     for line in table::warnings(&finished.document.warnings) {
         complain(&format!("warning: {line}"));
     }
@@ -145,7 +145,7 @@ pub(super) fn carry_out(
 ) -> Result<Finished, Error> {
     let Ready { plan, mut runner, host, fs, claims: _claims } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(!options.quiet);
+    let mut progress = progress::shown(!options.quiet.quiet);
     let mut save = |document: &Document| kept.save(document);
     let Invocation { command_line, began } = invocation;
     let context = Context {

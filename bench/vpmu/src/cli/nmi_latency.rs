@@ -121,7 +121,7 @@ pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
     if args.linux.guest == GuestKind::Linux {
         return None;
     }
-    estimated(&args.host.backend, |chosen| {
+    estimated(&args.host.behind.backend, |chosen| {
         let mut plan = args.spec.plan(&args.host, chosen, None)?;
         args.trace.as_deref().map_or(Ok(()), |folder| plan.play(&Trace::open(folder)?))?;
         Ok(plan)
@@ -155,7 +155,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     let baseline = args.baseline.baseline(&args.result);
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
-    let (backend, is_bare) = (&args.host.backend, invocation.command_line.len() == 1);
+    let (backend, is_bare) = (&args.host.behind.backend, invocation.command_line.len() == 1);
     let wanted = Wanted { backend, model: None, is_bare, linux: linux.as_ref(), result: &args.result, baseline };
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(&args.host, chosen, usable)?;

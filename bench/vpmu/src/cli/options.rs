@@ -9,6 +9,7 @@ use results::error::{Error, Exit};
 use results::read;
 use results::write::OutputFolder;
 
+use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::{folder, one_of};
 use crate::terminal::console::{complain, internal};
 
@@ -40,13 +41,13 @@ pub struct ResultOptions {
     #[arg(long)]
     pub no_save: bool,
 
-    /// Print the result document in place of the table
-    #[arg(long, help_heading = None)]
-    pub json: bool,
+    /// The document in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 
-    /// No progress bar
-    #[arg(short, long, help_heading = None)]
-    pub quiet: bool,
+    /// No progress bar.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// A baseline that the result is kept as.

@@ -24,7 +24,7 @@ status 1), 1 it ended with another code, 2 bad usage or input,
 4 the host cannot do it, 70 a bug of vpmu.";
 
 pub(super) fn run(args: &RunSpec) -> Result<Exit, Error> {
-    let chosen = choose(&args.counters.backend, &ThisHost)?;
+    let chosen = choose(&args.counters.behind.backend, &ThisHost)?;
     run::run(args, &chosen.backend)
 }
 

@@ -20,6 +20,7 @@ use sim::mediated::{MEDIATED, Mediated};
 use sim::model::EMBEDDED;
 
 use crate::arms::arm::sim::model;
+use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
@@ -73,14 +74,14 @@ pub struct ShowArgs {
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Print JSON in place of the list
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the list.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
     match &args.name {
-        Some(name) => one(args.kind, name, args.json)?,
+        Some(name) => one(args.kind, name, args.json.json)?,
         None => {
             let items = match args.kind {
                 Kind::Strategies => strategies(),
@@ -90,7 +91,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
                 Kind::Events => events(),
                 Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
             };
-            if args.json { print_json(&items)? } else { print(&list(&items, columns()))? }
+            if args.json.json { print_json(&items)? } else { print(&list(&items, columns()))? }
         }
     }
     Ok(Exit::Done)

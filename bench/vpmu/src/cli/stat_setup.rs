@@ -72,7 +72,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     for one in &all {
         let set_up = SetUp::prepare(one)?;
         let folder = (!result.no_save).then_some(result.output.as_path());
-        let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
+        let shown = Shown { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet };
         let document = measure_plain(set_up.experiment(), shown, invocation, &show::report)?;
         // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
         // and every event of the list can be counted here.

@@ -77,7 +77,7 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
     };
     let (triage, result) = (Triage::prepare(spec, cpus)?, &args.result);
     let folder = (!result.no_save).then_some(result.output.as_path());
-    let shown = Shown { folder, form: Form::of(result.json, false), quiet: result.quiet };
+    let shown = Shown { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet };
     let then = &mut |document: &mut _| triage.sample(document);
     measure_then(triage.experiment(), shown, invocation, then, &show::report).map(|document| show::exit(&document))
 }

@@ -24,7 +24,9 @@ use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
+use crate::setting::options::BehindOptions;
 use crate::setting::parse::{defaults, duration_in, number_in, suggestion};
+use crate::setting::pin::PinChoice;
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
@@ -67,10 +69,6 @@ pub struct PayloadSpec {
     /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
-
-    /// Let vCPU threads make any system call; for debugging
-    #[arg(long)]
-    pub no_seccomp: bool,
 }
 
 impl PayloadSpec {
@@ -79,7 +77,8 @@ impl PayloadSpec {
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.
     pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-        let CountersOptions { pin, strategy, backend, pmu_version } = self.counters.clone();
+        let CountersOptions { behind, strategy, pmu_version } = self.counters.clone();
+        let pin = behind.pin.or(Some(PinChoice::Nowhere));
         let spec: NmiLatencySpec = defaults();
         let arms = ArmsOptions {
             strategy: vec![strategy],
@@ -91,7 +90,7 @@ impl PayloadSpec {
         };
         let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
         let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
-        let host = HostOptions { backend, pin, no_seccomp: self.no_seccomp, ..defaults() };
+        let host = HostOptions { behind: BehindOptions { pin, ..behind }, ..defaults() };
         spec.plan(&host, chosen, usable)
     }
 }
@@ -234,10 +233,10 @@ impl ReadyPayload {
     /// # Errors
     /// A missing prerequisite.
     pub fn new(payload: &PayloadSpec) -> Result<Self, Error> {
-        if let BackendChoice::Sim(_) = payload.counters.backend {
+        if let BackendChoice::Sim(_) = payload.counters.behind.backend {
             return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
         }
-        let chosen = choose(&payload.counters.backend, &ThisHost)?;
+        let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
         let fs_of_host = HostFs::default();
         let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
         let plan = payload.plan(&chosen, usable.as_deref())?;

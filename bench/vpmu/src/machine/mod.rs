@@ -17,7 +17,7 @@ use vmm::kvm::KvmError;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
-use crate::setting::backend::BackendChoice;
+use crate::setting::options::BehindOptions;
 use crate::setting::parse::{check_version, pmu_version};
 use crate::setting::pin::{PinChoice, usable_cpus};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
@@ -26,20 +26,13 @@ use crate::terminal::console::{complain, internal};
 /// The counters of one guest: an image, a Linux guest, or the payload that is recorded.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct CountersOptions {
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
-    #[arg(long, value_name = "CPULIST", default_value = "none")]
-    pub pin: PinChoice,
+    /// What stands behind them.
+    #[command(flatten)]
+    pub behind: BehindOptions,
 
     /// Strategy: preset or .toml file
     #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
     pub strategy: StrategyChoice,
-
-    /// Event source behind the guest's counters; none = the TSC, and a timer raises the PMIs
-    ///
-    /// cpu-clock counts at the TSC's rate. cpu-clock:RATE counts at one of its own, e.g. cpu-clock:20MHz on a host with slow exits: there
-    /// the handling of a PMI takes longer than a short period at the TSC's rate, and the guest makes no progress.
-    #[arg(long, value_name = "KEY", default_value = "auto")]
-    pub backend: BackendChoice,
 
     /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
     #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
@@ -65,9 +58,9 @@ impl CountersOptions {
             cpu,
             pmu: cpu.pmu_of_version(self.pmu_version as u8),
             vcpus: vcpus as usize,
-            pin: self.pin.cpus(vcpus, usable.as_deref())?,
+            pin: self.behind.pin.clone().unwrap_or(PinChoice::Nowhere).cpus(vcpus, usable.as_deref())?,
             time_limit: Duration::MAX,
-            seccomp: true,
+            seccomp: !self.behind.no_seccomp,
             register_cost_ns: None,
             sampling: None,
             trace: None,

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use clap::Args;
-use host_pmu::backend::BackendKey;
 use vmm::machine::Cpu;
 
-use crate::setting::backend::BackendChoice;
+use crate::setting::options::{BehindOptions, DurationOption, SeedOption};
 use crate::setting::parse::{duration_in, number_in, pmu_version, processor, share};
-use crate::setting::pin::PinChoice;
 use crate::setting::strategy::StrategyChoice;
 
 /// Most vCPUs of a simulated host, which take a quarter of a megabyte each; a real one has fewer.
@@ -67,44 +65,22 @@ pub struct ArmsOptions {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
     pub time_limit: Duration,
 
-    /// Bound on the whole run: it ends after the round in which this time passes
-    ///
-    /// Only whole rounds count, so the result is complete, with fewer rounds. In a simulation it is the simulated guests' time.
-    #[arg(long, value_name = "TIME", help_heading = "Rounds",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
-    pub duration: Option<Duration>,
+    /// Bound on the whole run.
+    #[command(flatten)]
+    pub duration: DurationOption,
 
-    /// Seed of the order of arms within each round, and of simulated hosts
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
-    pub seed: u64,
-}
-
-/// Returns the help of `--backend`.
-fn backends() -> String {
-    format!(
-        "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or sim:MODEL (`vpmu show models`). auto takes \
-         hardware where the host has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why.",
-        BackendKey::PLAIN.join(", ")
-    )
+    /// Seed of the order of arms within each round, and of simulated hosts.
+    #[command(flatten)]
+    pub seed: SeedOption,
 }
 
 /// The host that a comparison runs on, and the guest's processor, of which a simulation has no choice.
 #[derive(Clone, Debug, PartialEq, Args)]
 #[command(next_help_heading = "Host")]
 pub struct HostOptions {
-    /// Event source behind the guest's counters
-    #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends(), help_heading = None)]
-    pub backend: BackendChoice,
-
-    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none
-    ///
-    /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
-    #[arg(long, value_name = "CPULIST", default_value = "auto")]
-    pub pin: PinChoice,
-
-    /// Let vCPU threads make any system call; for debugging
-    #[arg(long)]
-    pub no_seccomp: bool,
+    /// What stands behind the counters.
+    #[command(flatten)]
+    pub behind: BehindOptions,
 
     /// Processor of the guest, Linux or payload
     #[arg(long, value_name = "MODEL", default_value = "clx", value_parser = processor(), help_heading = "Guest")]
@@ -140,13 +116,13 @@ impl LengthOptions {
     /// Returns the number of rounds, and the bound on the whole run. Rounds that are asked for are not cut short, nor are those
     /// of a simulation, of which nobody waits for the guests' time.
     pub(super) fn rounds(&self, arms: &ArmsOptions, simulated: bool) -> (u64, Option<Duration>) {
-        let (rounds, longest) = match (self.quick, self.until_ci, arms.duration) {
+        let (rounds, longest) = match (self.quick, self.until_ci, arms.duration.duration) {
             (true, ..) => (QUICK_ROUNDS, LONGEST_QUICK),
             (false, _, Some(duration)) => (OPEN_ENDED, duration),
             (false, Some(_), None) => (OPEN_ENDED, LONGEST_SURE),
             (false, None, None) => (ROUNDS, LONGEST),
         };
         let bounded = arms.rounds.is_none() && (!simulated || rounds >= OPEN_ENDED);
-        (arms.rounds.unwrap_or(rounds), arms.duration.or_else(|| bounded.then_some(longest)))
+        (arms.rounds.unwrap_or(rounds), arms.duration.duration.or_else(|| bounded.then_some(longest)))
     }
 }

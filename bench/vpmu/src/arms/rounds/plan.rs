@@ -122,7 +122,7 @@ impl Plan {
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
         let strategies = resolve_arms(&arms.strategy)?;
-        let pin = host.pin.cpus(arms.vcpus, usable)?;
+        let pin = host.behind.pin.clone().unwrap_or_default().cpus(arms.vcpus, usable)?;
         check(arms, host.cpu, chosen.simulated)?;
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
@@ -145,7 +145,7 @@ impl Plan {
         }
         let parameters = Parameters {
             strategies: strategies.clone(),
-            backend_requested: host.backend.to_string(),
+            backend_requested: host.behind.backend.to_string(),
             backend: backend.to_string(),
             backend_why: chosen.why.clone(),
             workload: task.workload.to_string(),
@@ -187,7 +187,7 @@ impl Plan {
                 pin,
                 // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
                 time_limit: arms.time_limit * 2 + arms.mux_interval * 16 + Duration::from_secs(5),
-                seccomp: !host.no_seccomp,
+                seccomp: !host.behind.no_seccomp,
                 register_cost_ns: None,
                 sampling: None,
                 trace: None,
@@ -208,7 +208,7 @@ impl Plan {
             },
             steps: Arc::default(),
         };
-        let (arms, seed) = (arms_of(strategies, &backend), arms.seed);
+        let (arms, seed) = (arms_of(strategies, &backend), arms.seed.seed);
         Ok(Self {
             experiment,
             arms,

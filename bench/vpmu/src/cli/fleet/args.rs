@@ -15,6 +15,7 @@ use results::error::{Error, Exit};
 use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
 
+use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
 use crate::terminal::console::{print, print_json};
 
@@ -69,9 +70,9 @@ pub enum FleetCommand {
 pub struct PlanArgs {
     /// The plan
     pub plan: PathBuf,
-    /// Print the elements as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// The elements as JSON.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 /// Place at which elements run.
@@ -114,9 +115,9 @@ pub struct StatusArgs {
     /// Give up waiting after this time: exit 3
     #[arg(long, value_name = "TIME", value_parser = parse::duration, requires = "wait")]
     pub timeout: Option<Duration>,
-    /// Print JSON in place of the table
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 /// Options of `vpmu fleet report`.
@@ -124,12 +125,9 @@ pub struct StatusArgs {
 pub struct ReportArgs {
     /// Folder of the campaign
     pub dir: PathBuf,
-    /// Print JSON in place of the table
-    #[arg(long, conflicts_with = "markdown")]
-    pub json: bool,
-    /// Print Markdown
-    #[arg(long)]
-    pub markdown: bool,
+    /// Form of the report.
+    #[command(flatten)]
+    pub form: FormOptions,
 }
 
 /// Options of `vpmu fleet element`.
@@ -175,7 +173,7 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
 /// Runs `vpmu fleet plan`.
 pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     let (plan, elements) = planned(&args.plan, check, &Slurm::default())?;
-    if args.json {
+    if args.json.json {
         return print_json(&elements).map(|()| Exit::Done);
     }
     let mut table = Table::new(["experiment", "variant", "elements", "each takes", "limit", "together"]).keys(2);

@@ -84,9 +84,9 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     for (name, text) in [("report.html", page), ("summary.md", shown.markdown()), ("junit.xml", shown.junit())] {
         write(&folder.path.join(name), text.as_bytes())?;
     }
-    if args.json {
+    if args.form.json.json {
         print_json(&Report { schema: SCHEMA, standing: &standing, analysis: &analysis, variants })?;
-    } else if args.markdown {
+    } else if args.form.markdown {
         print(&shown.markdown())?;
     } else {
         print(&shown.text(columns()))?;

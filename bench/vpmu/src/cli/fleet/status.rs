@@ -37,7 +37,7 @@ pub(super) fn standing(
 /// Runs `vpmu fleet status`.
 pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
     let (folder, campaign, standing) = if args.wait { waited(args)? } else { standing(&args.dir, Folder::open)? };
-    if args.json {
+    if args.json.json {
         print_json(&standing)?;
     } else {
         print(&fleet::progress(&standing).text(columns()))?;

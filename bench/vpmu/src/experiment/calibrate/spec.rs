@@ -9,6 +9,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::options::BehindOptions;
 use crate::setting::parse::defaults;
 use crate::setting::strategy::StrategyChoice;
 use results::error::Error;
@@ -90,7 +91,7 @@ impl CalibrateSpec {
             ..usual
         };
         let backend = BackendChoice::Key(chosen.backend.clone());
-        let mut plan = spec.plan(&HostOptions { backend, cpu: self.cpu, ..defaults() }, chosen, usable)?;
+        let mut plan = spec.plan(&HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
         plan.guest.boot.flags |= FLAG_TIME_LOOP;
         Ok(plan)
     }

@@ -22,6 +22,7 @@ use crate::arms::rounds::options::{HostOptions, MOST_VCPUS};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run};
 use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::options::BehindOptions;
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
 use crate::setting::strategy::{StrategyChoice, resolve_arms};
 use crate::terminal::console::internal;
@@ -152,7 +153,7 @@ impl SimSpec {
     /// # Errors
     /// As [`Self::plan`].
     pub fn plan_with(&self, chosen: &Chosen) -> Result<Plan, Error> {
-        let host = HostOptions { backend: BackendChoice::Sim(self.model.clone()), ..defaults() };
+        let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(self.model.clone())), ..defaults() };
         let mut spec = self.spec.clone();
         spec.arms.strategy = by_slices(&spec.arms.strategy, &self.altered.release_slices)?;
         let mut plan = spec.plan(&host, chosen, None)?;

@@ -153,7 +153,7 @@ impl Simulated {
 /// Simulates arms of a recipe.
 fn document(keys: &Keys, arms: &[&str], seed: u64) -> Result<Document, Error> {
     let mut spec: SimSpec = of_keys(keys)?;
-    (spec.spec.arms.strategy, spec.spec.arms.seed) = (StrategyChoice::presets(arms), seed);
+    (spec.spec.arms.strategy, spec.spec.arms.seed.seed) = (StrategyChoice::presets(arms), seed);
     let model = spec.model()?;
     simulate(&spec.plan(&model)?, model, &AtomicBool::new(false))
 }

@@ -38,6 +38,7 @@ use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::experiment::nmi_latency::simulated::simulate;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose, guest_cpu};
+use crate::setting::options::{BehindOptions, DurationOption, SeedOption};
 use crate::setting::parse::defaults;
 use crate::setting::pin::usable;
 use crate::setting::process::{claim, free_last};
@@ -115,12 +116,12 @@ impl Regime {
             arms: ArmsOptions {
                 strategy: StrategyChoice::presets(&STRATEGIES),
                 rounds: spec.rounds,
-                duration: Some(bound),
+                duration: DurationOption { duration: Some(bound) },
                 samples: if linux { LINUX_SAMPLES } else { SAMPLES[usize::from(self.on)] },
                 warmup: u64::from(!linux),
                 time_limit: if linux || !self.on { Duration::from_secs(5) } else { plain.arms.time_limit },
                 mux_interval: if self.on || tracepoint { plain.arms.mux_interval } else { SLOW_TICK },
-                seed: spec.seed,
+                seed: SeedOption { seed: spec.seed },
                 ..plain.arms
             },
             // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
@@ -193,9 +194,9 @@ fn regimes(
 
 /// Simulates the guests of `spec` on a host of this model.
 fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, Error> {
-    let arms = ArmsOptions { rounds: Some(PREDICTED_ROUNDS), duration: None, ..spec.arms.clone() };
+    let arms = ArmsOptions { rounds: Some(PREDICTED_ROUNDS), duration: <_>::default(), ..spec.arms.clone() };
     let spec = NmiLatencySpec { arms, ..spec.clone() };
-    let host = HostOptions { backend: BackendChoice::Sim(model.name.clone()), cpu, ..defaults() };
+    let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(model.name.clone())), cpu };
     let mut plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
     plan.simulate(&model.name);
     simulate(&plan, model.clone(), sys::interrupted())
@@ -258,7 +259,7 @@ fn planned(
 ) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
     let backend = BackendChoice::Key(regime.backend.clone());
     let chosen = choose(&backend, &ThisHost)?;
-    let options = HostOptions { backend, cpu: guest_cpu(&regime.backend, host), ..defaults() };
+    let options = HostOptions { behind: BehindOptions::of(backend), cpu: guest_cpu(&regime.backend, host) };
     let mut spec = spec.clone();
     if !regime.stands_in() && Path::new(kernel::DEVICE).exists() {
         spec.arms.strategy.push(StrategyChoice::BelowKvm("recreate".to_owned()));

@@ -60,7 +60,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
 }
 
 fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
-    let backend = choose(&image.counters.backend, &ThisHost)?.backend;
+    let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
     let bytes = machine::read(&image.image, "the image")?;
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
     let names = Names { symbols: Functions::of_elf(&bytes).unwrap_or_default(), all: true };
@@ -100,7 +100,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     } else {
         complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
     }
-    linux.quiet |= spec.quiet;
+    linux.quiet.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, None, || job::run(&linux, &backend))

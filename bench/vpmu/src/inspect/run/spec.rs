@@ -75,10 +75,6 @@ pub struct RunSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Duration,
 
-    /// Let vCPU threads make any system call; for debugging
-    #[arg(long)]
-    pub no_seccomp: bool,
-
     /// No summary on stderr
     #[arg(short, long)]
     pub quiet: bool,
@@ -99,7 +95,6 @@ impl RunSpec {
     pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
         Ok(Plan {
             time_limit: self.time_limit,
-            seccomp: !self.no_seccomp,
             sampling: self.sampling.clone(),
             trace: self.trace.clone(),
             ..self.counters.plan(Cpu::default(), self.vcpus, backend)?

@@ -52,12 +52,12 @@ type Told = (Exit, Vec<u64>, Option<u64>);
 /// Conditions that keep it from starting, and a trace that ended early.
 pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     match options.guest.clone() {
-        GuestSpec::Payload(payload) => match &payload.counters.backend {
+        GuestSpec::Payload(payload) => match &payload.counters.behind.backend {
             BackendChoice::Sim(model) => of_model(options, &payload, model),
             _ => of_payload(options, &payload),
         },
         GuestSpec::Run(mut image) => {
-            let backend = choose(&image.counters.backend, &ThisHost)?.backend;
+            let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
             let meta =
                 meta(&image.counters, &backend, Cpu::default(), image.vcpus, &format!("{}", image.image.display()))?;
             image.quiet |= options.quiet;
@@ -70,7 +70,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
             refuse_nested(&linux)?;
             let backend = job::backend(&linux)?;
             let meta = meta(&linux.counters, &backend, linux.cpu, linux.vcpus, &format!("{}", linux.kernel.display()))?;
-            linux.quiet |= options.quiet;
+            linux.quiet.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
                 let (exit, outcome) = job::ran(&linux, &backend)?;

@@ -62,7 +62,7 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOut
         Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
     };
     if let Some(outcome) = &ran.outcome {
-        machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet);
+        machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
     }
     for error in &ran.errors {
         complain(&format!("error: {error}"));
@@ -75,7 +75,7 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOut
 /// # Errors
 /// Exit 2 for what is wrong, exit 4 for the host's refusal.
 pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
-    match choose(&spec.counters.backend, &ThisHost) {
+    match choose(&spec.counters.behind.backend, &ThisHost) {
         Ok(chosen) => Ok(chosen.backend),
         Err(refused) => {
             spec.plan(&BackendKey::CpuClock)?;

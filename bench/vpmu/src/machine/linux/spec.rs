@@ -18,6 +18,7 @@ use vmm::sample::Sampling;
 use super::place::{Load, Placed};
 use super::symbols::Symbols;
 use crate::machine::CountersOptions;
+use crate::setting::options::QuietOption;
 use crate::setting::parse::{duration_in, folder, number_in, processor, size_in};
 
 /// Time of a command, unless another is given.
@@ -127,13 +128,9 @@ pub struct LinuxSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Option<Duration>,
 
-    /// Let the threads of vCPUs and devices make any system call; for debugging
-    #[arg(long)]
-    pub no_seccomp: bool,
-
-    /// No summary on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// No summary on stderr.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 
     /// Files for the kernel's lists of its code.
     #[arg(skip)]
@@ -185,7 +182,6 @@ impl LinuxSpec {
         }
         Ok(Plan {
             time_limit: self.time_limit(),
-            seccomp: !self.no_seccomp,
             register_cost_ns: self.msr_cost,
             sampling: self.sampling.clone(),
             trace: self.trace.clone(),

@@ -1,9 +1,9 @@
 /*
- * The begin and the end of a guest without an operating system: guest_main() runs in ring 3, at the processor's speed also where a
+ * The begin, by PVH, and the end of a guest without an operating system: guest_main() runs in ring 3, at the processor's speed also where a
  * nested host interprets ring 0. Behind it the guest ends with code 0; after a fault, with 9.
  */
 /* The first GiB at its own address, open to ring 3. */
-static u64 tables[3][512] __attribute__((aligned(4096)));
+static u64 tables[3][512] __attribute__((aligned(4096), used));
 /* Code and data of ring 0, of ring 3, and the TSS. */
 static u64 gdt[7] __attribute__((used)) = {
 	0, 0x00af9b000000ffff, 0x00cf93000000ffff, 0x00affb000000ffff, 0x00cff3000000ffff,
@@ -19,14 +19,10 @@ static char stack_0[4096] __attribute__((aligned(16), used));
 void done(void);
 void fault(void);
 
-__attribute__((noipa, used)) u64 *set_up(void)
+__attribute__((noipa, used)) void set_up(void)
 {
 	u64 at = (u64)tss, top = (u64)stack_0 + sizeof(stack_0);
 
-	tables[0][0] = (u64)tables[1] | 7;
-	tables[1][0] = (u64)tables[2] | 7;
-	for (u64 i = 0; i < 512; i++)
-		tables[2][i] = i << 21 | 0x87;
 	gdt[5] = 0x0000890000000067 | (at & 0xffffff) << 16 | (at >> 24 & 0xff) << 56;
 	tss[1] = top;
 	for (u64 i = 0; i < 32; i++) {
@@ -38,14 +34,44 @@ __attribute__((noipa, used)) u64 *set_up(void)
 	gdt_at.base = (u64)gdt;
 	idt_at.limit = sizeof(idt) - 1;
 	idt_at.base = (u64)idt;
-	return tables[0];
 }
 
-__asm__(".text\n.globl _start\n.type _start, @function\n_start:\n"
+__asm__(".section .note.Xen, \"a\", @note\n"
+	/* XEN_ELFNOTE_PHYS32_ENTRY */
+	"	.long 4, 4, 18\n"
+	"	.asciz \"Xen\"\n"
+	"	.long long_mode\n"
+	".text\n.code32\n.type long_mode, @function\nlong_mode:\n"
+	"	mov $tables, %edi\n"
+	"	lea 0x1007(%edi), %eax\n"
+	"	mov %eax, (%edi)\n"
+	"	lea 0x2007(%edi), %eax\n"
+	"	mov %eax, 0x1000(%edi)\n"
+	"	mov $0x87, %eax\n"
+	"	xor %ecx, %ecx\n"
+	"1:	mov %eax, 0x2000(%edi,%ecx,8)\n"
+	"	add $0x200000, %eax\n"
+	"	inc %ecx\n"
+	"	cmp $512, %ecx\n"
+	"	jne 1b\n"
+	"	mov $0x20, %eax\n"
+	"	mov %eax, %cr4\n"
+	"	mov %edi, %cr3\n"
+	"	mov $0xc0000080, %ecx\n"
+	"	mov $0x100, %eax\n"
+	"	xor %edx, %edx\n"
+	"	wrmsr\n"
+	"	mov $0x80000011, %eax\n"
+	"	mov %eax, %cr0\n"
+	"	lgdt 2f\n"
+	"	ljmp $8, $_start\n"
+	"2:	.word 23\n"
+	"	.long gdt\n"
+	".size long_mode, . - long_mode\n"
+	".code64\n.globl _start\n.type _start, @function\n_start:\n"
 	"	lea stack_0+4096(%rip), %rsp\n"
 	"	xor %ebp, %ebp\n"
 	"	call set_up\n"
-	"	mov %rax, %cr3\n"
 	"	lgdt gdt_at(%rip)\n"
 	"	lidt idt_at(%rip)\n"
 	"	mov $0x28, %eax\n"

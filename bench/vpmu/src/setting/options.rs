@@ -1,0 +1,149 @@
+//! Options that several commands share, each declared once. A command flattens those that it obeys.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use results::verdict::Limits;
+
+use super::backend::BackendChoice;
+use super::parse::{defaults, duration_in, number_in, share};
+use super::pin::PinChoice;
+use crate::terminal::console::Form;
+
+/// JSON on stdout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct JsonOption {
+    /// Print JSON in place of tables: the document that a file would hold
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The form of what goes to stdout.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct FormOptions {
+    /// JSON.
+    #[command(flatten)]
+    pub json: JsonOption,
+
+    /// Print Markdown in place of tables
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+}
+
+impl FormOptions {
+    /// Returns the form that was asked for.
+    pub(crate) const fn form(self) -> Form {
+        Form::of(self.json.json, self.markdown)
+    }
+}
+
+/// Less on stderr.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct QuietOption {
+    /// No progress, no summary on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// What the command makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct OutputOption {
+    /// Where to write what the command makes
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+}
+
+/// What is called a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
+pub struct LimitOptions {
+    /// Significance level of the adjusted p values [default: 0.01; of history 0.001]
+    #[arg(long, value_name = "P", value_parser = share)]
+    pub alpha: Option<f64>,
+
+    /// Smallest change that is called one [default: 3%; of history 5%]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub threshold: Option<f64>,
+}
+
+impl LimitOptions {
+    /// Returns the rules of verdicts.
+    pub fn limits(self) -> Limits {
+        let usual = Limits::default();
+        let threshold = self.threshold.unwrap_or(usual.threshold);
+        let bound = usual.bound.max(threshold);
+        Limits { alpha: self.alpha.unwrap_or(usual.alpha), threshold, bound, report_only: false }
+    }
+}
+
+/// How a comparison of two sides is passed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct GateOptions {
+    /// Also show what is the same or never judged
+    #[arg(long)]
+    pub all_metrics: bool,
+
+    /// Also write a JUnit report
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+
+    /// For `git bisect run`: exit 0 not slower, 1 slower, 125 whatever else
+    #[arg(long)]
+    pub bisect: bool,
+}
+
+/// Seed of everything that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub struct SeedOption {
+    /// Seed of all orders within a round, and of simulated hosts
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
+    pub seed: u64,
+}
+
+/// What stands behind a guest's counters on this host.
+#[derive(Clone, Debug, PartialEq, Args)]
+#[command(next_help_heading = "Host")]
+pub struct BehindOptions {
+    /// Event source behind the guest's counters
+    #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends(), help_heading = None)]
+    pub backend: BackendChoice,
+
+    /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none [default: auto; of single guests none]
+    ///
+    /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
+    #[arg(long, value_name = "CPULIST")]
+    pub pin: Option<PinChoice>,
+
+    /// Let vCPU threads make any system call; for debugging
+    #[arg(long, hide_short_help = true)]
+    pub no_seccomp: bool,
+}
+
+impl BehindOptions {
+    /// Returns the usual options with this backend.
+    pub fn of(backend: BackendChoice) -> Self {
+        Self { backend, ..defaults() }
+    }
+}
+
+/// Returns the help of `--backend`.
+fn backends() -> String {
+    format!(
+        "Event source behind the guest's counters\n\nauto, {}, cpu-clock:RATE (as 20MHz), tracepoint:GROUP/NAME or, of experiments, sim:MODEL \
+         (`vpmu show models`). auto takes hardware where the host has a PMU, else cpu-clock, a stand-in; `vpmu doctor` says which and why. \
+         cpu-clock counts at the TSC's rate; cpu-clock:RATE suits a host with slow exits, on which a guest would make no progress otherwise.",
+        BackendKey::PLAIN.join(", ")
+    )
+}
+
+/// Bound on a whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct DurationOption {
+    /// Bound on the whole run: it ends after the round in which this time passes
+    ///
+    /// Only whole rounds count, so the result is complete, with fewer rounds. In a simulation it is the simulated guests' time.
+    #[arg(long, value_name = "TIME", help_heading = "Rounds",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
+    pub duration: Option<Duration>,
+}
