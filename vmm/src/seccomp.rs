@@ -7,7 +7,7 @@
 //! names the call, so that a call missing here is seen as the bug it is; a thread that obeys someone else could have
 //! replaced the handler.
 //!
-//! `seccompiler` makes the filters; they are installed by [`sys::confine`], for its flags. One is installed after everything is made that takes other calls, and holds until the thread ends. Memory is one of
+//! `seccompiler` makes the filters; they are installed by `sys::confine`, for its flags. One is installed after everything is made that takes other calls, and holds until the thread ends. Memory is one of
 //! these: KVM_SET_USER_MEMORY_REGION would give a guest any part of the process.
 //!
 //! All threads have one address space, so a thread that obeys a guest can write the stack of one that may do more. It

@@ -3,7 +3,7 @@
 //! The algorithm is KVM's (`reprogram_counter`, arch/x86/kvm/pmu.c since Linux 5.5) with each of its choices taken from
 //! a [`Strategy`]. The PMU says what each counter wants: nothing ([`pause`], then [`stop`]), or to count an event and signal after a
 //! period ([`start`]). The bank brings the events it holds in line with that, at each access as far as it can, and for the rest
-//! once an entry ([`reconcile`](Bank::reconcile)). Strategies differ in which events may be left as they are. An event is not
+//! once an entry (`Bank::reconcile`). Strategies differ in which events may be left as they are. An event is not
 //! zeroed after a pause: the bank remembers the count that was handed over, which costs no host call.
 //!
 //! | key | obeyed by | in |
