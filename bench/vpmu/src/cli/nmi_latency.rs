@@ -190,7 +190,7 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
     }
     let baseline = args.baseline.baseline(&args.result);
-    let vcpus = sim.spec.arms.vcpus;
+    let vcpus = sim.spec.arms.guest.vcpus;
     if let Some(cpus) = sim.cpus.filter(|&cpus| cpus > vcpus) {
         let why = format!("a vCPU runs on one CPU, and --vcpus is {vcpus}");
         return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));

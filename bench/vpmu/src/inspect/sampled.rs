@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use guest::abi::MAX_VCPUS;
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
 use host_pmu::trace::Tracing;
@@ -62,10 +61,6 @@ pub struct PayloadSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
     pub time_limit: Duration,
 
-    /// Virtual CPUs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
-    pub vcpus: u64,
-
     /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
@@ -77,15 +72,14 @@ impl PayloadSpec {
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.
     pub fn plan(&self, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-        let CountersOptions { behind, strategy, pmu_version } = self.counters.clone();
+        let CountersOptions { behind, strategy, guest } = self.counters.clone();
         let pin = behind.pin.or(Some(PinChoice::Nowhere));
         let spec: NmiLatencySpec = defaults();
         let arms = ArmsOptions {
             strategy: vec![strategy],
-            vcpus: self.vcpus,
             samples: self.samples,
             time_limit: self.time_limit,
-            pmu_version,
+            guest,
             ..spec.arms
         };
         let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
@@ -249,9 +243,9 @@ impl ReadyPayload {
             }
         };
         let host = open_kvm()?;
-        real::ensure(payload.vcpus)?;
+        real::ensure(payload.counters.guest.vcpus)?;
         sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-        Ok(Self { host, plan, behind, vcpus: payload.vcpus })
+        Ok(Self { host, plan, behind, vcpus: payload.counters.guest.vcpus })
     }
 
     /// Returns what counts behind its counters.

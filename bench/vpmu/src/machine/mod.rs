@@ -14,11 +14,12 @@ use results::host::{HostFacts, HostFs};
 use results::open;
 use vmm::devices::output::Output;
 use vmm::kvm::KvmError;
+use vmm::machine::image::MAX_VCPUS;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, HeldBack, VcpuOutcome};
 
-use crate::setting::options::BehindOptions;
-use crate::setting::parse::{check_version, pmu_version};
+use crate::setting::options::{BehindOptions, GuestOptions};
+use crate::setting::parse::check_version;
 use crate::setting::pin::{PinChoice, usable_cpus};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
@@ -34,18 +35,23 @@ pub struct CountersOptions {
     #[arg(long, value_name = "NAME", default_value = "reuse-lazy")]
     pub strategy: StrategyChoice,
 
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version)]
-    pub pmu_version: u64,
+    /// The guest's virtual CPUs.
+    #[command(flatten)]
+    pub guest: GuestOptions,
 }
 
 impl CountersOptions {
-    /// Returns a machine of `vcpus` vCPUs like `cpu`, with `backend` behind their counters and without a time limit.
+    /// Returns a machine of vCPUs like `cpu`, with `backend` behind their counters and without a time limit.
     ///
     /// # Errors
     /// The strategy cannot be read, or the CPUs to pin to are not usable.
-    pub fn plan(&self, cpu: Cpu, vcpus: u64, backend: &BackendKey) -> Result<Plan, Error> {
-        check_version(cpu, self.pmu_version)?;
+    pub fn plan(&self, cpu: Cpu, backend: &BackendKey) -> Result<Plan, Error> {
+        let vcpus = self.guest.vcpus;
+        if vcpus > MAX_VCPUS as u64 {
+            let what = format!("--vcpus {vcpus} is out of range");
+            return Err(Error::usage(what, "a machine has room for fewer", format!("give 1 to {MAX_VCPUS}")));
+        }
+        check_version(cpu, self.guest.pmu_version)?;
         let behind = if *backend == BackendKey::None {
             CounterSource::Floor
         } else {
@@ -56,7 +62,7 @@ impl CountersOptions {
         Ok(Plan {
             behind,
             cpu,
-            pmu: cpu.pmu_of_version(self.pmu_version as u8),
+            pmu: cpu.pmu_of_version(self.guest.pmu_version as u8),
             vcpus: vcpus as usize,
             pin: self.behind.pin.clone().unwrap_or(PinChoice::Nowhere).cpus(vcpus, usable.as_deref())?,
             time_limit: Duration::MAX,

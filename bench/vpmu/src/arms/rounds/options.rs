@@ -5,12 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use vmm::machine::Cpu;
 
-use crate::setting::options::{BehindOptions, DurationOption, SeedOption};
-use crate::setting::parse::{duration_in, number_in, pmu_version, processor, share};
+use crate::setting::options::{BehindOptions, DurationOption, GuestOptions, SeedOption};
+use crate::setting::parse::{duration_in, number_in, processor, share};
 use crate::setting::strategy::StrategyChoice;
 
-/// Most vCPUs of a simulated host, which take a quarter of a megabyte each; a real one has fewer.
-pub const MOST_VCPUS: u64 = 4096;
 /// Rounds of an experiment that something else ends: the duration, or the width of its intervals.
 pub const OPEN_ENDED: u64 = 1_000_000;
 /// Rounds by default.
@@ -40,13 +38,9 @@ pub struct ArmsOptions {
           value_parser = duration_in(Duration::from_micros(100)..=Duration::from_secs(10)))]
     pub mux_interval: Duration,
 
-    /// Virtual CPUs, a thread and a vPMU each: at most 64, of a simulated host 4096
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MOST_VCPUS))]
-    pub vcpus: u64,
-
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version, help_heading = "Guest")]
-    pub pmu_version: u64,
+    /// The guest's virtual CPUs.
+    #[command(flatten)]
+    pub guest: GuestOptions,
 
     /// Rounds that count; every arm runs once in each [default: 240, or as many as 36s allow]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]

@@ -122,7 +122,7 @@ impl Plan {
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
         let strategies = resolve_arms(&arms.strategy)?;
-        let pin = host.behind.pin.clone().unwrap_or_default().cpus(arms.vcpus, usable)?;
+        let pin = host.behind.pin.clone().unwrap_or_default().cpus(arms.guest.vcpus, usable)?;
         check(arms, host.cpu, chosen.simulated)?;
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
@@ -137,7 +137,7 @@ impl Plan {
         let tick_ns = ns(arms.mux_interval);
         let ticks = |time: Duration| (ns(time) / tick_ns.max(1)).max(1);
         let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
-        let pmu = host.cpu.pmu_of_version(arms.pmu_version as u8);
+        let pmu = host.cpu.pmu_of_version(arms.guest.pmu_version as u8);
         let (gp_counters, fixed_counters) = pmu.count();
         let mut events = [EventSpec::default(); MAX_EVENTS];
         for (slot, (event, _)) in events.iter_mut().zip(&task.events) {
@@ -152,7 +152,7 @@ impl Plan {
             period: task.period,
             freq_hz: task.freq_hz,
             mux_interval_ns: tick_ns,
-            vcpus: arms.vcpus,
+            vcpus: arms.guest.vcpus,
             cpus: None,
             altered: BTreeMap::new(),
             pin: (!pin.is_empty()).then(|| CpuList(pin.clone()).to_string()),
@@ -183,7 +183,7 @@ impl Plan {
                 behind: CounterSource::Floor,
                 cpu: host.cpu,
                 pmu,
-                vcpus: arms.vcpus as usize,
+                vcpus: arms.guest.vcpus as usize,
                 pin,
                 // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
                 time_limit: arms.time_limit * 2 + arms.mux_interval * 16 + Duration::from_secs(5),
@@ -318,14 +318,14 @@ impl Plan {
 }
 
 fn check(arms: &ArmsOptions, cpu: Cpu, simulated: bool) -> Result<(), Error> {
-    check_version(cpu, arms.pmu_version)?;
-    if arms.vcpus > MAX_VCPUS && !simulated {
-        let what = format!("--vcpus {} is out of range", arms.vcpus);
+    check_version(cpu, arms.guest.pmu_version)?;
+    if arms.guest.vcpus > MAX_VCPUS && !simulated {
+        let what = format!("--vcpus {} is out of range", arms.guest.vcpus);
         return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
     }
-    if arms.samples.saturating_mul(arms.vcpus) > MAX_LOG {
+    if arms.samples.saturating_mul(arms.guest.vcpus) > MAX_LOG {
         return Err(Error::usage(
-            format!("{} samples on {} vCPUs do not fit the guest's log", arms.samples, arms.vcpus),
+            format!("{} samples on {} vCPUs do not fit the guest's log", arms.samples, arms.guest.vcpus),
             "",
             "take fewer --samples and more --rounds",
         ));

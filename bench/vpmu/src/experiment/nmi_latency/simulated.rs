@@ -18,11 +18,11 @@ use sim::model::{Costs, Model};
 
 use super::spec::NmiLatencySpec;
 use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, facts, model};
-use crate::arms::rounds::options::{HostOptions, MOST_VCPUS};
+use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, run};
 use crate::setting::backend::{BackendChoice, Chosen};
-use crate::setting::options::BehindOptions;
+use crate::setting::options::{BehindOptions, MOST_VCPUS};
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
 use crate::setting::strategy::{StrategyChoice, resolve_arms};
 use crate::terminal::console::internal;
@@ -137,7 +137,7 @@ impl SimSpec {
 
     /// Returns whether vCPUs share CPUs.
     pub fn shares(&self) -> bool {
-        self.cpus.is_some_and(|cpus| cpus < self.spec.arms.vcpus)
+        self.cpus.is_some_and(|cpus| cpus < self.spec.arms.guest.vcpus)
     }
 
     /// Returns the plan on the altered model.

@@ -135,9 +135,9 @@ mod tests {
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
         type Edit = fn(&mut ArmsOptions, &mut HostOptions);
         let cases: [(Edit, &str); 4] = [
-            (|arms, host| (arms.vcpus, host.behind.pin) = (2, "0".parse().ok()), "1 CPUs for 2 vCPUs"),
+            (|arms, host| (arms.guest.vcpus, host.behind.pin) = (2, "0".parse().ok()), "1 CPUs for 2 vCPUs"),
             (|_, host| host.behind.pin = "9".parse().ok(), "CPU 9 is not online"),
-            (|arms, _| (arms.samples, arms.vcpus) = (1_000_000, 64), "do not fit"),
+            (|arms, _| (arms.samples, arms.guest.vcpus) = (1_000_000, 64), "do not fit"),
             (|arms, _| arms.time_limit = Duration::from_millis(5), "two ticks"),
         ];
         for (edit, needle) in cases {

@@ -69,7 +69,7 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
         complain("warning: the image is no ELF file: its functions have no names");
     }
     image.quiet |= spec.quiet;
-    let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.vcpus));
+    let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.counters.guest.vcpus));
     image.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, None, || run::run(&image, &backend))
 }
@@ -81,7 +81,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     }
     let backend = job::backend(&linux)?;
     let kernel = userland::kernel(&linux.kernel)?;
-    let mut sampling = spec.sampling.sampling(spec.chains, linux.vcpus);
+    let mut sampling = spec.sampling.sampling(spec.chains, linux.counters.guest.vcpus);
     sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();
     let kind = Kind::of_linux(spec.chains);
     let names = Names { symbols: Functions::of_elf(kernel.image()).unwrap_or_default(), all: false };

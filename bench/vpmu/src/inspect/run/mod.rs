@@ -89,7 +89,7 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
 /// The module "environ": the machine's size, overridden and added to by the user.
 fn environ(args: &RunSpec) -> String {
     let mut lines = vec![
-        ("NR_CPUS".to_owned(), args.vcpus.to_string()),
+        ("NR_CPUS".to_owned(), args.counters.guest.vcpus.to_string()),
         ("MEMSIZE".to_owned(), (args.memory >> 20).to_string()),
         ("TEST_DEVICE".to_owned(), "0".to_owned()),
     ];
@@ -117,7 +117,9 @@ mod tests {
 
     #[test]
     fn the_environment_has_the_machines_size_unless_overridden() {
-        assert_eq!(environ(&RunSpec { vcpus: 2, ..spec() }), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
+        let mut two = spec();
+        two.counters.guest.vcpus = 2;
+        assert_eq!(environ(&two), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
         let lines = environ(&RunSpec { environ: vec![pair("MEMSIZE", "1"), pair("X", "y")], ..spec() });
         assert_eq!(lines, "NR_CPUS=1\nMEMSIZE=1\nTEST_DEVICE=0\nX=y\n");
     }

@@ -9,12 +9,12 @@ use host_pmu::backend::BackendKey;
 use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
-use vmm::machine::image::{MAX_VCPUS, Rdpmc};
+use vmm::machine::image::Rdpmc;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
 use crate::machine::CountersOptions;
-use crate::setting::parse::{duration_in, environ, number_in, one_of, size_in};
+use crate::setting::parse::{duration_in, environ, one_of, size_in};
 
 /// Treatments of an image's RDPMC instructions.
 const RDPMC: [Rdpmc; 2] = [Rdpmc::Rewrite, Rdpmc::Fault];
@@ -58,10 +58,6 @@ pub struct RunSpec {
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
     pub memory: u64,
 
-    /// Virtual CPUs; all but the first wait for a start-up IPI
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
-    pub vcpus: u64,
-
     /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
@@ -97,7 +93,7 @@ impl RunSpec {
             time_limit: self.time_limit,
             sampling: self.sampling.clone(),
             trace: self.trace.clone(),
-            ..self.counters.plan(Cpu::default(), self.vcpus, backend)?
+            ..self.counters.plan(Cpu::default(), backend)?
         })
     }
 }

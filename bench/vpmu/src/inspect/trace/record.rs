@@ -58,8 +58,13 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
         },
         GuestSpec::Run(mut image) => {
             let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
-            let meta =
-                meta(&image.counters, &backend, Cpu::default(), image.vcpus, &format!("{}", image.image.display()))?;
+            let meta = meta(
+                &image.counters,
+                &backend,
+                Cpu::default(),
+                image.counters.guest.vcpus,
+                &format!("{}", image.image.display()),
+            )?;
             image.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 image.trace = Some(tracing);
@@ -69,7 +74,13 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
         GuestSpec::Linux(mut linux) => {
             refuse_nested(&linux)?;
             let backend = job::backend(&linux)?;
-            let meta = meta(&linux.counters, &backend, linux.cpu, linux.vcpus, &format!("{}", linux.kernel.display()))?;
+            let meta = meta(
+                &linux.counters,
+                &backend,
+                linux.cpu,
+                linux.counters.guest.vcpus,
+                &format!("{}", linux.kernel.display()),
+            )?;
             linux.quiet.quiet |= options.quiet;
             traced(&options.output, options.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
@@ -87,7 +98,7 @@ fn meta(counters: &CountersOptions, backend: &BackendKey, cpu: Cpu, vcpus: u64, 
     Ok(Meta {
         vcpus: vcpus as usize,
         cpu: cpu.name().to_owned(),
-        pmu_version: counters.pmu_version,
+        pmu_version: counters.guest.pmu_version,
         backend: backend.to_string(),
         strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
         definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),
@@ -100,7 +111,8 @@ fn meta(counters: &CountersOptions, backend: &BackendKey, cpu: Cpu, vcpus: u64, 
 fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Error> {
     let ready = ReadyPayload::new(payload)?;
     let (backend, cpu) = (ready.backend().clone(), ready.cpu());
-    let meta = meta(&payload.counters, &backend, cpu, payload.vcpus, &format!("payload {}", payload.workload))?;
+    let meta =
+        meta(&payload.counters, &backend, cpu, payload.counters.guest.vcpus, &format!("payload {}", payload.workload))?;
     traced(&options.output, options.quiet, meta, |tracing| {
         let (exit, outcome) = ready.run(None, Some(tracing), options.quiet)?;
         Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
@@ -119,7 +131,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         &payload.counters,
         &backend,
         plan.guest.machine.cpu,
-        payload.vcpus,
+        payload.counters.guest.vcpus,
         &format!("payload {}", payload.workload),
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };

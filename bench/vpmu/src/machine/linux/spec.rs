@@ -11,7 +11,6 @@ use host_pmu::backend::BackendKey;
 use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
-use vmm::machine::image::MAX_VCPUS;
 use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
@@ -95,10 +94,6 @@ pub struct LinuxSpec {
     #[command(flatten)]
     pub boot: BootOptions,
 
-    /// Virtual CPUs
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MAX_VCPUS as u64))]
-    pub vcpus: u64,
-
     /// Processor of the guest
     #[arg(long, value_name = "MODEL", default_value = "clx", value_parser = processor())]
     pub cpu: Cpu,
@@ -161,7 +156,7 @@ impl LinuxSpec {
                 "count time with --backend cpu-clock, or step an image with `vpmu run`",
             ));
         }
-        let mut plan = self.counters.plan(self.cpu, self.vcpus, backend)?;
+        let mut plan = self.counters.plan(self.cpu, backend)?;
         match &mut plan.pmu {
             PmuCaps::Amd(AmdCaps { svm, .. }) => *svm = self.nested,
             PmuCaps::Intel(_) if self.nested => {
@@ -173,10 +168,10 @@ impl LinuxSpec {
             }
             PmuCaps::Intel(_) => {}
         }
-        if self.msr_cost.is_some() && self.vcpus > 1 {
+        if self.msr_cost.is_some() && self.counters.guest.vcpus > 1 {
             return Err(Error::usage(
                 "--msr-cost holds the TSC of one vCPU back",
-                format!("the TSCs of {} vCPUs would differ", self.vcpus),
+                format!("the TSCs of {} vCPUs would differ", self.counters.guest.vcpus),
                 "give --vcpus 1",
             ));
         }
