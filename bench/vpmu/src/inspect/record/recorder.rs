@@ -69,10 +69,6 @@ pub struct Recorded {
     pub by_duration: bool,
     /// Lines of the guest's list of modules that could not be used.
     pub left_out: usize,
-    /// The place of the file.
-    pub place: Option<Place>,
-    /// A sentence about what could not be put in its place.
-    pub not_kept: Option<String>,
 }
 
 /// The guest in the recording.
@@ -95,7 +91,7 @@ pub struct Recorder {
     done: Arc<AtomicBool>,
 }
 
-/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name, once there is a sample.
+/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
 ///
 /// # Errors
 /// Exit 2: it cannot be written. What was there is there again.
@@ -109,9 +105,7 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         // Whatever the guest writes to stdout goes to stderr from here on.
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
-    let place = Place::clear(&spec.output).map_err(cannot)?;
-    let file = place.create().map_err(cannot)?;
-    Ok((Output::File(file), Some(place)))
+    Place::clear(&spec.output).map(|(place, file)| (Output::File(file), Some(place))).map_err(cannot)
 }
 
 impl Recorder {
@@ -122,7 +116,7 @@ impl Recorder {
     /// The output's, or the host gives no thread.
     pub fn start(
         sampling: Arc<Sampling>,
-        (output, place): (Output<File>, Option<Place>),
+        output: Output<File>,
         mut subject: Subject,
         spec: &RecordSpec,
         facts: Facts,
@@ -148,8 +142,6 @@ impl Recorder {
             counts: Counts::default(),
             failed: None,
             until: u64::MAX,
-            place,
-            not_kept: None,
             pid: std::process::id(),
         };
         let (until, duration) = (Arc::clone(&done), spec.duration);
@@ -215,8 +207,6 @@ struct Work {
     failed: Option<io::Error>,
     /// Samples after this time are left out.
     until: u64,
-    place: Option<Place>,
-    not_kept: Option<String>,
     pid: u32,
 }
 
@@ -264,7 +254,7 @@ impl Work {
         if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
             self.counts.around = [0, 0];
         }
-        let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
+        let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
         let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
         // perf names no function of an image by a file of another build.
@@ -276,7 +266,7 @@ impl Work {
         }
         let (file, ended) = writer.finish(&facts);
         failed = failed.or(ended.err());
-        Recorded { counts, file, failed, by_duration, left_out, place, not_kept }
+        Recorded { counts, file, failed, by_duration, left_out }
     }
 
     /// Writes the process and its code, ahead of all samples.
@@ -310,9 +300,6 @@ impl Work {
         if taken.time > self.until {
             self.counts.too_late += 1;
             return;
-        }
-        if let Some(Err(failed)) = self.place.as_mut().map(Place::settle) {
-            self.not_kept = Some(failed);
         }
         let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
         if !std::mem::replace(&mut self.known[cpu], true) {
