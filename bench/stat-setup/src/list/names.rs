@@ -76,11 +76,6 @@ impl Modifiers {
         Ok(found)
     }
 
-    /// Returns whether all of `letters` are modifiers.
-    pub fn are(letters: &str) -> bool {
-        Self::parse(letters).is_ok()
-    }
-
     /// Returns whether the group may be broken up.
     pub fn weak(self) -> bool {
         self.has('W')

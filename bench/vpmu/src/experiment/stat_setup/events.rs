@@ -41,7 +41,7 @@ pub(crate) fn text(asked: &str, sysfs: &Sysfs) -> Result<String, Error> {
     } else {
         asked.to_owned()
     };
-    parse(&list).map_err(|error| refuse(error.to_string())).map(|_| list)
+    parse(&list).map_err(refuse).map(|_| list)
 }
 
 /// Looks a list up.
