@@ -187,7 +187,7 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
 }
 
 /// Returns the embedded figures.
-fn figures() -> Result<Vec<toml::Value>, Error> {
+pub(super) fn figures() -> Result<Vec<toml::Value>, Error> {
     let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
     Ok(table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone())
 }
