@@ -132,16 +132,4 @@ mod tests {
             assert_eq!(symbol(name), None, "{name}");
         }
     }
-
-    #[test]
-    fn a_named_level_excludes_the_others() {
-        let mut attr = perf_event_attr::default();
-        Modifiers::parse("u").unwrap().and(Modifiers::parse("D").unwrap()).apply(&mut attr);
-        assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (0, 1, 1));
-        assert_eq!((attr.pinned(), attr.exclude_guest()), (1, 0));
-        let mut attr = perf_event_attr::default();
-        Modifiers::parse("pp").unwrap().apply(&mut attr);
-        assert_eq!((attr.precise_ip(), attr.exclude_user()), (2, 0));
-        assert!(Modifiers::parse("").is_err() && Modifiers::parse("ux").is_err() && Modifiers::parse("pppp").is_err());
-    }
 }

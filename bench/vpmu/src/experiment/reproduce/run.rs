@@ -210,13 +210,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_recipe_is_read() {
-        for figure in ["vpmu-reuse.watchdog-off.min", "vpmu-reuse.watchdog-off.kvm", "mediated.6-events.filter"] {
-            assert!(RECIPES.contains_key(figure), "{figure}");
-        }
-    }
-
-    #[test]
     fn forms_of_a_model_fit_the_published_figure_as_well() {
         let recipe = &RECIPES["vpmu-reuse.watchdog-on.mean"];
         let of = |keys: &Keys| {
