@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use perf_data::attr::{ADDR, Attr, CPU, Event, ID, IP, TID, TIME};
-use perf_data::feature::{BuildId, Facts, HostFacts};
+use perf_data::feature::{BuildId, Facts};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::{Mapping, Record, Sample, Stamp, kind};
 use perf_data::writer::{Options, Output, Writer};
@@ -20,9 +20,9 @@ fn events(count: usize) -> Vec<Event> {
 }
 
 fn facts() -> Facts {
-    let host = HostFacts { command_line: vec!["vpmu".into(), "record".into()], ..HostFacts::default() };
+    let command_line = vec!["vpmu".into(), "record".into()];
     let build_ids = vec![BuildId { misc: 4, pid: 9, id: vec![3; 20], file: "[guest.kernel.kallsyms]".into() }];
-    Facts { host, cpus: 4, build_ids, ..Facts::default() }
+    Facts { command_line, cpus: 4, build_ids, ..Facts::default() }
 }
 
 fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: bool, flush_every: usize) -> Vec<u8> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
-use perf_data::feature::{Facts, HostFacts};
+use perf_data::feature::Facts;
 use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
@@ -17,7 +17,7 @@ use vmm::sample::{CallerRule, Orc, OrcError, Sampling};
 use super::beside::{Companion, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{Recorder, Subject, output};
+use super::recorder::{self, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
@@ -179,11 +179,8 @@ fn recorded(
     sampled::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
     let (output, place) = output(spec)?;
-    let writing = Recorder::start(sampling, output, subject, spec, facts)?;
-    let ended = guest();
-    let recorded = writing.finish()?;
     // A guest that did not begin leaves no recording, and earlier ones where they were.
-    let exit = ended?;
+    let (recorded, exit) = recorder::record((sampling, output, subject), spec, facts, guest)?;
     let kept = place.map_or(Ok(()), Place::keep);
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
     let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
@@ -206,18 +203,15 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         line.split_whitespace().next()?.parse().ok()
     });
-    let hostname = fs_of_host.text("proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    let os_release = fs_of_host.text("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    let text = |file| fs_of_host.text(file).unwrap_or_default().trim().to_owned();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
     Facts {
-        host: HostFacts {
-            hostname: hostname.unwrap_or_default(),
-            os_release: os_release.unwrap_or_default(),
-            version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
-            cpu: facts.cpu_model.unwrap_or_default(),
-            memory_kib: memory.unwrap_or(0),
-            command_line: spec.command_line.clone(),
-        },
+        hostname: text("proc/sys/kernel/hostname"),
+        os_release: text("proc/sys/kernel/osrelease"),
+        version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
+        cpu: facts.cpu_model.unwrap_or_default(),
+        memory_kib: memory.unwrap_or(0),
+        command_line: spec.command_line.clone(),
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),
         ..Facts::default()

@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host_pmu::sampler::{Rate, SampledEvent};
@@ -84,13 +83,6 @@ pub struct Subject {
     pub names: Names,
 }
 
-/// A recording on its way.
-#[derive(Debug)]
-pub struct Recorder {
-    thread: Option<JoinHandle<Recorded>>,
-    done: Arc<AtomicBool>,
-}
-
 /// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
 ///
 /// # Errors
@@ -108,74 +100,47 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
     Place::clear(&spec.output).map(|(place, file)| (Output::File(file), Some(place))).map_err(cannot)
 }
 
-impl Recorder {
-    /// Begins to write the samples of `sampling`. At the end of `duration`, and when nothing more can be written, the guest is
-    /// interrupted.
-    ///
-    /// # Errors
-    /// The output's, or the host gives no thread.
-    pub fn start(
-        sampling: Arc<Sampling>,
-        output: Output<File>,
-        mut subject: Subject,
-        spec: &RecordSpec,
-        facts: Facts,
-    ) -> Result<Self, Error> {
-        let cannot = |error: io::Error| {
-            let what = format!("cannot begin the recording in {}", spec.output.display());
-            Error::usage(what, error.to_string(), "make room, or give another --output")
-        };
-        let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
-        let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
-        let names = std::mem::take(&mut subject.names);
-        let tables = spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?;
-        let done = Arc::new(AtomicBool::new(false));
-        let work = Work {
-            known: vec![false; sampling.channels.len()],
-            sampling,
-            writer,
-            tables,
-            kallsyms: spec.beside(Companion::Kallsyms),
-            subject,
-            facts,
-            chains: spec.chains,
-            counts: Counts::default(),
-            failed: None,
-            until: u64::MAX,
-            pid: std::process::id(),
-        };
-        let (until, duration) = (Arc::clone(&done), spec.duration);
-        let thread = std::thread::Builder::new().name("recorder".to_owned());
-        let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
-        Ok(Self { thread: Some(thread), done })
-    }
-
-    /// Takes the last samples out and completes the file.
-    ///
-    /// # Errors
-    /// Exit 70 for a panic of its thread.
-    pub fn finish(mut self) -> Result<Recorded, Error> {
-        self.end();
-        let joined = self.thread.take().and_then(|thread| thread.join().ok());
-        joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
-    }
-
-    fn end(&self) {
-        self.done.store(true, Ordering::Relaxed);
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        self.end();
-        if let Some(thread) = self.thread.take() {
-            // A guest that could not begin left nothing.
-            let _ = thread.join();
-        }
-    }
+/// Writes the samples of `sampling` by a thread while `guest` runs; returns what is there, and the guest's exit code. At the end of
+/// `duration`, and when nothing more can be written, the guest is interrupted.
+///
+/// # Errors
+/// The output's, the host gives no thread, or the guest did not begin; exit 70 for a panic of the thread.
+pub fn record(
+    (sampling, output, mut subject): (Arc<Sampling>, Output<File>, Subject),
+    spec: &RecordSpec,
+    facts: Facts,
+    guest: impl FnOnce() -> Result<Exit, Error>,
+) -> Result<(Recorded, Exit), Error> {
+    let cannot = |error: io::Error| {
+        let what = format!("cannot begin the recording in {}", spec.output.display());
+        Error::usage(what, error.to_string(), "make room, or give another --output")
+    };
+    let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
+    let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
+    let names = std::mem::take(&mut subject.names);
+    let work = Work {
+        known: vec![false; sampling.channels.len()],
+        tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
+        sampling,
+        writer,
+        kallsyms: spec.beside(Companion::Kallsyms),
+        subject,
+        facts,
+        chains: spec.chains,
+        counts: Counts::default(),
+        failed: None,
+        until: u64::MAX,
+        pid: std::process::id(),
+    };
+    let done = Arc::new(AtomicBool::new(false));
+    let (until, duration) = (Arc::clone(&done), spec.duration);
+    let thread = std::thread::Builder::new().name("recorder".to_owned());
+    let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
+    let ended = guest();
+    done.store(true, Ordering::Relaxed);
+    thread.thread().unpark();
+    let panicked = |_| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", "");
+    Ok((thread.join().map_err(panicked)?, ended?))
 }
 
 /// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
