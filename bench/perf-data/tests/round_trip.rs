@@ -31,7 +31,7 @@ fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: boo
     {
         let output: Output<&mut Vec<u8>> =
             if pipe { Output::Pipe(&mut sent) } else { Output::File(file.try_clone().unwrap()) };
-        let mut writer = Writer::begin(output, &events(count), chains, Options::level(level), &facts()).unwrap();
+        let mut writer = Writer::begin(output, &events(count), chains, Options { level, aio: None }, &facts()).unwrap();
         for (at, record) in records.iter().enumerate() {
             writer.add(record, Stamp { id: 1, ..Stamp::default() }).unwrap();
             if at % flush_every == 0 {
@@ -330,7 +330,7 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
     let records = stream();
     for level in [0, 1] {
         let output: Output<Vec<u8>> = Output::File(File::create(&path).unwrap());
-        let options = Options::level(level);
+        let options = Options { level, aio: None };
         let mut writer = Writer::begin(output, &events(1), true, options, &Facts::default()).unwrap();
         let mut flushed = 0;
         for (at, record) in records.iter().enumerate() {

@@ -35,13 +35,6 @@ pub struct Options {
     pub aio: Option<usize>,
 }
 
-impl Options {
-    /// Sets serial writes.
-    pub const fn level(level: u32) -> Self {
-        Self { level, aio: None }
-    }
-}
-
 /// Destination of a recording.
 #[derive(Debug)]
 pub enum Output<W> {
