@@ -237,13 +237,20 @@ impl<'a> Recording<'a> {
 
     /// Visits a record. In a pipe some that are not compressed take the place of a header; no recorder compresses these, and a
     /// small frame could hold any number of them.
-    fn one(&mut self, &Raw { type_, misc, body, .. }: &Raw<'_>, is_plain: bool, damage: &mut Damage, visit: &mut Visit<'_>) {
+    fn one(
+        &mut self,
+        &Raw { type_, misc, body, .. }: &Raw<'_>,
+        is_plain: bool,
+        damage: &mut Damage,
+        visit: &mut Visit<'_>,
+    ) {
         if self.pipe && matches!(type_, kind::HEADER_ATTR | kind::FEATURE) {
             let mut from = Take(body);
             match Attr::take(body).filter(|_| is_plain) {
                 _ if is_plain && type_ == kind::FEATURE => {
-                    let number = from.u64().and_then(|number| u8::try_from(number).ok());
-                    number.into_iter().for_each(|number| self.feature(number, from.0));
+                    if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
+                        self.feature(number, from.0);
+                    }
                 }
                 Some((attr, size)) => self.add(attr, body.get(size..).unwrap_or_default()),
                 None => damage.records += 1,

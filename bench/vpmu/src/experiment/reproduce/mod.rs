@@ -72,7 +72,8 @@ mod tests {
         // What is the simulation of another number is no prediction.
         for row in rows().filter(|row| row.origin == Origin::Predicted) {
             let is_twin = |other: &&Row| (&other.model, other.number) == (&row.model, row.number);
-            let twin = rows().filter(is_twin).find(|other| other.figure != row.figure && other.simulated == row.simulated);
+            let twin =
+                rows().filter(is_twin).find(|other| other.figure != row.figure && other.simulated == row.simulated);
             assert!(twin.is_none(), "{row:?} is the simulation of {twin:?}");
         }
     }

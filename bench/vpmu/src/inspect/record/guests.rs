@@ -163,9 +163,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || {
-        ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit)
-    })
+    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit))
 }
 
 /// Records while `guest` runs, and says what came of it.
