@@ -170,7 +170,7 @@ fn payload() -> Result<()> {
 }
 
 fn table_of_compression() -> Result<()> {
-    let options = ["reproduce", "--run", "record-compression", "--rounds", "1", "--products", "40", "--json"];
+    let options = ["reproduce", "--run", "record-compression", "--rounds", "1", "--json"];
     let output = vpmu().args(options).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {said}", output.status);
