@@ -25,23 +25,6 @@ pub(crate) const COMPRESSED: u8 = 27;
 /// HEADER_CLOCK_DATA.
 pub(crate) const CLOCK_DATA: u8 = 29;
 
-/// Facts of the host, as perf names them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HostFacts {
-    /// Name of the host.
-    pub hostname: String,
-    /// Release of its kernel.
-    pub os_release: String,
-    /// Version of this tool.
-    pub version: String,
-    /// Its processor.
-    pub cpu: String,
-    /// Its memory, KiB.
-    pub memory_kib: u64,
-    /// The command line.
-    pub command_line: Vec<String>,
-}
-
 /// A build-id, and the file or kernel that it belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildId {
@@ -95,8 +78,18 @@ pub struct Compression {
 /// Everything that features say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The host.
-    pub host: HostFacts,
+    /// Name of the host.
+    pub hostname: String,
+    /// Release of its kernel.
+    pub os_release: String,
+    /// Version of this tool.
+    pub version: String,
+    /// Its processor.
+    pub cpu: String,
+    /// Its memory, KiB.
+    pub memory_kib: u64,
+    /// The command line.
+    pub command_line: Vec<String>,
     /// CPUs, which samples name.
     pub cpus: u32,
     /// Times of the first and last sample.
@@ -128,43 +121,29 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
         facts.build_ids.iter().for_each(|id| id.put(&mut bytes));
         features.push((BUILD_ID, bytes));
     }
-    let host = &facts.host;
     for (number, text) in
-        [(3, host.hostname.as_str()), (4, &host.os_release), (5, &host.version), (ARCH, std::env::consts::ARCH)]
+        [(3, facts.hostname.as_str()), (4, &facts.os_release), (5, &facts.version), (ARCH, std::env::consts::ARCH)]
     {
         features.push((number, string(text)));
     }
-    let mut cpus = Vec::new();
-    cpus.u32(facts.cpus);
-    cpus.u32(facts.cpus);
-    features.push((7, cpus));
-    features.push((8, string(&host.cpu)));
-    features.push((10, host.memory_kib.to_le_bytes().to_vec()));
+    features.push((7, [facts.cpus.to_le_bytes(); 2].concat()));
+    features.push((8, string(&facts.cpu)));
+    features.push((10, facts.memory_kib.to_le_bytes().to_vec()));
     let mut command = Vec::new();
-    command.u32(host.command_line.len() as u32);
-    host.command_line.iter().for_each(|word| command.extend(string(word)));
+    command.u32(facts.command_line.len() as u32);
+    facts.command_line.iter().for_each(|word| command.extend(string(word)));
     features.push((CMDLINE, command));
     features.push((EVENT_DESC, description(events)));
-    let mut times = Vec::new();
-    times.u64(facts.times.0);
-    times.u64(facts.times.1);
-    features.push((SAMPLE_TIME, times));
+    features.push((SAMPLE_TIME, [facts.times.0, facts.times.1].map(u64::to_le_bytes).concat()));
     // HEADER_CLOCKID: the clock's resolution, ns.
     features.push((23, 1_u64.to_le_bytes().to_vec()));
     if let Some(compression) = facts.compression {
-        let mut bytes = Vec::new();
-        for field in [1, 1, compression.level, compression.ratio, compression.most] {
-            bytes.u32(field);
-        }
-        features.push((COMPRESSED, bytes));
+        let fields = [1, 1, compression.level, compression.ratio, compression.most];
+        features.push((COMPRESSED, fields.map(u32::to_le_bytes).concat()));
     }
     // HEADER_CLOCK_DATA: version 1, CLOCK_MONOTONIC.
-    let mut clocks = Vec::new();
-    clocks.u32(1);
-    clocks.u32(1);
-    clocks.u64(facts.clocks.0);
-    clocks.u64(facts.clocks.1);
-    features.push((CLOCK_DATA, clocks));
+    let clocks = [1 << 32 | 1, facts.clocks.0, facts.clocks.1];
+    features.push((CLOCK_DATA, clocks.map(u64::to_le_bytes).concat()));
     features
 }
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 
 use thiserror::Error;
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
@@ -50,31 +50,99 @@ struct Index {
     alike: bool,
 }
 
+/// Takes a record with the number of its event, and its time if it has one.
+type Visit<'v> = dyn FnMut(usize, Option<u64>, Record) + 'v;
+
 impl<'a> Recording<'a> {
     /// Reads everything but the records.
     ///
     /// # Errors
     /// [`ReadError`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, ReadError> {
-        let Head { data, missing, unfinished, pipe, events, features } = read_head(bytes)?;
-        let feature = |number: u8| features.iter().find(|(n, _)| *n == number).map(|(_, body)| *body);
+        let mut from = Take(bytes);
+        if from.bytes(8).is_none_or(|start| start != MAGIC) {
+            return Err(ReadError::NotARecording);
+        }
         let mut recording = Self {
             bytes,
-            data,
+            data: PIPE_HEADER as usize..bytes.len(),
             parts: Vec::new(),
-            damage: Damage { missing, unfinished, ..Damage::default() },
-            pipe,
+            damage: Damage::default(),
+            pipe: true,
             index: Index { ids: BTreeMap::new(), identified: true, alike: true },
-            events: Vec::with_capacity(events.len()),
-            os_release: feature(feature::OS_RELEASE).and_then(feature::take_text),
-            cpu: feature(feature::CPU).and_then(feature::take_text),
-            tracepoints: feature(feature::TRACING_DATA).and_then(tracepoint::take).unwrap_or_default(),
+            events: Vec::new(),
+            os_release: None,
+            cpu: None,
+            tracepoints: BTreeMap::new(),
             volume: (0, 0),
         };
-        for event in events {
-            recording.add(event);
+        match from.u64() {
+            Some(PIPE_HEADER) => Ok(recording),
+            Some(FILE_HEADER) => recording.read_header(from).map(|()| recording),
+            _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
         }
-        Ok(recording)
+    }
+
+    /// Reads the rest of a file's header.
+    fn read_header(&mut self, mut from: Take<'a>) -> Result<(), ReadError> {
+        let bytes = self.bytes;
+        let mut word = || from.u64().and_then(|n| usize::try_from(n).ok()).ok_or(ReadError::Header("it is cut short"));
+        let entry = word()?;
+        let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
+        let (_, _) = (word()?, word()?);
+        let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
+        let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
+        if entry <= ENTRY {
+            return Err(ReadError::Header("its events have no size"));
+        }
+        let mut count = 0;
+        for bytes_of_event in attrs.chunks_exact(entry) {
+            let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
+            let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
+            let ids = match (from.u64(), from.u64()) {
+                (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
+                _ => &[],
+            };
+            count += ids.len() / 8;
+            if count > MOST_IDS {
+                return Err(ReadError::Header("its events have more than 65536 ids"));
+            }
+            self.add(attr, ids);
+        }
+        if data > bytes.len() {
+            return Err(ReadError::Header("its records lie outside of the file"));
+        }
+        let end = data.saturating_add(data_size);
+        let mut table = bytes.get(end..).unwrap_or_default();
+        // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the
+        // header of one that was killed are records. This crate's writer has features from the begin.
+        let unfinished = data_size == 0;
+        let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
+        (self.pipe, self.data) = (false, data..end.min(bytes.len()));
+        if unfinished && !has_table {
+            (self.data.end, table) = (bytes.len(), &[][..]);
+        }
+        // A file that was cut is shorter than it says.
+        self.damage = Damage { unfinished, missing: end.saturating_sub(bytes.len()) as u64, ..Damage::default() };
+        let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
+        for (number, place) in numbers.zip(table.chunks_exact(ENTRY)) {
+            let mut from = Take(place);
+            if let (Some(at), Some(size)) = (from.u64(), from.u64())
+                && let Some(body) = section(bytes, at as usize, size as usize)
+            {
+                self.feature(number, body);
+            }
+        }
+        Ok(())
+    }
+
+    fn feature(&mut self, number: u8, body: &[u8]) {
+        match number {
+            feature::OS_RELEASE => self.os_release = feature::take_text(body),
+            feature::CPU => self.cpu = feature::take_text(body),
+            feature::TRACING_DATA => self.tracepoints = tracepoint::take(body).unwrap_or_default(),
+            _ => {}
+        }
     }
 
     /// Adds files of records alone, which perf has beside the first for each thread of its own.
@@ -82,12 +150,13 @@ impl<'a> Recording<'a> {
         Self { parts, ..self }
     }
 
-    fn add(&mut self, event: Event) {
+    fn add(&mut self, attr: Attr, ids: &[u8]) {
+        let ids: Vec<u64> = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
         let (at, index) = (self.events.len(), &mut self.index);
-        index.ids.extend(event.ids.iter().map(|&id| (id, at)));
-        index.identified &= event.attr.sample_type & attr::IDENTIFIER != 0;
-        index.alike &= self.events.first().is_none_or(|first| first.attr.sample_type == event.attr.sample_type);
-        self.events.push(event);
+        index.ids.extend(ids.iter().map(|&id| (id, at)));
+        index.identified &= attr.sample_type & attr::IDENTIFIER != 0;
+        index.alike &= self.events.first().is_none_or(|first| first.attr.sample_type == attr.sample_type);
+        self.events.push(Event { attr, name: String::new(), ids });
     }
 
     /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
@@ -102,7 +171,7 @@ impl<'a> Recording<'a> {
     /// they are in their order only for each of them.
     pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record) -> ControlFlow<()>) -> Damage {
         let mut damage = self.damage;
-        let mut inflate = Inflate::new();
+        let mut inflate = Inflate::default();
         let bytes: &'a [u8] = self.bytes;
         let mut parts = std::mem::take(&mut self.parts).into_iter();
         let mut rest = &bytes[self.data.clone()];
@@ -114,39 +183,38 @@ impl<'a> Recording<'a> {
             }
         };
         while !over.get() {
-            let Some((type_, misc, body, mut size)) = split(rest) else {
+            let Some(one) = split(rest) else {
                 damage.rest += rest.len() as u64 + inflate.out.len() as u64;
                 let Some(next) = parts.next() else { break };
                 (rest, inflate.decoder) = (next, None);
                 inflate.out.clear();
                 continue;
             };
-            match type_ {
-                kind::COMPRESSED | kind::COMPRESSED2 => {
-                    let frame = if type_ == kind::COMPRESSED {
-                        Some(body)
-                    } else {
-                        let padded;
-                        (padded, size) = compressed2(rest, size);
-                        padded
-                    };
-                    let frame = frame.unwrap_or_else(|| {
-                        damage.frames += 1;
-                        &[]
-                    });
-                    inflate.add(frame, &mut damage, |bytes, damage| self.plain(bytes, damage, &mut visit));
-                    compressed += size as u64;
+            let (frame, size) = match one.type_ {
+                kind::COMPRESSED => (Some(one.body), one.size),
+                kind::COMPRESSED2 => {
+                    let (frame, size) = compressed2(rest, one.size);
+                    damage.frames += u64::from(frame.is_none());
+                    (Some(frame.unwrap_or_default()), size)
                 }
-                _ => {
-                    plain += size as u64;
-                    let behind = self.behind(type_, body);
-                    if type_ == kind::TRACING_DATA && self.tracepoints.is_empty() {
-                        let described = rest.get(size..size.saturating_add(behind)).and_then(tracepoint::take);
-                        self.tracepoints = described.unwrap_or_default();
+                _ => (None, one.size.saturating_add(self.behind(&one))),
+            };
+            if let Some(frame) = frame {
+                inflate.add(frame, &mut damage, |bytes, damage| {
+                    let mut at = 0;
+                    while let Some(one) = split(&bytes[at..]) {
+                        self.one(&one, false, damage, &mut visit);
+                        at += one.size;
                     }
-                    size = size.saturating_add(behind);
-                    self.outer(type_, misc, body, &mut damage, &mut visit);
+                    at
+                });
+                compressed += size as u64;
+            } else {
+                plain += one.size as u64;
+                if one.type_ == kind::TRACING_DATA && self.tracepoints.is_empty() {
+                    self.feature(feature::TRACING_DATA, rest.get(one.size..size).unwrap_or_default());
                 }
+                self.one(&one, true, &mut damage, &mut visit);
             }
             rest = rest.get(size..).unwrap_or_else(|| {
                 damage.rest += rest.len() as u64;
@@ -157,89 +225,53 @@ impl<'a> Recording<'a> {
         damage
     }
 
-    /// Returns the number of bytes that follow a record of this type and are no records: descriptions of tracepoints in
-    /// a pipe, a processor's trace.
-    fn behind(&self, type_: u32, body: &[u8]) -> usize {
-        let said = match type_ {
-            kind::TRACING_DATA if self.pipe => Take(body).u32().map(|size| u64::from(size).next_multiple_of(8)),
-            kind::AUXTRACE => Take(body).u64(),
+    /// Returns the number of bytes that follow a record and are no records: descriptions of tracepoints in a pipe, a processor's trace.
+    fn behind(&self, one: &Raw<'_>) -> usize {
+        let said = match one.type_ {
+            kind::TRACING_DATA if self.pipe => Take(one.body).u32().map(|size| u64::from(size).next_multiple_of(8)),
+            kind::AUXTRACE => Take(one.body).u64(),
             _ => None,
         };
         said.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX))
     }
 
-    /// Visits the whole records of `bytes`; returns how long they are.
-    fn plain(
-        &mut self,
-        bytes: &[u8],
-        damage: &mut Damage,
-        visit: &mut impl FnMut(usize, Option<u64>, Record),
-    ) -> usize {
-        let mut at = 0;
-        while let Some((type_, misc, body, size)) = split(&bytes[at..]) {
-            self.one(type_, misc, body, damage, visit);
-            at += size;
-        }
-        at
-    }
-
-    /// Handles a record that is not compressed: among them are those that take the place of a header.
-    fn outer(
-        &mut self,
-        type_: u32,
-        misc: u16,
-        body: &[u8],
-        damage: &mut Damage,
-        visit: &mut impl FnMut(usize, Option<u64>, Record),
-    ) {
-        match type_ {
-            kind::HEADER_ATTR if self.pipe => match take_attr(body) {
-                Some(event) => self.add(event),
-                None => damage.records += 1,
-            },
-            kind::FEATURE if self.pipe => self.feature(body),
-            _ => self.one(type_, misc, body, damage, visit),
-        }
-    }
-
+    /// Visits a record. In a pipe some that are not compressed take the place of a header; no recorder compresses these, and a
+    /// small frame could hold any number of them.
     fn one(
         &mut self,
-        type_: u32,
-        misc: u16,
-        body: &[u8],
+        &Raw { type_, misc, body, .. }: &Raw<'_>,
+        is_plain: bool,
         damage: &mut Damage,
-        visit: &mut impl FnMut(usize, Option<u64>, Record),
+        visit: &mut Visit<'_>,
     ) {
-        match type_ {
-            // No recorder compresses these, and a small frame could hold any number of them.
-            kind::HEADER_ATTR | kind::FEATURE if self.pipe => damage.records += 1,
-            _ => {
-                // Types from 64 on are perf's own, and end without an id.
-                let at = if type_ < kind::HEADER_ATTR { self.event_of(type_, body) } else { Some(0) };
-                let record = at.and_then(|at| {
-                    let empty = attr::Attr::default();
-                    let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
-                    let record = record::take(type_, misc, body, attr)?;
-                    let time = match &record {
-                        Record::Sample(sample) => (attr.sample_type & attr::TIME != 0).then_some(sample.time),
-                        _ => record::time(body, attr),
-                    };
-                    Some((at, time, record))
-                });
-                match record {
-                    Some((at, time, record)) => visit(at, time, record),
-                    None => damage.records += 1,
+        if self.pipe && matches!(type_, kind::HEADER_ATTR | kind::FEATURE) {
+            let mut from = Take(body);
+            match Attr::take(body).filter(|_| is_plain) {
+                _ if is_plain && type_ == kind::FEATURE => {
+                    if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
+                        self.feature(number, from.0);
+                    }
                 }
+                Some((attr, size)) => self.add(attr, body.get(size..).unwrap_or_default()),
+                None => damage.records += 1,
             }
+            return;
         }
-    }
-
-    fn feature(&mut self, body: &[u8]) {
-        let mut from = Take(body);
-        match from.u64() {
-            Some(number) if number == u64::from(feature::OS_RELEASE) => self.os_release = feature::take_text(from.0),
-            Some(number) if number == u64::from(feature::CPU) => self.cpu = feature::take_text(from.0),
-            _ => {}
+        // Types from 64 on are perf's own, and end without an id.
+        let at = if type_ < kind::HEADER_ATTR { self.event_of(type_, body) } else { Some(0) };
+        let record = at.and_then(|at| {
+            let empty = Attr::default();
+            let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
+            let record = record::take(type_, misc, body, attr)?;
+            let time = match &record {
+                Record::Sample(sample) => (attr.sample_type & attr::TIME != 0).then_some(sample.time),
+                _ => record::time(body, attr),
+            };
+            Some((at, time, record))
+        });
+        match record {
+            Some((at, time, record)) => visit(at, time, record),
+            None => damage.records += 1,
         }
     }
 
@@ -269,12 +301,20 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Splits off the first record of `bytes`: type, misc, body, size.
-fn split(bytes: &[u8]) -> Option<(u32, u16, &[u8], usize)> {
+/// A record as it lies there.
+struct Raw<'a> {
+    type_: u32,
+    misc: u16,
+    body: &'a [u8],
+    size: usize,
+}
+
+/// Splits off the first record of `bytes`.
+fn split(bytes: &[u8]) -> Option<Raw<'_>> {
     let mut from = Take(bytes);
     let (type_, misc, size) = (from.u32()?, from.u16()?, usize::from(from.u16()?));
     let body = bytes.get(HEADER..size.max(HEADER)).filter(|_| size >= HEADER)?;
-    Some((type_, misc, body, size))
+    Some(Raw { type_, misc, body, size })
 }
 
 /// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for
@@ -299,97 +339,8 @@ const MOST_IDS: usize = 1 << 16;
 /// Bytes of an entry of a section table.
 const ENTRY: usize = 16;
 
-/// Contents of a header.
-struct Head<'a> {
-    /// Place of the records.
-    data: Range<usize>,
-    /// Bytes of records that the file lacks.
-    missing: u64,
-    /// The header knows no record.
-    unfinished: bool,
-    pipe: bool,
-    events: Vec<Event>,
-    /// Features by number.
-    features: Vec<(u8, &'a [u8])>,
-}
-
-fn read_head(bytes: &[u8]) -> Result<Head<'_>, ReadError> {
-    let mut from = Take(bytes);
-    if from.bytes(8).is_none_or(|start| start != MAGIC) {
-        return Err(ReadError::NotARecording);
-    }
-    match from.u64() {
-        Some(PIPE_HEADER) => {
-            let data = PIPE_HEADER as usize..bytes.len();
-            let (events, features) = (Vec::new(), Vec::new());
-            Ok(Head { data, missing: 0, unfinished: false, pipe: true, events, features })
-        }
-        Some(FILE_HEADER) => file_head(bytes, from),
-        _ => Err(ReadError::Header("it has neither the size of a file's nor that of a pipe's")),
-    }
-}
-
-fn file_head<'a>(bytes: &'a [u8], mut from: Take<'a>) -> Result<Head<'a>, ReadError> {
-    let mut word = || from.u64().and_then(|n| usize::try_from(n).ok()).ok_or(ReadError::Header("it is cut short"));
-    let entry = word()?;
-    let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
-    let (_, _) = (word()?, word()?);
-    let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
-    let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
-    if entry <= ENTRY {
-        return Err(ReadError::Header("its events have no size"));
-    }
-    let mut events = Vec::new();
-    let mut count = 0;
-    for bytes_of_event in attrs.chunks_exact(entry) {
-        let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
-        let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
-        let ids = match (from.u64(), from.u64()) {
-            (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
-            _ => &[],
-        };
-        count += ids.len() / 8;
-        if count > MOST_IDS {
-            return Err(ReadError::Header("its events have more than 65536 ids"));
-        }
-        let ids = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
-        events.push(Event { attr, name: String::new(), ids });
-    }
-    if data > bytes.len() {
-        return Err(ReadError::Header("its records lie outside of the file"));
-    }
-    let table = bytes.get(data.saturating_add(data_size)..).unwrap_or_default();
-    // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the
-    // header of one that was killed are records. This crate's writer has features from the begin.
-    let unfinished = data_size == 0;
-    let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
-    let (end, table) = if unfinished && !has_table {
-        (bytes.len(), &[][..])
-    } else {
-        (data.saturating_add(data_size).min(bytes.len()), table)
-    };
-    // A file that was cut is shorter than it says.
-    let missing = data.saturating_add(data_size).saturating_sub(bytes.len()) as u64;
-    let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
-    let features = numbers
-        .zip(table.chunks_exact(ENTRY))
-        .filter_map(|(number, place)| {
-            let mut from = Take(place);
-            Some((number, section(bytes, from.u64()? as usize, from.u64()? as usize)?))
-        })
-        .collect();
-    Ok(Head { data: data..end, missing, unfinished, pipe: false, events, features })
-}
-
 fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(size)?)
-}
-
-/// Reads the event of a PERF_RECORD_HEADER_ATTR.
-fn take_attr(body: &[u8]) -> Option<Event> {
-    let (attr, size) = Attr::take(body)?;
-    let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
-    Some(Event { attr, name: String::new(), ids })
 }
 
 // Decompresses the frames of records: complete ones, and perf's, which are parts of one stream.
@@ -402,6 +353,7 @@ const FULL: usize = 2 << 20;
 const MOST_UNUSED: usize = 64 << 10;
 
 /// The stream, and what of it is not used yet.
+#[derive(Default)]
 struct Inflate {
     decoder: Option<Decoder<'static>>,
     out: Vec<u8>,
@@ -412,10 +364,6 @@ struct Inflate {
 }
 
 impl Inflate {
-    fn new() -> Self {
-        Self { decoder: None, out: Vec::new(), step: Vec::new(), compressed: 0, total: 0 }
-    }
-
     /// Decompresses a frame or a part of one. `take` is given what waits, and says how much of it are whole records.
     fn add(&mut self, frame: &[u8], damage: &mut Damage, mut take: impl FnMut(&[u8], &mut Damage) -> usize) {
         if damage.too_much {
@@ -566,7 +514,7 @@ mod tests {
 
     #[test]
     fn what_cannot_become_a_record_does_not_wait() {
-        let mut inflate = Inflate::new();
+        let mut inflate = Inflate::default();
         let mut add = |bytes: &[u8], used: usize| {
             let (frame, mut damage) = (zstd::bulk::compress(bytes, 1).unwrap(), Damage::default());
             inflate.add(&frame, &mut damage, |_, _| used);
@@ -582,7 +530,7 @@ mod tests {
     #[test]
     fn a_large_frame_is_used_in_parts_and_a_small_one_does_not_become_gigabytes() {
         // Records of eight bytes: 4 KiB of them are compressed to some hundred MiB.
-        let (mut inflate, mut damage) = (Inflate::new(), Damage::default());
+        let (mut inflate, mut damage) = (Inflate::default(), Damage::default());
         let frame = zstd::bulk::compress(&[9, 0, 0, 0, 0, 0, 8, 0].repeat(40 << 17), 1).unwrap();
         let (mut used, mut most) = (0, 0);
         for _ in 0..3 {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
-use std::ops::Range;
 
 use object::read::File;
 use object::{
@@ -15,18 +14,8 @@ use crate::unwind::{Caller, End, Registers, Row, Table};
 /// Symbols by address.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// In ascending order and apart.
-    entries: Vec<Entry>,
-    /// Their names, one behind the other.
-    names: String,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    start: u64,
-    end: u64,
-    /// Place of its name.
-    name: Range<u32>,
+    /// Begins, ends and names, in ascending order and apart.
+    entries: Vec<(u64, u64, String)>,
 }
 
 /// The functions of an ELF file by their places in it, wherever it is mapped.
@@ -112,33 +101,25 @@ impl Symbols {
         // Several names of one address leave the first that has a size.
         found.sort_by(|a, b| (a.0, a.1 == 0, &a.2).cmp(&(b.0, b.1 == 0, &b.2)));
         found.dedup_by_key(|entry| entry.0);
-        let mut symbols = Self { entries: Vec::with_capacity(found.len()), names: String::new() };
+        let (mut entries, mut left) = (Vec::with_capacity(found.len()), room);
         for (at, (start, size, name)) in found.iter().enumerate() {
             let next = found.get(at + 1).map_or(u64::MAX, |entry| entry.0);
             let end = match size {
                 0 => next.min(start.saturating_add(1 << 20)),
                 size => start.saturating_add(*size).min(next),
             };
-            let from = symbols.names.len();
-            let Ok(to) = u32::try_from(from + name.len()) else { break };
-            if to as usize > room {
-                break;
-            }
-            symbols.names.push_str(name);
-            symbols.entries.push(Entry { start: *start, end, name: from as u32..to });
+            let Some(rest) = left.checked_sub(name.len()) else { break };
+            left = rest;
+            entries.push((*start, end, name.clone().into_owned()));
         }
-        symbols
-    }
-
-    fn name(&self, entry: &Entry) -> &str {
-        &self.names[entry.name.start as usize..entry.name.end as usize]
+        Self { entries }
     }
 
     /// Returns the symbol at an address.
     pub fn find(&self, address: u64) -> Option<&str> {
-        let at = self.entries.partition_point(|entry| entry.start <= address).checked_sub(1)?;
-        let entry = &self.entries[at];
-        (address < entry.end).then(|| self.name(entry))
+        let at = self.entries.partition_point(|(start, ..)| *start <= address).checked_sub(1)?;
+        let (_, end, name) = &self.entries[at];
+        (address < *end).then_some(name.as_str())
     }
 
     /// Returns whether there are none.
@@ -232,8 +213,6 @@ impl Write for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -288,12 +267,5 @@ mod tests {
         let symbol = |levels| format!("_Z1fI{}Evv", (0..levels).map(pair).collect::<String>());
         assert_eq!(demangled(&symbol(2)), "f<p<int, int>, p<p<int, int>, p<int, int> > >");
         assert_eq!(demangled(&symbol(16)), symbol(16));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_has_a_name(symbol in "(_R|_ZN|_Z)?[NCMBIKSTvts0-9_a-cE$.é]{0,40}") {
-            prop_assert!(!demangled(&symbol).is_empty() || symbol.is_empty());
-        }
     }
 }

@@ -286,27 +286,10 @@ pub struct Job<'a> {
     pub method: Method,
 }
 
-/// Descriptors that a list takes on some CPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptors {
-    /// In one table for all CPUs.
-    pub together: u64,
-    /// In the fullest of a table for each.
-    pub each: u64,
-}
-
-impl Descriptors {
-    /// Counts those of `list` on `cpus`.
-    pub fn of(list: &EventList, cpus: &[u32]) -> Self {
-        let on =
-            |&cpu: &u32| list.events.iter().filter(|event| event.open.is_ok() && event.counts_on(cpu)).count() as u64;
-        Self { together: cpus.iter().map(on).sum(), each: cpus.iter().map(on).max().unwrap_or(0) }
-    }
-
-    /// Returns those of the fullest table: threads have a table each.
-    pub const fn fullest(self, order: Order) -> u64 {
-        if matches!(order, Order::Threads) { self.each } else { self.together }
-    }
+/// Returns the descriptors that a list takes on some CPUs: in one table for all, and in the fullest of a table for each, as threads have.
+pub fn descriptors(list: &EventList, cpus: &[u32]) -> [u64; 2] {
+    let on = |&cpu: &u32| list.events.iter().filter(|event| event.open.is_ok() && event.counts_on(cpu)).count() as u64;
+    [cpus.iter().map(on).sum(), cpus.iter().map(on).max().unwrap_or(0)]
 }
 
 #[cfg(test)]
@@ -369,10 +352,7 @@ mod tests {
 
     #[test]
     fn what_does_not_open_takes_no_descriptor() {
-        let of = |text: &str, cpus: &[u32]| {
-            let found = Descriptors::of(&list(text), cpus);
-            [Order::EventMajor, Order::Threads].map(|order| found.fullest(order))
-        };
+        let of = |text: &str, cpus: &[u32]| descriptors(&list(text), cpus);
         assert_eq!(of("cs,nothing,{cs,dummy}", &[0, 1, 2]), [9, 3]);
         assert_eq!(of("nothing", &[0]), [0, 0]);
     }

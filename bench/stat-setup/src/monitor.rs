@@ -4,8 +4,8 @@
 
 use std::ffi::CString;
 use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 
 use perf_event_open_sys::bindings::PERF_TYPE_TRACEPOINT;
 
@@ -21,18 +21,12 @@ pub const COUNTS: [&str; 4] = ["RES", "CAL", "TLB", "moves"];
 /// Counts in the order of [`COUNTS`]; `None` if the trace event could not be opened, or the kernel shows no such interrupts:
 /// reschedule and function-call interrupts and TLB shootdowns, which are among the latter, that all CPUs received, a broadcast to 93
 /// CPUs as 93, with those of other programs (/proc/interrupts); and migrations of threads of the process (sched:sched_migrate_task).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic(pub [Option<u64>; 4]);
+pub type Traffic = [Option<u64>; 4];
 
-impl Traffic {
-    /// Returns the difference to an earlier reading; `None` of a count that went back, as the kernel's 32-bit ones may.
-    fn since(self, earlier: Self) -> Self {
-        Self(std::array::from_fn(|at| self.0[at]?.checked_sub(earlier.0[at]?)))
-    }
+/// Returns the difference to an earlier reading; `None` of a count that went back, as the kernel's 32-bit ones may.
+fn since(now: Traffic, earlier: Traffic) -> Traffic {
+    std::array::from_fn(|at| now[at]?.checked_sub(earlier[at]?))
 }
-
-/// Maximum size of /proc/interrupts: some hundred rows of eleven bytes a CPU.
-const MAX_INTERRUPTS: usize = 64 << 20;
 
 /// Returns the sum over the CPUs of a row of /proc/interrupts: `RES:  12  7  Rescheduling interrupts`.
 fn received(interrupts: &str, row: &str) -> Option<u64> {
@@ -68,24 +62,14 @@ impl Monitor {
 
     /// Reads the table of interrupts.
     fn table(&self) -> Option<String> {
-        let file = self.interrupts.as_ref()?;
-        let mut table = Vec::new();
-        let mut part = [0; 8 << 10];
-        loop {
-            let got = file.read_at(&mut part, table.len() as u64).ok()?;
-            table.extend_from_slice(&part[..got]);
-            if got == 0 {
-                return String::from_utf8(table).ok();
-            }
-            if table.len() > MAX_INTERRUPTS {
-                return None;
-            }
-        }
+        let (mut file, mut table) = (self.interrupts.as_ref()?, String::new());
+        file.rewind().and_then(|()| file.read_to_string(&mut table)).ok()?;
+        Some(table)
     }
 
     fn with_interrupts(moves: Option<u64>, table: Option<&str>) -> Traffic {
         let [res, cal, tlb] = ["RES", "CAL", "TLB"].map(|row| received(table?, row));
-        Traffic([res, cal, tlb, moves])
+        [res, cal, tlb, moves]
     }
 
     /// Begins a phase. A look at the migrations interrupts every CPU: the interrupts are looked at last here, and first at the end.
@@ -97,7 +81,7 @@ impl Monitor {
     /// Ends a phase: returns its counts.
     pub fn end(&self, began: Traffic) -> Traffic {
         let table = self.table();
-        Self::with_interrupts(self.moves(), table.as_deref()).since(began)
+        since(Self::with_interrupts(self.moves(), table.as_deref()), began)
     }
 }
 
@@ -129,8 +113,8 @@ mod tests {
         let after =
             before.replace("        20         30", "        21         31").replace(" 3   Resch", " 9   Resch");
         let of = |table: &str| Monitor::with_interrupts(None, Some(table));
-        assert_eq!(of(&after).since(of(before)).0, [Some(6), Some(2), Some(0), None]);
+        assert_eq!(since(of(&after), of(before)), [Some(6), Some(2), Some(0), None]);
         // A kernel without SMP has no such rows.
-        assert_eq!(of(" NMI:          0   Non-maskable interrupts\n").0, [None; 4]);
+        assert_eq!(of(" NMI:          0   Non-maskable interrupts\n"), [None; 4]);
     }
 }

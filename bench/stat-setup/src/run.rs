@@ -251,8 +251,7 @@ impl Crew<'_> {
             let counted = enabled.map(|since: Instant| since.elapsed()).unwrap_or_default();
             let mut rec = self.step(Step::Phase(phase));
             if phase == Phase::Open && self.shared.any_broken() {
-                rec.absorb(self.step(Step::CloseBroken));
-                rec.absorb(self.step(Step::ReopenBroken));
+                rec.absorb(self.step(Step::Regroup));
             }
             costs.push(watch.stop(phase, rec));
             if phase == Phase::Read {

@@ -47,10 +47,8 @@ pub(crate) struct Failure {
 pub(crate) enum Step {
     /// The calls of a phase.
     Phase(Phase),
-    /// perf's pass A after an open: closes the open events of broken groups.
-    CloseBroken,
-    /// Pass B: opens each event of a broken group as a group of its own.
-    ReopenBroken,
+    /// After an open: opens each event of a broken group as a group of its own.
+    Regroup,
 }
 
 /// State shared by all CPUs.
@@ -62,8 +60,7 @@ pub(crate) struct Shared<'a> {
     slots: Vec<(usize, usize)>,
     /// Events the host does not support: not opened again on further CPUs.
     unsupported: Vec<AtomicBool>,
-    /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Step::CloseBroken`] and
-    /// [`Step::ReopenBroken`].
+    /// Weak groups that a member could not join on some CPU: broken up on every CPU by [`Step::Regroup`].
     pub(crate) broken: Vec<AtomicBool>,
     close_ranges: bool,
 }
@@ -167,15 +164,14 @@ impl Unit {
                     self.close(event, rec);
                 }
             }
-            Step::CloseBroken => self.close_broken(shared, rec),
-            Step::ReopenBroken => self.reopen_broken(shared, rec),
+            Step::Regroup => self.regroup(shared, rec),
         }
     }
 
     /// Opens one event of a pack; the first open event of the pack is its leader.
     fn open(&mut self, shared: &Shared<'_>, (pack, event): (usize, usize), rec: &mut Recorder) {
         if shared.is_broken(pack) {
-            // Handled by passes A and B.
+            // As all its events, later.
             return;
         }
         let led = self.leds.last().copied().filter(|led| led.pack == pack);
@@ -227,7 +223,7 @@ impl Unit {
         }
     }
 
-    fn close_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
+    fn regroup(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         let (broken, whole): (Vec<Led>, _) = self.leds.iter().partition(|led| shared.is_broken(led.pack));
         for led in broken {
             for at in (led.first..led.first + led.len).rev() {
@@ -235,9 +231,6 @@ impl Unit {
             }
         }
         self.leds = whole;
-    }
-
-    fn reopen_broken(&mut self, shared: &Shared<'_>, rec: &mut Recorder) {
         for &(pack, event) in shared.slots.iter().filter(|(pack, _)| shared.is_broken(*pack)) {
             match self.try_open(shared, event, None, rec) {
                 Some(errno) => self.failed(shared, event, errno),

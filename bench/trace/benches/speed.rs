@@ -1,11 +1,7 @@
 //! Accesses of Linux guests' traces per second: decoded, replayed, and both, each on a core: `cargo bench -p trace --bench speed`.
-//!
-//! With a number, so many accesses are replayed once from files, which have 50 million at the most and are read again, in place of that:
-//! `cargo bench -p trace --bench speed -- 1000000000`.
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
 
 use arch_pmu::intel::IntelCaps;
 use divan::Bencher;
@@ -23,11 +19,7 @@ const CORPUS: [&str; 4] = ["top-clx-6.1", "branches-clx-6.1", "record10-clx-6.1"
 const STRATEGIES: [&str; 3] = ["reuse-lazy", "pool", "gate"];
 
 fn main() {
-    if let Some(accesses) = std::env::args().nth(1).and_then(|number| number.parse().ok()) {
-        long(accesses);
-    } else {
-        divan::main();
-    }
+    divan::main();
 }
 
 /// Writes the corpus so often that there are so many accesses.
@@ -83,18 +75,4 @@ fn both(bencher: Bencher<'_, '_>, strategy: &str) {
     let (_dir, trace) = written(1_000_000);
     let run = || replay(strategy, |replay| from_files(&trace, replay));
     bencher.counter(ItemsCount::new(trace.meta.accesses)).bench_local(run);
-}
-
-/// Replays so many accesses once, from files.
-fn long(accesses: u64) {
-    let (_dir, trace) = written(accesses.min(50_000_000));
-    // The most memory from here on.
-    std::fs::write("/proc/self/clear_refs", "5").expect("a peak that begins again");
-    let began = Instant::now();
-    let again = accesses.div_ceil(trace.meta.accesses);
-    let found = replay(STRATEGIES[0], |replay| (0..again).for_each(|_| from_files(&trace, replay)));
-    let wall = began.elapsed();
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let most = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    println!("{} accesses in {wall:?}; files of {} bytes; {most}", found.accesses, trace.bytes());
 }

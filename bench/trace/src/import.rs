@@ -222,7 +222,7 @@ const fn is_negative(value: u64) -> bool {
 }
 
 /// A vCPU on its way into the trace.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Vcpu {
     number: u16,
     id: Option<u64>,
@@ -252,26 +252,9 @@ struct Vcpu {
 
 impl Vcpu {
     fn new(number: usize, thread: &Thread) -> Self {
-        Self {
-            number: number as u16,
-            id: thread.vcpu,
-            has_status: thread.registers.iter().any(|register| is_status(*register)),
-            begin: 0,
-            rows: Vec::new(),
-            pmis: Vec::new(),
-            is_told: false,
-            stops: [None; MAX_COUNTERS],
-            own: [true; MAX_COUNTERS],
-            global: u64::MAX,
-            values: [None; MAX_COUNTERS],
-            seen: BTreeSet::new(),
-            exit: None,
-            is_open: false,
-            passed: 0,
-            sleeps: false,
-            switched: [false; 2],
-            brought: 0,
-        }
+        let has_status = thread.registers.iter().any(|register| is_status(*register));
+        let own = [true; MAX_COUNTERS];
+        Self { number: number as u16, id: thread.vcpu, has_status, own, global: u64::MAX, ..Self::default() }
     }
 
     /// Adds a row of the time of the exit: what KVM did before it told is not the guest's time.

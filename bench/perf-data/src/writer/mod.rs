@@ -19,7 +19,7 @@ use crate::record::{self, HEADER, Record, Stamp, kind};
 use frames::{Packed, Packer};
 pub(crate) use store::FILE_HEADER;
 pub use store::MAGIC;
-use store::Store;
+use store::{Behind, Store};
 
 /// Bytes of the header of a pipe.
 pub(crate) const PIPE_HEADER: u64 = 16;
@@ -31,15 +31,8 @@ const CHUNK: usize = 128 << 10;
 pub struct Options {
     /// zstd's level; 0: no compression.
     pub level: u32,
-    /// Writes that a thread may be behind, for files; `None`: one write after the other, by the writer itself.
+    /// Writes that a thread may be behind, for files; `None`: the writer itself writes.
     pub aio: Option<usize>,
-}
-
-impl Options {
-    /// Sets serial writes.
-    pub const fn level(level: u32) -> Self {
-        Self { level, aio: None }
-    }
 }
 
 /// Destination of a recording.
@@ -70,24 +63,16 @@ pub struct Summary {
 #[derive(Debug)]
 enum Sink<W> {
     File(Box<Store>),
+    Thread(Behind),
     /// With what came out.
-    Pipe(W, Piped),
-}
-
-/// Bytes and samples that a pipe has taken.
-#[derive(Clone, Copy, Debug, Default)]
-struct Piped {
-    /// Bytes of all.
-    bytes: u64,
-    /// Bytes of records in it.
-    raw: u64,
-    samples: u64,
+    Pipe(W, Summary),
 }
 
 impl<W: Write> Sink<W> {
     fn put(&mut self, packed: Packed) -> io::Result<()> {
         match self {
-            Self::File(store) => store.put(packed.bytes, packed.raw, packed.samples),
+            Self::File(store) => store.put(packed),
+            Self::Thread(thread) => thread.send(Some(packed)).or_else(|_| self.settle()),
             Self::Pipe(pipe, piped) => {
                 pipe.write_all(&packed.bytes)?;
                 pipe.flush()?;
@@ -97,6 +82,22 @@ impl<W: Write> Sink<W> {
                 Ok(())
             }
         }
+    }
+
+    fn commit(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(store) => store.commit(),
+            Self::Thread(thread) => thread.send(None).or_else(|_| self.settle()),
+            Self::Pipe(..) => Ok(()),
+        }
+    }
+
+    /// Takes the file back from its thread, with the failure that the thread had.
+    fn settle(&mut self) -> io::Result<()> {
+        let Self::Thread(thread) = self else { return Ok(()) };
+        let (store, done) = thread.end().ok_or_else(|| io::Error::other("the writer's thread has ended"))?;
+        *self = Self::File(Box::new(store));
+        done
     }
 }
 
@@ -113,8 +114,6 @@ pub struct Writer<W: Write> {
     pending: Vec<u8>,
     /// Bytes of records in frames, and of frames.
     packed: (u64, u64),
-    /// The features that are known at the begin. Without that of the compression perf reads no compressed record.
-    early: Vec<(u8, Vec<u8>)>,
     times: (u64, u64),
     failed: bool,
 }
@@ -139,18 +138,23 @@ impl<W: Write> Writer<W> {
         }
         let early = Facts { compression: compression(options.level, 1.0), ..facts.clone() };
         let mut early = feature::all(&early, &events);
-        // Times are not known, and build-ids come at the end of a file and as records of a pipe.
+        // Times are not known, and build-ids come at the end of a file and as records of a pipe. Without that of the compression perf
+        // reads no compressed record.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
         let sink = match output {
             Output::File(file) => {
                 let ids: usize = events.iter().map(|event| event.ids.len()).sum();
                 let counts = (ids as u64, events.len() as u64);
-                Sink::File(Box::new(Store::begin(file, &file_start(&events), counts, &early, options.aio)?))
+                let store = Store::begin(file, &file_start(&events), counts, early)?;
+                match options.aio {
+                    Some(writes) => Sink::Thread(Behind::start(store, writes)?),
+                    None => Sink::File(Box::new(store)),
+                }
             }
             Output::Pipe(mut pipe) => {
                 let start = pipe_start(&events, &early, facts);
                 pipe.write_all(&start)?;
-                Sink::Pipe(pipe, Piped { bytes: start.len() as u64, ..Piped::default() })
+                Sink::Pipe(pipe, Summary { bytes: start.len() as u64, ..Summary::default() })
             }
         };
         Ok(Self {
@@ -161,7 +165,6 @@ impl<W: Write> Writer<W> {
             level: options.level,
             pending: Vec::with_capacity(2 * CHUNK),
             packed: (0, 0),
-            early,
             times: (0, 0),
             failed: false,
         })
@@ -191,16 +194,13 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what waits, and brings a file's header up to date.
+    /// Writes what waits, and brings a file's header up to date, or has a thread do both.
     ///
     /// # Errors
     /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.once(Self::give)?;
-        self.once(|writer| match &mut writer.sink {
-            Sink::File(store) => store.commit(&writer.early),
-            Sink::Pipe(..) => Ok(()),
-        })
+        self.once(|writer| writer.sink.commit())
     }
 
     /// Does something unless something failed before.
@@ -231,31 +231,20 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// The first failure of the output that was not returned before; a file is readable nevertheless.
     pub fn finish(mut self, facts: &Facts) -> (Summary, io::Result<()>) {
-        let flushed = self.once(Self::give);
+        let flushed = self.once(Self::give).and(self.sink.settle());
         let (raw, compressed) = self.packed;
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
-        let store = match &mut self.sink {
-            Sink::File(store) => store,
-            Sink::Pipe(_, Piped { bytes, raw, samples }) => {
-                let (bytes, raw, samples) = (*bytes, *raw, *samples);
-                return (Summary { bytes, raw, samples, ratio, ..Summary::default() }, flushed);
-            }
+        let store = match self.sink {
+            Sink::File(ref mut store) => store,
+            Sink::Pipe(_, piped) => return (Summary { ratio, ..piped }, flushed),
+            // A thread that panicked has the file.
+            Sink::Thread(_) => return (Summary::default(), flushed),
         };
         let facts = Facts { compression: compression(self.level, ratio), times: self.times, ..facts.clone() };
-        let features = feature::all(&facts, &self.events);
-        // Writes that were begun may fail here for the first time. The disk is full then: the last records make room.
-        let committed = store.commit(&features).inspect_err(|_| {
-            // Without room for all features the file has the early ones; the first failure is the one to report.
-            let _ = store.commit_when_full(&features, &self.early);
-        });
-        let summary = Summary {
-            bytes: store.bytes(),
-            raw: store.raw(),
-            samples: store.samples(),
-            ratio,
-            given_up: store.given_up(),
-        };
-        (summary, flushed.and(committed))
+        // Writes that were begun may fail here for the first time.
+        let ended = store.finish(&feature::all(&facts, &self.events));
+        let Store { raw, samples, given_up, .. } = **store;
+        (Summary { bytes: store.bytes(), raw, samples, ratio, given_up }, flushed.and(ended))
     }
 }
 

@@ -76,11 +76,6 @@ impl Modifiers {
         Ok(found)
     }
 
-    /// Returns whether all of `letters` are modifiers.
-    pub fn are(letters: &str) -> bool {
-        Self::parse(letters).is_ok()
-    }
-
     /// Returns whether the group may be broken up.
     pub fn weak(self) -> bool {
         self.has('W')
@@ -136,17 +131,5 @@ mod tests {
         for name in ["", "r", "r10000000000000000", "cyclez", "faults cs", "1:+1"] {
             assert_eq!(symbol(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn a_named_level_excludes_the_others() {
-        let mut attr = perf_event_attr::default();
-        Modifiers::parse("u").unwrap().and(Modifiers::parse("D").unwrap()).apply(&mut attr);
-        assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (0, 1, 1));
-        assert_eq!((attr.pinned(), attr.exclude_guest()), (1, 0));
-        let mut attr = perf_event_attr::default();
-        Modifiers::parse("pp").unwrap().apply(&mut attr);
-        assert_eq!((attr.precise_ip(), attr.exclude_user()), (2, 0));
-        assert!(Modifiers::parse("").is_err() && Modifiers::parse("ux").is_err() && Modifiers::parse("pppp").is_err());
     }
 }

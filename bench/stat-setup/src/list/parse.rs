@@ -62,25 +62,16 @@ pub struct WrittenGroup {
     pub weak: bool,
 }
 
-/// A syntax error in a list.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} at '{near}'")]
-pub struct SyntaxError {
-    /// Description.
-    pub what: String,
-    /// Text at the error, at most 40 characters.
-    pub near: String,
-}
-
-fn wrong(what: impl Into<String>, near: &str) -> SyntaxError {
-    SyntaxError { what: what.into(), near: near.chars().take(40).collect() }
+/// Says what is wrong, and the text there, at most 40 characters.
+fn wrong(what: impl std::fmt::Display, near: &str) -> String {
+    format!("{what} at '{}'", near.chars().take(40).collect::<String>())
 }
 
 /// Parses a list.
 ///
 /// # Errors
 /// The first syntax error.
-pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
+pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, String> {
     if text.len() > MAX_TEXT {
         return Err(wrong(format!("a list may have {MAX_TEXT} bytes"), text));
     }
@@ -112,7 +103,7 @@ pub fn parse(text: &str) -> Result<Vec<WrittenGroup>, SyntaxError> {
 }
 
 /// Parses a group after its opening brace; returns the rest of the text.
-fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
+fn braces(text: &str) -> Result<(WrittenGroup, &str), String> {
     let mut rest = text;
     let mut events = Vec::new();
     loop {
@@ -147,7 +138,7 @@ fn braces(text: &str) -> Result<(WrittenGroup, &str), SyntaxError> {
 }
 
 /// Parses one event; returns the rest of the text.
-fn event(text: &str) -> Result<(Written, &str), SyntaxError> {
+fn event(text: &str) -> Result<(Written, &str), String> {
     let mut in_terms = false;
     let end = text.find(|c: char| {
         in_terms ^= c == '/';
@@ -186,7 +177,7 @@ fn is_quotable(text: &str) -> bool {
 }
 
 /// Reads what is left of an event's text, with an optional colon before it.
-fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {
+fn modifiers(letters: &str, word: &str) -> Result<Modifiers, String> {
     match letters.strip_prefix(':').unwrap_or(letters) {
         "" => Ok(Modifiers::default()),
         letters => Modifiers::parse(letters).map_err(|what| wrong(what, word)),
@@ -194,7 +185,7 @@ fn modifiers(letters: &str, word: &str) -> Result<Modifiers, SyntaxError> {
 }
 
 /// Reads `name[:modifiers]` or `group:name[:modifiers]`.
-fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
+fn named(word: &str) -> Result<(Kind, Modifiers), String> {
     // perf takes a colon without modifiers.
     let parts: Vec<&str> = word.strip_suffix(':').unwrap_or(word).split(':').collect();
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
@@ -208,7 +199,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
             Ok((Kind::Symbol(format!("{kind}:{config}")), found))
         }
         // As in perf, `cycles:u` is an event with a modifier and `sched:sched_switch` a trace event.
-        [name, letters] if symbol(name).is_some() || Modifiers::are(letters) => {
+        [name, letters] if symbol(name).is_some() || Modifiers::parse(letters).is_ok() => {
             Ok((Kind::Symbol(name.to_owned()), modifiers(letters, word)?))
         }
         [group, name] => Ok((tracepoint(group, name), Modifiers::default())),
@@ -218,7 +209,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
 }
 
 /// Reads `pmu/terms/[modifiers]`, with an optional colon before the modifiers.
-fn pmu(word: &str) -> Result<(Kind, Modifiers), SyntaxError> {
+fn pmu(word: &str) -> Result<(Kind, Modifiers), String> {
     let parts: Vec<&str> = word.split('/').collect();
     let &[pmu, terms, letters] = parts.as_slice() else {
         return Err(wrong("a PMU's event is pmu/terms/", word));
@@ -323,7 +314,7 @@ mod tests {
             ("a\u{1b}[0m", "printable"),
         ] {
             let error = parse(list).unwrap_err();
-            assert!(error.to_string().contains(what), "{list}: {error}");
+            assert!(error.contains(what), "{list}: {error}");
         }
     }
 

@@ -21,7 +21,7 @@ use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::series::{SeriesSpec, series};
 use crate::experiment::reproduce::watchdog::Watchdog;
 use crate::experiment::reproduce::{set_up, show};
-use crate::inspect::triage::published::Practice;
+use crate::inspect::triage::published::Figure;
 use crate::inspect::triage::{Triage, cpus};
 use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::parse::{duration_in, folder, number_in, options};
@@ -168,7 +168,8 @@ fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result
 }
 
 /// Runs workloads of triage.
-fn measured_practice(args: &ReproduceArgs, figure: Practice, invocation: &Invocation) -> Result<Exit, Error> {
+fn measured_practice(args: &ReproduceArgs, figure: &str, invocation: &Invocation) -> Result<Exit, Error> {
+    let figure = Figure::find(figure)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let (mut progress, fs) = (progress::shown(true), HostFs::default());
     let mut all = Vec::new();
@@ -176,13 +177,9 @@ fn measured_practice(args: &ReproduceArgs, figure: Practice, invocation: &Invoca
         let host = HostFacts::begin(&fs);
         let triage = Triage::prepare(spec, cpus(&host))?;
         let (experiment, mut arms) = triage.experiment();
-        let (mut document, error) = experiment.measure(
-            &mut arms,
-            (host, &fs),
-            &invocation.command_line,
-            progress.as_mut(),
-            (&mut |_| false, &mut |_| Ok(())),
-        )?;
+        let line = &invocation.command_line;
+        let (mut document, error) =
+            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())))?;
         error.map_or(Ok(()), Err)?;
         triage.sample(&mut document);
         all.push(document);
@@ -211,9 +208,9 @@ pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit,
         Some(PerfStatSetup) => measured_set_up(args, invocation),
         Some(VpmuReuse) => measured_series(args, invocation),
         Some(RecordCompression) => measured_compression(args, invocation),
-        Some(Rand) => measured_practice(args, Practice::Rand, invocation),
-        Some(SpinlockShare) => measured_practice(args, Practice::SpinlockShare, invocation),
-        Some(ParallelProbing) => measured_practice(args, Practice::ParallelProbing, invocation),
+        Some(Rand) => measured_practice(args, "event-practice.rand", invocation),
+        Some(SpinlockShare) => measured_practice(args, "spinlock-share", invocation),
+        Some(ParallelProbing) => measured_practice(args, "parallel-probing", invocation),
         None => published(args),
     }
 }

@@ -67,32 +67,19 @@ pub struct SweepArgs {
     pub quiet: bool,
 }
 
-/// One of N parts: K and N.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    of: usize,
-    number: usize,
-}
-
-impl Part {
-    /// Takes this part of the points of a grid: point i is in part i mod N.
-    fn take<T>(self, points: Vec<T>) -> Vec<T> {
-        points.into_iter().skip(self.number - 1).step_by(self.of).collect()
-    }
-}
+/// One of N parts: K and N. Point i is in part i mod N.
+pub type Part = (usize, usize);
 
 fn part(text: &str) -> Result<Part, String> {
     let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-    match numbers {
-        Some((number, of)) if number >= 1 && number <= of => Ok(Part { of, number }),
-        _ => Err(format!("'{text}' is no part; give K/N with K from 1 to N, e.g. 3/16")),
-    }
+    let valid = numbers.filter(|(number, of)| (1..=*of).contains(number));
+    valid.ok_or_else(|| format!("'{text}' is no part; give K/N with K from 1 to N, e.g. 3/16"))
 }
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let (mut points, shared) = Grid::new(args.grid.as_deref(), &args.keys)?.points()?;
-    if let Some(part) = args.part {
-        points = part.take(points);
+    if let Some((number, of)) = args.part {
+        points = points.into_iter().skip(number - 1).step_by(of).collect();
     }
     let (store, found) = Store::open(&args.output)?;
     let file = args.output.join(store::FILE);
@@ -133,9 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_take_every_nth_point() {
-        let of = |text: &str| part(text).unwrap().take((0..7).collect());
-        assert_eq!((of("1/3"), of("2/3"), of("3/3")), (vec![0, 3, 6], vec![1, 4], vec![2, 5]));
-        assert_eq!(of("8/9"), Vec::<i32>::new());
+    fn a_part_is_one_of_those_that_there_are() {
+        assert_eq!((part("1/3"), part("8/9")), (Ok((1, 3)), Ok((8, 9))));
+        assert!(["0/3", "4/3", "1", "x/2"].iter().all(|text| part(text).is_err()));
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
         frequency: args.frequency,
         seed: 1,
         event: None,
-        sampled: &[Variant::Workload],
+        sampled: vec![Variant::Workload],
     };
     let (triage, result) = (Triage::prepare(spec, cpus)?, &args.result);
     let folder = (!result.no_save).then_some(result.output.as_path());

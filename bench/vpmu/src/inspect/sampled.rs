@@ -298,19 +298,3 @@ pub fn take_turn<T>(mut next: impl FnMut() -> Option<T>, mut take: impl FnMut(T)
     }
     true
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_vcpu_that_never_stops_leaves_the_others_their_turn() {
-        let mut taken = 0;
-        assert!(take_turn(|| Some(()), |()| taken += 1));
-        assert_eq!(taken, MOST_AT_ONCE);
-        let mut three = 0..3;
-        let mut found = Vec::new();
-        assert!(!take_turn(|| three.next(), |one| found.push(one)));
-        assert_eq!(found, [0, 1, 2]);
-    }
-}

@@ -187,18 +187,6 @@ fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Durat
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_case_that_waits_in_vain_leaves_time_for_those_after_it() {
-        let target = Target::Kvm { counts_events: false };
-        let waits = |limit| {
-            let (behind, counts, _) = target.run(0);
-            plan(Checked { cpu: Cpu::Milan, version: 2 }, (behind, counts, limit)).boot.limit_us
-        };
-        assert_eq!(waits(LIMIT), 7_500_000);
-        assert_eq!(waits(Duration::from_secs(40)), 2_500_000);
-        assert_eq!(waits(Duration::from_secs(86_400)), 30_000_000);
-    }
-
     /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {

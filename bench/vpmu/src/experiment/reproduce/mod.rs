@@ -69,35 +69,12 @@ mod tests {
             }
         }
         assert_eq!(listed, 5);
-        let used = |figure: &str, number: Number, model: &str| {
-            let parts = [number, Number::Before, Number::After];
-            let parts = if matches!(number, Number::Ratio | Number::Change) { &parts[..] } else { &parts[..1] };
-            let names: Vec<String> = parts.iter().map(|number| format!("{figure} {}", number.key())).collect();
-            fitted_from(model).iter().any(|(_, figure)| names.contains(figure))
-        };
-        for row in rows() {
-            let of_the_row = used(&row.figure, row.number, &row.model);
-            match &row.origin {
-                Origin::Fitted(constants) if constants == &["the guest's period"] => {
-                    assert_eq!(name(row), "vpmu-reuse.creates.gp change");
-                }
-                Origin::Fitted(_) | Origin::OfFitted => assert!(of_the_row, "{row:?}"),
-                Origin::Transferred(from) => {
-                    assert!(!of_the_row && used(from, row.number, &row.model), "{row:?}");
-                    let other = rows().find(|other| &other.figure == from && other.number == row.number).unwrap();
-                    assert_eq!(other.simulated, row.simulated, "{}: the same simulation", row.figure);
-                }
-                Origin::Predicted => {
-                    assert!(!of_the_row, "{row:?}");
-                    let twin = rows().find(|other| {
-                        other.figure != row.figure
-                            && (other.model == row.model
-                                && other.number == row.number
-                                && other.simulated == row.simulated)
-                    });
-                    assert!(twin.is_none(), "{row:?} is the simulation of {twin:?}");
-                }
-            }
+        // What is the simulation of another number is no prediction.
+        for row in rows().filter(|row| row.origin == Origin::Predicted) {
+            let is_twin = |other: &&Row| (&other.model, other.number) == (&row.model, row.number);
+            let twin =
+                rows().filter(is_twin).find(|other| other.figure != row.figure && other.simulated == row.simulated);
+            assert!(twin.is_none(), "{row:?} is the simulation of {twin:?}");
         }
     }
 

@@ -101,7 +101,7 @@ fn predicted(
     let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
     let moved = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
     let [stay, moving] = orders(document.size("events")?, document.size("groups")?, cpus as u64);
-    Some([local + stay.function_calls as f64 * interrupt.max(0.0), local + moving.moves as f64 * moved.max(0.0)])
+    Some([local + stay.away as f64 * interrupt.max(0.0), local + moving.away as f64 * moved.max(0.0)])
 }
 
 /// Returns the published real times with what was predicted and measured here, and those of the published machine with

@@ -11,7 +11,7 @@ use stat_setup::bare;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, Event, EventList};
 use stat_setup::method::{Job, Method, Phase};
-use stat_setup::monitor::{COUNTS, Monitor, Traffic};
+use stat_setup::monitor::{COUNTS, Monitor};
 use stat_setup::run::{Finished, run};
 use stat_setup::unit::Outcome;
 use stat_setup::verify::{alike, check, differences, plant};
@@ -128,7 +128,7 @@ impl Setting {
             traffic.push(monitor.end(began));
             began = monitor.begin();
         })?;
-        let shown = finished.phases.iter().zip(traffic).map(|(cost, Traffic(counts))| {
+        let shown = finished.phases.iter().zip(traffic).map(|(cost, counts)| {
             let counts = counts.map(|count| count.map_or_else(|| "?".to_owned(), |count| count.to_string()));
             let [user, sys] = [cost.user, cost.sys].map(|cpu| time(cpu.as_nanos() as f64));
             format!("{} {}/{}, {user} + {sys}", cost.phase.name(), cost.syscalls, counts.join("/"))

@@ -10,7 +10,7 @@ use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
 use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{EventList, software_list, tracepoint_list};
-use stat_setup::method::{Descriptors, Order};
+use stat_setup::method::descriptors;
 use stat_setup::run::{FileLimit, raise_file_limit};
 
 /// Returns the list that `--events` stands for: generated, of a file, or as it is.
@@ -41,7 +41,7 @@ pub(crate) fn text(asked: &str, sysfs: &Sysfs) -> Result<String, Error> {
     } else {
         asked.to_owned()
     };
-    parse(&list).map_err(|error| refuse(error.to_string())).map(|_| list)
+    parse(&list).map_err(refuse).map(|_| list)
 }
 
 /// Looks a list up.
@@ -80,14 +80,13 @@ pub(crate) fn affordable(
     cpus: &[u32],
     notes: &mut Vec<String>,
 ) -> Result<(Vec<String>, bool), Error> {
-    let all = Descriptors::of(list, cpus);
-    let FileLimit { before, now, hard, room } = raise_file_limit(all.together)
+    let [together, each] = descriptors(list, cpus);
+    let FileLimit { before, now, hard, room } = raise_file_limit(together)
         .map_err(|error| Error::host("the limit of open files is unknown", error.to_string(), "see ulimit -n"))?;
     if now > before {
         notes.push(format!("the limit of open files was raised from {before} to {now} (ulimit -Hn: {hard})"));
     }
-    let needs =
-        |name: &str| all.fullest(if matches!(name, "threads" | "auto") { Order::Threads } else { Order::EventMajor });
+    let needs = |name: &str| if matches!(name, "threads" | "auto") { each } else { together };
     let (fit, rest): (Vec<String>, Vec<String>) = strategies.iter().cloned().partition(|name| needs(name) <= room);
     if let Some(first) = rest.first() {
         let (names, needed) = (rest.join(", "), needs(first));
@@ -101,7 +100,7 @@ pub(crate) fn affordable(
         }
         notes.push(format!("{names} left out: {why}; threads have a table each"));
     }
-    Ok((fit, all.together <= room))
+    Ok((fit, together <= room))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Files beside a recording under its name, and the earlier recording that its file displaces.
+//! Files beside a recording under its name, and the earlier recording that it displaces.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use results::write::{Pending, Target};
+use results::write::Target;
 
 /// A file that belongs to a recording: its name is the recording's, a dot and a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +24,12 @@ impl Companion {
 
     /// Returns the file beside this recording.
     pub fn of(self, recording: &Path) -> PathBuf {
-        self.beside(recording.as_os_str()).into()
-    }
-
-    fn beside(self, recording: &OsStr) -> OsString {
         let word = match self {
             Self::Kallsyms => "kallsyms",
             Self::Modules => "modules",
             Self::Payload => "payload",
         };
-        with(recording, word)
+        with(recording.as_os_str(), word).into()
     }
 }
 
@@ -45,96 +41,70 @@ fn with(recording: &OsStr, word: &str) -> OsString {
 }
 
 /// Returns the name of an earlier recording.
-pub fn old(recording: &OsStr) -> OsString {
-    with(recording, "old")
+fn old(recording: &Path) -> PathBuf {
+    with(recording.as_os_str(), "old").into()
 }
 
-/// The place of a recording, with nothing of an earlier one in it. Unless [`settle`](Self::settle) is called, what was
-/// there is put back.
+/// The place of a recording, with nothing of an earlier one in it. Unless that is [kept](Self::keep), what was there is put back.
 #[derive(Debug)]
 pub struct Place {
-    target: Target,
+    path: PathBuf,
     /// The path at which the earlier recording waits.
     waiting: Option<PathBuf>,
-    /// The payload of the new one, which is not beside it yet.
-    payload: Option<(Target, Pending)>,
-    settled: bool,
+    is_kept: bool,
 }
 
 impl Place {
-    /// Moves an earlier recording and its companions out of the way. Companions without a recording go: the next one is not theirs.
+    /// Creates a recording, empty, and has an earlier one wait, with its companions. Companions without a recording go: the next
+    /// one is not theirs.
     ///
     /// # Errors
     /// The file's. What was there is there again.
-    pub fn clear(path: &Path) -> io::Result<Self> {
+    pub fn clear(path: &Path) -> io::Result<(Self, File)> {
         let target = Target::of(path)?.private();
-        // First of all: a place that is given up removes what has its name.
         if target.is_stream() {
             return Err(io::Error::other("a recording is a file; - is stdout"));
         }
         target.check()?;
-        let mut place = Self { target, waiting: None, payload: None, settled: false };
+        let mut place = Self { path: path.to_owned(), waiting: None, is_kept: false };
         if is_file(path) {
             // No other process has this name. A link is moved itself, as perf does: its file stays what it is.
-            let waiting = PathBuf::from(with(path.as_os_str(), &format!("{}.before", std::process::id())));
+            let waiting = with(path.as_os_str(), &format!("{}.before", std::process::id()));
             fs::rename(path, &waiting)?;
-            place.waiting = Some(waiting.clone());
-            move_companions(path, &waiting)?;
+            move_companions(path, place.waiting.insert(waiting.into()))?;
         } else {
             forget(path)?;
         }
-        Ok(place)
+        Ok((place, target.create()?))
     }
 
-    /// Creates the new recording, empty.
-    ///
-    /// # Errors
-    /// The file's.
-    pub fn create(&self) -> io::Result<File> {
-        self.target.create()
-    }
-
-    /// Notes that the new recording is of this payload.
-    pub fn with_payload(&mut self, target: Target, payload: Pending) {
-        self.payload = Some((target, payload));
-    }
-
-    /// Puts the payload beside the new recording once that has begun, and keeps the earlier one as perf does, with
-    /// `.old` behind its name.
+    /// Keeps the earlier recording as perf does, with `.old` behind its name.
     ///
     /// # Errors
     /// A sentence about what could not be done.
-    pub fn settle(&mut self) -> Result<(), String> {
-        if std::mem::replace(&mut self.settled, true) {
-            return Ok(());
-        }
-        let payload = self.payload.take().map_or(Ok(()), |(target, payload)| {
-            let failed = |error| format!("functions have no names: cannot write {}: {error}", target.path().display());
-            payload.finish_at_once().map_err(failed)
-        });
-        let Some(waiting) = &self.waiting else { return payload };
-        let kept = PathBuf::from(old(self.target.path().as_os_str()));
+    pub fn keep(mut self) -> Result<(), String> {
+        self.is_kept = true;
+        let (Some(waiting), kept) = (&self.waiting, old(&self.path)) else { return Ok(()) };
         let moved = fs::rename(waiting, &kept).and_then(|()| move_companions(waiting, &kept));
-        payload.and(moved.map_err(|error| {
+        moved.map_err(|error| {
             let stays = if is_file(waiting) { waiting } else { &kept };
             format!("the earlier recording is {}, and not .old: {error}", stays.display())
-        }))
+        })
     }
 
     /// Puts back what was there, in place of a recording that did not begin. A device stays.
     fn restore(&self) -> io::Result<()> {
-        let path = self.target.path();
         if let Some(waiting) = &self.waiting {
-            fs::rename(waiting, path)?;
-            return move_companions(waiting, path);
+            fs::rename(waiting, &self.path)?;
+            return move_companions(waiting, &self.path);
         }
-        if is_file(path) { fs::remove_file(path) } else { Ok(()) }
+        if is_file(&self.path) { fs::remove_file(&self.path) } else { Ok(()) }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.settled {
+        if !self.is_kept {
             // Why the recording did not begin is the error to report.
             let _ = self.restore();
         }
@@ -180,28 +150,24 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    fn old_of(path: &Path) -> PathBuf {
-        old(path.as_os_str()).into()
-    }
-
     fn text(path: &Path) -> Option<String> {
         fs::read_to_string(path).ok()
     }
 
     #[test]
-    fn an_earlier_recording_and_its_companions_are_kept_and_come_back() {
+    fn an_earlier_recording_and_its_companions_are_kept_or_come_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.data");
-        let kept = old_of(&path);
+        let kept = old(&path);
         write(&path, "first");
         write(&Companion::Kallsyms.of(&path), "first");
         write(&Companion::Payload.of(&path), "payload");
         write(&Companion::Modules.of(&kept), "of one before");
         write(&kept, "one before");
         let begin = || {
-            let place = Place::clear(&path).unwrap();
-            assert_eq!((text(&path), text(&Companion::Kallsyms.of(&path))), (None, None));
-            write(&path, "second");
+            let (place, mut file) = Place::clear(&path).unwrap();
+            assert_eq!(text(&Companion::Kallsyms.of(&path)), None);
+            file.write_all(b"second").unwrap();
             place
         };
         // It does not begin: everything is as it was, the recording before the earlier one, too.
@@ -209,10 +175,7 @@ mod tests {
         assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("first"), Some("one before")));
         assert_eq!(text(&Companion::Kallsyms.of(&path)).as_deref(), Some("first"));
         assert_eq!(text(&Companion::Modules.of(&kept)).as_deref(), Some("of one before"));
-        let mut place = begin();
-        place.settle().unwrap();
-        place.settle().unwrap();
-        drop(place);
+        begin().keep().unwrap();
         assert_eq!((text(&path).as_deref(), text(&kept).as_deref()), (Some("second"), Some("first")));
         assert_eq!(text(&Companion::Kallsyms.of(&kept)).as_deref(), Some("first"));
         assert_eq!(text(&Companion::Modules.of(&kept)), None, "of the one before");
@@ -221,39 +184,21 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_comes_only_beside_a_recording_that_began() {
+    fn links_are_moved_and_not_followed() {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
-        let payload = Companion::Payload.of(&path);
         write(&elsewhere, "kept");
-        symlink(&elsewhere, &payload).unwrap();
+        symlink(&elsewhere, &path).unwrap();
         let begin = || {
-            let mut place = Place::clear(&path).unwrap();
-            let target = Target::of(&payload).unwrap().private().always_file();
-            let mut pending = target.begin().unwrap();
-            pending.write_all(b"new").unwrap();
-            place.with_payload(target, pending);
-            place.create().unwrap();
+            let (place, mut file) = Place::clear(&path).unwrap();
+            file.write_all(b"second").unwrap();
             place
         };
         drop(begin());
-        assert!(payload.is_symlink() && !path.exists());
-        begin().settle().unwrap();
-        assert!(!payload.is_symlink());
-        assert_eq!((text(&payload).as_deref(), text(&elsewhere).as_deref()), (Some("new"), Some("kept")));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
-    }
-
-    #[test]
-    fn a_link_that_is_planted_in_the_place_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, victim) = (folder.path().join("x.data"), folder.path().join("victim"));
-        write(&victim, "kept");
-        let mut place = Place::clear(&path).unwrap();
-        symlink(&victim, &path).unwrap();
-        place.create().unwrap().write_all(b"second").unwrap();
-        place.settle().unwrap();
-        assert_eq!((text(&victim).as_deref(), text(&path).as_deref()), (Some("kept"), Some("second")));
+        assert_eq!(text(&path).as_deref(), Some("kept"));
+        begin().keep().unwrap();
+        assert_eq!((text(&path).as_deref(), text(&old(&path)).as_deref()), (Some("second"), Some("kept")));
+        assert!(old(&path).is_symlink() && text(&elsewhere).as_deref() == Some("kept"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         for name in ["/dev/stdout", "/dev/fd/1"] {
             let there = Path::new(name).is_symlink();
@@ -264,38 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_moved_and_its_file_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, elsewhere) = (folder.path().join("x.data"), folder.path().join("elsewhere"));
-        write(&elsewhere, "first");
-        symlink(&elsewhere, &path).unwrap();
-        let begin = || {
-            let place = Place::clear(&path).unwrap();
-            place.create().unwrap().write_all(b"second").unwrap();
-            place
-        };
-        drop(begin());
-        assert_eq!(text(&path).as_deref(), Some("first"));
-        begin().settle().unwrap();
-        assert_eq!((text(&path).as_deref(), text(&old_of(&path)).as_deref()), (Some("second"), Some("first")));
-        assert_eq!(text(&elsewhere).as_deref(), Some("first"));
-    }
-
-    #[test]
     fn companions_without_a_recording_are_not_those_of_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.data");
         for companion in Companion::MOVED {
             write(&companion.of(&path), "stale");
         }
-        write(&old_of(&path), "older");
-        write(&Companion::Kallsyms.of(&old_of(&path)), "older");
+        write(&old(&path), "older");
+        write(&Companion::Kallsyms.of(&old(&path)), "older");
         let place = Place::clear(&path).unwrap();
         assert!(Companion::MOVED.iter().all(|companion| text(&companion.of(&path)).is_none()));
-        assert_eq!(text(&Companion::Kallsyms.of(&old_of(&path))).as_deref(), Some("older"), "its own stay");
-        write(&path, "without a sample");
+        assert_eq!(text(&Companion::Kallsyms.of(&old(&path))).as_deref(), Some("older"), "its own stay");
         drop(place);
-        assert_eq!((text(&path), text(&old_of(&path)).as_deref()), (None, Some("older")));
+        assert_eq!((text(&path), text(&old(&path)).as_deref()), (None, Some("older")));
         // Neither a folder of that name nor a device is a recording.
         fs::create_dir(Companion::Modules.of(&path)).unwrap();
         drop(Place::clear(&path).unwrap());

@@ -1,25 +1,23 @@
 //! Runs a guest and records it.
 
 use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
-use perf_data::feature::{Facts, HostFacts};
+use perf_data::feature::Facts;
 use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
-use results::write::{Pending, Target};
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc, OrcError, Sampling};
 
 use super::beside::{Companion, Place};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{Recorder, Subject, output};
+use super::recorder::{self, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
@@ -71,7 +69,7 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     image.quiet |= spec.quiet;
     let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.counters.guest.vcpus));
     image.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, None, || run::run(&image, &backend))
+    recorded(spec, sampling, subject, || run::run(&image, &backend))
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
@@ -103,7 +101,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     linux.quiet.quiet |= spec.quiet;
     let sampling = Arc::new(sampling);
     linux.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, None, || job::run(&linux, &backend))
+    recorded(spec, sampling, subject, || job::run(&linux, &backend))
 }
 
 /// `_text` of a kernel whose image does not say it.
@@ -152,11 +150,13 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     // perf reads the functions' names from a file.
     let file = spec.companion(Companion::Payload)?;
     let written = || {
-        let mut pending = file.begin()?;
-        pending.write_all(guest::PMU_PAYLOAD)?;
-        Ok((std::path::absolute(file.path())?, pending))
+        file.replace(guest::PMU_PAYLOAD)?;
+        std::path::absolute(file.path())
     };
-    let (elf, pending) = written().map_err(|error| cannot_keep(&file, &error))?;
+    let elf = written().map_err(|error| {
+        let what = format!("cannot write the payload to {}", file.path().display());
+        Error::output(what, &error, "make room, or give another --output")
+    })?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let names = Names { symbols: Functions::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), all: true };
     let subject = Subject { kind: Kind::Task, mappings, code: None, names };
@@ -164,14 +164,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, Some((file, pending)), || {
-        ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit)
-    })
-}
-
-fn cannot_keep(payload: &Target, error: &io::Error) -> Error {
-    let what = format!("cannot write the payload to {}", payload.path().display());
-    Error::output(what, error, "make room, or give another --output")
+    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit))
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -179,34 +172,21 @@ fn recorded(
     spec: &RecordSpec,
     sampling: Arc<Sampling>,
     subject: Subject,
-    payload: Option<(Target, Pending)>,
     guest: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     sampled::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
-    let (output, mut place) = output(spec)?;
-    match (payload, &mut place) {
-        (Some((target, payload)), Some(place)) => place.with_payload(target, payload),
-        (Some((target, payload)), None) => {
-            payload.finish_at_once().map_err(|error| cannot_keep(&target, &error))?;
-        }
-        (None, _) => {}
-    }
-    let writing = Recorder::start(sampling, (output, place), subject, spec, facts)?;
-    let ended = guest();
-    let mut recorded = writing.finish()?;
+    let (output, place) = output(spec)?;
     // A guest that did not begin leaves no recording, and earlier ones where they were.
-    let exit = ended?;
-    if let Some(Err(failed)) = recorded.place.as_mut().map(Place::settle) {
-        recorded.not_kept = Some(failed);
-    }
+    let (recorded, exit) = recorder::record((sampling, output, subject), spec, facts, guest)?;
+    let kept = place.map_or(Ok(()), Place::keep);
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
     let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
     for line in lines.iter().chain(&commands).filter(|_| !spec.quiet) {
         complain(line);
     }
-    for warning in warnings {
+    for warning in warnings.into_iter().chain(kept.err()) {
         complain(&format!("warning: {warning}"));
     }
     match summary::error(&recorded, Path::new(&spec.output)) {
@@ -222,18 +202,15 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         line.split_whitespace().next()?.parse().ok()
     });
-    let hostname = fs_of_host.text("proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    let os_release = fs_of_host.text("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    let text = |file| fs_of_host.text(file).unwrap_or_default().trim().to_owned();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
     Facts {
-        host: HostFacts {
-            hostname: hostname.unwrap_or_default(),
-            os_release: os_release.unwrap_or_default(),
-            version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
-            cpu: facts.cpu_model.unwrap_or_default(),
-            memory_kib: memory.unwrap_or(0),
-            command_line: spec.command_line.clone(),
-        },
+        hostname: text("proc/sys/kernel/hostname"),
+        os_release: text("proc/sys/kernel/osrelease"),
+        version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
+        cpu: facts.cpu_model.unwrap_or_default(),
+        memory_kib: memory.unwrap_or(0),
+        command_line: spec.command_line.clone(),
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),
         ..Facts::default()

@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use host_pmu::sampler::{Rate, SampledEvent};
@@ -69,10 +68,6 @@ pub struct Recorded {
     pub by_duration: bool,
     /// Lines of the guest's list of modules that could not be used.
     pub left_out: usize,
-    /// The place of the file.
-    pub place: Option<Place>,
-    /// A sentence about what could not be put in its place.
-    pub not_kept: Option<String>,
 }
 
 /// The guest in the recording.
@@ -88,14 +83,7 @@ pub struct Subject {
     pub names: Names,
 }
 
-/// A recording on its way.
-#[derive(Debug)]
-pub struct Recorder {
-    thread: Option<JoinHandle<Recorded>>,
-    done: Arc<AtomicBool>,
-}
-
-/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name, once there is a sample.
+/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
 ///
 /// # Errors
 /// Exit 2: it cannot be written. What was there is there again.
@@ -109,81 +97,50 @@ pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error>
         // Whatever the guest writes to stdout goes to stderr from here on.
         return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
     }
-    let place = Place::clear(&spec.output).map_err(cannot)?;
-    let file = place.create().map_err(cannot)?;
-    Ok((Output::File(file), Some(place)))
+    Place::clear(&spec.output).map(|(place, file)| (Output::File(file), Some(place))).map_err(cannot)
 }
 
-impl Recorder {
-    /// Begins to write the samples of `sampling`. At the end of `duration`, and when nothing more can be written, the guest is
-    /// interrupted.
-    ///
-    /// # Errors
-    /// The output's, or the host gives no thread.
-    pub fn start(
-        sampling: Arc<Sampling>,
-        (output, place): (Output<File>, Option<Place>),
-        mut subject: Subject,
-        spec: &RecordSpec,
-        facts: Facts,
-    ) -> Result<Self, Error> {
-        let cannot = |error: io::Error| {
-            let what = format!("cannot begin the recording in {}", spec.output.display());
-            Error::usage(what, error.to_string(), "make room, or give another --output")
-        };
-        let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
-        let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
-        let names = std::mem::take(&mut subject.names);
-        let tables = spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?;
-        let done = Arc::new(AtomicBool::new(false));
-        let work = Work {
-            known: vec![false; sampling.channels.len()],
-            sampling,
-            writer,
-            tables,
-            kallsyms: spec.beside(Companion::Kallsyms),
-            subject,
-            facts,
-            chains: spec.chains,
-            counts: Counts::default(),
-            failed: None,
-            until: u64::MAX,
-            place,
-            not_kept: None,
-            pid: std::process::id(),
-        };
-        let (until, duration) = (Arc::clone(&done), spec.duration);
-        let thread = std::thread::Builder::new().name("recorder".to_owned());
-        let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
-        Ok(Self { thread: Some(thread), done })
-    }
-
-    /// Takes the last samples out and completes the file.
-    ///
-    /// # Errors
-    /// Exit 70 for a panic of its thread.
-    pub fn finish(mut self) -> Result<Recorded, Error> {
-        self.end();
-        let joined = self.thread.take().and_then(|thread| thread.join().ok());
-        joined.ok_or_else(|| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", ""))
-    }
-
-    fn end(&self) {
-        self.done.store(true, Ordering::Relaxed);
-        if let Some(thread) = &self.thread {
-            thread.thread().unpark();
-        }
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        self.end();
-        if let Some(thread) = self.thread.take() {
-            // A guest that could not begin left nothing.
-            let _ = thread.join();
-        }
-    }
+/// Writes the samples of `sampling` by a thread while `guest` runs; returns what is there, and the guest's exit code. At the end of
+/// `duration`, and when nothing more can be written, the guest is interrupted.
+///
+/// # Errors
+/// The output's, the host gives no thread, or the guest did not begin; exit 70 for a panic of the thread.
+pub fn record(
+    (sampling, output, mut subject): (Arc<Sampling>, Output<File>, Subject),
+    spec: &RecordSpec,
+    facts: Facts,
+    guest: impl FnOnce() -> Result<Exit, Error>,
+) -> Result<(Recorded, Exit), Error> {
+    let cannot = |error: io::Error| {
+        let what = format!("cannot begin the recording in {}", spec.output.display());
+        Error::usage(what, error.to_string(), "make room, or give another --output")
+    };
+    let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
+    let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
+    let names = std::mem::take(&mut subject.names);
+    let work = Work {
+        known: vec![false; sampling.channels.len()],
+        tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
+        sampling,
+        writer,
+        kallsyms: spec.beside(Companion::Kallsyms),
+        subject,
+        facts,
+        chains: spec.chains,
+        counts: Counts::default(),
+        failed: None,
+        until: u64::MAX,
+        pid: std::process::id(),
+    };
+    let done = Arc::new(AtomicBool::new(false));
+    let (until, duration) = (Arc::clone(&done), spec.duration);
+    let thread = std::thread::Builder::new().name("recorder".to_owned());
+    let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
+    let ended = guest();
+    done.store(true, Ordering::Relaxed);
+    thread.thread().unpark();
+    let panicked = |_| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", "");
+    Ok((thread.join().map_err(panicked)?, ended?))
 }
 
 /// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
@@ -215,8 +172,6 @@ struct Work {
     failed: Option<io::Error>,
     /// Samples after this time are left out.
     until: u64,
-    place: Option<Place>,
-    not_kept: Option<String>,
     pid: u32,
 }
 
@@ -264,7 +219,7 @@ impl Work {
         if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
             self.counts.around = [0, 0];
         }
-        let Self { writer, mut facts, counts, mut failed, subject, place, not_kept, .. } = self;
+        let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
         let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
         // perf names no function of an image by a file of another build.
@@ -276,7 +231,7 @@ impl Work {
         }
         let (file, ended) = writer.finish(&facts);
         failed = failed.or(ended.err());
-        Recorded { counts, file, failed, by_duration, left_out, place, not_kept }
+        Recorded { counts, file, failed, by_duration, left_out }
     }
 
     /// Writes the process and its code, ahead of all samples.
@@ -310,9 +265,6 @@ impl Work {
         if taken.time > self.until {
             self.counts.too_late += 1;
             return;
-        }
-        if let Some(Err(failed)) = self.place.as_mut().map(Place::settle) {
-            self.not_kept = Some(failed);
         }
         let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
         if !std::mem::replace(&mut self.known[cpu], true) {

@@ -119,7 +119,6 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
             recorded.file.given_up
         ));
     }
-    warnings.extend(recorded.not_kept.clone());
     warnings
 }
 
@@ -178,8 +177,6 @@ mod tests {
             failed: failed.map(Into::into),
             by_duration,
             left_out: 0,
-            place: None,
-            not_kept: None,
         }
     }
 

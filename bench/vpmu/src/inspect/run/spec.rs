@@ -19,17 +19,11 @@ use crate::setting::parse::{duration_in, environ, one_of, size_in};
 /// Treatments of an image's RDPMC instructions.
 const RDPMC: [Rdpmc; 2] = [Rdpmc::Rewrite, Rdpmc::Fault];
 
-const fn rdpmc(treatment: Rdpmc) -> &'static str {
+/// Returns the name of a treatment, and what it is.
+const fn rdpmc(treatment: Rdpmc) -> (&'static str, &'static str) {
     match treatment {
-        Rdpmc::Rewrite => "rewrite",
-        Rdpmc::Fault => "fault",
-    }
-}
-
-const fn about_rdpmc(treatment: Rdpmc) -> &'static str {
-    match treatment {
-        Rdpmc::Rewrite => "Rewritten to RDMSR, which the userspace vPMU answers",
-        Rdpmc::Fault => "Left alone: #GP, unless KVM has a vPMU of its own",
+        Rdpmc::Rewrite => ("rewrite", "Rewritten to RDMSR, which the userspace vPMU answers"),
+        Rdpmc::Fault => ("fault", "Left alone: #GP, unless KVM has a vPMU of its own"),
     }
 }
 
@@ -63,7 +57,7 @@ pub struct RunSpec {
     pub counters: CountersOptions,
 
     /// Treatment of RDPMC instructions in the image
-    #[arg(long, value_name = "HOW", default_value = "rewrite", value_parser = one_of(&RDPMC, rdpmc, about_rdpmc))]
+    #[arg(long, value_name = "HOW", default_value = "rewrite", value_parser = one_of(&RDPMC, |how| rdpmc(how).0, |how| rdpmc(how).1))]
     pub rdpmc: Rdpmc,
 
     /// Stop the run after this time

@@ -14,6 +14,7 @@ use results::document::{Any, Arm, Record};
 use results::error::{Error, Exit};
 use results::host::HostFacts;
 use results::table::layout;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use triage::child::{Child, Done, Job, this_program};
 use triage::choice::{Rates, VOLUNTARY, choose, stand_in};
@@ -52,7 +53,8 @@ const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
 const HIDDEN: &str = "(hidden)";
 
 /// What runs in a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Variant {
     /// Threads that sleep.
     Idle,
@@ -80,7 +82,7 @@ pub struct Spec {
     /// The event to sample by, in place of the one that the counts name.
     pub event: Option<&'static Event>,
     /// What is sampled.
-    pub sampled: &'static [Variant],
+    pub sampled: Vec<Variant>,
 }
 
 /// A triage on this host.
@@ -242,7 +244,7 @@ impl Triage {
             Some((event, why)) => {
                 document.parameters.insert("sampled_by".to_owned(), event.name.into());
                 notes.push(format!("sampled by {}: {why}", event.name));
-                for &variant in self.spec.sampled {
+                for &variant in &self.spec.sampled {
                     match self.sampled(variant, event, &rates) {
                         Ok(arm) => document.arms.push(arm),
                         Err(error) => notes.push(format!("there is no sample: {error}")),

@@ -2,98 +2,104 @@
 
 use std::time::Duration;
 
-use results::document::Record;
+use results::document::{Any, Arm, Record};
+use results::error::Error;
 use results::metric;
 use results::paired::{Statistic, level, ratio};
 use results::published::PUBLISHED;
 use results::stats::interval::Interval;
 use results::table::layout::dash;
 use results::table::{Report, Table, state};
-use toml::{Table as Figure, Value};
+use serde::Deserialize;
 use triage::counting::Event;
 use triage::workloads::Workload;
-use triage::workloads::setup::DISKS;
 
 use super::{IN_SPIN_LOCKS, SAMPLES, SAMPLES_PER_SECOND, Spec, TIME, Variant};
+use crate::terminal::console::internal;
 
 /// Length of a turn. One of rand() with eight threads on few CPUs has waits of a scheduler's slice.
 const TURN: Duration = Duration::from_millis(200);
-/// Draws of the published program: 8 jobs of 100 sums over a million each.
-const DRAWS: f64 = 8.0 * 100.0 * 1e6;
-/// Published figures, by workloads of the same kind.
-const FIGURES: [(&str, &[&str]); 4] = [
-    ("event-practice.rand", &["rand"]),
-    ("rand-contention.2012", &["rand"]),
-    ("spinlock-share", &["pagefault"]),
-    ("parallel-probing", &["setup", "setup-disks"]),
-];
 
-/// A figure that workloads of triage measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Practice {
-    /// Threads in `rand()`.
-    Rand,
-    /// Page faults of several copies of a program.
-    SpinlockShare,
-    /// Probing devices one after the other, and at once.
-    ParallelProbing,
+/// A published figure that workloads are about.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Figure {
+    id: String,
+    source: String,
+    what: String,
+    unit: String,
+    /// The workloads; the figure is measured by a run of each.
+    workloads: Vec<String>,
+    before: Option<f64>,
+    after: Option<f64>,
+    ratio: Option<f64>,
+    #[serde(default)]
+    rows: Vec<f64>,
+    practice: Option<Practice>,
 }
 
-/// Finds the published figure of this id.
-fn row(id: &str) -> Option<Figure> {
-    let table: Figure = PUBLISHED.parse().ok()?;
-    let mut rows = table.get("figure")?.as_array()?.iter().filter_map(Value::as_table);
-    rows.find(|row| row.get("id").and_then(Value::as_str) == Some(id)).cloned()
+/// How it is measured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Practice {
+    threads: usize,
+    /// The event to sample by, in place of the one that the counts name.
+    event: Option<String>,
+    sampled: Vec<Variant>,
+    lines: Vec<Line>,
+    /// Why what is found here is not what was published.
+    reasons: Vec<String>,
 }
 
-fn text<'a>(row: &'a Figure, key: &str) -> &'a str {
-    row.get(key).and_then(Value::as_str).unwrap_or_default()
+/// A number of the figure, and what it is here.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    what: String,
+    /// Its place among the published numbers, or those of a quotient.
+    published: Vec<usize>,
+    /// Run and arm that it is read of.
+    run: usize,
+    arm: usize,
+    read: Read,
 }
 
-fn number(value: &Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+/// What is read of an arm.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Read {
+    /// The time of so many operations.
+    Time(f64),
+    /// Its time over that of the next arm.
+    Ratio,
+    /// The share of samples in a spin lock.
+    Share,
 }
 
-/// Returns the numbers of a figure, in their order, with their names.
-fn numbers(row: &Figure) -> Vec<(&str, f64)> {
-    let rows =
-        row.get("rows").and_then(Value::as_array).into_iter().flatten().filter_map(|value| Some(("", number(value)?)));
-    let named = ["before", "after", "ratio"].into_iter().filter_map(|key| Some((key, number(row.get(key)?)?)));
-    named.chain(rows).collect()
+/// Returns the figures of workloads.
+fn all() -> Vec<Figure> {
+    let table: Option<toml::Table> = PUBLISHED.parse().ok();
+    let figures = table.and_then(|mut table| table.remove("figure")).and_then(|figures| figures.try_into().ok());
+    let figures: Vec<toml::Value> = figures.unwrap_or_default();
+    let of_workloads = figures.into_iter().filter(|figure| figure.get("workloads").is_some());
+    of_workloads.filter_map(|figure| figure.try_into().ok()).collect()
 }
 
 /// Lists what was published of a workload, as no figure of this host.
 pub fn figures(workload: &str) -> Vec<String> {
-    let ids = FIGURES.into_iter().filter(|(_, workloads)| workloads.contains(&workload)).filter_map(|(id, _)| row(id));
-    let line = |row: Figure| {
-        let all: Vec<String> =
-            numbers(&row).into_iter().map(|(name, value)| format!("{name} {value}").trim().to_owned()).collect();
-        let [id, source, what, unit] = ["id", "source", "what", "unit"].map(|key| text(&row, key));
-        format!("published, not measured here: {id} [{source}]: {what}: {} ({unit})", all.join(", "))
+    let line = |figure: Figure| {
+        let Figure { id, source, what, unit, .. } = &figure;
+        let numbers = figure.numbers().into_iter().map(|(name, value)| format!("{name} {value}").trim().to_owned());
+        let numbers = numbers.collect::<Vec<_>>().join(", ");
+        format!("published, not measured here: {id} [{source}]: {what}: {numbers} ({unit})")
     };
-    ids.map(line).collect()
-}
-
-/// A number that was published, and what it is here.
-struct Line {
-    what: &'static str,
-    published: Option<f64>,
-    here: Option<(f64, Option<Interval>)>,
-}
-
-/// Times so many operations take at the time of a thousand.
-fn time(document: &Record, arm: usize, operations: f64) -> Option<(f64, Option<Interval>)> {
-    let found = level(document.arms.get(arm)?, TIME, Statistic::P50)?;
-    let seconds = |ns: f64| ns / 1e12 * operations;
-    let interval = found.interval.map(|Interval { low, high }| Interval { low: seconds(low), high: seconds(high) });
-    Some((seconds(found.ns), interval))
+    all().into_iter().filter(|figure| figure.workloads.iter().any(|name| name == workload)).map(line).collect()
 }
 
 /// The share of samples in a spin lock, percent, with its 95 % interval by Wilson.
-fn share(document: &Record, arm: usize) -> Option<(f64, Option<Interval>)> {
+fn share(arm: &Arm<Any>) -> Option<(f64, Option<Interval>)> {
     /// The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.96;
-    let of = |key: &str| Some(document.arms.get(arm)?.metrics.get(key)?.max? as f64);
+    let of = |key: &str| Some(arm.metrics.get(key)?.max? as f64);
     let n = of(SAMPLES).filter(|samples| *samples > 0.0)?;
     let p = of(IN_SPIN_LOCKS)? / n;
     let (centre, scale) = (p + Z * Z / (2.0 * n), 1.0 + Z * Z / n);
@@ -102,108 +108,82 @@ fn share(document: &Record, arm: usize) -> Option<(f64, Option<Interval>)> {
     Some((100.0 * p, Some(Interval { low, high })))
 }
 
-impl Practice {
-    /// Returns the figure's id.
-    pub const fn id(self) -> &'static str {
-        match self {
-            Self::Rand => "event-practice.rand",
-            Self::SpinlockShare => "spinlock-share",
-            Self::ParallelProbing => "parallel-probing",
+impl Line {
+    fn here(&self, all: &[Record]) -> Option<(f64, Option<Interval>)> {
+        let arms = &all.get(self.run)?.arms;
+        let arm = arms.get(self.arm)?;
+        match self.read {
+            Read::Time(operations) => {
+                let found = level(arm, TIME, Statistic::P50)?;
+                let seconds = |ns: f64| ns / 1e12 * operations;
+                let both = |Interval { low, high }| Interval { low: seconds(low), high: seconds(high) };
+                Some((seconds(found.ns), found.interval.map(both)))
+            }
+            Read::Ratio => {
+                let found = ratio(arm, arms.get(self.arm + 1)?, TIME, Statistic::P50)?;
+                Some((found.ratio, found.interval))
+            }
+            Read::Share => share(arm),
         }
     }
+}
 
-    /// Threads of the published run: adapters, for devices; of the copies it says only that there were several.
-    const fn threads(self) -> usize {
-        if matches!(self, Self::Rand) { 8 } else { 4 }
+impl Figure {
+    /// Finds a figure that can be measured.
+    ///
+    /// # Errors
+    /// There is none of this id, which is a bug.
+    pub fn find(id: &str) -> Result<Self, Error> {
+        let found = all().into_iter().find(|figure| figure.id == id && figure.practice.is_some());
+        found.ok_or_else(|| internal("a figure cannot be measured", id))
+    }
+
+    /// Returns its numbers, in their order, with their names.
+    fn numbers(&self) -> Vec<(&'static str, f64)> {
+        let named = [("before", self.before), ("after", self.after), ("ratio", self.ratio)];
+        let named = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        named.chain(self.rows.iter().map(|value| ("", *value))).collect()
     }
 
     /// Returns what is run for it.
-    pub fn runs(self, rounds: u64, seed: u64) -> Vec<Spec> {
-        let (names, event, sampled): (&[&str], _, &[Variant]) = match self {
-            Self::Rand => (&["rand"], None, &[Variant::Workload]),
-            Self::SpinlockShare => (&["pagefault"], Event::named("cpu-clock"), &[Variant::Apart, Variant::Workload]),
-            Self::ParallelProbing => (&["setup", "setup-disks"], None, &[Variant::Workload]),
+    pub fn runs(&self, rounds: u64, seed: u64) -> Vec<Spec> {
+        let Some(practice) = &self.practice else { return Vec::new() };
+        let spec = |workload| Spec {
+            workload,
+            threads: practice.threads,
+            rounds,
+            turn: TURN,
+            frequency: SAMPLES_PER_SECOND,
+            seed,
+            event: practice.event.as_deref().and_then(Event::named),
+            sampled: practice.sampled.clone(),
         };
-        let spec = |workload| {
-            let (threads, turn, frequency) = (self.threads(), TURN, SAMPLES_PER_SECOND);
-            Spec { workload, threads, rounds, turn, frequency, seed, event, sampled }
-        };
-        names.iter().filter_map(|name| Workload::named(name)).map(spec).collect()
-    }
-
-    fn lines(self, figure: &Figure, all: &[Record]) -> Vec<Line> {
-        let published = numbers(figure);
-        let nth = |at: usize| published.get(at).map(|(_, value)| *value);
-        let quotient = |one: usize, other: usize| Some(nth(one)? / nth(other)?);
-        let time = |run: usize, arm: usize, operations: f64| time(all.get(run)?, arm, operations);
-        let ratio = |run: usize| {
-            let [one, other, ..] = &all.get(run)?.arms[..] else { return None };
-            ratio(one, other, TIME, Statistic::P50).map(|found| (found.ratio, found.interval))
-        };
-        let line = |what, published, here| Line { what, published, here };
-        match self {
-            Self::Rand => vec![
-                line("one locked rand(), s", nth(0), time(0, 0, DRAWS)),
-                line("a generator per thread, s", nth(1), time(0, 1, DRAWS)),
-                line("ratio", nth(2), ratio(0)),
-            ],
-            // The sampled runs are behind the five arms that take turns.
-            Self::SpinlockShare => {
-                let share = |arm: usize| share(all.first()?, arm);
-                vec![
-                    line("a process per copy, % in spin locks", nth(0), share(5)),
-                    line("threads of one process, % in spin locks", None, share(6)),
-                ]
-            }
-            Self::ParallelProbing => {
-                let devices = (self.threads() * (1 + DISKS)) as f64;
-                vec![
-                    line("one by one, s", nth(0), time(0, 0, devices)),
-                    line("adapters at once, s", nth(1), time(1, 0, devices)),
-                    line("all at once, s", nth(2), time(0, 1, devices)),
-                    line("one by one over all at once", quotient(0, 2), ratio(0)),
-                    line("adapters over all at once", quotient(1, 2), ratio(1)),
-                ]
-            }
-        }
-    }
-
-    /// Says why what was found here is not what was published.
-    const fn reasons(self) -> [&'static str; 2] {
-        match self {
-            Self::Rand => [
-                "published: 8 threads on CPUs 0 to 7 of a larger machine; each draw there is also divided and put into sin()",
-                "here: the time of as many draws, 800 million, at the rate of the turns; threads that do not run do not contend",
-            ],
-            Self::SpinlockShare => [
-                "published: Linux 2.6.31, whose memory cgroups counted every page under one global spin lock; it went with their counters per CPU",
-                "here: of samples by a clock, whose interrupt waits while a lock holds interrupts off: time there shows where they are on again",
-            ],
-            Self::ParallelProbing => [
-                "published: a POWER5 with 4 adapters and 13 disks that spin up, from boot to user space",
-                "here: 4 simulated adapters with 3 disks each, a wait of one length for every device that is fitted to nothing: only ratios are alike",
-            ],
-        }
+        self.workloads.iter().filter_map(|name| Workload::named(name)).map(spec).collect()
     }
 
     /// Returns the figure as it is shown, and whether every published number has one of this host beside it.
-    pub fn report(self, all: &[Record]) -> (Report, bool) {
-        let figure = row(self.id()).unwrap_or_default();
-        let lines = self.lines(&figure, all);
+    pub fn report(&self, all: &[Record]) -> (Report, bool) {
+        let (lines, reasons) =
+            self.practice.as_ref().map_or((&[][..], &[][..]), |practice| (&practice.lines, &practice.reasons));
+        let numbers = self.numbers();
         let mut table = Table::new(["figure", "published", "here", "95 %"]);
+        let mut whole = !lines.is_empty();
         let value = |value: f64| if value < 0.1 { format!("{value:.4}") } else { format!("{value:.2}") };
-        for Line { what, published, here } in &lines {
+        for line in lines {
+            let here = line.here(all);
+            whole &= here.is_some();
             let interval = here.and_then(|(_, interval)| interval);
             let interval =
                 interval.map_or_else(dash, |Interval { low, high }| format!("{} to {}", value(low), value(high)));
-            let [published, here] =
-                [*published, here.map(|(here, _)| here)].map(|number| number.map_or_else(dash, value));
-            table.add_row([(*what).to_owned(), published, here, interval]);
+            let published = line.published.iter().filter_map(|at| Some(numbers.get(*at)?.1));
+            let published = published.reduce(|one, other| one / other);
+            let [published, here] = [published, here.map(|(here, _)| here)].map(|one| one.map_or_else(dash, value));
+            table.add_row([line.what.clone(), published, here, interval]);
         }
         let mut report = Report::new("vpmu reproduce");
         report.table(table);
-        report.note(format!("Published, {} [{}]: {}.", self.id(), text(&figure, "source"), text(&figure, "what")));
-        report.notes(self.reasons().map(|reason| format!("Why they differ: {reason}.")));
+        report.note(format!("Published, {} [{}]: {}.", self.id, self.source, self.what));
+        report.notes(reasons.iter().map(|reason| format!("Why they differ: {reason}.")));
         report.note(format!("times are medians of rounds, by the {}", metric::name(TIME)));
         for document in all {
             let parameter = |name: &str| document.parameter(name).unwrap_or_default();
@@ -211,7 +191,6 @@ impl Practice {
             report.heading(format!("{}, {} threads", parameter("workload"), parameter("threads")));
             state(document, &mut report);
         }
-        let whole = lines.iter().all(|line| line.here.is_some()) && !lines.is_empty();
         (report, whole)
     }
 }
@@ -222,11 +201,14 @@ mod tests {
 
     #[test]
     fn each_figure_is_published_and_its_runs_are_possible() {
-        for figure in [Practice::Rand, Practice::SpinlockShare, Practice::ParallelProbing] {
-            let runs = figure.runs(10, 1);
-            assert!(!runs.is_empty() && runs.iter().all(|run| run.workload.check_threads(run.threads).is_ok()));
-            let lines = figure.lines(&row(figure.id()).unwrap(), &[]);
-            assert!(lines.iter().any(|line| line.published.is_some()) && !figure.report(&[]).1, "{figure:?}");
+        for id in ["event-practice.rand", "spinlock-share", "parallel-probing"] {
+            let figure = Figure::find(id).unwrap();
+            let (runs, practice) = (figure.runs(10, 1), figure.practice.as_ref().unwrap());
+            assert_eq!(runs.len(), figure.workloads.len());
+            assert!(runs.iter().all(|run| run.workload.check_threads(run.threads).is_ok()));
+            assert!(runs.iter().all(|run| run.event.is_some() == practice.event.is_some()));
+            let places = practice.lines.iter().flat_map(|line| &line.published);
+            assert!(places.max() < Some(&figure.numbers().len()) && !figure.report(&[]).1, "{id}");
         }
         assert_eq!((figures("rand").len(), figures("setup-disks").len(), figures("spinlock").len()), (2, 1, 0));
     }

@@ -150,7 +150,7 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
             }
             "cpu-major" => {
                 ensure!(syscalls == cpu_major.syscalls, "{line}: {cpu_major:?}");
-                let moves = cpu_major.moves;
+                let moves = cpu_major.away;
                 ensure!(migrations >= moves && migrations <= moves + 10, "{line}: {migrations} moves of {moves}");
                 ensure!(rescheduled * 10 >= moves * 9 && rescheduled <= migrations + 2 * cpus, "{line}: {moves} moves");
                 phases.iter().try_for_each(|phase| few(phase, 0, cpus))?;

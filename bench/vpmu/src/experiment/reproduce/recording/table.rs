@@ -3,12 +3,12 @@
 use results::document::{Any, Arm, Record};
 use results::metric::{ELAPSED, PROCESSOR};
 use results::paired::{Pair, Ratio, Statistic, of_turns, pairs, ratio};
-use results::published::PUBLISHED;
 use results::table::layout::{dash, plural, ratio_with};
 use results::table::{Report, Table};
 
 use super::{COMPRESSED, LEVELS, NAME, TRANSFERRED};
 use crate::experiment::reproduce::recipe::{float, text};
+use crate::experiment::reproduce::run::figures;
 
 const METRICS: [&str; 2] = [ELAPSED.key, PROCESSOR.key];
 
@@ -17,8 +17,7 @@ fn published(level: u32, aio: bool) -> Option<[f64; 2]> {
     if level == 0 {
         return Some([1.0; 2]);
     }
-    let table: toml::Table = PUBLISHED.parse().ok()?;
-    let figure = table.get("figure")?.as_array()?.iter().find(|figure| text(figure, "id") == NAME)?;
+    let figure = figures().ok()?.into_iter().find(|figure| text(figure, "id") == NAME)?;
     let is = |row: &&toml::Value| row.get(0).and_then(toml::Value::as_integer) == Some(level.into());
     let row = figure.get("rows")?.as_array()?.iter().find(is)?;
     let at = if aio { 3 } else { 1 };
