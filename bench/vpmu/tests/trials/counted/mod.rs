@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 const SOURCE: &str = include_str!("counted.S");
 /// The entry of a 64-bit image.
-pub(crate) const LONG_MODE: &str = include_str!("../../../src/experiment/reproduce/recording/long_mode.S");
+pub(crate) const LONG_MODE: &str = include_str!("long_mode.S");
 /// TURNS of the source.
 const TURNS: u64 = 1000;
 

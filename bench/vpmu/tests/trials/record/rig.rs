@@ -118,9 +118,7 @@ pub(crate) fn build_planted(to: &Path, rounds: u32, exits: bool) -> Result<()> {
 
 fn compile(to: &Path, text: &str, rounds: u32, exits: bool) -> Result<()> {
     let source = to.with_extension("c");
-    let entry = to.with_extension("S");
     std::fs::write(&source, text)?;
-    std::fs::write(&entry, crate::counted::LONG_MODE)?;
     let output = Command::new("cc")
         .args(["-O2", "-mgeneral-regs-only", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie"])
         .args(["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-fno-asynchronous-unwind-tables"])
@@ -133,7 +131,7 @@ fn compile(to: &Path, text: &str, rounds: u32, exits: bool) -> Result<()> {
         .args(exits.then_some("-DEXITS"))
         .arg("-o")
         .arg(to)
-        .args([&source, &entry])
+        .arg(&source)
         .output()?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())

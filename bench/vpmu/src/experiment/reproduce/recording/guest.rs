@@ -20,15 +20,13 @@ const FREESTANDING: &str = "-O2 -mgeneral-regs-only -ffreestanding -nostdlib -st
 /// # Errors
 /// Exit 4 without a compiler that builds it; the folder cannot be written to.
 pub(super) fn build(folder: &Path, products: u64, depth: u64) -> Result<(), Error> {
-    for (name, text) in [("matrix.c", SOURCE), ("long_mode.S", include_str!("long_mode.S"))] {
-        let source = folder.join(name);
-        fs::write(&source, text)
-            .map_err(|error| Error::output(format!("cannot write {}", source.display()), &error, ""))?;
-    }
+    let source = folder.join("matrix.c");
+    fs::write(&source, SOURCE)
+        .map_err(|error| Error::output(format!("cannot write {}", source.display()), &error, ""))?;
     let mut cc = Command::new("cc");
     cc.current_dir(folder).args(FREESTANDING.split_whitespace());
     cc.args([format!("-DPRODUCTS={products}"), format!("-DDEPTH={depth}")]);
-    let built = cc.args(["-o", IMAGE, "matrix.c", "long_mode.S"]).stdin(Stdio::null()).output();
+    let built = cc.args(["-o", IMAGE, "matrix.c"]).stdin(Stdio::null()).output();
     let why = match built {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("cc fails").to_owned(),
