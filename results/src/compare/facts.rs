@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::document::{Any, Arm, Record, Status};
+use crate::document::{Arm, Record, Status};
 
 /// Says why an arm of a document is not whole; `None` if it is.
-pub fn doubt_of(record: &Record, arm: &Arm<Any>) -> Option<String> {
+pub fn doubt_of(record: &Record, arm: &Arm) -> Option<String> {
     let of_run = match record.status {
         Status::Running => Some("the run was killed"),
         Status::Interrupted => Some("the run was interrupted"),

@@ -9,7 +9,7 @@ use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, asked};
 use super::{counts, facts};
-use crate::document::{Any, Arm, Record};
+use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -367,9 +367,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 }
 
 /// The row of `arm` against `base` of one run.
-fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
+fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric, request.statistic);
-    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
+    let level = |arm: &Arm, ratio: Option<f64>| {
         let values: Vec<f64> = paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect();
         Some(SideLevel { median_ns: Some(median(&values)?), ratio, n: values.len(), runs: 1, count: None })
     };

@@ -1,13 +1,14 @@
 //! The document: what every experiment's has in common.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arm::Arm;
-use super::experiment::Experiment;
 use super::guest::{Any, GuestRun};
 use crate::host::HostFacts;
 use crate::metric;
@@ -47,10 +48,22 @@ pub enum Status {
     Interrupted,
 }
 
+/// A part of a document: written, read back, compared in tests.
+pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
+impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
+
+/// The parts of a document that an experiment has for itself. Each is an object in JSON; its fields lie beside the common ones.
+pub trait Experiment: Clone + Debug + PartialEq {
+    /// Its parameters.
+    type Parameters: Part;
+    /// Part of a document beside the arms.
+    type Extra: Part;
+}
+
 /// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
-#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema, E::Arm: JsonSchema")]
+#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema")]
 pub struct Document<E: Experiment = GuestRun> {
     /// The file it was read from; empty for one that was not.
     #[serde(skip)]
@@ -80,7 +93,7 @@ pub struct Document<E: Experiment = GuestRun> {
     /// The host.
     pub host: HostFacts,
     /// The arms, in the order of the command line, the floor and `kvm` last.
-    pub arms: Vec<Arm<E>>,
+    pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
     /// The experiment's own parts.
@@ -111,7 +124,7 @@ impl<E: Experiment> Document<E> {
     }
 
     /// Returns the arm of that name.
-    pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
+    pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
     }
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::experiment::Experiment;
+use super::envelope::Experiment;
 use super::linux::LinuxArm;
 use super::parameters::Parameters;
 
@@ -18,7 +18,6 @@ pub struct GuestRun;
 impl Experiment for GuestRun {
     type Parameters = Parameters;
     type Extra = GuestExtra;
-    type Arm = GuestArm;
 }
 
 /// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
@@ -246,5 +245,4 @@ pub struct Any;
 impl Experiment for Any {
     type Parameters = Map<String, Value>;
     type Extra = AnyExtra;
-    type Arm = GuestArm;
 }

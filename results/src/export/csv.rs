@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use csv::{Terminator, WriterBuilder};
 
-use crate::document::{Any, Arm, Record, Summary};
+use crate::document::{Arm, Record, Summary};
 use crate::error::Error;
 use crate::shown::line;
 use crate::table::column::{self, Figures, Place};
@@ -38,7 +38,7 @@ fn plain(text: &str) -> String {
     if text.trim_start().starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() }
 }
 
-fn row(record: &Record, arm: &Arm<Any>, round: &str, metric: Option<(&str, &Summary)>, note: &str) -> Vec<String> {
+fn row(record: &Record, arm: &Arm, round: &str, metric: Option<(&str, &Summary)>, note: &str) -> Vec<String> {
     let mut row = vec![
         plain(&record.path.display().to_string()),
         plain(&record.experiment),

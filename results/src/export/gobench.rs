@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::document::{Any, Arm, Record};
+use crate::document::{Arm, Record};
 use crate::error::one_line;
 use crate::metric::{Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 
@@ -49,7 +49,7 @@ pub(super) fn text(records: &[Record]) -> String {
 }
 
 /// Writes the round of an arm: of a guest in a line, of another experiment a line a metric.
-fn round(out: &mut String, arm: &Arm<Any>, at: usize, vcpus: &str) {
+fn round(out: &mut String, arm: &Arm, at: usize, vcpus: &str) {
     let (rounds, name) = (&arm.rounds, part(&arm.name));
     let found = OF_GUESTS.iter().find_map(|(metric, name, unit)| Some((*name, *unit, rounds.metric(metric, at)?)));
     if let Some((benchmark, unit, latency)) = found {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Any, Arm, ArmKind, Record, Status};
+use crate::document::{Arm, ArmKind, Record, Status};
 
 /// Parameters that say how long or often was measured, not what.
 const NOT_WHAT: [&str; 14] = [
@@ -90,7 +90,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let most = records.iter().map(|record| rounds(record)).max()?;
     let long: Vec<&Record> =
         records.iter().filter(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied().collect();
-    let is_known = |record: &Record, arm: &Arm<Any>| {
+    let is_known = |record: &Record, arm: &Arm| {
         long.iter().any(|one| one.arm(&arm.name).is_some() && one.defines_alike(record, &arm.name))
     };
     let is_shown = |record: &&&Record| {
@@ -144,9 +144,9 @@ pub(super) fn is_simulated(record: &Record) -> bool {
 }
 
 /// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.
-pub(super) fn base(record: &Record) -> Option<&Arm<Any>> {
+pub(super) fn base(record: &Record) -> Option<&Arm> {
     let key = record.metric()?;
-    let has = |arm: &&Arm<Any>| arm.metrics.contains_key(key);
+    let has = |arm: &&Arm| arm.metrics.contains_key(key);
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     if floor.is_some() { floor.filter(has) } else { record.arms.iter().find(has) }
 }

@@ -22,7 +22,7 @@ use page::{Piece, Section, pieces, render};
 
 use crate::advice;
 use crate::document::warnings::LIVELOCK;
-use crate::document::{Any, Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
+use crate::document::{Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -242,7 +242,7 @@ fn costs(record: &Record) -> Option<Table> {
 }
 
 /// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
-fn tried(record: &Record) -> impl Iterator<Item = &Arm<Any>> {
+fn tried(record: &Record) -> impl Iterator<Item = &Arm> {
     record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
 }
 
@@ -273,7 +273,7 @@ fn chosen(pieces: Vec<Piece>) -> Section {
 /// Returns the arms of a result in short: p50 and the ratio to the floor.
 fn brief(record: &Record) -> String {
     let (metric, base) = (record.metric(), group::base(record));
-    let arm = |arm: &Arm<Any>| {
+    let arm = |arm: &Arm| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
             let stuck = record.warnings.iter().any(|one| one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name));
             let why = if arm.not_available.is_some() { "not available" } else { "–" };

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::document::{Arm, Experiment};
+use crate::document::Arm;
 use crate::paired::{Level, Ratio};
 use crate::stats::interval::Interval;
 
@@ -25,7 +25,7 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
 }
 
 /// Returns the arm's name, with a star where its figures are not whole.
-pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
+pub(super) fn name(arm: &Arm) -> String {
     let star = if arm.incomplete.is_empty() { "" } else { "*" };
     format!("{}{star}", arm.name)
 }
