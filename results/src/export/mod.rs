@@ -12,10 +12,12 @@ use crate::shown;
 /// Another tool's format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    name: &'static str,
-    about: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Description of it.
+    pub about: &'static str,
     /// An arm without figures has a place in it.
-    shows_empty_arms: bool,
+    pub shows_empty_arms: bool,
     write: fn(&[Record]) -> Result<String, Error>,
 }
 
@@ -57,23 +59,6 @@ fn picture(records: &[Record]) -> Result<String, Error> {
         let file = record.path.display();
         Error::usage(format!("cannot draw {file}"), "it has no floor with rounds", "give a result with a floor arm")
     })
-}
-
-impl Format {
-    /// Returns its name.
-    pub const fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// Describes the format.
-    pub const fn about(self) -> &'static str {
-        self.about
-    }
-
-    /// Returns whether an arm without figures has a place in it.
-    pub const fn shows_empty_arms(self) -> bool {
-        self.shows_empty_arms
-    }
 }
 
 /// Exports `records` in that format.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::document::{Arm, ArmKind, Column, Round, Summary};
+use crate::document::{Arm, ArmKind, Round, Summary};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,7 @@ pub fn counting<'a>(arm: &'a Arm, metric: &str, statistic: Statistic) -> impl It
     let complete = arm.rounds.iter().filter(|round| round.complete);
     complete.filter_map(move |round| {
         let column = column.filter(|column| column.count.get(round.at).is_some_and(|count| *count >= least.max(1)))?;
-        Some((round, statistic.of_round(column, round.at)?))
+        Some((round, statistic.of(&column.get(round.at)?)?))
     })
 }
 
@@ -113,20 +113,6 @@ impl Statistic {
             Self::P99 => metric.p99.map(|ns| ns as f64),
             Self::Max => metric.max.map(|ns| ns as f64),
             Self::Mean => metric.mean,
-        }
-    }
-
-    /// Returns the value of a round at a place of a column that has the metric there.
-    pub fn of_round(self, column: &Column, at: usize) -> Option<f64> {
-        let ns = |column: &[Option<u64>]| column.get(at).copied().flatten().map(|ns| ns as f64);
-        match self {
-            Self::Min => ns(&column.min),
-            Self::P10 => ns(&column.p10),
-            Self::P50 => column.p50.get(at).map(|ns| *ns as f64),
-            Self::P90 => ns(&column.p90),
-            Self::P99 => ns(&column.p99),
-            Self::Max => ns(&column.max),
-            Self::Mean => column.mean.get(at).copied().flatten(),
         }
     }
 
