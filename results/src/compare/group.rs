@@ -189,17 +189,3 @@ fn first_difference(a: &Record, b: &Record) -> String {
     let [one, two] = of(name).map(shown);
     if is_list(name) { format!("their {name} differ") } else { format!("{name} is {one} and {two}") }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{changed, value};
-
-    #[test]
-    fn a_document_and_its_copy_are_one_run() {
-        let of = |at| changed(value(3, at, |_, round| 1000 + round));
-        let base = [of(4), of(5)];
-        let found = same_runs(&base, &[of(5), of(6)]);
-        assert!(found[0].is_some_and(|same| same.started_unix == base[1].started_unix) && found[1].is_none());
-    }
-}

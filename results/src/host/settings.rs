@@ -194,12 +194,4 @@ mod tests {
             ]
         );
     }
-
-    #[test]
-    fn each_setting_has_a_check() {
-        let checks = super::super::noise::findings(&super::super::HostFacts::default(), &[]);
-        for Setting { check, .. } in &TABLE {
-            assert!(checks.iter().any(|finding| finding.check == *check), "{check}");
-        }
-    }
 }
