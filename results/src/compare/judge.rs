@@ -43,7 +43,7 @@ pub struct Group {
 }
 
 /// One side of a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Side {
     /// As given on the command line.
     pub source: String,
@@ -56,7 +56,7 @@ pub struct Side {
 }
 
 /// A comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -92,18 +92,8 @@ impl Comparison {
                 files: records.iter().map(|record| record.path.display().to_string()).collect(),
             }
         });
-        Self {
-            schema: SCHEMA,
-            base,
-            new,
-            statistic: request.statistic,
-            unlike: Vec::new(),
-            unlike_hosts_allowed: request.unlike_hosts_allowed,
-            notes: Vec::new(),
-            groups,
-            exit: Exit::Inconclusive.code(),
-            verdict: String::new(),
-        }
+        let (statistic, unlike_hosts_allowed) = (request.statistic, request.unlike_hosts_allowed);
+        Self { schema: SCHEMA, base, new, statistic, unlike_hosts_allowed, groups, ..Self::default() }
     }
 
     /// The exit code.

@@ -105,25 +105,6 @@ pub(super) fn text(records: &[Record]) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture;
-
-    #[test]
-    fn every_row_has_the_headers_columns_and_no_arm_is_left_out() {
-        let (_dir, record) = fixture::written(&fixture::document(2));
-        let text = text(std::slice::from_ref(&record)).unwrap();
-        for line in text.trim_end().split("\r\n") {
-            // The mock's host class has a comma, in quotes.
-            let plain: String = line.split('"').step_by(2).collect();
-            assert_eq!(plain.split(',').count(), header().len(), "{line}");
-        }
-        let rows = |needle: &str| text.matches(needle).count();
-        assert_eq!(rows(",recreate,strategy,all,nmi_handler_ns,80,"), 1);
-        assert_eq!(
-            rows(",recreate,strategy,0,nmi_handler_ns,40,") + rows(",recreate,strategy,1,nmi_handler_ns,40,"),
-            2
-        );
-        assert!(text.contains(",kvm,kvm,,,,,,,,,,,,the mock has no vPMU of its own\r\n"), "{text}");
-    }
 
     #[test]
     fn fields_are_quoted_and_are_no_formulas() {

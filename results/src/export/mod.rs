@@ -23,31 +23,20 @@ pub struct Format {
 
 /// Every format, one row each.
 pub const ALL: [Format; 4] = [
+    format("hlog", "HdrHistogram interval log, an interval per arm, tagged with it", hlog::text),
+    format("benchstat", "Go benchmark text, a line per arm and round, for benchstat", |records| {
+        Ok(gobench::text(records))
+    }),
     Format {
-        name: "hlog",
-        about: "HdrHistogram interval log, an interval per arm, tagged with it",
-        shows_empty_arms: false,
-        write: hlog::text,
-    },
-    Format {
-        name: "benchstat",
-        about: "Go benchmark text, a line per arm and round, for benchstat",
-        shows_empty_arms: false,
-        write: |records| Ok(gobench::text(records)),
-    },
-    Format {
-        name: "csv",
-        about: "Comma-separated values: a row per arm, metric and round, and one for all rounds",
         shows_empty_arms: true,
-        write: csv::text,
+        ..format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text)
     },
-    Format {
-        name: "svg",
-        about: "A picture, SVG: each strategy's ratio to the floor, with its interval",
-        shows_empty_arms: false,
-        write: picture,
-    },
+    format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];
+
+const fn format(name: &'static str, about: &'static str, write: fn(&[Record]) -> Result<String, Error>) -> Format {
+    Format { name, about, shows_empty_arms: false, write }
+}
 
 /// Draws the strategies of the only record against its floor.
 fn picture(records: &[Record]) -> Result<String, Error> {
@@ -110,6 +99,22 @@ mod tests {
             let begins = format.name != "svg" && text.lines().any(|line| line.starts_with("pkg: y"));
             assert!(!begins, "{}: {text}", format.name);
         }
+    }
+
+    #[test]
+    fn tables_and_benchmarks_are_as_they_should_be() {
+        let (_dir, mut record) = fixture::written(&fixture::document(2));
+        record.path = "x.json".into();
+        let of = |name: &str, record: &Record| {
+            let format = ALL.into_iter().find(|format| format.name == name).unwrap();
+            export(format, std::slice::from_ref(record)).unwrap()
+        };
+        let whole = of("csv", &record).replace('\r', "") + "\n" + &of("benchstat", &record);
+        for arm in &mut record.arms {
+            arm.rounds.metrics.retain(|key, _| key == "exit_path_ns");
+        }
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/exports.txt");
+        trials::golden(golden.as_ref(), &(whole + "\n" + &of("benchstat", &record)));
     }
 
     #[test]

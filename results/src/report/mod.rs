@@ -12,7 +12,7 @@ mod sweep;
 
 pub use page::page;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use figure::{Figure, capital, date};
@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
 use crate::plot::{self, Inks};
-use crate::table::layout::{plural, ratio, time, value};
+use crate::table::layout::{plural, ratio, value};
 use crate::table::{self, Cell, Part, Report, Table};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
@@ -150,7 +150,6 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
     let beside = pieces(&fastest.chain(beside.iter().cloned()).collect::<Vec<_>>());
     all.push(Piece::Figures { figures: answer.into_iter().collect(), beside });
     let mut rest = pieces(rest);
-    rest.extend(costs(shown).map(Piece::table));
     rest.push(Piece::Facts { facts: about(group) });
     all.extend(Piece::fold("All figures, and how it was measured", rest));
     let figures = [
@@ -216,28 +215,6 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
     }
     about
-}
-
-/// Returns what each arm's work costs: host operations of a sample by kind, and the guest's own work.
-fn costs(record: &Record) -> Option<Table> {
-    let main = record.metric()?;
-    let kinds: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).collect();
-    if kinds.is_empty() && record.arms.iter().all(|arm| arm.own.workload.is_none()) {
-        return None;
-    }
-    let mut table = Table::new(["arm", "values", "work"].into_iter().chain(kinds.iter().map(|kind| kind.as_str())));
-    for arm in tried(record) {
-        let count = arm.metrics.get(main).map_or(0, |metric| metric.count);
-        let samples = arm.own.counts.nmis.max(count).max(1) as f64;
-        let of = |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
-        let work = Cell::of(arm.own.workload.map(|work| work.slowdown), ratio);
-        let first = [arm.name.as_str().into(), count.to_string().into(), work];
-        table.add_row(first.into_iter().chain(kinds.iter().map(of)));
-    }
-    Some(table.caption(
-        "Costs: host time of a sample by kind of operation; work: time that the guest's own work takes while its counters run, in units of \
-         its time without them",
-    ))
 }
 
 /// Returns the arms but for KVM's own vPMU where there is none: every run tries it.

@@ -232,15 +232,8 @@ mod tests {
             ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned())
         );
         let shown_ratio = |ratio, low, high| {
-            ratio_with(&Ratio {
-                ratio,
-                interval: interval(low, high),
-                rounds: 9,
-                guests: 9,
-                log: None,
-                between: crate::stats::jackknife::known(0.0),
-                constant: high <= low,
-            })
+            let (interval, constant) = (interval(low, high), high <= low);
+            ratio_with(&Ratio { interval, constant, ..Ratio::of_means(ratio, 9) })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
         assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");
