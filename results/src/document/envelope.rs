@@ -1,15 +1,13 @@
 //! The document: what every experiment's has in common.
 
-use std::fmt::Debug;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arm::Arm;
-use super::guest::{Any, GuestRun};
+use super::guest::{Any, Experiment, GuestRun};
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -46,18 +44,6 @@ pub enum Status {
     Incomplete,
     /// The user interrupted it; whole rounds were kept.
     Interrupted,
-}
-
-/// A part of a document: written, read back, compared in tests.
-pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
-impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
-
-/// The parts of a document that an experiment has for itself. Each is an object in JSON; its fields lie beside the common ones.
-pub trait Experiment: Clone + Debug + PartialEq {
-    /// Its parameters.
-    type Parameters: Part;
-    /// Part of a document beside the arms.
-    type Extra: Part;
 }
 
 /// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
