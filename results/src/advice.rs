@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::document::warnings::UNIDENTIFIED;
-use crate::document::{Any, Arm, ArmKind, BELOW_KVM, KVM_ARMS, NMI_LATENCY, REPLAY, Record, Status};
+use crate::document::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric::{self, Metric};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -111,7 +111,7 @@ fn ratio_of(record: &Record, metric: &Metric, arm: &str, base: &str) -> Option<R
 }
 
 /// Says why a strategy of a result is not judged, beside the results before it.
-fn no_figures(record: &Record, arm: &Arm<Any>, metric: &Metric, others: &[Setting<'_>]) -> Option<String> {
+fn no_figures(record: &Record, arm: &Arm, metric: &Metric, others: &[Setting<'_>]) -> Option<String> {
     if let Some(why) = &arm.not_available {
         return Some(why.clone());
     }

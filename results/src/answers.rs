@@ -68,11 +68,4 @@ mod tests {
         assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
         assert_eq!((few[0].p50_interval_ns, few[0].times_floor_interval), (None, None));
     }
-
-    #[test]
-    fn an_arm_that_was_not_measured_has_no_answer() {
-        let mut document = fixture::document(10);
-        document.arms[0].rounds.metrics.remove(NMI_HANDLER.key);
-        assert_eq!(of(&document)[0].arm, "reuse");
-    }
 }

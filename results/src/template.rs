@@ -31,18 +31,3 @@ fn environment<'a>() -> Result<Environment<'a>, minijinja::Error> {
     environment.set_syntax(syntax);
     Ok(environment)
 }
-
-#[cfg(test)]
-mod tests {
-    use minijinja::context;
-
-    use super::*;
-
-    #[test]
-    fn what_is_put_in_is_escaped_and_lines_of_the_template_leave_none() {
-        let source = "{% if true %}\n<p>{{ text }}</p>\n{% endif %}\n";
-        assert_eq!(page(source, context! { text => "a < b" }).unwrap(), "<p>a &lt; b</p>\n");
-        assert_eq!(page("{{ text }}", context! { text => "\u{1b}[2J\u{202e}" }).unwrap(), "\\u001b[2J\\u202e");
-        assert!(page("{% if %}", context! {}).unwrap_err().to_string().contains("cannot make the page"));
-    }
-}

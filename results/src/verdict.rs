@@ -10,7 +10,7 @@ use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
 
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Shown, and left out of the judgement.
@@ -20,6 +20,7 @@ pub enum Verdict {
     /// Significant, and faster by the threshold or more.
     Faster,
     /// Neither a change nor its absence can be shown; the row says why, and what would do.
+    #[default]
     Inconclusive,
     /// Significant, and slower by the threshold or more.
     Slower,
@@ -174,17 +175,10 @@ pub struct Tally {
 impl Tally {
     /// Counts these verdicts.
     pub fn of(verdicts: impl IntoIterator<Item = Verdict>) -> Self {
-        let mut tally = Self::default();
-        for verdict in verdicts {
-            match verdict {
-                Verdict::Slower => tally.slower += 1,
-                Verdict::Faster => tally.faster += 1,
-                Verdict::NoChange => tally.same += 1,
-                Verdict::Inconclusive => tally.open += 1,
-                Verdict::NotJudged => {}
-            }
-        }
-        tally
+        let all: Vec<Verdict> = verdicts.into_iter().collect();
+        let of = |wanted| all.iter().filter(|one| **one == wanted).count();
+        let [slower, faster] = [Verdict::Slower, Verdict::Faster].map(of);
+        Self { slower, faster, same: of(Verdict::NoChange), open: of(Verdict::Inconclusive) }
     }
 
     /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no

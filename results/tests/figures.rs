@@ -120,7 +120,7 @@ fn pages_and_picture_are_those_of_the_documents() {
         (path, old, new)
     });
     let record = read::record(&file(PICTURE.1)).unwrap();
-    let svg = export::ALL.into_iter().find(|format| format.name() == "svg").unwrap();
+    let svg = export::ALL.into_iter().find(|format| format.name == "svg").unwrap();
     let drawn = export::export(svg, &[record]).unwrap();
     let path = root().join(PICTURE.0);
     let old = fs::read_to_string(&path).unwrap();

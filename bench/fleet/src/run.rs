@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use results::compare::{doubt_of, facts, group_key, group_label};
-use results::document::{Any, Arm, ArmKind, Record};
+use results::document::{Arm, ArmKind, Record};
 use results::paired::{self, Statistic};
 
 /// Labels that a campaign gives to a run, beside its document.
@@ -103,11 +103,7 @@ impl Run {
     }
 }
 
-fn of_arm<'a>(
-    record: &'a Record,
-    arm: &'a Arm<Any>,
-    floor: Option<&'a Arm<Any>>,
-) -> impl Iterator<Item = Figure> + use<'a> {
+fn of_arm<'a>(record: &'a Record, arm: &'a Arm, floor: Option<&'a Arm>) -> impl Iterator<Item = Figure> + use<'a> {
     let doubt = doubt_of(record, arm);
     let floor = floor.filter(|floor| floor.name != arm.name);
     arm.metrics.keys().filter_map(move |metric| {

@@ -195,16 +195,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_of_both_sides_make_pairs() {
-        let (even, odd): (Vec<u64>, Vec<u64>) = ((0..8).map(|n| 2 * n).collect(), (0..8).map(|n| 2 * n + 1).collect());
-        assert_eq!(neighbours([&even, &odd]), Some((0..8).map(|n| [n, n]).collect()));
-        // One side after the other: nothing to pair.
-        assert_eq!(neighbours([&(0..8).collect::<Vec<_>>(), &(8..16).collect::<Vec<_>>()]), None);
-        let more: Vec<u64> = even.iter().copied().chain([16, 18]).collect();
-        assert_eq!(neighbours([&more, &odd]).unwrap().len(), 8);
-    }
-
-    #[test]
     fn the_order_is_that_of_the_starts() {
         let of = |base: &[u64], new: &[u64]| Order::of([base, new]);
         assert_eq!(of(&[1, 4, 5, 8], &[2, 3, 6, 7]), Some(Order::InTurns));

@@ -10,7 +10,7 @@ use super::change::{Change, of_few};
 use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm};
+use crate::document::Arm;
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, over_groups};
@@ -37,7 +37,7 @@ struct Work {
 
 impl Work {
     /// Returns the counts of an arm; `None` where nothing was counted, as below KVM's own vPMU.
-    fn of(arm: &Arm<Any>) -> Option<Self> {
+    fn of(arm: &Arm) -> Option<Self> {
         let (own, rounds) = (&arm.own, &arm.rounds);
         let pmis = own.counts.nmis as f64;
         if pmis <= 0.0 || own.host_ops.is_empty() {

@@ -61,7 +61,7 @@ impl<'a> Pair<'a> {
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
     pub(super) fn simulated(&self) -> bool {
-        self.all().all(simulated)
+        self.all().all(Record::is_simulated)
     }
 
     /// Says why an arm's figures are not whole on one of the sides; `None` if they are.
@@ -70,10 +70,6 @@ impl<'a> Pair<'a> {
         let of_side = |(which, side): (&str, &Vec<&Record>)| Some(format!("{which}: {}", side.iter().find_map(of)?));
         SIDES.into_iter().zip(&self.sides).find_map(of_side)
     }
-}
-
-fn simulated(record: &Record) -> bool {
-    record.parameter("backend").is_some_and(|name| name.starts_with("sim:"))
 }
 
 /// Returns the arm that the others of these documents are divided by: the floor, else the first that all of them have.
@@ -132,7 +128,7 @@ pub(super) fn same_runs<'a>(base: &'a [Record], new: &[Record]) -> Vec<Option<&'
     let key = |record: &Record| (record.started_unix, record.wall_ns);
     let files: HashMap<PathBuf, &Record> = base.iter().filter_map(|one| Some((file(one)?, one))).collect();
     // Simulated runs of one seed are the same by design.
-    let times: HashMap<_, &Record> = base.iter().filter(|one| !simulated(one)).map(|one| (key(one), one)).collect();
+    let times: HashMap<_, &Record> = base.iter().filter(|one| !one.is_simulated()).map(|one| (key(one), one)).collect();
     let of = |record: &Record| {
         let copy = times.get(&key(record)).filter(|other| other.arms == record.arms && other.host == record.host);
         file(record).and_then(|path| files.get(&path)).or(copy).copied()
@@ -188,18 +184,4 @@ fn first_difference(a: &Record, b: &Record) -> String {
     };
     let [one, two] = of(name).map(shown);
     if is_list(name) { format!("their {name} differ") } else { format!("{name} is {one} and {two}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixture::{changed, value};
-
-    #[test]
-    fn a_document_and_its_copy_are_one_run() {
-        let of = |at| changed(value(3, at, |_, round| 1000 + round));
-        let base = [of(4), of(5)];
-        let found = same_runs(&base, &[of(5), of(6)]);
-        assert!(found[0].is_some_and(|same| same.started_unix == base[1].started_unix) && found[1].is_none());
-    }
 }

@@ -9,7 +9,7 @@ use super::row::{Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, asked};
 use super::{counts, facts};
-use crate::document::{Any, Arm, Record};
+use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -43,7 +43,7 @@ pub struct Group {
 }
 
 /// One side of a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Side {
     /// As given on the command line.
     pub source: String,
@@ -56,7 +56,7 @@ pub struct Side {
 }
 
 /// A comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -92,18 +92,8 @@ impl Comparison {
                 files: records.iter().map(|record| record.path.display().to_string()).collect(),
             }
         });
-        Self {
-            schema: SCHEMA,
-            base,
-            new,
-            statistic: request.statistic,
-            unlike: Vec::new(),
-            unlike_hosts_allowed: request.unlike_hosts_allowed,
-            notes: Vec::new(),
-            groups,
-            exit: Exit::Inconclusive.code(),
-            verdict: String::new(),
-        }
+        let (statistic, unlike_hosts_allowed) = (request.statistic, request.unlike_hosts_allowed);
+        Self { schema: SCHEMA, base, new, statistic, unlike_hosts_allowed, groups, ..Self::default() }
     }
 
     /// The exit code.
@@ -367,9 +357,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 }
 
 /// The row of `arm` against `base` of one run.
-fn within_row(record: &Record, base: &Arm<Any>, arm: &Arm<Any>, metric: &str, request: &CompareSpec) -> Row {
+fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric, request.statistic);
-    let level = |arm: &Arm<Any>, ratio: Option<f64>| {
+    let level = |arm: &Arm, ratio: Option<f64>| {
         let values: Vec<f64> = paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect();
         Some(SideLevel { median_ns: Some(median(&values)?), ratio, n: values.len(), runs: 1, count: None })
     };

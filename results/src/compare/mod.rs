@@ -233,6 +233,13 @@ mod tests {
         // The doubt stands beside the regression, and does not hide it.
         assert_eq!(said(&lost, "reuse"), (1, Verdict::Slower));
         assert!(text(&lost).contains("SLOWER: not whole: NEW: 3 NMIs delivered and not taken"), "{}", text(&lost));
+        for (key, value, why) in [
+            ("periods_missed", json!(900_000_000), "900000000 periods"),
+            ("incomplete", json!(["round 2"]), "incomplete: round 2"),
+        ] {
+            let found = of_new(&|d| d["arms"][1][key] = value.clone());
+            assert!(found.exit == 1 && text(&found).contains(why), "{}", text(&found));
+        }
         let floor = of_new(&|d| d["arms"][3]["throttled"] = json!(1));
         assert_eq!(said(&floor, "recreate"), (1, Verdict::Inconclusive), "{}", text(&floor));
         let same = of(&base, &with(20, 6, |value| value["status"] = json!("interrupted")));

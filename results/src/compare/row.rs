@@ -20,10 +20,11 @@ const ONE_RUN: f64 = 0.2;
 const ALL_MOVED: f64 = 0.25;
 
 /// Question of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
     /// Did one arm change against the reference arm?
+    #[default]
     OneArm,
     /// Did the times of all arms change together?
     AllArms,
@@ -63,7 +64,7 @@ impl SideLevel {
 }
 
 /// One arm and metric.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// Question that the row answers.
     pub question: Question,
@@ -103,24 +104,8 @@ pub struct Row {
 impl Row {
     /// Builds a row without figures.
     pub(super) fn blank(question: Question, arm: &str, metric: &str, limits: Limits) -> Self {
-        Self {
-            question,
-            arm: arm.to_owned(),
-            metric: metric.to_owned(),
-            base: None,
-            new: None,
-            change: None,
-            change_interval: None,
-            p_value: None,
-            p_value_adjusted: None,
-            blocks: 0,
-            exact: false,
-            limits,
-            verdict: Verdict::Inconclusive,
-            why: String::new(),
-            whole: true,
-            found: None,
-        }
+        let (arm, metric) = (arm.to_owned(), metric.to_owned());
+        Self { question, arm, metric, limits, whole: true, ..Self::default() }
     }
 
     /// Gives it its sides.

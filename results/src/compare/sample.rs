@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
 use super::rules::CompareSpec;
-use crate::document::{Any, Arm, Record, Round};
+use crate::document::{Arm, Record, Round};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
 use crate::stats::median;
@@ -38,7 +38,7 @@ pub(super) struct Sample {
 }
 
 /// The run's value of a metric: the median over its rounds that count of the rounds' statistic.
-pub(crate) fn value(arm: &Arm<Any>, metric: &str, statistic: Statistic) -> Option<f64> {
+pub(crate) fn value(arm: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
     median(&paired::counting(arm, metric, statistic).map(|(_, value)| value).collect::<Vec<_>>())
 }
 
@@ -125,7 +125,7 @@ fn run(
 }
 
 /// Says which rounds do not count: those that are not whole, and those of few samples.
-pub(super) fn note_left_out(name: &str, which: &str, arms: &[&Arm<Any>], notes: &mut Vec<String>) {
+pub(super) fn note_left_out(name: &str, which: &str, arms: &[&Arm], notes: &mut Vec<String>) {
     let partial: usize = arms.iter().flat_map(|arm| &arm.rounds.complete).filter(|complete| !**complete).count();
     if partial > 0 {
         notes.push(format!("{name}: {which}: {} not whole, left out", plural(partial, "round")));
@@ -149,7 +149,7 @@ pub(super) fn check_asked<'a>(
     has_samples: impl Fn(&str) -> bool,
     request: &CompareSpec,
 ) -> Result<(), Error> {
-    let measured: Vec<&Arm<Any>> = records.flat_map(|one| &one.arms).filter(|arm| !arm.rounds.is_empty()).collect();
+    let measured: Vec<&Arm> = records.flat_map(|one| &one.arms).filter(|arm| !arm.rounds.is_empty()).collect();
     let refuse = |what: &str, name: &str, there: BTreeSet<&str>| {
         let there = there.into_iter().collect::<Vec<_>>().join(", ");
         Err(Error::usage(format!("no figures of {what} {name}"), "", format!("there are {there}")))

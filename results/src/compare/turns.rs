@@ -3,7 +3,7 @@
 
 use super::change::Change;
 use super::row::{Question, Row, SideLevel, judge};
-use crate::document::{Any, Arm};
+use crate::document::Arm;
 use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
 use crate::stats::jackknife::known;
 use crate::stats::{median, trimmed};
@@ -17,7 +17,7 @@ pub const COUNTS: &str = "counts/";
 pub const PMIS: f64 = 1000.0;
 
 /// Judges the arms of these names by a metric, and by their counts.
-pub fn turns([base, new]: [&Arm<Any>; 2], names: &[&str], metric: &str, limits: &Limits) -> Vec<Row> {
+pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limits) -> Vec<Row> {
     let of = |name: &&str| pairs(new, base, &format!("{name}/{metric}"), Statistic::P50);
     let found: Vec<Vec<Pair>> = names.iter().map(of).collect();
     let measured: Vec<&Vec<Pair>> = found.iter().filter(|pairs| !pairs.is_empty()).collect();
@@ -27,7 +27,7 @@ pub fn turns([base, new]: [&Arm<Any>; 2], names: &[&str], metric: &str, limits: 
     }
     for (name, pairs) in names.iter().zip(&found) {
         let key = format!("{name}/{metric}");
-        let level = |arm: &Arm<Any>| median(&arm.rounds.metrics.get(&key)?.medians().collect::<Vec<_>>());
+        let level = |arm: &Arm| median(&arm.rounds.metrics.get(&key)?.medians().collect::<Vec<_>>());
         rows.extend(row(name, metric, pairs, limits, level(base)));
     }
     for name in names {
@@ -73,8 +73,8 @@ fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f
 }
 
 /// Builds the row of a count: exact where each turn of a side has the same.
-fn count(arm: &str, key: &str, [base, new]: [&Arm<Any>; 2], limits: &Limits) -> Option<Row> {
-    let of = |side: &Arm<Any>| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
+fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Option<Row> {
+    let of = |side: &Arm| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
     let sides = [of(base)?, of(new).unwrap_or_default()];
     let means = sides.each_ref().map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS);
     let level = |at: usize| {

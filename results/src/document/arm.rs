@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::experiment::Experiment;
-use super::guest::GuestRun;
+use super::guest::GuestArm;
 use super::rounds::{self, Metrics, Rounds};
 use super::summary::Summary;
 use crate::host::{HostFs, mediated};
@@ -46,9 +45,7 @@ impl ArmKind {
 
 /// An arm: one of the things that an experiment compares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(bound = "")]
-#[schemars(bound = "E::Arm: JsonSchema")]
-pub struct Arm<E: Experiment = GuestRun> {
+pub struct Arm {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`); "kvm:" and a strategy name where the kernel
     /// module keeps the host events of KVM's own vPMU.
     #[serde(rename = "strategy")]
@@ -72,15 +69,15 @@ pub struct Arm<E: Experiment = GuestRun> {
     pub notes: Vec<String>,
     /// Its metrics over all rounds.
     pub metrics: Metrics,
-    /// The experiment's own part.
+    /// Its counts; 0 where there is no guest.
     #[serde(flatten)]
-    pub own: E::Arm,
+    pub own: GuestArm,
     /// Its rounds.
     #[serde(deserialize_with = "rounds::whole")]
     pub rounds: Rounds,
 }
 
-impl<E: Experiment> Arm<E> {
+impl Arm {
     /// Returns whether it was asked for by name: a strategy of a userspace vPMU's or of KVM's host events.
     pub fn is_strategy(&self) -> bool {
         self.kind == ArmKind::Strategy || self.name.starts_with(BELOW_KVM)

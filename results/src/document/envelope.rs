@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::arm::Arm;
-use super::experiment::Experiment;
-use super::guest::{Any, GuestRun};
+use super::guest::{Any, Experiment, GuestRun};
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -50,7 +49,7 @@ pub enum Status {
 /// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
-#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema, E::Arm: JsonSchema")]
+#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema")]
 pub struct Document<E: Experiment = GuestRun> {
     /// The file it was read from; empty for one that was not.
     #[serde(skip)]
@@ -80,7 +79,7 @@ pub struct Document<E: Experiment = GuestRun> {
     /// The host.
     pub host: HostFacts,
     /// The arms, in the order of the command line, the floor and `kvm` last.
-    pub arms: Vec<Arm<E>>,
+    pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
     /// The experiment's own parts.
@@ -111,7 +110,7 @@ impl<E: Experiment> Document<E> {
     }
 
     /// Returns the arm of that name.
-    pub fn arm(&self, name: &str) -> Option<&Arm<E>> {
+    pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
     }
 }

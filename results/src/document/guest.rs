@@ -1,15 +1,28 @@
 //! Parts of documents of guest runs: experiments `nmi-latency` and `guest-stat`.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use counts::Counts;
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::experiment::Experiment;
 use super::linux::LinuxArm;
 use super::parameters::Parameters;
+
+/// A part of a document: written, read back, compared in tests.
+pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
+impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
+
+/// The parts of a document that an experiment has for itself. Each is an object in JSON; its fields lie beside the common ones.
+pub trait Experiment: Clone + Debug + PartialEq {
+    /// Its parameters.
+    type Parameters: Part;
+    /// Part of a document beside the arms.
+    type Extra: Part;
+}
 
 /// A guest runs, on this host or simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +31,6 @@ pub struct GuestRun;
 impl Experiment for GuestRun {
     type Parameters = Parameters;
     type Extra = GuestExtra;
-    type Arm = GuestArm;
 }
 
 /// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
@@ -246,5 +258,4 @@ pub struct Any;
 impl Experiment for Any {
     type Parameters = Map<String, Value>;
     type Extra = AnyExtra;
-    type Arm = GuestArm;
 }

@@ -8,7 +8,6 @@
 pub mod agreement;
 mod arm;
 mod envelope;
-mod experiment;
 mod guest;
 mod linux;
 mod no_overflows;
@@ -21,10 +20,9 @@ pub mod warnings;
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use counts::{CountColumns, Counts};
 pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning};
-pub use experiment::{Experiment, Part};
 pub use guest::{
-    Answer, Any, AnyExtra, EventCount, EventsHeld, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount, PhaseResult,
-    SET_UP, WorkloadCost,
+    Answer, Any, AnyExtra, EventCount, EventsHeld, Experiment, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount,
+    PhaseResult, SET_UP, WorkloadCost,
 };
 pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};

@@ -176,10 +176,9 @@ impl Column {
             p50: *self.p50.get(at)?,
             p90: value(&self.p90, at),
             p99: value(&self.p99, at),
-            p99_9: None,
             max: value(&self.max, at),
             mean: value(&self.mean, at),
-            histogram: None,
+            ..Summary::default()
         })
     }
 

@@ -99,10 +99,9 @@ impl Summary {
             p50: at(0.5),
             p90: Some(at(0.9)),
             p99: Some(at(0.99)),
-            p99_9: None,
             max: Some(histogram.max()),
             mean: Some(histogram.mean()),
-            histogram: None,
+            ..Self::default()
         })
     }
 

@@ -1,6 +1,5 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
-use super::Counts;
 use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool, Warning};
@@ -145,12 +144,7 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
 /// and another word in braces one of [`word`]'s.
 type Caveat = (&'static str, Count, &'static str);
 
-enum Count {
-    Of(fn(&Counts) -> u64),
-    With(fn(&Arm, &Parameters) -> u64),
-}
-
-use Count::{Of, With};
+type Count = fn(&Arm, &Parameters) -> u64;
 
 /// Code of a warning: what a trace's guest read, a replay's reads otherwise.
 pub const READ_OTHERWISE: &str = "read-otherwise";
@@ -159,90 +153,106 @@ pub const READ_OTHERWISE: &str = "read-otherwise";
 const CAVEATS: [Caveat; 26] = [
     (
         "incomplete",
-        With(|arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 }),
+        |arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 },
         "{n} of {rounds} rounds are incomplete: {incomplete}",
     ),
     (
         "left-out",
-        With(|arm, _| arm.left_out.len() as u64),
+        |arm, _| arm.left_out.len() as u64,
         "{n} [turn is|turns are] not whole and left out, beside {rounds} rounds: {left_out}",
     ),
-    ("fewer-samples", With(short), "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
-    ("lost-nmis", With(lost), "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
-    ("surplus-nmis", Of(|c| c.surplus), "the guest took {n} more [NMI|NMIs] than delivered"),
-    ("lost-overflows", With(|arm, _| arm.own.overflows_lost.unwrap_or(0)), "VMM and guest differ by {n} overflows"),
-    ("missed-periods", With(|arm, _| arm.own.mostly_missed()), MISSED),
-    (LATE_PERIODS, With(late), MISSED),
+    ("fewer-samples", short, "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
+    ("lost-nmis", lost, "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
+    ("surplus-nmis", |arm, _| arm.own.counts.surplus, "the guest took {n} more [NMI|NMIs] than delivered"),
+    ("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0), "VMM and guest differ by {n} overflows"),
+    ("missed-periods", |arm, _| arm.own.mostly_missed(), MISSED),
+    (LATE_PERIODS, late, MISSED),
     (
         "unknown-nmis",
         // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-        With(|arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status }),
+        |arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status },
         "{n} NMIs found no overflow in GLOBAL_STATUS",
     ),
-    ("log-full", Of(|c| c.log_dropped), "the guest's log was full: {n} entries are not in the figures"),
-    ("log-invalid", Of(|c| c.log_invalid), "{n} log entries make no sense and are not in the figures"),
+    ("log-full", |arm, _| arm.own.counts.log_dropped, "the guest's log was full: {n} entries are not in the figures"),
+    ("log-invalid", |arm, _| arm.own.counts.log_invalid, "{n} log entries make no sense and are not in the figures"),
     (
         "delivery-unmatched",
         // KVM's own vPMU reports no deliveries.
-        With(|arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched }),
+        |arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched },
         "deliveries of {n} vCPU runs do not match handler entries; their delivery latency is left out",
     ),
     (
         "delivery-negative",
-        Of(|c| c.delivery_negative),
+        |arm, _| arm.own.counts.delivery_negative,
         "{n} handler entries precede their delivery: the TSC offset is off",
     ),
     (
         "guest-complaints",
-        With(|arm, _| of_linux(arm, |linux| linux.complaints)),
+        |arm, _| of_linux(arm, |linux| linux.complaints),
         "the guests' kernel complained: {complained}",
     ),
     (
         "guest-lost-samples",
-        With(|arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES")))),
+        |arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES"))),
         "perf in the guest lost samples ({n} records)",
     ),
     (
         "guest-throttled",
-        With(|arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
+        |arm, _| of_linux(arm, |linux| linux.records("THROTTLE")),
         "the guest's perf throttled sampling {n} times: raise --period",
     ),
     (
         "trace-full",
-        With(|arm, _| of_linux(arm, |linux| linux.trace_lost)),
+        |arm, _| of_linux(arm, |linux| linux.trace_lost),
         "{n} entries did not fit the guest's trace: take fewer --samples",
     ),
     (
         READ_OTHERWISE,
-        With(|arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
+        |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise,
         "of {played} accesses {values} read another value than the trace has, and {counters} another count, which is this run's own; \
          {absent} PMIs of it did not come; the first: {first}",
     ),
-    ("undeliverable", Of(|c| c.undeliverable), "{n} PMIs had an LVTPC delivery mode this VMM does not know"),
+    (
+        "undeliverable",
+        |arm, _| arm.own.counts.undeliverable,
+        "{n} PMIs had an LVTPC delivery mode this VMM does not know",
+    ),
     (
         "pinned-errors",
-        Of(|c| c.pinned_errors),
+        |arm, _| arm.own.counts.pinned_errors,
         "{n} times the host had no counter for a pinned event: counts are too low ({error})",
     ),
-    ("throttled", Of(|c| c.throttled), "the host throttled sampling {n} times: overflows are missing; raise --period"),
+    (
+        "throttled",
+        |arm, _| arm.own.counts.throttled,
+        "the host throttled sampling {n} times: overflows are missing; raise --period",
+    ),
     (
         "records-unseen",
-        Of(|c| c.blind),
+        |arm, _| arm.own.counts.blind,
         "the host's records of events did not reach the VMM in {n} [run|runs] of a vCPU: throttling cannot be seen there, and each signal \
          costs a `read` of every running event",
     ),
     (
         "gate-lost",
-        Of(|c| c.ungated),
+        |arm, _| arm.own.counts.ungated,
         "the gate fell apart to single events in {n} [run|runs] of a vCPU, as its events got no counters together: the arm is no gate there",
     ),
     (
         "dropped-overflows",
-        With(|arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
+        |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 },
         "{n} overflows came while their counter was off, and KVM was not told of them",
     ),
-    ("failed-opens", Of(|c| c.failed_opens), "{n} host events did not open ({error}): their counters did not count"),
-    ("refused-periods", Of(|c| c.refused_periods), "the host refused {n} periods; their events were opened anew"),
+    (
+        "failed-opens",
+        |arm, _| arm.own.counts.failed_opens,
+        "{n} host events did not open ({error}): their counters did not count",
+    ),
+    (
+        "refused-periods",
+        |arm, _| arm.own.counts.refused_periods,
+        "the host refused {n} periods; their events were opened anew",
+    ),
 ];
 
 const MISSED: &str = "{n} of {periods} periods were counted without an overflow of their own: the host reported it late or never, or \
@@ -286,11 +296,7 @@ fn filled(arm: &Arm, text: &str, n: u64) -> String {
 
 fn of_arm(arm: &Arm, parameters: &Parameters) -> impl Iterator<Item = Warning> {
     CAVEATS.iter().filter_map(|(code, count, text)| {
-        let n = match count {
-            Of(count) => count(&arm.own.counts),
-            With(count) => count(arm, parameters),
-        };
-        let n = Some(n).filter(|n| *n > 0)?;
+        let n = Some(count(arm, parameters)).filter(|n| *n > 0)?;
         Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, filled(arm, text, n)) })
     })
 }
@@ -407,23 +413,13 @@ mod tests {
             document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
-            for n in [
-                &mut arm.own.counts.nmis_without_status,
-                &mut arm.own.counts.periods_missed,
-                &mut arm.own.counts.undeliverable,
-                &mut arm.own.counts.log_dropped,
-                &mut arm.own.counts.log_invalid,
-                &mut arm.own.counts.delivery_unmatched,
-                &mut arm.own.counts.delivery_negative,
-                &mut arm.own.counts.pinned_errors,
-                &mut arm.own.counts.throttled,
-                &mut arm.own.counts.blind,
-                &mut arm.own.counts.ungated,
-                &mut arm.own.counts.failed_opens,
-                &mut arm.own.counts.refused_periods,
-            ] {
-                *n = 1;
+            // Every count of an arm is 1.
+            let mut counts = serde_json::to_value(crate::document::Counts::default()).unwrap();
+            for name in ["blind", "ungated", "periods_missed"] {
+                counts[name] = 1.into();
             }
+            counts.as_object_mut().unwrap().values_mut().for_each(|count| *count = 1.into());
+            arm.own.counts = serde_json::from_value(counts).unwrap();
             let linux = arm.own.linux.insert(crate::document::LinuxArm::default());
             (linux.complaints, linux.trace_lost) = (1, 1);
             linux.perf_records = ["LOST", "THROTTLE"].map(|kind| (kind.to_owned(), 1)).into();

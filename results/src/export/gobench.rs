@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use crate::document::{Any, Arm, Record};
+use crate::document::{Arm, Record};
 use crate::error::one_line;
 use crate::metric::{Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
 
@@ -49,7 +49,7 @@ pub(super) fn text(records: &[Record]) -> String {
 }
 
 /// Writes the round of an arm: of a guest in a line, of another experiment a line a metric.
-fn round(out: &mut String, arm: &Arm<Any>, at: usize, vcpus: &str) {
+fn round(out: &mut String, arm: &Arm, at: usize, vcpus: &str) {
     let (rounds, name) = (&arm.rounds, part(&arm.name));
     let found = OF_GUESTS.iter().find_map(|(metric, name, unit)| Some((*name, *unit, rounds.metric(metric, at)?)));
     if let Some((benchmark, unit, latency)) = found {
@@ -71,42 +71,5 @@ fn round(out: &mut String, arm: &Arm<Any>, at: usize, vcpus: &str) {
         let (benchmark, unit) = found.unwrap_or((key, "n"));
         let (benchmark, count, p50) = (part(benchmark), metric.count, metric.p50);
         let _ = writeln!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {p50} p50-{unit}/op");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::fixture;
-
-    #[test]
-    fn lines_have_the_shape_benchstat_reads() {
-        let (_dir, mut record) = fixture::written(&fixture::document(2));
-        let text = super::text(std::slice::from_ref(&record));
-        let mut lines = 0;
-        for line in text.lines() {
-            let Some(line) = line.strip_prefix("Benchmark") else {
-                // Configuration: a key that begins with a lower-case letter and has no white space.
-                let (key, value) = line.split_once(": ").unwrap();
-                assert!(key.bytes().all(|b| b.is_ascii_lowercase()) && !value.is_empty());
-                continue;
-            };
-            lines += 1;
-            let words: Vec<&str> = line.split(' ').collect();
-            assert!(words[0].ends_with("-1") && words[0].contains("/strategy="), "{line}");
-            assert!(words[1].parse::<u64>().unwrap() > 0);
-            for pair in words[2..].chunks(2) {
-                assert!(pair[0].parse::<f64>().unwrap().is_finite() && pair[1].contains('/'), "{line}");
-            }
-        }
-        // Two rounds of three strategies and the floor, which have one name but for the strategy.
-        assert_eq!(lines, 8);
-        assert!(
-            text.contains("\nbackend: cpu-clock (stand-in)\n")
-                && text.contains("BenchmarkNMIHandler/strategy=reuse-1 ")
-        );
-        for arm in &mut record.arms {
-            arm.rounds.metrics.retain(|key, _| key == "exit_path_ns");
-        }
-        assert!(super::text(&[record]).contains("Benchmarkexit_path/strategy=recreate-1 "));
     }
 }

@@ -75,7 +75,7 @@ mod tests {
             let histogram: Histogram<u64> = Deserializer::new().deserialize(&mut raw.as_slice()).unwrap();
             counts.push((interval.tag().unwrap().as_str().to_owned(), histogram.len()));
         }
-        let count = |arm: &crate::document::Arm<_>| Some((arm.name.clone(), arm.metric(&NMI_HANDLER)?.count));
+        let count = |arm: &crate::document::Arm| Some((arm.name.clone(), arm.metric(&NMI_HANDLER)?.count));
         assert_eq!(counts, record.arms.iter().filter_map(count).collect::<Vec<_>>());
         record.arms[0].metrics.get_mut("nmi_handler_ns").unwrap().histogram = Some("AAAA".to_owned());
         let error = super::text(&[record]).unwrap_err();

@@ -12,40 +12,31 @@ use crate::shown;
 /// Another tool's format.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    name: &'static str,
-    about: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Description of it.
+    pub about: &'static str,
     /// An arm without figures has a place in it.
-    shows_empty_arms: bool,
+    pub shows_empty_arms: bool,
     write: fn(&[Record]) -> Result<String, Error>,
 }
 
 /// Every format, one row each.
 pub const ALL: [Format; 4] = [
+    format("hlog", "HdrHistogram interval log, an interval per arm, tagged with it", hlog::text),
+    format("benchstat", "Go benchmark text, a line per arm and round, for benchstat", |records| {
+        Ok(gobench::text(records))
+    }),
     Format {
-        name: "hlog",
-        about: "HdrHistogram interval log, an interval per arm, tagged with it",
-        shows_empty_arms: false,
-        write: hlog::text,
-    },
-    Format {
-        name: "benchstat",
-        about: "Go benchmark text, a line per arm and round, for benchstat",
-        shows_empty_arms: false,
-        write: |records| Ok(gobench::text(records)),
-    },
-    Format {
-        name: "csv",
-        about: "Comma-separated values: a row per arm, metric and round, and one for all rounds",
         shows_empty_arms: true,
-        write: csv::text,
+        ..format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text)
     },
-    Format {
-        name: "svg",
-        about: "A picture, SVG: each strategy's ratio to the floor, with its interval",
-        shows_empty_arms: false,
-        write: picture,
-    },
+    format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];
+
+const fn format(name: &'static str, about: &'static str, write: fn(&[Record]) -> Result<String, Error>) -> Format {
+    Format { name, about, shows_empty_arms: false, write }
+}
 
 /// Draws the strategies of the only record against its floor.
 fn picture(records: &[Record]) -> Result<String, Error> {
@@ -57,23 +48,6 @@ fn picture(records: &[Record]) -> Result<String, Error> {
         let file = record.path.display();
         Error::usage(format!("cannot draw {file}"), "it has no floor with rounds", "give a result with a floor arm")
     })
-}
-
-impl Format {
-    /// Returns its name.
-    pub const fn name(self) -> &'static str {
-        self.name
-    }
-
-    /// Describes the format.
-    pub const fn about(self) -> &'static str {
-        self.about
-    }
-
-    /// Returns whether an arm without figures has a place in it.
-    pub const fn shows_empty_arms(self) -> bool {
-        self.shows_empty_arms
-    }
 }
 
 /// Exports `records` in that format.
@@ -125,6 +99,22 @@ mod tests {
             let begins = format.name != "svg" && text.lines().any(|line| line.starts_with("pkg: y"));
             assert!(!begins, "{}: {text}", format.name);
         }
+    }
+
+    #[test]
+    fn tables_and_benchmarks_are_as_they_should_be() {
+        let (_dir, mut record) = fixture::written(&fixture::document(2));
+        record.path = "x.json".into();
+        let of = |name: &str, record: &Record| {
+            let format = ALL.into_iter().find(|format| format.name == name).unwrap();
+            export(format, std::slice::from_ref(record)).unwrap()
+        };
+        let whole = of("csv", &record).replace('\r', "") + "\n" + &of("benchstat", &record);
+        for arm in &mut record.arms {
+            arm.rounds.metrics.retain(|key, _| key == "exit_path_ns");
+        }
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/exports.txt");
+        trials::golden(golden.as_ref(), &(whole + "\n" + &of("benchstat", &record)));
     }
 
     #[test]

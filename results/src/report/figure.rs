@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::group::{self, Group, key, title};
-use crate::document::{Any, Arm, ArmKind, Record, Status};
+use crate::document::{Arm, ArmKind, Record, Status};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -286,7 +286,7 @@ fn short(value: &str) -> String {
 pub(super) fn front_of(record: &Record, inks: &Inks) -> Option<Figure> {
     let key = record.metric()?;
     let strategies = record.arms.iter().filter(|arm| arm.kind != ArmKind::Floor);
-    let candidate = |arm: &Arm<Any>| {
+    let candidate = |arm: &Arm| {
         let held = arm.own.events_held.time_mean.filter(|held| held.is_finite() && *held >= 0.0)?;
         Some((arm.name.clone(), held, paired::p50(arm, key)?))
     };

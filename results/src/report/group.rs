@@ -3,25 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Any, Arm, ArmKind, Record, Status};
-
-/// Parameters that say how long or often was measured, not what.
-const NOT_WHAT: [&str; 14] = [
-    "rounds",
-    "samples",
-    "warmup_samples",
-    "warmup_rounds",
-    "duration_ns",
-    "quick",
-    "until_ci",
-    "time_limit_ns",
-    "backend_why",
-    "backend_requested",
-    "baseline_ticks",
-    "tail_ticks",
-    "command",
-    "pin",
-];
+use crate::compare::{group_key, group_label};
+use crate::document::{Arm, ArmKind, Record, Status};
+use crate::table::ranking::origin;
 
 /// Rounds of a result that represents its kind, however many another one has.
 const MANY: usize = 100;
@@ -31,22 +15,11 @@ pub(super) struct Group<'a> {
     pub(super) records: Vec<&'a Record>,
 }
 
-/// Returns the key that results of one group share, ignoring the parameters in `without`.
+/// Returns the key that results of one group share, as those that `compare` compares do, ignoring the parameters in `without`.
 pub(super) fn key(record: &Record, without: &[&str]) -> String {
-    let what = record
-        .parameters
-        .iter()
-        .filter(|(name, value)| {
-            let name = name.as_str();
-            !value.is_object() && !value.is_array() && !NOT_WHAT.contains(&name) && !without.contains(&name)
-        })
-        .map(|(name, value)| format!("{name}={value}"));
-    let sizes = ["events", "cpus"].into_iter().filter(|name| !without.contains(name));
-    let sizes = sizes.filter_map(|name| Some(format!("{name}: {}", record.size(name)?)));
-    let enable = enable(record).map(|how| format!("enable={how}"));
-    let parts =
-        [record.experiment.clone(), record.host.class.clone()].into_iter().chain(what).chain(sizes).chain(enable);
-    parts.collect::<Vec<_>>().join("\n")
+    let mut what = group_key(record);
+    what.retain(|name, _| !without.contains(&name.as_str()));
+    format!("{}\n{}", record.host.class, serde_json::to_string(&what).unwrap_or_default())
 }
 
 /// Returns the way in which a guest's set-up enables its events: "each" or "once".
@@ -90,7 +63,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let most = records.iter().map(|record| rounds(record)).max()?;
     let long: Vec<&Record> =
         records.iter().filter(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied().collect();
-    let is_known = |record: &Record, arm: &Arm<Any>| {
+    let is_known = |record: &Record, arm: &Arm| {
         long.iter().any(|one| one.arm(&arm.name).is_some() && one.defines_alike(record, &arm.name))
     };
     let is_shown = |record: &&&Record| {
@@ -101,52 +74,14 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
 
 /// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
-    let mut title = record.experiment.clone();
-    if let Some(workload) = record.parameter("workload") {
-        title = format!("{title}, {workload}");
-    }
-    let host = record.parameter("workload").is_none();
-    for (name, one, many) in [("events", "event", "events"), ("cpus", "CPU", "CPUs"), ("vcpus", "vCPU", "vCPUs")] {
-        // A workload says itself how many events it has, and a guest has one vCPU unless told otherwise.
-        if let Some(n) = record.size(name).filter(|&n| host || name == "vcpus" && n != 1) {
-            title = format!("{title}, {n} {}", if n == 1 { one } else { many });
-        }
-    }
-    if let Some(mode) = record.parameter("mode") {
-        title = format!("{title}, {mode}");
-    }
-    if enable(record) == Some("once") {
-        title.push_str(", enabled at once");
-    }
-    if let Some(cpu) = record.other_cpu() {
-        title = format!("{title}, {cpu}");
-    }
-    format!("{title}, {}", backend(record))
-}
-
-/// Returns the backend, and whether it is a stand-in or a simulation.
-pub(super) fn backend(record: &Record) -> String {
-    let backend = record.parameter("backend").or_else(|| record.arms.first().map(|arm| arm.backend.clone()));
-    let backend = backend.filter(|backend| !backend.is_empty()).unwrap_or_else(|| "no backend".to_owned());
-    let what = if is_simulated(record) {
-        " (simulated)"
-    } else if record.arms.iter().any(|arm| arm.stand_in) {
-        " (stand-in)"
-    } else {
-        ""
-    };
-    format!("{backend}{what}")
-}
-
-/// Returns whether it holds only simulated figures.
-pub(super) fn is_simulated(record: &Record) -> bool {
-    record.is_simulated() || record.parameter("backend").is_some_and(|backend| backend.starts_with("sim:"))
+    let once = if enable(record) == Some("once") { ", enabled at once" } else { "" };
+    format!("{}{once}{}", group_label(record), origin(record))
 }
 
 /// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.
-pub(super) fn base(record: &Record) -> Option<&Arm<Any>> {
+pub(super) fn base(record: &Record) -> Option<&Arm> {
     let key = record.metric()?;
-    let has = |arm: &&Arm<Any>| arm.metrics.contains_key(key);
+    let has = |arm: &&Arm| arm.metrics.contains_key(key);
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     if floor.is_some() { floor.filter(has) } else { record.arms.iter().find(has) }
 }
@@ -170,7 +105,7 @@ mod tests {
         let groups = groups(&records);
         assert_eq!(groups.iter().map(|group| group.records.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(groups[0].latest().started_unix, records[0].started_unix);
-        assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock (stand-in)");
+        assert_eq!(title(&records[2]), "nmi-latency, sampling4/ftest, cpu-clock, 1 vCPU (stand-in cpu-clock)");
     }
 
     #[test]

@@ -7,13 +7,12 @@
 
 mod figure;
 mod group;
-mod hosts;
 mod page;
 mod sweep;
 
 pub use page::page;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use figure::{Figure, capital, date};
@@ -22,12 +21,12 @@ use page::{Piece, Section, pieces, render};
 
 use crate::advice;
 use crate::document::warnings::LIVELOCK;
-use crate::document::{Any, Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
+use crate::document::{Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
 use crate::plot::{self, Inks};
-use crate::table::layout::{plural, ratio, time, value};
+use crate::table::layout::{plural, ratio, value};
 use crate::table::{self, Cell, Part, Report, Table};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
@@ -75,14 +74,12 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     }
     let (strategies, all_strategies) = definitions(groups.iter().map(Group::shown).collect());
     let (sweeps, all_sweeps) = sweep::figures(&points, &inks, SWEEPS);
-    let (hosts, all_hosts) = hosts::hosts(records);
     let left_out = [
         ("Kinds of results with plots, the newest", GROUPS, groups.len()),
         ("Rows of the overview", ROWS, groups.len()),
         ("Rows of the list of files, the newest", ROWS, records.len()),
         ("Strategies", STRATEGIES, all_strategies),
         ("Plots of sweeps", SWEEPS, all_sweeps),
-        ("Hosts, the newest", hosts::HOSTS, all_hosts),
     ];
     let left_out = left_out.into_iter().filter(|(_, most, all)| all > most);
     let left_out: Vec<String> =
@@ -96,14 +93,12 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let parameters = figure::by_parameter(records, &inks, BY_PARAMETER);
     let parameters = (!parameters.is_empty()).then(|| figures(parameters));
     let sweeps = (!sweeps.is_empty()).then(|| figures(sweeps));
-    let hosts = (!hosts.is_empty()).then_some(hosts);
     let files = Piece::Table { table: files(records), links: Vec::new(), plain: true };
     for (id, title, pieces) in [
         ("strategies", "Strategies", strategies),
         ("parameters", "By parameter", parameters),
         ("sweeps", "Sweeps", sweeps),
         ("published", "Published figures", Some(published(&sources.published))),
-        ("hosts", "Hosts", hosts),
         ("files", "Files", Piece::fold("Results on this page, the newest first", vec![files]).map(|files| vec![files])),
     ] {
         sections.extend(pieces.map(|pieces| Section { nav: title, ..Section::new(id, title, pieces) }));
@@ -127,7 +122,7 @@ fn summary(records: &[Record], points: usize) -> String {
 fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Section, Error> {
     let shown = group.shown();
     let mut badges = Vec::new();
-    if group::is_simulated(shown) {
+    if shown.is_simulated() {
         badges.push("simulated".to_owned());
     } else if shown.arms.iter().any(|arm| arm.stand_in) {
         badges.push("stand-in events: compare arms only".to_owned());
@@ -155,7 +150,6 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
     let beside = pieces(&fastest.chain(beside.iter().cloned()).collect::<Vec<_>>());
     all.push(Piece::Figures { figures: answer.into_iter().collect(), beside });
     let mut rest = pieces(rest);
-    rest.extend(costs(shown).map(Piece::table));
     rest.push(Piece::Facts { facts: about(group) });
     all.extend(Piece::fold("All figures, and how it was measured", rest));
     let figures = [
@@ -213,36 +207,18 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         ("revision", format!("{} ({})", shown.tool.git_revision, shown.tool.profile)),
         ("command", shown.command_line.join(" ")),
     ];
+    let host = &shown.host;
+    let facts =
+        [("CPU", &host.cpu_model), ("microcode", &host.microcode), ("kernel", &host.kernel), ("KVM", &host.kvm)];
+    about.extend(facts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
     if !std::ptr::eq(shown, latest) {
         about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
     }
     about
 }
 
-/// Returns what each arm's work costs: host operations of a sample by kind, and the guest's own work.
-fn costs(record: &Record) -> Option<Table> {
-    let main = record.metric()?;
-    let kinds: BTreeSet<&String> = record.arms.iter().flat_map(|arm| arm.own.host_ops.keys()).collect();
-    if kinds.is_empty() && record.arms.iter().all(|arm| arm.own.workload.is_none()) {
-        return None;
-    }
-    let mut table = Table::new(["arm", "values", "work"].into_iter().chain(kinds.iter().map(|kind| kind.as_str())));
-    for arm in tried(record) {
-        let count = arm.metrics.get(main).map_or(0, |metric| metric.count);
-        let samples = arm.own.counts.nmis.max(count).max(1) as f64;
-        let of = |kind: &&String| Cell::of(arm.own.host_ops.get(*kind).map(|op| op.total_ns as f64 / samples), time);
-        let work = Cell::of(arm.own.workload.map(|work| work.slowdown), ratio);
-        let first = [arm.name.as_str().into(), count.to_string().into(), work];
-        table.add_row(first.into_iter().chain(kinds.iter().map(of)));
-    }
-    Some(table.caption(
-        "Costs: host time of a sample by kind of operation; work: time that the guest's own work takes while its counters run, in units of \
-         its time without them",
-    ))
-}
-
 /// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
-fn tried(record: &Record) -> impl Iterator<Item = &Arm<Any>> {
+fn tried(record: &Record) -> impl Iterator<Item = &Arm> {
     record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
 }
 
@@ -273,7 +249,7 @@ fn chosen(pieces: Vec<Piece>) -> Section {
 /// Returns the arms of a result in short: p50 and the ratio to the floor.
 fn brief(record: &Record) -> String {
     let (metric, base) = (record.metric(), group::base(record));
-    let arm = |arm: &Arm<Any>| {
+    let arm = |arm: &Arm| {
         let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
             let stuck = record.warnings.iter().any(|one| one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name));
             let why = if arm.not_available.is_some() { "not available" } else { "–" };
@@ -366,9 +342,8 @@ fn files(records: &[Record]) -> Table {
 /// figures are those of Intel processors.
 pub fn measured(records: &[Record]) -> Vec<Document> {
     let mut newest: BTreeMap<[Option<String>; 2], &Record> = BTreeMap::new();
-    let is_wanted = |record: &&Record| {
-        record.experiment == NMI_LATENCY && !group::is_simulated(record) && record.other_cpu().is_none()
-    };
+    let is_wanted =
+        |record: &&Record| record.experiment == NMI_LATENCY && !record.is_simulated() && record.other_cpu().is_none();
     for record in records.iter().filter(is_wanted) {
         let kept = newest.entry(["workload", "backend"].map(|name| record.parameter(name))).or_insert(record);
         if record.started_unix > kept.started_unix {
@@ -396,8 +371,6 @@ fn published(report: &Report) -> Vec<Piece> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
     use super::*;
     use crate::fixture;
 
@@ -481,59 +454,5 @@ mod tests {
                 || text.contains(&format!("script-src 'sha256-{digest}'")),
             "{digest}"
         );
-    }
-
-    /// Returns the classes of the colours that each name has in the plots of a page.
-    fn colours(page: &str) -> BTreeMap<&str, BTreeSet<&str>> {
-        let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for group in page.split("<g data-s=\"").skip(1) {
-            let (name, rest) = group.split("</g>").next().unwrap().split_once('"').unwrap();
-            let classes = rest
-                .split("class=\"")
-                .skip(1)
-                .filter_map(|rest| rest.split('"').next())
-                .flat_map(str::split_whitespace);
-            let is_colour = |class: &&str| class.strip_prefix('c').is_some_and(|rest| rest.parse::<u8>().is_ok());
-            found.entry(name).or_default().extend(classes.filter(is_colour));
-        }
-        found
-    }
-
-    #[test]
-    fn a_strategy_has_one_colour_in_all_plots_and_shares_it_with_none() {
-        let names =
-            ["recreate", "reuse", "reuse-lazy", "paused-flag", "deferred", "pool", "gate", "virtual", "mine", "their"];
-        let (_dir, mut all) = fixture::written(&fixture::of_strategies(10, &names));
-        for arm in &mut all.arms {
-            arm.own.events_held.time_mean = Some(1.0);
-        }
-        // Another order of the arms, another size, and a page of some of them alone.
-        let mut turned = all.clone();
-        turned.arms.reverse();
-        turned.parameters.insert("vcpus".to_owned(), 2.into());
-        let page = shown(vec![all.clone(), turned], "all");
-        let found = colours(&page);
-        for name in names {
-            assert_eq!(found[name].len(), 1, "{name}: {:?}", found[name]);
-        }
-        let different: BTreeSet<&str> = names.iter().flat_map(|name| found[name].iter().copied()).collect();
-        assert_eq!(different.len(), names.len(), "{found:?}");
-        all.arms.retain(|arm| ["virtual", "floor", "mine"].contains(&arm.name.as_str()));
-        let page = shown(vec![all], "some");
-        let some = colours(&page);
-        assert_eq!((&some["virtual"], &some["mine"]), (&found["virtual"], &found["mine"]));
-    }
-
-    #[test]
-    fn a_picture_has_each_arms_ratio_to_the_same_rounds_of_the_floor() {
-        // The floor drifts by 10 % a round, and every arm with it.
-        let mut record =
-            fixture::record(8, 1000, |arm, round| (1000 + 100 * round) * if arm == "floor" { 1 } else { 2 });
-        let svg = picture(&record).unwrap();
-        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""), "{svg}");
-        assert_eq!(svg.matches(">2.000 [no spread]</text>").count(), 3, "{svg}");
-        assert!(svg.contains("prefers-color-scheme: dark") && svg.contains("<title>") && !svg.contains("url("));
-        record.arms.retain(|arm| arm.kind != ArmKind::Floor);
-        assert_eq!(picture(&record), None);
     }
 }

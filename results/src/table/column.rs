@@ -6,7 +6,7 @@
 use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
-use crate::document::{Arm, Experiment, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
+use crate::document::{Arm, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
 use crate::metric::{Metric, PMI_DELIVERY, SIGNAL};
 
 /// A table that columns stand in.
@@ -59,7 +59,7 @@ pub struct Figures<'a> {
 
 impl<'a> Figures<'a> {
     /// Takes the figures of an arm, with the metric that the row is of.
-    pub fn new<E: Experiment<Arm = GuestArm>>(arm: &'a Arm<E>, summary: Option<&'a Summary>) -> Self {
+    pub fn new(arm: &'a Arm, summary: Option<&'a Summary>) -> Self {
         Self { own: &arm.own, metrics: &arm.metrics, summary }
     }
 

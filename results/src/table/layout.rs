@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use crate::document::{Arm, Experiment};
+use crate::document::Arm;
 use crate::paired::{Level, Ratio};
 use crate::stats::interval::Interval;
 
@@ -25,7 +25,7 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
 }
 
 /// Returns the arm's name, with a star where its figures are not whole.
-pub(super) fn name<E: Experiment>(arm: &Arm<E>) -> String {
+pub(super) fn name(arm: &Arm) -> String {
     let star = if arm.incomplete.is_empty() { "" } else { "*" };
     format!("{}{star}", arm.name)
 }
@@ -232,15 +232,8 @@ mod tests {
             ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned())
         );
         let shown_ratio = |ratio, low, high| {
-            ratio_with(&Ratio {
-                ratio,
-                interval: interval(low, high),
-                rounds: 9,
-                guests: 9,
-                log: None,
-                between: crate::stats::jackknife::known(0.0),
-                constant: high <= low,
-            })
+            let (interval, constant) = (interval(low, high), high <= low);
+            ratio_with(&Ratio { interval, constant, ..Ratio::of_means(ratio, 9) })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
         assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");

@@ -6,7 +6,7 @@ use super::fold::{Cell, Table};
 use super::latency;
 use super::layout::{self, plural, time};
 use super::report::Report;
-use crate::document::{Any, Arm, Record, Status, Summary};
+use crate::document::{Arm, Record, Status, Summary};
 use crate::metric;
 use crate::paired::{self, Statistic};
 
@@ -59,7 +59,7 @@ fn others(document: &Record, own: &str, report: &mut Report) {
 
 /// Adds what is to be said of the arms, the host, and how the run ended.
 pub fn state(document: &Record, report: &mut Report) {
-    for Arm::<Any> { name, notes, incomplete, .. } in &document.arms {
+    for Arm { name, notes, incomplete, .. } in &document.arms {
         report.notes(notes.iter().map(|note| format!("{name}: {note}")));
         report.notes(incomplete.iter().map(|why| format!("{name}: {why}")));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::layout::{self, plural};
-use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, GuestArm, NMI_LATENCY, Record};
+use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, NMI_LATENCY, Record};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
@@ -79,30 +79,24 @@ pub fn sentence(
 }
 
 /// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.
-pub fn contenders<'a, E: Experiment<Arm = GuestArm>>(
-    document: &'a Document<E>,
-    metric: &'a Metric,
-) -> impl Iterator<Item = &'a Arm<E>> {
+pub fn contenders<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
     with_figures(document, metric).filter(|arm| is_whole(arm))
 }
 
-fn with_figures<'a, E: Experiment<Arm = GuestArm>>(
-    document: &'a Document<E>,
-    metric: &'a Metric,
-) -> impl Iterator<Item = &'a Arm<E>> {
+fn with_figures<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
     document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
 }
 
-fn is_whole<E: Experiment<Arm = GuestArm>>(arm: &Arm<E>) -> bool {
+fn is_whole(arm: &Arm) -> bool {
     arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
-pub fn fastest<E: Experiment<Arm = GuestArm>>(document: &Document<E>, metric: &Metric) -> Option<String> {
+pub fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) -> Option<String> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
-    let ratio = |arm: &Arm<E>, base: &Arm<E>| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
+    let ratio = |arm: &Arm, base: &Arm| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
     let base = floor.or_else(|| contenders(document, metric).next())?;
-    let contender = |arm: &Arm<E>| {
+    let contender = |arm: &Arm| {
         let over = ratio(arm, base)?;
         Some(Contender { name: arm.name.clone(), cost: over.ratio, over_floor: floor.and(Some(over)) })
     };

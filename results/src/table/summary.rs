@@ -62,7 +62,7 @@ impl Against {
 /// Returns the pairs of a document that are worth comparing by a metric: strategies with one another, and with the
 /// floor those that it does not lie clearly below.
 pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Against> {
-    let compared = |(arm, base): (&Arm<E>, &Arm<E>)| {
+    let compared = |(arm, base): (&Arm, &Arm)| {
         let ratio = paired::over_runs(document, arm, base, metric.key, Statistic::P50)?;
         Some((base.kind, Against { arm: arm.name.clone(), base: base.name.clone(), ratio }))
     };

@@ -337,7 +337,7 @@ mod tests {
     use results::advice::Advice;
     use results::document::Status;
 
-    use super::super::usage::parsed;
+    use super::super::usage::parsed as args;
     use super::*;
     use crate::arms::arm::replay::ReplayRunner;
     use crate::arms::arm::runner::ArmRunner;
@@ -347,12 +347,7 @@ mod tests {
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.
     fn simulated(line: &[&str]) -> (Advice<'static>, usize) {
-        advised(line).unwrap()
-    }
-
-    /// As [`simulated`], or the reasons why there is no advice.
-    fn advised(line: &[&str]) -> Result<(Advice<'static>, usize), Vec<String>> {
-        let args = args(line).unwrap();
+        let args: AdviseArgs = args(line).unwrap();
         let strategy = strategies(&args.arms.strategy).unwrap();
         let mut records: Vec<Record> = Vec::new();
         let (models, traces) = (models(&args).unwrap(), traces(&args).unwrap());
@@ -381,13 +376,9 @@ mod tests {
             records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
         }
         // An advice is of documents that are there.
-        let advice = advise(&records.leak().iter().collect::<Vec<_>>(), Vec::new())?;
+        let advice = advise(&records.leak().iter().collect::<Vec<_>>(), Vec::new()).unwrap();
         let rounds = advice.results[0].regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0);
-        Ok((advice, rounds))
-    }
-
-    fn args(line: &[&str]) -> Result<AdviseArgs, Error> {
-        parsed(line)
+        (advice, rounds)
     }
 
     #[test]
@@ -437,7 +428,7 @@ mod tests {
     fn a_trace_that_tells_nothing_is_left_out_and_a_bad_one_refused() {
         let on = ["--on", "development-host", "--strategy", "gate,reuse", "--trace"];
         let given = |traces: &[String]| {
-            let args = args(&[&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
+            let args: AdviseArgs = args(&[&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
             let (models, traces) = (models(&args)?, super::traces(&args)?);
             runs(&args, &models, &traces).map(|(runs, left_out)| (runs.len(), left_out))
         };
@@ -456,21 +447,8 @@ mod tests {
             assert!(error.exit == Exit::Usage && error.to_string().contains(needle), "{error} lacks {needle}");
         }
         assert!(
-            args(&["--trace", "x", "--workload", "single"]).is_err()
-                && args(&["--trace", "x", "--vcpus", "2"]).is_err()
+            args::<AdviseArgs>(&["--trace", "x", "--workload", "single"]).is_err()
+                && args::<AdviseArgs>(&["--trace", "x", "--vcpus", "2"]).is_err()
         );
-    }
-
-    #[test]
-    fn there_is_no_advice_where_the_model_has_too_few_counters_for_the_trace() {
-        let (text, _) = sim::model_text("clx-ap-watchdog-on").unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let few = dir.path().join("few.toml");
-        std::fs::write(&few, text.replace("cascade-lake-no-smt", "cascade-lake")).unwrap();
-        let strategies = "recreate,reuse-lazy,gate,gate-pool";
-        let few = few.display().to_string();
-        let line = ["--on", &few, "--strategy", strategies, "--trace", &trace("record10-clx-6.1")];
-        let why = advised(&line).unwrap_err();
-        assert!(why[0].contains("recreate, reuse-lazy, gate and gate-pool: it has no whole figures"), "{why:?}");
     }
 }

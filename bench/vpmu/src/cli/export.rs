@@ -31,7 +31,7 @@ pub struct ExportArgs {
     pub sources: Vec<PathBuf>,
 
     /// The format
-    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, Format::name, Format::about))]
+    #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, |format| format.name, |format| format.about))]
     pub format: Format,
 
     /// Write to FILE instead of stdout, whole or not at all
@@ -42,7 +42,7 @@ pub struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     let records = records(&args.sources)?;
     let text = export(args.format, &records)?;
-    if !args.format.shows_empty_arms() {
+    if !args.format.shows_empty_arms {
         for line in left_out(&records) {
             complain(&format!("notice: {line}"));
         }

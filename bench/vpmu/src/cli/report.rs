@@ -74,18 +74,9 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     let (sources, done) = sources(&args.sources)?;
     let sources = ManuallyDrop::new(sources);
     let page = html(&sources, &args.title)?;
-    if args.output == Path::new("-") {
-        return print(&page).map(|()| done);
-    }
-    check_no_input(&args.output, sources.records.iter().map(|record| &record.path).chain(&sources.sweeps))?;
-    write(&args.output, page.as_bytes())?;
-    complain(&format!(
-        "{}, {} in {} ({:.1} MB)",
-        plural(sources.records.len(), "result"),
-        plural(sources.sweeps.len(), "sweep"),
-        args.output.display(),
-        page.len() as f64 / 1e6
-    ));
+    let inputs = sources.records.iter().map(|record| &record.path).chain(&sources.sweeps);
+    let sweeps = format!(", {}", plural(sources.sweeps.len(), "sweep"));
+    put(args, &page, inputs, &(plural(sources.records.len(), "result") + &sweeps))?;
     Ok(done)
 }
 
@@ -93,15 +84,24 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
 fn hosts(args: &ReportArgs, source: &Path) -> Result<Exit, Error> {
     let gathered = by_host::gather(source)?;
     let page = report::page(&fleet::report(&fleet::analyse(&gathered.runs)), &args.title, &process::tool())?;
-    if args.output == Path::new("-") {
-        print(&page)?;
-    } else {
-        check_no_input(&args.output, gathered.files(source))?;
-        write(&args.output, page.as_bytes())?;
-        let size = page.len() as f64 / 1e6;
-        complain(&format!("{} in {} ({size:.1} MB)", plural(gathered.runs.len(), "result"), args.output.display()));
-    }
+    put(args, &page, gathered.files(source), &plural(gathered.runs.len(), "result"))?;
     Ok(gathered.exit(Exit::Done))
+}
+
+/// Prints a page, or writes it, to none of its inputs, and says what is in it.
+fn put<P: AsRef<Path>>(
+    args: &ReportArgs,
+    page: &str,
+    inputs: impl IntoIterator<Item = P>,
+    what: &str,
+) -> Result<(), Error> {
+    if args.output == Path::new("-") {
+        return print(page);
+    }
+    check_no_input(&args.output, inputs)?;
+    write(&args.output, page.as_bytes())?;
+    complain(&format!("{what} in {} ({:.1} MB)", args.output.display(), page.len() as f64 / 1e6));
+    Ok(())
 }
 
 fn is_sweep(path: &Path) -> bool {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use host_pmu::stats::ns;
 use results::document::{
-    Any, AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
+    AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
 };
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -43,7 +43,7 @@ impl Sample {
 
 /// An arm that is a measurement.
 pub struct Plain<'a> {
-    arm: Arm<Any>,
+    arm: Arm,
     values: BTreeMap<String, Vec<u64>>,
     take: Box<dyn FnMut(Turn) -> Result<Option<Sample>, Error> + 'a>,
 }
@@ -83,7 +83,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Returns the arm as a document has it.
-    pub(crate) fn result(&self) -> Arm<Any> {
+    pub(crate) fn result(&self) -> Arm {
         let metrics = self.values.iter().map(|(key, values)| (key.clone(), Summary::of_all(values)));
         Arm { metrics: metrics.collect(), ..self.arm.clone() }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use results::document::{Any, Arm, Record, Status};
+use results::document::{Arm, Record, Status};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::metric::TOTAL;
@@ -80,17 +80,12 @@ pub fn set_up(
 
 /// Predicts the times of both orders on `cpus` CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
 /// known from `cpu-major`; by how much more from another, and what a move takes, from the reads. `None` on one CPU.
-fn predicted(
-    [event_major, cpu_major]: [&Arm<Any>; 2],
-    document: &Record,
-    here: usize,
-    cpus: usize,
-) -> Option<[f64; 2]> {
+fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, here: usize, cpus: usize) -> Option<[f64; 2]> {
     let (here, rounds) = (here as f64, cpu_major.rounds.len() as f64);
     if here < 2.0 || rounds < 1.0 {
         return None;
     }
-    let of_calls = |arm: &Arm<Any>, phase: &str| {
+    let of_calls = |arm: &Arm, phase: &str| {
         let calls = arm.metrics.get(&format!("phases/{phase}/call_ns"))?;
         Some((calls.count as f64 / rounds / here, calls.mean?))
     };
@@ -120,7 +115,7 @@ fn rows(published: Vec<Row>, document: &Record, cpus: usize) -> Vec<Row> {
             };
             times.map(number).into_iter().collect()
         };
-        let time = |arm: &Arm<Any>| {
+        let time = |arm: &Arm| {
             let found = level(arm, TOTAL.key, Statistic::P50)?;
             let seconds = |ns: Interval| Interval { low: ns.low / 1e9, high: ns.high / 1e9 };
             Some((found.ns / 1e9, found.interval.map(seconds)))

@@ -1,6 +1,6 @@
 //! The result as it is shown: phases, ratios, notes.
 
-use results::document::{Any, Arm, Record, Status};
+use results::document::{Arm, Record, Status};
 use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
 use results::paired::{MIN_ROUNDS, Pair, Ratio, of_turns};
 use results::stats::interval::Interval;
@@ -81,7 +81,7 @@ fn answer_first(mut all: Vec<Comparison>) -> Vec<Comparison> {
 }
 
 /// Returns the median times of phases, one row per arm.
-fn phases(arms: &[Arm<Any>]) -> Table {
+fn phases(arms: &[Arm]) -> Table {
     let names = Phase::ALL.map(Phase::name);
     let mut table = Table::new(["arm"].into_iter().chain(names).chain(["total", "counts"]));
     for arm in arms {

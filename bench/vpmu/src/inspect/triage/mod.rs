@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use results::document::{Any, Arm, Record};
+use results::document::{Arm, Record};
 use results::error::{Error, Exit};
 use results::host::HostFacts;
 use results::table::layout;
@@ -277,7 +277,7 @@ impl Triage {
     }
 
     /// Samples a run, and returns it as an arm.
-    fn sampled(&self, variant: Variant, event: &'static Event, rates: &[Rates]) -> io::Result<Arm<Any>> {
+    fn sampled(&self, variant: Variant, event: &'static Event, rates: &[Rates]) -> io::Result<Arm> {
         let offer = self.offers.iter().find(|offer| offer.event == *event);
         let user_only = offer.map_or(Err("unknown"), |offer| offer.user_only.as_ref().map_err(String::as_str));
         let user_only = *user_only.map_err(|why| io::Error::other(format!("{}: {why}", event.name)))?;

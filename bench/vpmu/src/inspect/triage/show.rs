@@ -1,6 +1,6 @@
 //! A triage as it is shown: the rates of events, the answer, and what is to be said of both.
 
-use results::document::{Any, Arm, Record};
+use results::document::{Arm, Record};
 use results::error::Exit;
 use results::paired::{Ratio, Statistic, level, ratio};
 use results::stats::interval::Interval;
@@ -38,7 +38,7 @@ pub fn exit(document: &Record) -> Exit {
     if whole && sampled && sure { Exit::Done } else { Exit::Inconclusive }
 }
 
-fn counted<'a>(document: &'a Record, name: &str) -> Option<&'a Arm<Any>> {
+fn counted<'a>(document: &'a Record, name: &str) -> Option<&'a Arm> {
     document.arm(&format!("{name}, counted"))
 }
 
@@ -56,14 +56,14 @@ fn events(document: &Record, workload: &str) -> Table {
         let is_time = Event::named(name).is_some_and(Event::is_time);
         // A clock's rate is the CPUs in use.
         let value = |rate: f64| if is_time { format!("{:.2}", rate / 1e9) } else { figure(rate) };
-        let rate = |arm: Option<&Arm<Any>>, with_interval: bool| {
+        let rate = |arm: Option<&Arm>, with_interval: bool| {
             let Some(found) = arm.and_then(|arm| level(arm, key, Statistic::P50)) else { return dash() };
             let interval = found.interval.filter(|_| with_interval);
             let interval = interval
                 .map_or_else(String::new, |Interval { low, high }| format!(" [{}, {}]", value(low), value(high)));
             value(found.ns) + &interval + if is_time { " CPUs" } else { "" }
         };
-        let of = |arm: Option<&Arm<Any>>| {
+        let of = |arm: Option<&Arm>| {
             arm.and_then(|arm| arm.rounds.metrics.get(key)).map_or_else(Vec::new, |column| column.medians().collect())
         };
         let rose = Rates { event: String::new(), idle: of(arms[0]), busy: of(arms[1]) }.rose();
@@ -106,7 +106,7 @@ pub fn report(document: &Record) -> Report {
     report.line(format!("{threads} on {cpus}, Linux {kernel}"));
     report.table(events(document, &workload));
     report.gap();
-    let second = |arm: &Arm<Any>| Some(figure(1e12 / level(arm, TIME, Statistic::P50)?.ns));
+    let second = |arm: &Arm| Some(figure(1e12 / level(arm, TIME, Statistic::P50)?.ns));
     let rates: Vec<String> = document.arms.iter().take(2).filter_map(second).collect();
     if let [of, apart] = &rates[..] {
         report.note(format!("{} per second, nothing counted: {of}, apart {apart}", parameter("operation")));

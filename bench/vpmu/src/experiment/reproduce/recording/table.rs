@@ -1,6 +1,6 @@
 //! The table of recordings: ratios within a round, beside what was published.
 
-use results::document::{Any, Arm, Record};
+use results::document::{Arm, Record};
 use results::metric::{ELAPSED, PROCESSOR};
 use results::paired::{Pair, Ratio, Statistic, of_turns, pairs, ratio};
 use results::table::layout::{dash, plural, ratio_with};
@@ -73,17 +73,17 @@ pub fn report(document: &Record) -> Report {
 }
 
 /// Returns the sum of a metric over all rounds.
-fn sum(arm: &Arm<Any>, key: &str) -> f64 {
+fn sum(arm: &Arm, key: &str) -> f64 {
     arm.rounds.metrics.get(key).map_or(0.0, |column| column.medians().sum())
 }
 
 /// Returns the bytes of records for each compressed byte; 1 without compression.
-fn compressed(arm: &Arm<Any>) -> f64 {
+fn compressed(arm: &Arm) -> f64 {
     let (transferred, compressed) = (sum(arm, TRANSFERRED), sum(arm, COMPRESSED));
     if compressed > 0.0 { transferred / compressed } else { 1.0 }
 }
 
-fn cells(arm: &Arm<Any>, zero: Option<&Arm<Any>>) -> Vec<String> {
+fn cells(arm: &Arm, zero: Option<&Arm>) -> Vec<String> {
     let over =
         |metric| zero.and_then(|zero| ratio(arm, zero, metric, Statistic::P50)).map_or_else(dash, |it| ratio_with(&it));
     let [time, busy] = METRICS.map(over);
@@ -92,7 +92,7 @@ fn cells(arm: &Arm<Any>, zero: Option<&Arm<Any>>) -> Vec<String> {
 }
 
 /// Returns the ratio of two overheads in the same rounds.
-fn beside([ours, zero, perfs, perfs_zero]: [&Arm<Any>; 4], metric: &str) -> Option<Ratio> {
+fn beside([ours, zero, perfs, perfs_zero]: [&Arm; 4], metric: &str) -> Option<Ratio> {
     let own = pairs(ours, zero, metric, Statistic::P50);
     let other = pairs(perfs, perfs_zero, metric, Statistic::P50);
     let both = own.iter().filter_map(|own| {
