@@ -96,7 +96,7 @@ pub fn figures(workload: &str) -> Vec<String> {
 }
 
 /// The share of samples in a spin lock, percent, with its 95 % interval by Wilson.
-fn share(arm: &Arm<Any>) -> Option<(f64, Option<Interval>)> {
+fn share(arm: &Arm) -> Option<(f64, Option<Interval>)> {
     /// The 97.5 % quantile of the normal distribution.
     const Z: f64 = 1.96;
     let of = |key: &str| Some(arm.metrics.get(key)?.max? as f64);
