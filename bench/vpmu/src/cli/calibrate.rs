@@ -12,6 +12,7 @@ use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
+use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::number_in;
 use crate::sys;
 use crate::terminal::console::{self, Form, internal, print};
@@ -54,13 +55,13 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "N", value_parser = number_in(10..=100_000))]
     pub samples: Option<u64>,
 
-    /// Print the comparison with simulated latencies as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 
-    /// No progress bar
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
@@ -76,11 +77,11 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let name = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let calibration = CalibrateSpec { name, rounds: args.rounds, samples: args.samples, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(!args.quiet);
+    let mut progress = progress::shown(!args.quiet.quiet);
     let (draft, lines) = calibrate(calibration, &chosen, progress.as_mut())?;
     write_to(&output, draft.toml().as_bytes())?;
-    console::show(Form::of(args.json, false), &check::report(&lines), &lines)?;
-    if !args.json {
+    console::show(Form::of(args.json.json, false), &check::report(&lines), &lines)?;
+    if !args.json.json {
         print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;
     }
     Ok(Exit::Done)

@@ -17,8 +17,8 @@ use serde::Serialize;
 use super::by_host;
 use super::files::write_junit;
 use super::options::SeriesOptions;
-use crate::setting::parse::share;
-use crate::terminal::console::{self, Form, complain};
+use crate::setting::options::{FormOptions, GateOptions, LimitOptions};
+use crate::terminal::console::{self, complain};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -61,13 +61,9 @@ pub struct CompareArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm", "ratios"])]
     pub arms: Vec<String>,
 
-    /// Significance level of the adjusted p values [default: 0.01]
-    #[arg(long, value_name = "P", value_parser = share)]
-    pub alpha: Option<f64>,
-
-    /// Minimum relative change to report [default: 3%]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub threshold: Option<f64>,
+    /// What is called a change.
+    #[command(flatten)]
+    pub limits: LimitOptions,
 
     /// TOML file with limits, also by metric: alpha, threshold, bound, report-only
     #[arg(long, value_name = "FILE")]
@@ -76,10 +72,6 @@ pub struct CompareArgs {
     /// Arms, metrics and statistic to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
-
-    /// Also show metrics that are not judged, such as the exit path, and counts that are the same
-    #[arg(long)]
-    pub all_metrics: bool,
 
     /// Judge although hosts or builds differ
     #[arg(long)]
@@ -97,27 +89,19 @@ pub struct CompareArgs {
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
 
-    /// For `git bisect run`: exit 0 no regression, 1 regression, 125 whatever else
-    #[arg(long)]
-    pub bisect: bool,
+    /// How the result is passed on.
+    #[command(flatten)]
+    pub gate: GateOptions,
 
-    /// Print Markdown in place of the table
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-
-    /// Print JSON in place of the table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Also write a JUnit report
-    #[arg(long, value_name = "FILE")]
-    pub junit: Option<PathBuf>,
+    /// Form of the result.
+    #[command(flatten)]
+    pub form: FormOptions,
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     let rules = match &args.rules {
-        Some(path) => Rules::read(path, args.alpha, args.threshold)?,
-        None => Rules::new(args.alpha, args.threshold)?,
+        Some(path) => Rules::read(path, args.limits.alpha, args.limits.threshold)?,
+        None => Rules::new(args.limits.alpha, args.limits.threshold)?,
     };
     if let Some(new) = &args.new {
         let (base, new) = (Path::new(&args.base), Path::new(new));
@@ -189,7 +173,7 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
         ("--ratios", args.ratios.is_some()),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--ignore-host-differences", args.ignore_host_differences),
-        ("--all-metrics", args.all_metrics),
+        ("--all-metrics", args.gate.all_metrics),
     ];
     by_host::refuse(base, &of_results)?;
     let sources = [base, new];
@@ -206,7 +190,7 @@ fn show<'a>(
     found: &Comparison,
     closing: Option<String>,
 ) -> Result<Exit, Error> {
-    let mut report = compare::report(found, args.all_metrics);
+    let mut report = compare::report(found, args.gate.all_metrics);
     report.notes(closing);
     finish(args, inputs.map(|record| &record.path).chain(&args.rules), &report, found)?;
     Ok(found.exit())
@@ -219,9 +203,9 @@ fn finish<'a>(
     report: &Report,
     found: &impl Serialize,
 ) -> Result<(), Error> {
-    args.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    write_junit(args.junit.as_deref(), &report.junit())?;
-    console::show(Form::of(args.json, args.markdown), report, found)
+    args.gate.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
+    write_junit(args.gate.junit.as_deref(), &report.junit())?;
+    console::show(args.form.form(), report, found)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use vmm::machine::Cpu;
 use crate::experiment::conformance::run::{self, Checks, Target};
 use crate::experiment::conformance::tap::{self, Checked};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
+use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::{pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
@@ -77,13 +78,13 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
     pub pmu_version: Vec<u64>,
 
-    /// Print one JSON document in place of TAP
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 
-    /// No notices on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// Versions of Intel's PMU that are checked unless others are named.
@@ -145,7 +146,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     }
     let Chosen { backend, why, .. } = choose(&args.backend, &ThisHost)?;
     let notice = |text: &str| {
-        if !args.quiet {
+        if !args.quiet.quiet {
             complain(text);
         }
     };
@@ -165,7 +166,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
 fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let host = open_kvm()?;
-    let tap = |text: &str| if args.json { Ok(()) } else { print(text) };
+    let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };
     tap(&tap::head(checks.guests.len() * checks.target.names().len()))?;
     let mut number = 0;
     let runs = run::run(&host, checks, sys::interrupted(), |run| {
@@ -173,7 +174,7 @@ fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
         tap(&run.tap(number))
     })?;
     tap(&tap::summary(&runs))?;
-    if args.json {
+    if args.json.json {
         let json = tap::json(&checks.target.backend(), &runs);
         print(&(json.map_err(|error| internal("cannot show the result", error))? + "\n"))?;
     }

@@ -13,7 +13,7 @@ use results::{open, read};
 
 use super::by_host;
 use super::options::SeriesOptions;
-use crate::setting::parse::share;
+use crate::setting::options::{JsonOption, LimitOptions};
 use crate::terminal::console::{self, Form};
 
 pub(super) const EXAMPLES: &str = "\
@@ -39,13 +39,9 @@ pub struct HistoryArgs {
     #[arg(value_name = "DIR")]
     pub source: String,
 
-    /// Significance level, over all series of the folder
-    #[arg(long, value_name = "P", default_value = "0.001", value_parser = share)]
-    pub alpha: f64,
-
-    /// Minimum relative change to report
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
-    pub threshold: f64,
+    /// What is called a change.
+    #[command(flatten)]
+    pub limits: LimitOptions,
 
     /// Order of the runs: time, kernel, revision (by `git rev-list` here), or a file of revisions, the oldest first
     #[arg(long, value_name = "ORDER", default_value = "time")]
@@ -67,21 +63,22 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
 
-    /// Print JSON in place of the table
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
-    if args.alpha > 0.5 {
-        let what = format!("--alpha {} is out of range", args.alpha);
+    let (alpha, threshold) = (args.limits.alpha.unwrap_or(0.001), args.limits.threshold.unwrap_or(0.05));
+    if alpha > 0.5 {
+        let what = format!("--alpha {alpha} is out of range");
         return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
     }
     if by_host::is_wanted(Path::new(&args.source), args.by_host) {
         return hosts(args);
     }
     let request = HistorySpec {
-        rules: Rules { p: args.alpha, strength: args.threshold },
+        rules: Rules { p: alpha, strength: threshold },
         statistic: args.series.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
@@ -91,7 +88,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     // As in `compare`, memory is not given back piece by piece at the end.
     let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
     let found = history::history(&args.source, &records, &request)?;
-    console::show(Form::of(args.json, false), &history::report(&found), &found)?;
+    console::show(Form::of(args.json.json, false), &history::report(&found), &found)?;
     Ok(found.exit())
 }
 
@@ -125,8 +122,8 @@ fn order(by: &str) -> Result<Order, Error> {
 /// Reports changes per host.
 fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     let of_series = [
-        ("--alpha", (args.alpha - 0.001).abs() > f64::EPSILON),
-        ("--threshold", (args.threshold - 0.05).abs() > f64::EPSILON),
+        ("--alpha", args.limits.alpha.is_some()),
+        ("--threshold", args.limits.threshold.is_some()),
         ("--by", args.by != "time"),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--arm", !args.series.arm.is_empty()),
@@ -136,6 +133,6 @@ fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
     by_host::refuse(Path::new(&args.source), &of_series)?;
     let gathered = by_host::gather(Path::new(&args.source))?;
     let found = fleet::history(&gathered.runs);
-    console::show(Form::of(args.json, false), &found.report(), &found)?;
+    console::show(Form::of(args.json.json, false), &found.report(), &found)?;
     Ok(gathered.exit(found.exit()))
 }

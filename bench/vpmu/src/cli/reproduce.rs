@@ -24,9 +24,10 @@ use crate::experiment::reproduce::{set_up, show};
 use crate::inspect::triage::published::Figure;
 use crate::inspect::triage::{Triage, cpus};
 use crate::setting::backend::{ThisHost, open_kvm};
+use crate::setting::options::FormOptions;
 use crate::setting::parse::{duration_in, folder, number_in, options};
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal};
+use crate::terminal::console::{self, complain, internal};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -76,13 +77,9 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
     pub seed: Option<u64>,
 
-    /// Print Markdown in place of the table
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-
-    /// Print JSON in place of the table
-    #[arg(long)]
-    pub json: bool,
+    /// Form of the result.
+    #[command(flatten)]
+    pub form: FormOptions,
 
     /// A Linux guest of vpmu-reuse besides the payload: as of `vpmu nmi-latency --guest linux`
     #[arg(last = true, value_name = "OPTIONS", requires = "run")]
@@ -150,7 +147,7 @@ fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
 
 /// Shows a run here, which answers its question if all was measured, and some of it agrees or differs.
 fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
-    console::show(Form::of(args.json, args.markdown), &show::report(found, false), found)?;
+    console::show(args.form.form(), &show::report(found, false), found)?;
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
     let open = |verdict| matches!(verdict, Verdict::Inconclusive | Verdict::NotJudged);
     let answered = judged.into_iter().any(|one| !open(one.verdict));
@@ -162,7 +159,7 @@ fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
 fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let all = Recordings::prepare()?;
     let experiment = all.experiment(args.rounds.unwrap_or(5), args.seed.unwrap_or(SEED));
-    let shown = Shown { folder: args.output.as_deref(), form: Form::of(args.json, args.markdown), quiet: false };
+    let shown = Shown { folder: args.output.as_deref(), form: args.form.form(), quiet: false };
     let document = measure_plain(experiment, shown, invocation, &table::report)?;
     Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
 }
@@ -185,7 +182,7 @@ fn measured_practice(args: &ReproduceArgs, figure: &str, invocation: &Invocation
         all.push(document);
     }
     let (report, is_whole) = figure.report(&all);
-    console::show(Form::of(args.json, args.markdown), &report, &all)?;
+    console::show(args.form.form(), &report, &all)?;
     let is_whole = is_whole && all.iter().all(|document| document.status == Status::Complete);
     Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
 }
@@ -230,6 +227,6 @@ fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
         ));
     }
     let found = simulated.beside(&documents)?;
-    console::show(Form::of(args.json, args.markdown), &show::report(&found, !args.markdown), &found)?;
+    console::show(args.form.form(), &show::report(&found, !args.form.markdown), &found)?;
     Ok(Exit::Done)
 }

@@ -8,6 +8,7 @@ use results::error::{Error, Exit};
 use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::store::{self, Store};
 use crate::experiment::sweep::{pareto, run as sweep, show};
+use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::folder;
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
@@ -58,13 +59,13 @@ pub struct SweepArgs {
     #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder)]
     pub output: PathBuf,
 
-    /// Print the comparison as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 
-    /// No progress bar
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// One of N parts: K and N. Point i is in part i mod N.
@@ -95,13 +96,13 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     }
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     sys::keep_freed_memory();
-    let mut progress = progress::shown(!args.quiet);
+    let mut progress = progress::shown(!args.quiet.quiet);
     let outcome = sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut())?;
 
     let pareto = pareto::compare(&outcome.lines);
     let fronts = show::save(&args.output, &pareto)?;
-    console::show(Form::of(args.json, false), &show::report(&pareto), &pareto)?;
-    if !args.json {
+    console::show(Form::of(args.json.json, false), &show::report(&pareto), &pareto)?;
+    if !args.json.json {
         let before =
             if outcome.skipped > 0 { format!(", {} of them from before", outcome.skipped) } else { String::new() };
         let beside = if fronts { format!(" (and {}, {})", store::FRONT, show::MARKDOWN) } else { String::new() };

@@ -9,6 +9,7 @@ use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
 use crate::inspect::triage::cpus;
+use crate::setting::options::JsonOption;
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::{print, print_json};
 
@@ -45,9 +46,9 @@ pub struct WorkloadArgs {
     #[arg(long)]
     pub apart: bool,
 
-    /// Print what it did, as JSON
-    #[arg(long)]
-    pub json: bool,
+    /// JSON in place of the table.
+    #[command(flatten)]
+    pub json: JsonOption,
 
     /// Say "ready" on stdout, make threads at a line on stdin, say "set", begin at another, and end with the parent
     #[arg(long, hide = true)]
@@ -76,7 +77,7 @@ pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
     }
     let mut set = || if args.gated { set() } else { Ok(()) };
     let done = workload.run(&job, &mut set).map_err(failed)?;
-    if args.json { print_json(&done) } else { print(&text(workload, &done)) }.map(|()| Exit::Done)
+    if args.json.json { print_json(&done) } else { print(&text(workload, &done)) }.map(|()| Exit::Done)
 }
 
 fn text(workload: &Workload, done: &Done) -> String {

@@ -66,7 +66,7 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     if subject.mappings.is_empty() {
         complain("warning: the image is no ELF file: its functions have no names");
     }
-    image.quiet |= spec.quiet;
+    image.quiet.quiet |= spec.quiet.quiet;
     let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.counters.guest.vcpus));
     image.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, || run::run(&image, &backend))
@@ -98,7 +98,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     } else {
         complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
     }
-    linux.quiet.quiet |= spec.quiet;
+    linux.quiet.quiet |= spec.quiet.quiet;
     let sampling = Arc::new(sampling);
     linux.sampling = Some(Arc::clone(&sampling));
     recorded(spec, sampling, subject, || job::run(&linux, &backend))
@@ -164,7 +164,7 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);
     let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet).map(|(exit, _)| exit))
+    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet.quiet).map(|(exit, _)| exit))
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -183,7 +183,7 @@ fn recorded(
     let kept = place.map_or(Ok(()), Place::keep);
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
     let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
-    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet) {
+    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet.quiet) {
         complain(line);
     }
     for warning in warnings.into_iter().chain(kept.err()) {

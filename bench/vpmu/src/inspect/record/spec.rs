@@ -10,6 +10,7 @@ use results::write::Target;
 
 use super::beside::Companion;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
+use crate::setting::options::QuietOption;
 use crate::setting::parse::{duration_in, number_in};
 
 /// Options of `vpmu record`.
@@ -53,9 +54,9 @@ pub struct RecordSpec {
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(3600)))]
     pub interval: Option<Duration>,
 
-    /// No summary on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 
     /// The guest.
     #[command(subcommand)]

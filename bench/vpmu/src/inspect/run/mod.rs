@@ -50,7 +50,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
             .warnings
             .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
     }
-    machine::say(&report, args.quiet);
+    machine::say(&report, args.quiet.quiet);
     Ok(exit(&outcome.ran.end))
 }
 

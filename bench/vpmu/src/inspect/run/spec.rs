@@ -14,6 +14,7 @@ use vmm::machine::{Cpu, Plan};
 use vmm::sample::Sampling;
 
 use crate::machine::CountersOptions;
+use crate::setting::options::QuietOption;
 use crate::setting::parse::{duration_in, environ, one_of, size_in};
 
 /// Treatments of an image's RDPMC instructions.
@@ -65,9 +66,9 @@ pub struct RunSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Duration,
 
-    /// No summary on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 
     /// Samples of the guest, if it is recorded.
     #[arg(skip)]

@@ -9,6 +9,7 @@ use trace::import;
 
 use super::record;
 use crate::machine;
+use crate::setting::options::QuietOption;
 use crate::terminal::console::complain;
 
 /// Options of `vpmu trace import`.
@@ -23,9 +24,9 @@ pub struct ImportOptions {
     /// New folder of the trace
     #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
     pub output: PathBuf,
-    /// No summary on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 }
 
 /// Imports a recording.
@@ -36,8 +37,8 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
     let (bytes, parts) = files(recording)?;
     let (meta, damage) = import::import((recording, &bytes, &parts), *pid, output)?;
-    record::summarize(output, &meta, *quiet)?;
-    if !*quiet {
+    record::summarize(output, &meta, quiet.quiet)?;
+    if !quiet.quiet {
         complain(&format!("notice: the recording does not tell {}", meta.unknown.join("; ")));
     }
     if meta.lost > 0 {

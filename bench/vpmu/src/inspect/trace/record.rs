@@ -23,6 +23,7 @@ use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_neste
 use crate::machine::CountersOptions;
 use crate::machine::linux::job;
 use crate::setting::backend::{BackendChoice, ThisHost, choose};
+use crate::setting::options::QuietOption;
 use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -34,9 +35,9 @@ pub struct RecordOptions {
     #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
     pub output: PathBuf,
 
-    /// No summary on stderr
-    #[arg(short, long)]
-    pub quiet: bool,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
 
     /// The guest.
     #[command(subcommand)]
@@ -65,8 +66,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
                 image.counters.guest.vcpus,
                 &format!("{}", image.image.display()),
             )?;
-            image.quiet |= options.quiet;
-            traced(&options.output, options.quiet, meta, |tracing| {
+            image.quiet.quiet |= options.quiet.quiet;
+            traced(&options.output, options.quiet.quiet, meta, |tracing| {
                 image.trace = Some(tracing);
                 Ok((run::run(&image, &backend)?, Vec::new(), None))
             })
@@ -81,8 +82,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
                 linux.counters.guest.vcpus,
                 &format!("{}", linux.kernel.display()),
             )?;
-            linux.quiet.quiet |= options.quiet;
-            traced(&options.output, options.quiet, meta, |tracing| {
+            linux.quiet.quiet |= options.quiet.quiet;
+            traced(&options.output, options.quiet.quiet, meta, |tracing| {
                 linux.trace = Some(tracing);
                 let (exit, outcome) = job::ran(&linux, &backend)?;
                 let Some(outcome) = outcome else { return Ok((exit, Vec::new(), None)) };
@@ -113,8 +114,8 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let (backend, cpu) = (ready.backend().clone(), ready.cpu());
     let meta =
         meta(&payload.counters, &backend, cpu, payload.counters.guest.vcpus, &format!("payload {}", payload.workload))?;
-    traced(&options.output, options.quiet, meta, |tracing| {
-        let (exit, outcome) = ready.run(None, Some(tracing), options.quiet)?;
+    traced(&options.output, options.quiet.quiet, meta, |tracing| {
+        let (exit, outcome) = ready.run(None, Some(tracing), options.quiet.quiet)?;
         Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
@@ -136,7 +137,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    traced(&options.output, options.quiet, meta, |tracing| {
+    traced(&options.output, options.quiet.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();

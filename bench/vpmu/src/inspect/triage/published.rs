@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use results::document::{Any, Arm, Record};
+use results::document::{Arm, Record};
 use results::error::Error;
 use results::metric;
 use results::paired::{Statistic, level, ratio};
