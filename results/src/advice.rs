@@ -11,7 +11,7 @@ use crate::metric::{self, Metric};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
 use crate::table::column::{self, Figures, Place, Unit};
-use crate::table::layout::{dash, plural, ratio, ratio_in};
+use crate::table::layout::{dash, percent, plural, ratio, ratio_in};
 use crate::table::ranking::{OF_KVM, contenders, listed, origin};
 use crate::table::{Report, Table};
 
@@ -221,6 +221,11 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
     // Of those that some results lack more rounds tell nothing.
     let Some(most) = strategies.iter().map(|one| one.results).max() else { return Err(left_out) };
     let whole: Vec<&Standing> = strategies.iter().filter(|one| one.results == most).collect();
+    if let ([one], true) = (&whole[..], strategies.len() > 1) {
+        let all = plural(most, "result");
+        left_out.push(format!("no choice: {} alone is in {all}; run the others together", one.strategy));
+        return Err(left_out);
+    }
     let as_good: Vec<&Standing> =
         whole.iter().filter(|one| one.worst_regret <= whole[0].worst_regret * (1.0 + AS_GOOD)).copied().collect();
     let Some(chosen) = as_good.iter().copied().min_by(|a, b| a.held().total_cmp(&b.held())) else {
@@ -233,12 +238,14 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
         .collect();
     let others = as_good.iter().filter(|one| one.strategy != chosen.strategy).map(|one| one.strategy.clone());
     let own: Vec<&Setting<'_>> = results.iter().filter(|one| one.regret(&chosen.strategy).is_some()).collect();
+    let counts = own.iter().filter_map(|one| Some(one.record.arm(&chosen.strategy)?.own.counts));
+    let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
     let answer = vec![
-        choice(&own, &strategies, chosen, &others.collect::<Vec<_>>()),
+        choice(&own, &strategies, (chosen, whole.len()), &others.collect::<Vec<_>>()),
         costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
-        sureness(&own, &chosen.strategy, &open, !left_out.is_empty()),
+        sureness(&own, &chosen.strategy, &open, !left_out.is_empty(), absent),
     ];
-    let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty());
+    let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
     Ok(Advice { choice, is_sure, answer, strategies, results, left_out })
 }
 
@@ -289,14 +296,20 @@ fn shown_range(Interval { low, high }: Interval) -> String {
 }
 
 /// Says which strategy to take, by which rule, and how it stands beside others.
-fn choice(own: &[&Setting<'_>], all: &[Standing], chosen: &Standing, as_good: &[String]) -> String {
+fn choice(
+    own: &[&Setting<'_>],
+    all: &[Standing],
+    (chosen, compared): (&Standing, usize),
+    as_good: &[String],
+) -> String {
     let places = match own {
         [one] => one.workload.clone(),
         _ => plural(own.len(), "result"),
     };
     let bound = ratio(chosen.worst_interval.high);
+    let least = if compared < all.len() { "those that are in each" } else { "all" };
     let mut parts =
-        vec![format!("take {}: at most {bound} × the fastest of {places}, the least of all", chosen.strategy)];
+        vec![format!("take {}: at most {bound} × the fastest of {places}, the least of {least}", chosen.strategy)];
     if !as_good.is_empty() {
         parts.push(format!("as good within 1 %, and holding no fewer events: {}", listed(as_good)));
     }
@@ -337,7 +350,7 @@ fn costs(chosen: &Standing, definition: &[String]) -> String {
 }
 
 /// Says how sure a choice is, and what the figures are not of.
-fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out: bool) -> String {
+fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out: bool, absent: u64) -> String {
     let records = || own.iter().map(|one| one.record);
     let mut parts = Vec::new();
     if !open.is_empty() {
@@ -352,6 +365,8 @@ fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out
         });
     } else if any_left_out {
         parts.push("not sure: what is left out may change it".to_owned());
+    } else if absent > 0 {
+        parts.push(format!("not sure: under it {absent} PMIs of a trace did not come"));
     } else {
         let least = AS_GOOD * 100.0;
         parts.push(format!("sure: no other can have a worst ratio that is more than {least} % smaller"));
@@ -362,6 +377,17 @@ fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out
     if records().any(Record::is_simulated) {
         let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
+    }
+    let otherwise = records().filter_map(|record| {
+        let counts = record.arm(chosen)?.own.counts;
+        let values = counts.values_otherwise + counts.counters_otherwise;
+        (counts.played > 0).then(|| values as f64 / counts.played as f64)
+    });
+    if let Some(most) = otherwise.reduce(f64::max).filter(|most| *most > 0.0) {
+        parts.push(format!(
+            "under it a trace's guest would have read up to {} % of the values otherwise",
+            percent(most)
+        ));
     }
     for record in records() {
         let forms = record.warnings.iter().filter(|one| one.code == UNIDENTIFIED && one.arm.as_ref() == Some(chosen));
@@ -473,16 +499,27 @@ mod tests {
     #[test]
     fn each_workload_is_judged_by_its_own_strategies_and_what_is_left_out_is_said_first() {
         let wide = of("single/ftest", &[("recreate", 2600), ("reuse", 1270), ("reuse-lazy", 2032)]);
-        let two = ["counting1/ftest", "sampling4/ftest"].map(|work| of(work, &[("reuse", 3000), ("gate", 1000)]));
+        let two = ["counting1/ftest", "sampling4/ftest"]
+            .map(|work| of(work, &[("recreate", 3500), ("reuse", 3000), ("gate", 1000)]));
         let (found, text) = answer(&[&wide, &two[0], &two[1]]);
         assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("reuse", false, 3), "{text}");
-        assert!(text.contains("of 3 results") && text.contains("not sure: what is left out may change it"), "{text}");
+        assert!(
+            text.contains("of 3 results, the least of those that are in each")
+                && text.contains("not sure: what is left out may change it"),
+            "{text}"
+        );
         let shown = found.report().text(200);
         assert!(
             shown.find("a result of single/ftest on").is_some_and(|at| Some(at) < shown.find("take reuse")),
             "{shown}"
         );
-        assert!(shown.contains("counting1/ftest, ") && shown.contains(": first gate, last reuse, 2.99"), "{shown}");
+        let other = of("counting1/ftest", &[("recreate", 3000), ("gate", 1000)]);
+        let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
+        let why = advise(&[&one, &other], Vec::new());
+        assert!(
+            why.unwrap_err().last().is_some_and(|why| why.starts_with("no choice: recreate alone is in 2 results"))
+        );
+        assert!(shown.contains("counting1/ftest, ") && shown.contains(": first gate, last recreate, 3.49"), "{shown}");
     }
 
     #[test]

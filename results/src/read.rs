@@ -108,6 +108,9 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     if document.arms.is_empty() {
         return Err("it has no arms".to_owned());
     }
+    if document.host.model_percent.is_some_and(|[low, high]| low == 0 || low > 100 || high < 100) {
+        return Err("host.model_percent is no range around 100 %".to_owned());
+    }
     let mut names = BTreeSet::new();
     for arm in &document.arms {
         if !names.insert(&arm.name) {

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
+use arch_pmu::spec::MAX_COUNTERS;
 use host_pmu::trace::{Kind, Row};
 use zstd::stream::read::Decoder;
 
@@ -87,7 +88,10 @@ fn row(mut line: &[u8]) -> Option<(Row, Option<u64>)> {
     let vcpu = number(field(line)?)?.try_into().ok()?;
     let at = number(field(line)?)?;
     let kind = Kind::from_key(field(line)?)?;
-    let register = number(field(line)?)?.try_into().ok()?;
+    let register: u32 = number(field(line)?)?.try_into().ok()?;
+    if kind.is_count() && register >= MAX_COUNTERS as u32 {
+        return None;
+    }
     let (value, rip) = (number(field(line)?)?, number(field(line)?)?);
     let entry = if line.is_empty() { None } else { Some(number(line)?) };
     Some((Row { at, vcpu, kind, register, value, rip }, entry))
@@ -178,7 +182,8 @@ mod tests {
         let row = |n: u64| {
             let value = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (n % 4 * 16);
             let kind = Kind::ALL[n as usize % Kind::ALL.len()];
-            Row { at: 1000 + n, vcpu: 0, kind, register: value as u32, value, rip: !value }
+            let register = if kind.is_count() { n as u32 % MAX_COUNTERS as u32 } else { value as u32 };
+            Row { at: 1000 + n, vcpu: 0, kind, register, value, rip: !value }
         };
         let entry = |at| Row { at, kind: Kind::Entry, ..Row::default() };
         let mut first: Vec<Row> = (0..6000).map(row).collect();
@@ -191,5 +196,6 @@ mod tests {
         let next = || lines.rows(1 << 16).unwrap();
         let blocks: Vec<_> = std::iter::repeat_with(next).take_while(|rows| !rows.is_empty()).collect();
         assert!(blocks.len() > 3 && blocks.concat() == [&first[..], &second].concat());
+        assert!(super::row(b"0,1,count,3,5,0,").is_some() && super::row(b"0,1,count,999,5,0,").is_none());
     }
 }

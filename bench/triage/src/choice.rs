@@ -26,6 +26,11 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// Returns the rate that the table has, too: one turn that others disturbed does not decide.
+fn usual(values: &[f64]) -> f64 {
+    results::stats::median(values).unwrap_or(0.0)
+}
+
 impl Rates {
     /// Returns whether every rate of the workload is above every one at rest, and their mean by half and more.
     pub fn rose(&self) -> bool {
@@ -44,13 +49,13 @@ pub fn choose(all: &[Rates]) -> Option<(&'static Event, String)> {
     let find = |name: &str| find(all, name);
     let clock = find("task-clock").or_else(|| find("cpu-clock"));
     // Seconds of CPU time in a second.
-    let cpus = clock.map(|clock| mean(&clock.busy) / 1e9).filter(|cpus| *cpus > 0.0);
+    let cpus = clock.map(|clock| usual(&clock.busy) / 1e9).filter(|cpus| *cpus > 0.0);
     let voluntary = find(VOLUNTARY);
     // A scheduler that shares a CPU among busy threads switches them, too: that says nothing about the program.
     let often = |event: &Event| {
         let rates = find(event.name).filter(|rates| event.class == Class::Cause && rates.rose())?;
         let own = if event.name == SWITCHES { voluntary.unwrap_or(rates) } else { rates };
-        let often = (mean(&own.busy) - mean(&own.idle)) / cpus.unwrap_or(1.0);
+        let often = (usual(&own.busy) - usual(&own.idle)) / cpus.unwrap_or(1.0);
         (often >= OFTEN).then_some((Event::named(event.name)?, often))
     };
     if let Some((event, often)) = crate::counting::ALL.iter().filter_map(often).max_by(|a, b| a.1.total_cmp(&b.1)) {
@@ -81,7 +86,7 @@ pub fn choose(all: &[Rates]) -> Option<(&'static Event, String)> {
 /// Returns the share of missed branches if a stand-in counts in the place of hardware events, as backend `cpu-clock` does: no
 /// program misses more than half of its branches.
 pub fn stand_in(all: &[Rates]) -> Option<f64> {
-    let rate = |name: &str| find(all, name).map(|rates| mean(&rates.busy)).filter(|rate| *rate > 0.0);
+    let rate = |name: &str| find(all, name).map(|rates| usual(&rates.busy)).filter(|rate| *rate > 0.0);
     Some(rate("branch-misses")? / rate("branches")?).filter(|missed| *missed > 0.5)
 }
 

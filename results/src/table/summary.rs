@@ -126,7 +126,8 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     let default = layout::percent(paired::BETWEEN_RUNS.error);
     report.line(format!("intervals of ratios allow for how runs differ: {default} %"));
     if let Some(guests) = with_intervals().filter(few).map(|pair| pair.ratio.guests).min() {
-        report.line(format!("{} an arm do not show how guests differ", layout::plural(guests, "guest")));
+        let do_not = if guests == 1 { "does not" } else { "do not" };
+        report.line(format!("{} an arm {do_not} show how guests differ", layout::plural(guests, "guest")));
     }
 }
 

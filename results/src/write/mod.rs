@@ -281,6 +281,13 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As of [`Error::output`].
 pub fn check_file(path: &Path) -> Result<Target, Error> {
+    if path == Path::new("-") {
+        return Err(Error::usage(
+            "-o - is no file",
+            "this command keeps stdout for its tables",
+            "give a file; ./- for one of that name",
+        ));
+    }
     let checked = Target::of(path).and_then(|target| target.check().map(|()| target));
     checked.map_err(|error| {
         let what = format!("cannot write {}", path.display());

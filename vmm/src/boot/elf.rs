@@ -29,7 +29,7 @@ pub struct Elf {
     /// Entry point as the header has it.
     pub entry: u64,
     /// Physical entry point of PVH, if there is a note of it.
-    pub pvh_entry: Option<u64>,
+    pub pvh_entry: Result<Option<u64>, LoadError>,
     /// Segments to load.
     pub segments: Vec<Segment>,
     /// Executable sections, or the executable segments of a file without sections.
@@ -84,12 +84,15 @@ fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, Loa
         }
         _ => return Err(LoadError::Elf("it is not an executable; link it first")),
     }
-    let (mut segments, mut pvh_entry) = (Vec::new(), None);
+    let (mut segments, mut pvh_entry) = (Vec::new(), Ok(None));
     for part in header.program_headers(endian, bytes).map_err(malformed)? {
         let (offset, size) = part.file_range(endian);
         let memory_size: u64 = part.p_memsz(endian).into();
         if part.p_type(endian) == elf::PT_NOTE {
-            pvh_entry = pvh_entry.or(pvh_note::<H>(part, endian, bytes)?);
+            // Notes that cannot be read are no matter where another protocol is spoken.
+            if pvh_entry == Ok(None) {
+                pvh_entry = pvh_note::<H>(part, endian, bytes);
+            }
         } else if part.p_type(endian) == elf::PT_LOAD && memory_size > 0 {
             if size > memory_size {
                 return Err(LoadError::Elf("a segment is larger in the file than in memory"));

@@ -78,7 +78,8 @@ impl Image {
             (Protocol::Multiboot, segments, entry, header.asks_for_video)
         } else {
             match elf() {
-                Ok(Elf { pvh_entry: Some(entry), segments, .. }) => (Protocol::Pvh, segments, entry, false),
+                Ok(Elf { pvh_entry: Err(error), .. }) => return Err(error),
+                Ok(Elf { pvh_entry: Ok(Some(entry)), segments, .. }) => (Protocol::Pvh, segments, entry, false),
                 other => return Err(refusal(image, other.err())),
             }
         };

@@ -7,7 +7,9 @@ use clap::Args;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::paired::MIN_LOOKED_AT;
 use results::table::Report;
+use results::table::layout::plural;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
@@ -159,6 +161,14 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             ));
         }
     };
+    if let (Some(pairs), Some(_)) = (args.pairs.filter(|&pairs| pairs < MIN_LOOKED_AT as u64), args.until_ci) {
+        let what = format!("--until-ci cannot be reached by {}", plural(pairs as usize, "pair"));
+        return Err(Error::usage(
+            what,
+            format!("the first look is after {MIN_LOOKED_AT}"),
+            "leave --pairs out, or give more",
+        ));
+    }
     let new = args.new.clone().unwrap_or_else(|| base.clone());
     if args.new.is_none() && own(&args.base_args) == own(&args.new_args) {
         return Err(Error::usage(

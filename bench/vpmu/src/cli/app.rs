@@ -100,8 +100,8 @@ pub enum Command {
     /// Advise which strategy to take, on this host or modelled ones
     ///
     /// Runs the presets and strategies of your own on one or several workloads until the order is sure or the time is up. Prints the
-    /// choice, what it costs and how sure it is, then the table of all, and what each key of a strategy file is worth. Writes a
-    /// result as of nmi-latency for each workload and host.
+    /// choice, what it costs and how sure it is, then the table of all. Writes a result as of nmi-latency for each
+    /// workload and host.
     #[command(after_help = advise::EXAMPLES)]
     Advise(Box<AdviseArgs>),
     /// Compare strategies on a simulated host
@@ -312,7 +312,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let invocation = Invocation { command_line, began };
-    let command = match parse(args)? {
+    // `git bisect run` takes an exit of 2 for a bad revision.
+    let for_bisect = args.iter().any(|arg| arg == "--bisect");
+    let parsed =
+        parse(args).map_err(|error| if for_bisect { Error { exit: Exit::CannotTell, ..error } } else { error });
+    let command = match parsed? {
         Parsed::Print(text) => return print(&text).map(|()| Exit::Done),
         Parsed::Run(command) => command,
     };

@@ -9,6 +9,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::published::Reproduction;
 use results::read;
+use results::table::warnings;
 use results::verdict::Verdict;
 use results::write::{OutputFolder, now_unix, time_stamp};
 
@@ -169,22 +170,41 @@ fn measured_practice(args: &ReproduceArgs, figure: &str, invocation: &Invocation
     let figure = Figure::find(figure)?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let (mut progress, fs) = (progress::shown(true), HostFs::default());
-    let mut all = Vec::new();
+    let (mut all, mut failed) = (Vec::new(), None);
     for spec in figure.runs(args.rounds.unwrap_or(10), args.seed.unwrap_or(SEED)) {
         let host = HostFacts::begin(&fs);
         let triage = Triage::prepare(spec, cpus(&host))?;
         let (experiment, mut arms) = triage.experiment();
         let line = &invocation.command_line;
-        let (mut document, error) =
-            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())))?;
-        error.map_or(Ok(()), Err)?;
-        triage.sample(&mut document);
+        let measured =
+            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())));
+        let (mut document, error) = match measured {
+            Ok(measured) => measured,
+            // What was measured before is shown.
+            Err(error) if !all.is_empty() => {
+                failed = Some(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let goes_on = error.is_none() && document.status == Status::Complete;
+        if goes_on {
+            triage.sample(&mut document);
+        }
         all.push(document);
+        if !goes_on {
+            failed = error;
+            break;
+        }
     }
     let (report, is_whole) = figure.report(&all);
-    console::show(args.form.form(), &report, &all)?;
+    console::show(args.form.form(), &report, &figure.document(&all))?;
+    for document in &all {
+        let what = document.parameter("workload").unwrap_or_default();
+        warnings(&document.warnings).for_each(|line| complain(&format!("warning: {what}: {line}")));
+    }
     let is_whole = is_whole && all.iter().all(|document| document.status == Status::Complete);
-    Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
+    failed.map_or(Ok(if is_whole { Exit::Done } else { Exit::Inconclusive }), Err)
 }
 
 pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {

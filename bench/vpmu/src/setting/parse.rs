@@ -19,10 +19,7 @@ pub use results::parse::{duration, most_like, suggestion};
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("an empty name; give a folder".to_owned()),
-        "-" => {
-            Err("several files do not go to stdout; give a folder (./- for one of that name), or take --json"
-                .to_owned())
-        }
+        "-" => Err("several files do not go to stdout; give a folder (./- for one of that name)".to_owned()),
         path => Ok(PathBuf::from(path)),
     }
 }
@@ -262,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_dash_is_no_folder() {
-        assert!(folder("-").unwrap_err().contains("--json"));
+        assert!(folder("-").unwrap_err().contains("give a folder"));
         assert!(folder("").is_err());
         assert_eq!(folder("./-"), Ok(PathBuf::from("./-")));
     }

@@ -96,7 +96,7 @@ pub struct SubmitArgs {
     pub on: On,
 
     /// Folder of the campaign, on a file system that every node has [default: vpmu-campaigns/NAME]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = parse::folder)]
     pub output: Option<PathBuf>,
 
     /// No progress

@@ -10,6 +10,7 @@ use trace::import;
 use super::record;
 use crate::machine;
 use crate::setting::options::QuietOption;
+use crate::setting::parse::folder;
 use crate::terminal::console::complain;
 
 /// Options of `vpmu trace import`.
@@ -22,7 +23,7 @@ pub struct ImportOptions {
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// New folder of the trace
-    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
+    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace", value_parser = folder)]
     pub output: PathBuf,
     /// Nothing on stderr but errors.
     #[command(flatten)]

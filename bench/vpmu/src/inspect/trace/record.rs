@@ -24,6 +24,7 @@ use crate::machine::CountersOptions;
 use crate::machine::linux::job;
 use crate::setting::backend::{BackendChoice, ThisHost, choose};
 use crate::setting::options::QuietOption;
+use crate::setting::parse::folder;
 use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -32,7 +33,7 @@ use crate::terminal::console::{complain, internal};
 #[derive(Clone, Debug, Args)]
 pub struct RecordOptions {
     /// New folder of the trace
-    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace")]
+    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace", value_parser = folder)]
     pub output: PathBuf,
 
     /// Nothing on stderr but errors.

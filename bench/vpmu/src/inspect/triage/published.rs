@@ -11,6 +11,7 @@ use results::stats::interval::Interval;
 use results::table::layout::dash;
 use results::table::{Report, Table, state};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use triage::counting::Event;
 use triage::workloads::Workload;
 
@@ -161,11 +162,37 @@ impl Figure {
         self.workloads.iter().filter_map(|name| Workload::named(name)).map(spec).collect()
     }
 
+    /// Returns the published number of a line, or the quotient of its two.
+    fn published(&self, line: &Line) -> Option<f64> {
+        let numbers = self.numbers();
+        line.published.iter().filter_map(|at| Some(numbers.get(*at)?.1)).reduce(|one, other| one / other)
+    }
+
+    /// Returns the figure with what it is here, as JSON.
+    pub fn document(&self, all: &[Record]) -> Value {
+        let lines = self.practice.iter().flat_map(|practice| &practice.lines).map(|line| {
+            let here = line.here(all);
+            json!({
+                "what": line.what,
+                "published": self.published(line),
+                "here": here.map(|(here, _)| here),
+                "interval": here.and_then(|(_, interval)| interval).map(|Interval { low, high }| [low, high]),
+            })
+        });
+        json!({
+            "figure": self.id,
+            "what": self.what,
+            "source": self.source,
+            "lines": lines.collect::<Vec<_>>(),
+            "reasons": self.practice.iter().flat_map(|practice| &practice.reasons).collect::<Vec<_>>(),
+            "documents": all,
+        })
+    }
+
     /// Returns the figure as it is shown, and whether every published number has one of this host beside it.
     pub fn report(&self, all: &[Record]) -> (Report, bool) {
         let (lines, reasons) =
             self.practice.as_ref().map_or((&[][..], &[][..]), |practice| (&practice.lines, &practice.reasons));
-        let numbers = self.numbers();
         let mut table = Table::new(["figure", "published", "here", "95 %"]);
         let mut whole = !lines.is_empty();
         let value = |value: f64| if value < 0.1 { format!("{value:.4}") } else { format!("{value:.2}") };
@@ -175,9 +202,8 @@ impl Figure {
             let interval = here.and_then(|(_, interval)| interval);
             let interval =
                 interval.map_or_else(dash, |Interval { low, high }| format!("{} to {}", value(low), value(high)));
-            let published = line.published.iter().filter_map(|at| Some(numbers.get(*at)?.1));
-            let published = published.reduce(|one, other| one / other);
-            let [published, here] = [published, here.map(|(here, _)| here)].map(|one| one.map_or_else(dash, value));
+            let [published, here] =
+                [self.published(line), here.map(|(here, _)| here)].map(|one| one.map_or_else(dash, value));
             table.add_row([line.what.clone(), published, here, interval]);
         }
         let mut report = Report::new("vpmu reproduce");
