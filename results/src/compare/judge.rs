@@ -271,9 +271,14 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
     let has =
         |metric: &str| pair.all().any(|one| one.arm(&reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
+    let mut without = Vec::new();
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
-        notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
+        without.push(format!("{}, {}", row.arm, row.metric));
+    }
+    if let [first, more @ ..] = &without[..] {
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        notes.push(format!("{first}{more}: not judged: {reference} has none to divide it by"));
     }
     let mut metrics: Vec<&String> = samples.iter().map(|sample| &sample.metric).collect();
     metrics.sort();

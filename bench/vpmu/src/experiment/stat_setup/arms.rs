@@ -269,7 +269,11 @@ pub(crate) fn once(
     spec: &StatSetupSpec,
     print: &mut dyn FnMut(&str) -> Result<(), Error>,
 ) -> Result<(bool, Vec<String>), Error> {
-    let strategy = if let [one] = &spec.strategies[..] { one.clone() } else { "auto".to_owned() };
+    let strategy = match &spec.strategies[..] {
+        [one] => one.clone(),
+        all if all == super::spec::STRATEGIES => "auto".to_owned(),
+        _ => return Err(Error::usage("--once sets up by one strategy", "several are named", "name one, or none")),
+    };
     let mut sysfs = Sysfs::host();
     let text = events::text(&spec.events, &sysfs)?;
     let (setting, _) = Setting::of(spec, &text, std::slice::from_ref(&strategy), &mut sysfs)?;

@@ -63,7 +63,8 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
     let names = Names { symbols: Functions::of_elf(&bytes).unwrap_or_default(), all: true };
     let subject = Subject { kind: Kind::Task, mappings: of_elf(&bytes, &path, std::process::id()), code: None, names };
-    if subject.mappings.is_empty() {
+    // A file that is refused at its boot says why itself.
+    if subject.mappings.is_empty() && !bytes.starts_with(b"\x7fELF") {
         complain("warning: the image is no ELF file: its functions have no names");
     }
     image.quiet.quiet |= spec.quiet.quiet;

@@ -174,10 +174,10 @@ impl Tally {
             let [samples, counts] = [*samples, *counts].map(per_second);
             let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
         }
-        let _ = writeln!(text, "{:>8}{:>8}  ring  function", "now", "all");
+        let _ = writeln!(text, "{:>8}{:>9}  ring  function", "now", "all");
         for ((user, name), samples) in functions.iter().take(ROWS[0]) {
             let [now, over_all] = [percent(samples[0], new), percent(samples[1], all)];
-            let _ = writeln!(text, "{now:>6.2} %{over_all:>6.2} %{:>6}  {name}", ring(*user));
+            let _ = writeln!(text, "{now:>6.2} %{over_all:>7.2} %{:>6}  {name}", ring(*user));
         }
         text + "\n"
     }
@@ -289,10 +289,10 @@ mod tests {
 table 2  at 3.000 s  samples 12  over all 20  lost 3
 event    cpu-clock  samples/s 6.0  counts/s 60.0
 event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
-     now     all  ring  function
- 75.00 % 60.00 %     0  one
- 25.00 % 15.00 %     0  a::b
-  0.00 % 25.00 %     3  two
+     now      all  ring  function
+ 75.00 %  60.00 %     0  one
+ 25.00 %  15.00 %     0  a::b
+  0.00 %  25.00 %     3  two
 
 "
         );

@@ -37,7 +37,7 @@ pub(crate) fn totals() -> Result<()> {
         ensure!(behind(head, "all")? == samples, "{head} is not the sum of those before");
     }
     ensure!(behind(&format!("summary{summary}"), "summary")? == samples, "{summary}");
-    for begin in ["event    cpu-clock", "     now     all"] {
+    for begin in ["event    cpu-clock", "     now      all"] {
         line(tables, begin)?;
     }
     ensure!(summary.contains("  ring3_ftest\n"), "{summary}");
