@@ -22,7 +22,7 @@ use crate::show::{groups, shortened};
 /// One figure of one class, over the hosts that both sides have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FleetRow {
-    /// What it is of.
+    /// The class, setting, metric and arm that the row compares.
     #[serde(flatten)]
     pub question: Question,
     /// Mean over hosts in BASE and NEW: ns, or a ratio.

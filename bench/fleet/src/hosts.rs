@@ -44,7 +44,7 @@ pub struct HostRow {
 /// A figure of a class over its hosts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelRow {
-    /// What it is of.
+    /// The class, setting, metric and arm that the row shows.
     #[serde(flatten)]
     pub question: Question,
     /// Mean over hosts: ns, or a ratio.

@@ -13,7 +13,7 @@ use results::published::Fitted;
 const OPEN: f64 = 1119.0;
 /// Without rescheduling.
 const ENABLE: f64 = 792.0;
-/// Of an ENABLE for each event that it reschedules on the CPU.
+/// What an ENABLE takes besides for each event that it reschedules on the CPU.
 const RESCHEDULE: f64 = 55.5;
 const READ: f64 = 446.0;
 const DISABLE: f64 = 386.0;
@@ -68,7 +68,7 @@ const INTERRUPTS_OF_A_MOVE: f64 = 1.8;
 pub struct Traffic {
     /// System calls.
     pub syscalls: u64,
-    /// Of event-major interrupts that CPUs receive, of cpu-major moves to another CPU.
+    /// Event-major counts interrupts that CPUs receive, cpu-major its moves to another CPU.
     pub away: u64,
 }
 

@@ -16,9 +16,9 @@ const WAITS: f64 = 0.5;
 pub struct Rates {
     /// The event's name.
     pub event: String,
-    /// Of threads that sleep.
+    /// Rates while threads sleep.
     pub idle: Vec<f64>,
-    /// Of the workload.
+    /// Rates while the workload runs.
     pub busy: Vec<f64>,
 }
 

@@ -32,7 +32,7 @@ const COMMON: [&str; 17] = [
 pub struct Folded {
     /// Chains that reach the begin of their thread.
     pub complete: usize,
-    /// Where the others end.
+    /// Functions that the other chains end in, each with its samples.
     pub broken: Vec<(String, usize)>,
     /// The stacks, innermost first.
     pub stacks: Vec<(Vec<Frame>, usize)>,

@@ -80,7 +80,7 @@ pub fn submit(
     Ok(all.split_off(before))
 }
 
-/// What the elements of an array have in common.
+/// An array's elements share the experiment, the host and the limit of its first, and begin together.
 struct Array<'a> {
     first: &'a Element,
     /// Time that is left until its repetition, seconds.

@@ -1,4 +1,4 @@
-//! What became of a campaign's elements: `squeue`, and `sacct` for jobs that the controller has forgotten.
+//! Slurm is asked for the states of a campaign's elements: `squeue`, and `sacct` for jobs that the controller has forgotten.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::slurm::command::{Failure, Slurm};
 const AT_ONCE: usize = 200;
 /// Array job and task, state, node and reason, as [`task`] reads them.
 const SQUEUE_FIELDS: &str = "%F_%K|%T|%N|%r";
-/// The same of `sacct`, which has no reason.
+/// `sacct` gives the same fields but no reason.
 const SACCT_FIELDS: &str = "JobID,State,NodeList";
 
 /// An array job that the controller accepted.

@@ -117,7 +117,6 @@ pub struct GuestOptions {
 
 /// What stands behind a guest's counters on this host.
 #[derive(Clone, Debug, PartialEq, Args)]
-#[command(next_help_heading = "Host")]
 pub struct BehindOptions {
     /// Event source behind the guest's counters
     #[arg(long, value_name = "KEY", default_value = "auto", long_help = backends(), help_heading = None)]
@@ -126,11 +125,11 @@ pub struct BehindOptions {
     /// Pin vCPU i to the i-th CPU of this list, e.g. 2,3 or 4-7; auto or none [default: auto; of single guests none]
     ///
     /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
-    #[arg(long, value_name = "CPULIST")]
+    #[arg(long, value_name = "CPULIST", help_heading = "Host")]
     pub pin: Option<PinChoice>,
 
     /// Let vCPU threads make any system call; for debugging
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, help_heading = "Host")]
     pub no_seccomp: bool,
 }
 

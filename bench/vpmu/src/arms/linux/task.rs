@@ -12,7 +12,7 @@ pub(super) const PERF: &str = "/bin/perf";
 /// perf's records in the guest.
 pub(super) const DATA: &str = "/tmp/perf.data";
 
-/// What perf does in a guest.
+/// A guest's perf records a workload or times its own set-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `perf record` of the workload, which ends after the time limit of a run.
