@@ -10,7 +10,7 @@ use crate::document::agreement::Agreement;
 use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
 use crate::document::{ArmKind, Counts, Document, Status, Warning};
 use crate::error::Exit;
-use crate::metric::{HOST_WORK, NMI_HANDLER, SET_UP};
+use crate::metric::{HOST_WORK, NMI_HANDLER, ROTATION, SET_UP};
 
 /// Returns a document's warnings, one line each; the host's settings together in one, since `doctor` describes them. Those that the
 /// [report] has are left out, and late periods, on which nobody can act: the document has them.
@@ -27,32 +27,35 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
     own.chain(settings)
 }
 
+/// Says what a document is of: the metric, the workload where it is one alone, the guest.
+pub(super) fn heading(document: &Document, with_workload: bool) -> String {
+    let parameters = &document.parameters;
+    let what = match answers::metric(parameters).key {
+        key if key == NMI_HANDLER.key => "Guest NMI handler latency",
+        key if key == SET_UP.key => "perf stat in the guest",
+        key if key == HOST_WORK.key => "Host's work for a trace on a model",
+        _ => "Guest rotation latency (all events, at a tick)",
+    };
+    let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
+    let workload = if with_workload { format!(", {}", parameters.workload) } else { String::new() };
+    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
+    let enabled = parameters.set_up.as_ref().map(|set_up| format!(", enabled {}", set_up.enable)).unwrap_or_default();
+    let vcpus = plural(parameters.vcpus as usize, "vCPU");
+    format!("{simulated}{what}{workload}{enabled}, {vcpus}{on}{cpu}")
+}
+
 /// Returns the result as it is shown: tables, circumstances, what is incomplete, and at the end the answer.
 pub fn report(document: &Document) -> Report {
     let mut report = Report::new(format!("vpmu {}", document.experiment));
-    let (parameters, metric) = (&document.parameters, answers::metric(&document.parameters));
-    let set_up = parameters.set_up.as_ref();
-    let (what, all, per, places) = match metric.key {
-        key if key == NMI_HANDLER.key => {
-            ("Guest NMI handler latency", "samples", " per PMI", [Place::Latency, Place::Work])
-        }
-        key if key == SET_UP.key => ("perf stat in the guest", "set-ups", "", [Place::SetUp, Place::SetUpWork]),
-        key if key == HOST_WORK.key => {
-            ("Host's work for a trace on a model", "samples", " per PMI", [Place::Latency, Place::Work])
-        }
-        _ => (
-            "Guest rotation latency (all events, at a tick)",
-            "samples",
-            " per rotation",
-            [Place::Latency, Place::Work],
-        ),
+    let metric = answers::metric(&document.parameters);
+    let (all, per, places) = if metric.key == SET_UP.key {
+        ("set-ups", "", [Place::SetUp, Place::SetUpWork])
+    } else {
+        let per = if metric.key == ROTATION.key { " per rotation" } else { " per PMI" };
+        ("samples", per, [Place::Latency, Place::Work])
     };
-    let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
-    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
-    let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
-    let enabled = set_up.map(|set_up| format!(", enabled {}", set_up.enable)).unwrap_or_default();
-    let vcpus = plural(parameters.vcpus as usize, "vCPU");
-    report.heading(format!("{simulated}{what}, {}{enabled}, {vcpus}{on}{cpu}", parameters.workload));
+    report.heading(heading(document, true));
     summary::report(document, metric, &mut report);
     let there = document.arms.iter().filter(|arm| arm.not_available.is_none());
     let arms: Vec<_> = there.map(|arm| (name(arm), Figures::new(arm, arm.metric(metric)))).collect();
@@ -72,6 +75,12 @@ pub fn report(document: &Document) -> Report {
 
 /// Describes the circumstances of the measurement, and what is incomplete.
 fn surroundings(document: &Document, report: &mut Report) {
+    place(document, report);
+    course(document, "", report);
+}
+
+/// Describes what was measured, and where.
+pub(super) fn place(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
     if document.arms.iter().any(|arm| arm.stand_in) {
         let backend = &parameters.backend;
@@ -84,6 +93,11 @@ fn surroundings(document: &Document, report: &mut Report) {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         report.line(format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf));
     }
+}
+
+/// Describes how the run went, and what is incomplete; `of` begins the line of its rounds.
+pub(super) fn course(document: &Document, of: &str, report: &mut Report) {
+    let parameters = &document.parameters;
     for arm in &document.arms {
         let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, merged, .. } = arm.own.counts;
         let name = &arm.name;
@@ -98,7 +112,7 @@ fn surroundings(document: &Document, report: &mut Report) {
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
     let clock = if document.is_simulated() { " of simulated time" } else { "" };
-    let mut line = format!("{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
+    let mut line = format!("{of}{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
         let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
@@ -124,7 +138,7 @@ fn surroundings(document: &Document, report: &mut Report) {
 }
 
 /// Describes how well the scaled counts of set-ups agree, where they can.
-fn counts(document: &Document, report: &mut Report) {
+pub(super) fn counts(document: &Document, report: &mut Report) {
     let Agreement { between_arms, between_events, never_counted: never } = Agreement::of(document);
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     if let Some(arms) = between_arms.map(percent) {

@@ -1,5 +1,6 @@
 //! The result as a table for people.
 
+mod brief;
 pub mod column;
 pub mod fold;
 mod latency;
@@ -9,6 +10,7 @@ pub mod ranking;
 mod report;
 mod summary;
 
+pub use brief::brief;
 pub use fold::{Cell, Table, wrapped};
 pub use latency::{report, warnings};
 pub use plain::{of_record, plain, state};

@@ -11,7 +11,7 @@ use crate::document::{Arm, ArmKind, Document, Experiment, Warning};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
-const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
+pub(super) const HEADER: [&str; 3] = ["arm", "p50 [95 %]", "× floor [95 %]"];
 /// Two arms that seem closer than this are advised the number of rounds that this difference needs.
 const LEAST: f64 = 0.01;
 /// More rounds than this are no advice.
@@ -72,24 +72,19 @@ pub fn against<E: Experiment>(document: &Document<E>, metric: &Metric) -> Vec<Ag
     found.filter(|(base, one)| *base != ArmKind::Floor || near(&one.ratio)).map(|(_, one)| one).collect()
 }
 
-/// Adds the first table of a document, its columns explained, and the sentences.
-pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) {
-    let mut table = Table::new(HEADER);
-    let mut no_spread = false;
-    let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
-    for (place, arm) in there {
-        let level = paired::level(arm, metric.key, Statistic::P50);
-        let over = match (arm.kind, level) {
-            (ArmKind::Floor, Some(_)) => "1".into(),
-            _ => Cell::ratio(answers::over_floor(document, place, metric).as_ref()),
-        };
-        let row = [name(arm).into(), Cell::level(metric.key, level.as_ref()), over];
-        no_spread |= row.iter().any(|cell| cell.text().contains(layout::NO_SPREAD));
-        table.add_row(row);
-    }
-    report.table(table);
-    report.line("p50: median over rounds of each round's median");
-    report.line("× floor: of paired rounds; floor: an estimated lower bound");
+/// The figures of an arm that its answer is: p50 and ratio to the floor, with intervals.
+pub(super) fn answer(document: &Document, place: usize, metric: &Metric) -> [Cell; 2] {
+    let arm = &document.arms[place];
+    let level = paired::level(arm, metric.key, Statistic::P50);
+    let over = match (arm.kind, level) {
+        (ArmKind::Floor, Some(_)) => "1".into(),
+        _ => Cell::ratio(answers::over_floor(document, place, metric).as_ref()),
+    };
+    [Cell::level(metric.key, level.as_ref()), over]
+}
+
+/// Says what the figures of the first table are not.
+pub(super) fn caveats(document: &Document, metric: &Metric, report: &mut Report) {
     if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
         report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
     }
@@ -100,16 +95,33 @@ pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) 
     if open().next().is_some() {
         report.line("form: published figures fit each (vpmu show models; vpmu sim MODEL:FORM)");
     }
-    if no_spread {
-        let what = if document.is_simulated() { "simulated guests do not differ" } else { "all rounds are the same" };
-        report.line(format!("no spread: {what}"));
-    }
     for arm in &document.arms {
         let short = paired::short(arm, metric.key);
         if short > 0 {
             let rounds = layout::plural(short, "round");
             report.line(format!("{}: {rounds} of few samples left out", arm.name));
         }
+    }
+}
+
+/// Adds the first table of a document, its columns explained, and the sentences.
+pub(super) fn report(document: &Document, metric: &Metric, report: &mut Report) {
+    let mut table = Table::new(HEADER);
+    let mut no_spread = false;
+    let there = document.arms.iter().enumerate().filter(|(_, arm)| arm.not_available.is_none());
+    for (place, arm) in there {
+        let [level, over] = answer(document, place, metric);
+        let row = [name(arm).into(), level, over];
+        no_spread |= row.iter().any(|cell| cell.text().contains(layout::NO_SPREAD));
+        table.add_row(row);
+    }
+    report.table(table);
+    report.line("p50: median over rounds of each round's median");
+    report.line("× floor: of paired rounds; floor: an estimated lower bound");
+    caveats(document, metric, report);
+    if no_spread {
+        let what = if document.is_simulated() { "simulated guests do not differ" } else { "all rounds are the same" };
+        report.line(format!("no spread: {what}"));
     }
     let pairs = against(document, metric);
     if !pairs.is_empty() {

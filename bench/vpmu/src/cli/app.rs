@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
@@ -50,7 +51,7 @@ use crate::terminal::console::print;
 /// Examples of the root's help.
 const EXAMPLES: &str = "\
 Examples:
-  # recreate, reuse, reuse-lazy and the floor, < 60 s
+  # the main job: ten events and one, which strategy, < 60 s
   vpmu
   # what this host can do, and what disturbs it
   vpmu doctor
@@ -245,7 +246,12 @@ where
     {
         return Err(gone);
     }
-    let matched = definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found));
+    let matched = definition().try_get_matches_from(&args).and_then(|found| {
+        let is_given = |id| found.value_source(id) == Some(ValueSource::CommandLine);
+        let mut cli = Cli::from_arg_matches(&found)?;
+        cli.nmi_latency.is_main = !nmi_latency::NAMED.into_iter().any(is_given);
+        Ok(cli)
+    });
     match matched {
         Ok(Cli { command, nmi_latency }) => {
             Ok(Parsed::Run(command.unwrap_or_else(|| Command::NmiLatency(Box::new(nmi_latency)))))

@@ -1,21 +1,18 @@
 //! `vpmu guest-stat`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Args;
 use results::error::{Error, Exit};
 
-use super::measure::{Invocation, Wanted, measure};
+use super::measure::{Invocation, MakePlan, Wanted, measure_all};
 use super::nmi_latency::estimated;
-use super::options::BaselineOptions;
-use super::options::ResultOptions;
+use super::options::{BaselineOptions, ResultOptions, VerboseOption};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, MAX, MAX_LINUX};
 use crate::setting::backend::Chosen;
-use crate::sys::interrupted;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +45,10 @@ pub struct GuestStatArgs {
     /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
+
+    /// More of the result.
+    #[command(flatten)]
+    pub verbose: VerboseOption,
 
     /// The result as a baseline.
     #[command(flatten)]
@@ -85,28 +86,24 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
             "give one number with --events",
         ));
     }
-    let mut first = Exit::Done;
-    for &events in &spec.events {
-        let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-            // The payload's boot page has room for MAX events; Linux's list is set below.
-            let mut plan = spec.plan(events.min(MAX), host, chosen, usable)?;
-            if let Some(job) = &linux {
-                plan.parameters.events = spec::event_parameters(events, host.cpu.vendor());
-                plan.parameters.workload = spec::workload(events);
-                job.adapt(&mut plan, spec::WORKLOAD)?;
-            }
-            Ok(plan)
-        };
-        let baseline = args.baseline.baseline(&args.result);
-        let (backend, linux) = (&host.behind.backend, linux.as_ref());
-        let wanted = Wanted { backend, model: None, is_bare: false, linux, result: &args.result, baseline };
-        let exit = measure(&wanted, &plan, invocation)?;
-        if first == Exit::Done {
-            first = exit;
+    let linux = linux.as_ref();
+    let plan = |events: u64, chosen: &Chosen, usable: Option<&[u32]>| {
+        // The payload's boot page has room for MAX events; Linux's list is set below.
+        let mut plan = spec.plan(events.min(MAX), host, chosen, usable)?;
+        if let Some(job) = linux {
+            plan.parameters.events = spec::event_parameters(events, host.cpu.vendor());
+            plan.parameters.workload = spec::workload(events);
+            job.adapt(&mut plan, spec::WORKLOAD)?;
         }
-        if interrupted().load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    Ok(first)
+        Ok(plan)
+    };
+    let plans: Vec<_> = spec
+        .events
+        .iter()
+        .map(|&events| move |chosen: &Chosen, usable: Option<&[u32]>| plan(events, chosen, usable))
+        .collect();
+    let baseline = args.baseline.baseline(&args.result);
+    let (backend, verbose) = (&host.behind.backend, args.verbose.verbose);
+    let wanted = Wanted { backend, model: None, is_bare: false, linux, result: &args.result, verbose, baseline };
+    measure_all(&wanted, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), invocation)
 }

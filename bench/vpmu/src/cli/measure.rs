@@ -1,6 +1,8 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
@@ -8,7 +10,7 @@ use results::document::{ArmKind, Document, Experiment, Record, Status, warnings}
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
-use results::table::{self, Report};
+use results::table::{self, Part, Report};
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
@@ -50,6 +52,8 @@ pub(super) struct Wanted<'a> {
     pub(super) linux: Option<&'a LinuxJob>,
     /// Place of the result.
     pub(super) result: &'a ResultOptions,
+    /// All of the result is shown.
+    pub(super) verbose: bool,
     /// Baseline to keep the result as, too.
     pub(super) baseline: Option<Baseline>,
 }
@@ -106,6 +110,62 @@ pub(super) fn ready(
 
 /// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
 pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invocation) -> Result<Exit, Error> {
+    measure_all(wanted, &[plan], invocation)
+}
+
+/// Measures by several plans, one after the other, and shows what they found together.
+pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
+    let options = wanted.result;
+    let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
+    for plan in plans {
+        let (finished, kept) = carry_out_wanted(wanted, (*plan, plans.len() > 1), invocation)?;
+        saved += &kept.line();
+        let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
+        found.push(finished.document);
+        failed = failed.or(error);
+        if sys::interrupted().load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    if options.json.json {
+        for document in &found {
+            print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?;
+        }
+    } else {
+        print(&(shown(&found, wanted.verbose).text(columns()) + &saved))?;
+    }
+    let mut told = BTreeSet::new();
+    for line in found.iter().flat_map(|document| table::warnings(&document.warnings)) {
+        if told.insert(line.clone()) {
+            complain(&format!("warning: {line}"));
+        }
+    }
+    let worst = found.iter().map(verdict).find(|exit| *exit != Exit::Done);
+    failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
+}
+
+/// Makes the report of what several plans found.
+fn shown(found: &[Document], verbose: bool) -> Report {
+    if !verbose {
+        return table::brief(found, "vpmu -v: percentiles, all pairs, host work by kind");
+    }
+    let reports = found.iter().map(|document| {
+        let Report { verdict, parts, .. } = table::report(document);
+        verdict.into_iter().map(|(_, text)| Part::Note(text)).chain(parts).collect::<Vec<_>>()
+    });
+    Report { parts: reports.collect::<Vec<_>>().join(&Part::Gap), ..Report::default() }
+}
+
+/// Makes the plan for the backend that is chosen, carries it out, and keeps the result.
+fn carry_out_wanted(
+    wanted: &Wanted<'_>,
+    (plan, is_one_of_several): (MakePlan<'_>, bool),
+    invocation: &Invocation,
+) -> Result<(Finished, Kept), Error> {
+    let name = |plan: &Plan| match is_one_of_several {
+        true => format!("{}-{}", plan.experiment, plan.parameters.workload.replace('/', "-")),
+        false => plan.experiment.to_owned(),
+    };
     // Whatever can be refused is refused before anything is measured.
     let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
     let options = wanted.result;
@@ -117,23 +177,19 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
     let tried = plan(&chosen, usable(&host).as_deref())?;
     can_have(named.as_ref(), &tried)?;
     if let Some(baseline) = &wanted.baseline {
-        baseline.check(tried.experiment)?;
+        baseline.check(&name(&tried))?;
     }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
     let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
         Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error)?,
         ready => ready?,
     };
+    let name = name(&ready.plan);
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
-    print(&report(&finished, &kept, options.json.json)?)?;
-    for line in table::warnings(&finished.document.warnings) {
-        complain(&format!("warning: {line}"));
-    }
     if let Some(baseline) = &wanted.baseline {
-        baseline.keep(&finished.document, verdict(&finished.document))?;
+        baseline.keep(&finished.document, &name, verdict(&finished.document))?;
     }
-    let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
-    error.map_or_else(|| Ok(verdict(&finished.document)), Err)
+    Ok((finished, kept))
 }
 
 /// Runs a plan that is ready, shows its progress, and keeps its document as it grows.
@@ -290,15 +346,6 @@ fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> Strin
     format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
-/// Formats the text for stdout: the table, or JSON.
-fn report(finished: &Finished, kept: &Kept, json: bool) -> Result<String, Error> {
-    let document = &finished.document;
-    if json {
-        return document.to_json().map_err(|error| internal("cannot show the result", error));
-    }
-    Ok(table::report(document).text(columns()) + &kept.line())
-}
-
 /// Judges whether the document answers its question.
 fn verdict(document: &Document) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
@@ -393,8 +440,7 @@ mod tests {
         let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
         std::fs::remove_dir(&out).unwrap();
         kept.save(&finished.document).unwrap();
-        let shown = report(&finished, &kept, false).unwrap();
-        assert!(shown.contains("recreate") && !shown.contains("saved: "), "{shown}");
+        assert_eq!(kept.line(), "");
         assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
     }
 }

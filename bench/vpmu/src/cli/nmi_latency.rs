@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
 
-use super::measure::{Invocation, Wanted, measure};
-use super::options::BaselineOptions;
-use super::options::ResultOptions;
+use super::measure::{Invocation, MakePlan, Wanted, measure, measure_all};
+use super::options::{BaselineOptions, ResultOptions, VerboseOption};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
@@ -17,6 +16,8 @@ use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::strategy::StrategyChoice;
+use crate::setting::workload::{EventSet, GuestWork, Workload};
 use crate::terminal::console::complain;
 use results::error::{Error, Exit};
 use trace::read::Trace;
@@ -24,7 +25,7 @@ use trace::read::Trace;
 /// Examples of the main job.
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # recreate, reuse, reuse-lazy and the floor, < 60 s
+  # the main job: ten events and one, which strategy, < 60 s
   vpmu
   # what this host can do, and what disturbs it
   vpmu doctor
@@ -63,9 +64,25 @@ Examples:
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
+/// Options that say what is compared: without them, and without a command, it is the main job.
+pub(super) const NAMED: [&str; 4] = ["workload", "strategy", "trace", "guest"];
+
+/// Workloads of the main job: the published one, on which strategies differ most, and one event.
+const WORKLOADS: [EventSet; 2] = [EventSet::Sampling10, EventSet::Single];
+
+/// Its strategies: those of KVM's history, and ours.
+const STRATEGIES: [&str; 4] = ["recreate", "reuse", "reuse-lazy", "gate"];
+
+/// Bound on each of its workloads.
+const LONGEST: Duration = Duration::from_secs(24);
+
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]
 pub struct NmiLatencyArgs {
+    /// Neither a command nor what is compared was named: it is the main job, of [`WORKLOADS`].
+    #[arg(skip)]
+    pub is_main: bool,
+
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
@@ -85,6 +102,10 @@ pub struct NmiLatencyArgs {
     /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
+
+    /// More of the result.
+    #[command(flatten)]
+    pub verbose: VerboseOption,
     /// The result as a baseline.
     #[command(flatten)]
     pub baseline: BaselineOptions,
@@ -99,6 +120,10 @@ pub struct SimArgs {
     /// Place of the result.
     #[command(flatten)]
     pub result: ResultOptions,
+
+    /// More of the result.
+    #[command(flatten)]
+    pub verbose: VerboseOption,
     /// The result as a baseline.
     #[command(flatten)]
     pub baseline: BaselineOptions,
@@ -156,7 +181,18 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
     let baseline = args.baseline.baseline(&args.result);
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
     let (backend, is_bare) = (&args.host.behind.backend, invocation.command_line.len() == 1);
-    let wanted = Wanted { backend, model: None, is_bare, linux: linux.as_ref(), result: &args.result, baseline };
+    let wanted = Wanted {
+        backend,
+        model: None,
+        is_bare,
+        linux: linux.as_ref(),
+        result: &args.result,
+        verbose: args.verbose.verbose,
+        baseline,
+    };
+    if args.is_main {
+        return run_main(args, &wanted, invocation);
+    }
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(&args.host, chosen, usable)?;
         if let Some(job) = &linux {
@@ -172,6 +208,25 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         Ok(plan)
     };
     measure(&wanted, &plan, invocation)
+}
+
+/// Runs the main job: each workload with the strategies that matter; a document of each, and one answer.
+fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation) -> Result<Exit, Error> {
+    let plans = WORKLOADS.map(|events| {
+        move |chosen: &Chosen, usable: Option<&[u32]>| {
+            let mut spec = args.spec.clone();
+            spec.workload = Workload { events, work: GuestWork::Ftest };
+            spec.arms.strategy = STRATEGIES.map(|name| StrategyChoice::Preset(name.to_owned())).to_vec();
+            let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
+            let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();
+            *duration = match duration {
+                Some(both) => Some(*both / 2),
+                None => (!is_bounded && !chosen.simulated).then_some(LONGEST),
+            };
+            spec.plan(&args.host, chosen, usable)
+        }
+    });
+    measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), invocation)
 }
 
 /// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
@@ -196,8 +251,15 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
     }
     let backend = &BackendChoice::Sim(sim.model.clone());
-    let wanted =
-        Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, result: &args.result, baseline };
+    let wanted = Wanted {
+        backend,
+        model: Some(sim.model()?),
+        is_bare: false,
+        linux: None,
+        result: &args.result,
+        verbose: args.verbose.verbose,
+        baseline,
+    };
     let plan = |chosen: &Chosen, _: Option<&[u32]>| {
         let mut plan = sim.plan_with(chosen)?;
         if let Some(parts) = &parts {

@@ -50,6 +50,14 @@ pub struct ResultOptions {
     pub quiet: QuietOption,
 }
 
+/// More of a result than its first table.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct VerboseOption {
+    /// Also show percentiles, all pairs of arms, and host work by kind
+    #[arg(short, long, conflicts_with = "json")]
+    pub verbose: bool,
+}
+
 /// A baseline that the result is kept as.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
@@ -81,14 +89,14 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Returns the document of an experiment.
-    fn document(&self, experiment: &str) -> PathBuf {
-        self.dir.join(format!("{experiment}.json"))
+    /// Returns the document of that name.
+    fn document(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.json"))
     }
 
     /// Refuses one that is there and is not to be replaced.
-    pub(super) fn check(&self, experiment: &str) -> Result<(), Error> {
-        let path = self.document(experiment);
+    pub(super) fn check(&self, name: &str) -> Result<(), Error> {
+        let path = self.document(name);
         if self.force || !path.exists() {
             return OutputFolder::open(&self.dir).map(drop);
         }
@@ -99,9 +107,9 @@ impl Baseline {
         ))
     }
 
-    /// Keeps a complete document of a run that answers its question (`exit`); one file an experiment, so that a
-    /// baseline may hold several.
-    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, exit: Exit) -> Result<(), Error> {
+    /// Keeps a complete document of a run that answers its question (`exit`) by this name; one file an experiment, so
+    /// that a baseline may hold several.
+    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, name: &str, exit: Exit) -> Result<(), Error> {
         let dir = &self.dir;
         if document.status == Status::Complete && exit != Exit::Done {
             complain(&format!("warning: {} is left as it was: this run is inconclusive", dir.display()));
@@ -111,7 +119,7 @@ impl Baseline {
             complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
             return Ok(());
         }
-        let path = self.document(&document.experiment);
+        let path = self.document(name);
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
         OutputFolder::open(dir)?.replace(&path, json.as_bytes())?;
         complain(&format!("baseline: {}", path.display()));
@@ -130,9 +138,9 @@ mod tests {
         let baseline = |force| Baseline { dir: dir.path().join("baselines/v1"), force };
         let document = mock::finished(&[]).document;
         baseline(false).check(&document.experiment).unwrap();
-        baseline(false).keep(&document, Exit::Inconclusive).unwrap();
+        baseline(false).keep(&document, &document.experiment, Exit::Inconclusive).unwrap();
         assert!(!baseline(false).document(&document.experiment).exists(), "an inconclusive run is no baseline");
-        baseline(false).keep(&document, Exit::Done).unwrap();
+        baseline(false).keep(&document, &document.experiment, Exit::Done).unwrap();
         let error = baseline(false).check(&document.experiment).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
         assert!(error.to_string().contains("--force"), "{error}");

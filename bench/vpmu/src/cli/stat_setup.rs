@@ -81,7 +81,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
             exit = Exit::Inconclusive;
         }
         if let Some(baseline) = &baseline {
-            baseline.keep(&document, exit)?;
+            baseline.keep(&document, &document.experiment, exit)?;
         }
         if sys::interrupted().load(Ordering::Relaxed) {
             break;
