@@ -23,7 +23,7 @@ use crate::guest::{Guest, GuestOutcome, Timer};
 use crate::mediated::{Mediated, SimMediated};
 use crate::model::Model;
 use crate::side::SimHost;
-use crate::stream::{Purpose, Streams};
+use crate::stream::{Purpose, Stream, Streams, draw};
 use crate::vcpu::Vcpu;
 
 /// Implementation behind the counters.
@@ -143,6 +143,7 @@ fn open_with<H: SimHost + 'static>(
     let (pmu, cpus) = (plan.pmu.bounded(), plan.cpus.clamp(1, plan.vcpus.max(1)));
     let (gp, fixed) = pmu.count();
     let boot = BootPage { gp_counters: gp.into(), fixed_counters: fixed.into(), ..plan.boot };
+    let first = vcpus.start;
     let guests = vcpus
         .map(|vcpu| {
             let mut streams = Streams::new(plan.seed, number, vcpu);
@@ -155,13 +156,17 @@ fn open_with<H: SimHost + 'static>(
             Guest::new(vcpu, (pmu.into(), &boot), (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
         })
         .collect();
-    Box::new(Guests { guests, coupled: plan.is_coupled(model) })
+    let rests = Streams::new(plan.seed, number, first).of(Purpose::Rest).clone();
+    Box::new(Guests { guests, coupled: plan.is_coupled(model), rests, tick: plan.boot.tick_count.max(1) })
 }
 
 /// The guests of a host.
 struct Guests<H> {
     guests: Vec<Guest<Vcpu<H>>>,
     coupled: bool,
+    rests: Stream,
+    /// Tick of the guests, ns.
+    tick: u64,
 }
 
 impl<H: SimHost> Guests<H> {
@@ -192,7 +197,8 @@ impl<H: SimHost> Guests<H> {
 
 impl<H: SimHost> Live for Guests<H> {
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome> {
-        let at = self.rested_at();
+        // Other guests have their turns meanwhile, and the guests' ticks go on: a turn begins anywhere between two of them.
+        let at = self.rested_at() + draw(&mut self.rests, self.tick);
         self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_turn(at, samples));
         self.outcomes()
     }

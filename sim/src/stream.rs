@@ -54,11 +54,13 @@ pub enum Purpose {
     Register,
     /// Cost of an expiry that no guest in ring 3 waits for.
     Expiry,
+    /// Rest of a guest between two turns.
+    Rest,
 }
 
 impl Purpose {
     /// Number of purposes.
-    const COUNT: usize = Self::Expiry as usize + 1;
+    const COUNT: usize = Self::Rest as usize + 1;
 }
 
 /// The streams of one vCPU.

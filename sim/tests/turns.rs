@@ -80,3 +80,15 @@ fn the_floors_timer_is_set_once_per_pmi() {
         assert!(calls <= pmis + 2 && calls >= pmis / 2, "{calls} calls for {pmis} PMIs");
     }
 }
+
+/// Other guests have their turns between two of a guest, so its ticks meet each turn elsewhere: guests are no copies of one.
+#[test]
+fn turns_begin_anywhere_between_two_ticks() {
+    let first_nmis = |number: u64| -> Vec<u64> {
+        let plan = in_turns("floor", SINGLE, 1);
+        let (mut host, _) = host::start(&Model::embedded("development-host").unwrap(), &plan, number);
+        (0..20).map(|_| host.turn(25)[0].log[0].tsc_entry).collect()
+    };
+    assert_eq!(first_nmis(3), first_nmis(3));
+    assert_ne!(first_nmis(3), first_nmis(5));
+}
