@@ -81,7 +81,7 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
         let columns: Vec<usize> = COLUMNS.iter().filter_map(|column| at(column)).collect();
         let line = |row: &Vec<&str>| {
             let cells: Vec<&str> = columns.iter().map(|at| row[*at]).collect();
-            format!("| {} |\n", cells.join(" | "))
+            format!("|{}|\n", cells.join("|"))
         };
         let rule = format!("|{}\n", "---|".repeat(columns.len()));
         return Ok(format!("\n\n{}{rule}{}\n", line(&rows[0]), rows[1..].iter().map(line).collect::<String>()));

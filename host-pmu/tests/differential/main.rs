@@ -6,7 +6,7 @@
 //! its overflow on entry; no more host events than counters, or the pool's size; none left open. While the script lets the
 //! host fail, counts may be missing, none may be made up, and each failure is reported; afterwards the PMU counts again by itself.
 //!
-//! `VPMU_DIFFERENTIAL_OPS=N` runs about N operations instead of the default; see docs/testing.md.
+//! `VPMU_DIFFERENTIAL_OPS=N` runs about N operations instead of the default; see docs/contributing.md.
 
 mod former_bugs;
 mod hardware;

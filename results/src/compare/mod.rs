@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn runs_of_the_same_seldom_raise_an_alarm_and_a_tenth_is_found() {
-        // A small version of the tables in docs/comparing.md. An alarm in 1 % of the pairs: 2 and more of 20 in 2 % of the cases.
+        // A small version of the tables in docs/evidence.md. An alarm in 1 % of the pairs: 2 and more of 20 in 2 % of the cases.
         let alarms = |host: &Host, runs: u64, slow: f64, pairs: u64| {
             let found = (0..pairs).filter(|&seed| {
                 let mut random = Random::new(seed);

@@ -81,7 +81,7 @@ impl Rules {
     /// Exit 2: unreadable, or a key or value that makes no sense.
     pub fn read(path: &Path, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
         let wrong = |why: String| {
-            Error::usage(format!("cannot use rules {}", path.display()), why, "docs/comparing.md has an example")
+            Error::usage(format!("cannot use rules {}", path.display()), why, "docs/regression-gate.md has an example")
         };
         let text = open::named_text(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
         let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;

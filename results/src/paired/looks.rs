@@ -9,7 +9,7 @@ const IN_A_ROW: u32 = 2;
 ///
 /// Looking after each guest picks moments at which an interval happens to be narrow, and covers the truth too seldom.
 /// With two looks in a row, the second after a quarter more guests, it does so as often as it says
-/// (docs/validation.md).
+/// (docs/evidence.md).
 #[derive(Debug)]
 pub struct Looks {
     guests: usize,

@@ -1,5 +1,4 @@
-//! Rates at which the statistics are right, by synthetic hosts with a known truth: the tables of docs/validation.md and
-//! docs/comparing.md.
+//! Rates at which the statistics are right, by synthetic hosts with a known truth: the tables of docs/evidence.md.
 //!
 //! `cargo run --release -p trials --example statistics [intervals|until|compare|wanders|history] [RUNS]`
 

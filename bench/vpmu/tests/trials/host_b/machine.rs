@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Boots, runs the commands, powers off. Any end but a whole one is an error with the console's last lines. A
-    /// machine that hangs, or panics by an INT3 of the emulator's, is booted again, since the emulator may be at fault (docs/kvm-releases.md); the error of the
+    /// machine that hangs, or panics by an INT3 of the emulator's, is booted again, since the emulator may be at fault (docs/evidence.md); the error of the
     /// last time has all of them.
     pub(crate) fn run(&self, parts: &Parts) -> Result<Report> {
         let mut hung = Vec::new();

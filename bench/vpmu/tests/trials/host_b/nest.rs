@@ -2,7 +2,7 @@
 //! `hardware`, and KVM's own vPMU, with the kernel's own code. Hardware events there count a clock.
 //!
 //! Trials that are to pass in every run have the host's time: with the instruction clock a boot that hangs hangs again at each try
-//! (docs/kvm-releases.md).
+//! (docs/evidence.md).
 
 pub(crate) mod kernel_module;
 pub(crate) mod releases;

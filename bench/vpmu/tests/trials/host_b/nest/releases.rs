@@ -1,4 +1,4 @@
-//! KVM's vPMU by release: a boot for each kernel of .ci/host-b-kernels as the middle host. What docs/kvm-releases.md
+//! KVM's vPMU by release: a boot for each kernel of .ci/host-b-kernels as the middle host. What docs/evidence.md
 //! concludes is asserted.
 
 use std::path::Path;
