@@ -339,7 +339,7 @@ impl SimThread {
         let common = self.mixed.then(|| self.base.of(times));
         let Self { overflowed, goes_on, .. } = self;
         let mut expiries = 0;
-        for at in events.running.iter() {
+        for &at in &events.running {
             let Event { id, count, .. } = &mut events.table[at];
             if !count.samples {
                 continue;
@@ -401,7 +401,7 @@ impl SimThread {
 
 /// Returns the running events that signal.
 fn sampling(events: &Events) -> impl Iterator<Item = &EventCount> {
-    events.running.iter().map(|at| &events.table[at].count).filter(|count| count.samples)
+    events.running.iter().map(|&at| &events.table[at].count).filter(|count| count.samples)
 }
 
 impl SimHost for Bank<SimBackend> {
@@ -596,7 +596,7 @@ mod tests {
                     Step::Kernel(ns) => backend.host.clock_mut().kernel(ns * 1000),
                 }
                 let times = backend.host.clock.times();
-                let running: Vec<_> = backend.events.running.iter().map(|at| backend.events.table[at].count).collect();
+                let running: Vec<_> = backend.events.running.iter().map(|&at| backend.events.table[at].count).collect();
                 let due = running.iter().filter(|state| state.ran(times) >= state.due).count() as u64;
                 let in_user = running.iter().filter(|state| state.base.in_user_mode());
                 let next = in_user.map(|state| state.due.saturating_sub(state.ran(times))).min().unwrap_or(u64::MAX);

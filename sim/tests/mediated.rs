@@ -142,6 +142,6 @@ fn the_costs_come_both_or_not_at_all() {
     let text = sim::model::EMBEDDED.iter().find(|(name, _)| *name == "spr-2026").unwrap().1;
     let without = |key: &str| text.split_inclusive('\n').filter(|line| !line.starts_with(key)).collect::<String>();
     let error = Model::from_toml("x", &without("register =")).unwrap_err().to_string();
-    assert!(error.contains("cost.register: missing beside pmu-switch"), "{error}");
+    assert!(error.contains("missing field `register`"), "{error}");
     assert!(model("development-host").costs.mediated.is_none(), "a host without a PMU has none to give away");
 }
