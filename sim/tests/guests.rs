@@ -4,14 +4,13 @@
 
 mod common;
 
-use common::{FOUR, SINGLE, TEN, boot, plan};
+use common::{FOUR, SINGLE, TEN, Totals, boot, plan, run};
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Reuse, Strategy};
 use proptest::prelude::*;
 use sim::guest::Timer;
 use sim::host::{self, CounterSource, Plan};
 use sim::model::{CountBase, Model};
-use sim::run::{Totals, run};
 
 const MODELS: [&str; 4] = ["development-host", "clx-ap-watchdog-on", "clx-ap-watchdog-off", "icx-2021"];
 

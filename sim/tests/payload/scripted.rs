@@ -10,7 +10,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sim::guest::cpu::Cpu;
 use sim::guest::paths::Path;
-use sim::side::{Switches, VcpuSide};
+use sim::side::VcpuSide;
 
 const GLOBAL_STATUS: u32 = 0x38e;
 const AMD_GLOBAL_STATUS: u32 = 0xc000_0300;
@@ -267,7 +267,6 @@ impl Cpu for Scripted {
             phases: [PhaseTally::default(); guest::abi::PHASES],
             exit_path_ns: Recorder::default(),
             host: HostSide::default(),
-            switches: Switches::default(),
         }
     }
 }
