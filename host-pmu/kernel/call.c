@@ -1,14 +1,46 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The six calls as KVM makes them, by the strategy of the face's guest. A call ends with hook_leave(). */
+/* The six calls as KVM makes them, by the strategy of the face's guest. A call that began ends with leave(). */
 
+#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/module.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 
 #include "vpmu_kvm.h"
 
 /* The PMU of faces: no event of perf's has it. */
 static struct pmu face_pmu;
+
+/* Calls begun less those ended; one may end on another CPU than it began on. */
+static DEFINE_PER_CPU(long, inside);
+
+void notrace call_begin(void)
+{
+	this_cpu_inc(inside);
+}
+
+static void leave(void)
+{
+	this_cpu_dec(inside);
+}
+
+void calls_wait(void)
+{
+	long sum;
+	int cpu;
+
+	do {
+		sum = 0;
+		for_each_possible_cpu(cpu)
+			sum += per_cpu(inside, cpu);
+		if (sum)
+			msleep(20);
+	} while (sum);
+	/* The last instructions of a call come after its end. */
+	synchronize_rcu_tasks();
+}
 
 bool is_face(const struct perf_event *event)
 {
@@ -61,8 +93,7 @@ static struct perf_event *create(struct perf_event_attr *attr, int cpu, struct t
 	face->event.overflow_handler_context = context;
 	face->vcpu = vcpu;
 	face->on = !attr->disabled;
-	face->host = host_create(face);
-	error = PTR_ERR_OR_ZERO(face->host);
+	error = host_create(face);
 	if (error)
 		goto put;
 	raw_spin_lock_irqsave(&vcpu->faces_lock, flags);
@@ -81,7 +112,7 @@ struct perf_event *call_create(struct perf_event_attr *attr, int cpu, struct tas
 {
 	struct perf_event *event = create(attr, cpu, task, handler, context);
 
-	hook_leave();
+	leave();
 	return event;
 }
 
@@ -91,7 +122,7 @@ void call_enable(struct perf_event *event)
 
 	face->vcpu->asked[OP_ENABLE]++;
 	host_enable(face);
-	hook_leave();
+	leave();
 }
 
 u64 call_pause(struct perf_event *event, bool reset)
@@ -104,7 +135,7 @@ u64 call_pause(struct perf_event *event, bool reset)
 	count = face->kept;
 	if (reset)
 		face->kept = 0;
-	hook_leave();
+	leave();
 	return count;
 }
 
@@ -119,7 +150,7 @@ int call_period(struct perf_event *event, u64 period)
 		event->attr.sample_period = period;
 		error = host_period(face);
 	}
-	hook_leave();
+	leave();
 	return error;
 }
 
@@ -132,7 +163,7 @@ u64 call_read(struct perf_event *event, u64 *enabled, u64 *running)
 	*enabled = 0;
 	*running = 0;
 	count = face->kept + (face->on ? host_count(face, enabled, running) - face->base : 0);
-	hook_leave();
+	leave();
 	return count;
 }
 
@@ -148,10 +179,10 @@ int call_release(struct perf_event *event)
 	raw_spin_unlock_irqrestore(&face->vcpu->faces_lock, flags);
 	WRITE_ONCE(face->on, false);
 	if (face->host)
-		host_release(face->vcpu, face->host);
+		host_release(face);
 	kfree(face);
 	guest_put(guest);
 	module_put(THIS_MODULE);
-	hook_leave();
+	leave();
 	return 0;
 }

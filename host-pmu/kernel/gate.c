@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Where a gate's passes come from: KVM's tracepoint just before a guest's entry, with interrupts off, while a guest has a gate. */
 
+#include <linux/hashtable.h>
 #include <linux/module.h>
-#include <linux/rculist.h>
 #include <linux/sched.h>
 #include <linux/tracepoint.h>
 
@@ -11,9 +11,9 @@
 /* KVM's; taken by its name, so that the module also loads without KVM. */
 extern struct tracepoint __tracepoint_kvm_entry;
 
-/* Protects what follows but for the readers of the list. */
+/* Protects what follows but for the readers of the table, in which vCPUs are by their threads' ids. */
 static DEFINE_MUTEX(gate_lock);
-static LIST_HEAD(gated);
+static DEFINE_HASHTABLE(gated, 8);
 static struct tracepoint *kvm_entry;
 static unsigned int gates;
 
@@ -22,7 +22,7 @@ static void entering(void *unused)
 {
 	struct vcpu *vcpu;
 
-	list_for_each_entry_rcu(vcpu, &gated, gated) {
+	hash_for_each_possible_rcu(gated, vcpu, gated, current->pid) {
 		if (vcpu->tid == current->pid && READ_ONCE(vcpu->held))
 			host_enter(vcpu);
 	}
@@ -48,7 +48,7 @@ int gate_open(void)
 void gate_add(struct vcpu *vcpu)
 {
 	mutex_lock(&gate_lock);
-	list_add_tail_rcu(&vcpu->gated, &gated);
+	hash_add_rcu(gated, &vcpu->gated, vcpu->tid);
 	mutex_unlock(&gate_lock);
 }
 
@@ -59,7 +59,7 @@ void gate_close(struct guest *guest)
 	mutex_lock(&gate_lock);
 	if (guest) {
 		list_for_each_entry(vcpu, &guest->vcpus, node)
-			list_del_rcu(&vcpu->gated);
+			hash_del_rcu(&vcpu->gated);
 	}
 	if (!--gates) {
 		tracepoint_probe_unregister(kvm_entry, entering, NULL);

@@ -13,9 +13,6 @@
 
 #include "vpmu_kvm.h"
 
-/* Parked events that a vCPU may have. */
-#define POOL_MAX 64
-
 static LIST_HEAD(guests);
 static DEFINE_MUTEX(guests_lock);
 
@@ -49,7 +46,7 @@ static void guest_free(struct kref *ref)
 	struct guest *guest = container_of(ref, struct guest, ref);
 	struct vcpu *vcpu, *next;
 
-	if (guest->strategy.pause == PAUSE_GATE)
+	if (guest->strategy == GATE)
 		gate_close(guest);
 	list_for_each_entry_safe(vcpu, next, &guest->vcpus, node)
 		kfree(vcpu);
@@ -76,11 +73,10 @@ struct vcpu *guest_vcpu(struct guest *guest)
 	if (vcpu) {
 		vcpu->guest = guest;
 		vcpu->tid = current->pid;
-		INIT_LIST_HEAD(&vcpu->parked);
 		INIT_LIST_HEAD(&vcpu->faces);
 		raw_spin_lock_init(&vcpu->faces_lock);
 		list_add_tail(&vcpu->node, &guest->vcpus);
-		if (guest->strategy.pause == PAUSE_GATE)
+		if (guest->strategy == GATE)
 			gate_add(vcpu);
 	}
 found:
@@ -104,53 +100,39 @@ static int show(struct seq_file *file, void *unused)
 		for (i = 0; i < OPERATIONS; i++)
 			seq_printf(file, " %s=%lu/%lu/%llu", names[i], i < CALLS ? READ_ONCE(vcpu->asked[i]) : 0,
 				   READ_ONCE(vcpu->done[i]), READ_ONCE(vcpu->done_ns[i]));
-		seq_printf(file, " taken=%lu failed=%lu parked=%u passes=%lu callbacks=%lu dropped=%lu\n",
-			   READ_ONCE(vcpu->taken), READ_ONCE(vcpu->failed), vcpu->parked_events, READ_ONCE(vcpu->passes),
-			   READ_ONCE(vcpu->callbacks), READ_ONCE(vcpu->dropped));
+		seq_printf(file, " failed=%lu passes=%lu callbacks=%lu dropped=%lu\n", READ_ONCE(vcpu->failed),
+			   READ_ONCE(vcpu->passes), READ_ONCE(vcpu->callbacks), READ_ONCE(vcpu->dropped));
 	}
 	mutex_unlock(&guest->lock);
 	return 0;
 }
 
-static int parse(char *text, struct strategy *strategy, bool *thread)
+static const char * const words[STRATEGIES] = { "stock", "recreate", "virtual", "direct", "gate" };
+
+static int parse(char *text, enum strategy *strategy, bool *thread)
 {
 	char *word;
+	int i;
 
 	while ((word = strsep(&text, " \n"))) {
-		if (!*word)
-			continue;
-		if (!strcmp(word, "thread"))
+		if (!strcmp(word, "thread")) {
 			*thread = true;
-		else if (!strcmp(word, "recreate"))
-			strategy->recreate = true;
-		else if (!strcmp(word, "last"))
-			strategy->last = true;
-		else if (!strcmp(word, "skip-paused"))
-			strategy->skip_paused = true;
-		else if (!strcmp(word, "skip-period"))
-			strategy->skip_period = true;
-		else if (!strcmp(word, "pause=virtual"))
-			strategy->pause = PAUSE_VIRTUAL;
-		else if (!strcmp(word, "pause=direct"))
-			strategy->pause = PAUSE_DIRECT;
-		else if (!strcmp(word, "pause=gate"))
-			strategy->pause = PAUSE_GATE;
-		else if (strncmp(word, "pool=", 5) || kstrtouint(word + 5, 10, &strategy->pool))
-			return -EINVAL;
+		} else if (*word) {
+			for (i = 0; i < STRATEGIES && strcmp(word, words[i]); i++)
+				;
+			if (i == STRATEGIES)
+				return -EINVAL;
+			*strategy = i;
+		}
 	}
-	/* An event that is released at every pause cannot go on, nor be kept. */
-	if (strategy->pause != PAUSE_HOST && strategy->recreate)
-		return -EINVAL;
-	if (strategy->recreate + strategy->last + !!strategy->pool > 1)
-		return -EINVAL;
-	return strategy->pool > POOL_MAX ? -ERANGE : 0;
+	return 0;
 }
 
 /* Takes the strategy, once, in one write. */
 static ssize_t file_write(struct file *file, const char __user *from, size_t size, loff_t *at)
 {
 	struct guest *guest = ((struct seq_file *)file->private_data)->private;
-	struct strategy strategy = {};
+	enum strategy strategy = STOCK;
 	bool thread = false;
 	char text[128];
 	int error;
@@ -163,7 +145,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 	if (strlen(text) != size)
 		return -EINVAL;
 	error = parse(text, &strategy, &thread);
-	if (!error && strategy.pause == PAUSE_GATE)
+	if (!error && strategy == GATE)
 		error = gate_open();
 	if (error)
 		return error;
@@ -177,7 +159,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 		list_add_tail(&guest->node, &guests);
 	}
 	mutex_unlock(&guests_lock);
-	if (error && strategy.pause == PAUSE_GATE)
+	if (error && strategy == GATE)
 		gate_close(NULL);
 	return error ?: size;
 }
@@ -201,28 +183,14 @@ static int file_open(struct inode *inode, struct file *file)
 	return error;
 }
 
-/* Closes a guest: what KVM still holds goes on, nothing is parked. */
+/* Closes a guest: what KVM still holds goes on. */
 static int file_release(struct inode *inode, struct file *file)
 {
 	struct guest *guest = ((struct seq_file *)file->private_data)->private;
-	struct host_event *host, *next;
-	struct vcpu *vcpu;
-	LIST_HEAD(parked);
 
 	mutex_lock(&guests_lock);
 	list_del_init(&guest->node);
 	mutex_unlock(&guests_lock);
-	mutex_lock(&guest->lock);
-	guest->closed = true;
-	list_for_each_entry(vcpu, &guest->vcpus, node) {
-		list_splice_init(&vcpu->parked, &parked);
-		vcpu->parked_events = 0;
-	}
-	mutex_unlock(&guest->lock);
-	list_for_each_entry_safe(host, next, &parked, parked) {
-		perf_event_release_kernel(host->event);
-		kfree(host);
-	}
 	single_release(inode, file);
 	guest_put(guest);
 	return 0;

@@ -6,19 +6,10 @@
 #include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/module.h>
-#include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/version.h>
 
 #include "vpmu_kvm.h"
-
-/* Redirected calls begun less those ended; one may end on another CPU than it began on. */
-static DEFINE_PER_CPU(long, inside);
-
-void hook_leave(void)
-{
-	this_cpu_dec(inside);
-}
 
 static const struct {
 	void *from;
@@ -41,7 +32,7 @@ static void notrace entered(unsigned long ip, unsigned long caller, struct ftrac
 	if (call == OP_CREATE ? within_module(caller, THIS_MODULE) || !fits((void *)regs->di, regs->si, (void *)regs->dx)
 			   : !is_face((struct perf_event *)regs->di))
 		return;
-	this_cpu_inc(inside);
+	call_begin();
 	regs->ip = (unsigned long)calls[call].to;
 }
 
@@ -50,22 +41,15 @@ static struct ftrace_ops ops[CALLS];
 /* Unhooks the first calls, and waits for those that were redirected: they may sleep in this code. */
 static void unhook(int calls_hooked)
 {
-	long sum;
-	int cpu;
-
 	while (calls_hooked--) {
-		unregister_ftrace_function(&ops[calls_hooked]);
+		/* As long as perf's function leads here, this code has to stay. */
+		while (unregister_ftrace_function(&ops[calls_hooked])) {
+			pr_err("%ps cannot be unhooked: the module stays until the next boot\n", calls[calls_hooked].from);
+			msleep(60 * MSEC_PER_SEC);
+		}
 		ftrace_free_filter(&ops[calls_hooked]);
 	}
-	do {
-		sum = 0;
-		for_each_possible_cpu(cpu)
-			sum += per_cpu(inside, cpu);
-		if (sum)
-			msleep(20);
-	} while (sum);
-	/* The last instructions of a call come after its end. */
-	synchronize_rcu_tasks();
+	calls_wait();
 }
 
 int hook_register(void)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Host events behind faces: created, parked, paused and enabled as the guest's strategy says. */
+/* Host events behind faces: created, paused and enabled as the guest's strategy says. */
 
 #include <linux/err.h>
 #include <linux/ktime.h>
-#include <linux/slab.h>
 
 #include "vpmu_kvm.h"
 
@@ -17,17 +16,20 @@ static void did(struct vcpu *vcpu, enum operation operation, u64 began)
 	vcpu->done_ns[operation] += ktime_get_ns() - began;
 }
 
+/* Whether a paused event goes on. */
+static bool goes_on(const struct face *face)
+{
+	return face->vcpu->guest->strategy >= VIRTUAL;
+}
+
 /*
  * An overflow, in an NMI: the guest's if its counter is on. An event that goes on behind a counter that is off soon overflows
  * no more.
  */
 static void overflow(struct perf_event *event, struct perf_sample_data *data, struct pt_regs *regs)
 {
-	struct host_event *host = event->overflow_handler_context;
-	struct face *face = READ_ONCE(host->face);
+	struct face *face = event->overflow_handler_context;
 
-	if (!face)
-		return;
 	face->vcpu->callbacks++;
 	WRITE_ONCE(face->ahead, false);
 	if (READ_ONCE(face->on)) {
@@ -35,7 +37,7 @@ static void overflow(struct perf_event *event, struct perf_sample_data *data, st
 		return;
 	}
 	face->vcpu->dropped++;
-	if (face->vcpu->guest->strategy.pause != PAUSE_HOST) {
+	if (goes_on(face)) {
 		event->hw.sample_period = FAR;
 		local64_set(&event->hw.period_left, FAR);
 	}
@@ -91,7 +93,7 @@ static void act_stop(struct perf_event *event)
 
 static void act_start(struct perf_event *event)
 {
-	struct face *face = ((struct host_event *)event->overflow_handler_context)->face;
+	struct face *face = event->overflow_handler_context;
 
 	/* perf starts what it schedules in, whatever its guest's counter is. */
 	act_stop(event);
@@ -121,7 +123,7 @@ static void read_ahead(struct vcpu *vcpu)
 
 	raw_spin_lock_irqsave(&vcpu->faces_lock, flags);
 	list_for_each_entry(face, &vcpu->faces, of_vcpu) {
-		struct perf_event *event = face->host ? face->host->event : NULL;
+		struct perf_event *event = face->host;
 
 		if (!face->on || !event || !is_here(event))
 			continue;
@@ -145,7 +147,7 @@ void host_enter(struct vcpu *vcpu)
 
 	raw_spin_lock(&vcpu->faces_lock);
 	list_for_each_entry(face, &vcpu->faces, of_vcpu) {
-		struct perf_event *event = face->host ? face->host->event : NULL;
+		struct perf_event *event = face->host;
 		/* Without a period nothing would start it again. */
 		bool stop = event && !face->on && !face->due && face->event.attr.sample_period;
 
@@ -188,184 +190,64 @@ static bool start_at_entry(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
 
-	if (vcpu->tid != current->pid || READ_ONCE(face->host->event->state) != PERF_EVENT_STATE_ACTIVE)
+	if (vcpu->tid != current->pid || READ_ONCE(face->host->state) != PERF_EVENT_STATE_ACTIVE)
 		return false;
 	face->due = true;
 	vcpu->held = true;
 	return true;
 }
 
-/* Parked events serve the same counting: attributes but for the period, which KVM alone sets. */
-static bool serves(const struct perf_event *event, const struct perf_event_attr *attr)
-{
-	const struct perf_event_attr *had = &event->attr;
-
-	return had->type == attr->type && had->config == attr->config && had->config1 == attr->config1 &&
-	       had->config2 == attr->config2 && !had->sample_period == !attr->sample_period &&
-	       had->exclude_user == attr->exclude_user && had->exclude_kernel == attr->exclude_kernel &&
-	       had->exclude_host == attr->exclude_host && had->exclude_guest == attr->exclude_guest &&
-	       had->exclude_hv == attr->exclude_hv && had->pinned == attr->pinned;
-}
-
-/* Takes a parked event that can serve a face: the one that was parked last. */
-static struct host_event *unpark(struct face *face)
-{
-	struct vcpu *vcpu = face->vcpu;
-	struct host_event *host, *found = NULL;
-
-	mutex_lock(&vcpu->guest->lock);
-	list_for_each_entry(host, &vcpu->parked, parked) {
-		if (!serves(host->event, &face->event.attr) || host->event->state < PERF_EVENT_STATE_OFF)
-			continue;
-		if (vcpu->guest->strategy.last && host->counter != face->event.overflow_handler_context)
-			continue;
-		list_del(&host->parked);
-		vcpu->parked_events--;
-		vcpu->taken++;
-		found = host;
-		break;
-	}
-	mutex_unlock(&vcpu->guest->lock);
-	return found;
-}
-
-/* Parks an event and returns one that was parked too many, or NULL. */
-static struct host_event *park(struct vcpu *vcpu, struct host_event *host)
-{
-	const struct strategy *strategy = &vcpu->guest->strategy;
-	struct host_event *other, *surplus = NULL;
-
-	if (strategy->last) {
-		list_for_each_entry(other, &vcpu->parked, parked) {
-			if (other->counter == host->counter)
-				surplus = other;
-		}
-	} else if (vcpu->parked_events == strategy->pool) {
-		surplus = list_last_entry(&vcpu->parked, struct host_event, parked);
-	}
-	if (surplus)
-		list_del(&surplus->parked);
-	else
-		vcpu->parked_events++;
-	list_add(&host->parked, &vcpu->parked);
-	return surplus;
-}
-
-static void destroy(struct vcpu *vcpu, struct host_event *host)
+static void enable(struct face *face)
 {
 	u64 began = ktime_get_ns();
 
-	perf_event_release_kernel(host->event);
-	did(vcpu, OP_RELEASE, began);
-	kfree(host);
+	perf_event_enable(face->host);
+	did(face->vcpu, OP_ENABLE, began);
 }
 
-static void enable(struct vcpu *vcpu, struct host_event *host)
-{
-	u64 began = ktime_get_ns();
-
-	perf_event_enable(host->event);
-	host->paused = false;
-	did(vcpu, OP_ENABLE, began);
-}
-
-static u64 pause(struct vcpu *vcpu, struct host_event *host)
-{
-	u64 began = ktime_get_ns();
-	u64 count = perf_event_pause(host->event, true);
-
-	host->paused = true;
-	did(vcpu, OP_PAUSE, began);
-	return count;
-}
-
-static int set_period(struct vcpu *vcpu, struct host_event *host, u64 period)
-{
-	u64 began = ktime_get_ns();
-	int error = perf_event_period(host->event, period);
-
-	did(vcpu, OP_PERIOD, began);
-	return error;
-}
-
-/* Creates an event of a face's attributes, or takes one that is parked. It counts if the face is on. */
-struct host_event *host_create(struct face *face)
+/* Creates an event of a face's attributes. It counts if the face is on. */
+int host_create(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
 	struct perf_event_attr attr = face->event.attr;
-	struct host_event *host = unpark(face);
-	u64 began;
+	u64 began = ktime_get_ns();
+	struct perf_event *host = perf_event_create_kernel_counter(&attr, -1, current, overflow, face);
 
 	face->base = 0;
-	if (host) {
-		host->counter = face->event.overflow_handler_context;
-		WRITE_ONCE(host->face, face);
-		if (!attr.sample_period || !set_period(vcpu, host, attr.sample_period)) {
-			if (face->on)
-				enable(vcpu, host);
-			return host;
-		}
-		destroy(vcpu, host);
-	}
-	host = kzalloc(sizeof(*host), GFP_KERNEL_ACCOUNT);
-	if (!host) {
+	if (IS_ERR(host)) {
 		vcpu->failed++;
-		return ERR_PTR(-ENOMEM);
-	}
-	INIT_LIST_HEAD(&host->parked);
-	host->counter = face->event.overflow_handler_context;
-	host->face = face;
-	host->paused = !face->on;
-	began = ktime_get_ns();
-	host->event = perf_event_create_kernel_counter(&attr, -1, current, overflow, host);
-	if (IS_ERR(host->event)) {
-		long error = PTR_ERR(host->event);
-
-		vcpu->failed++;
-		kfree(host);
-		return ERR_PTR(error);
+		return PTR_ERR(host);
 	}
 	did(vcpu, OP_CREATE, began);
+	face->host = host;
 	if (face->on && attr.disabled)
-		enable(vcpu, host);
-	return host;
+		enable(face);
+	return 0;
 }
 
-/* Parks an event, or gives it back to perf. */
-void host_release(struct vcpu *vcpu, struct host_event *host)
+void host_release(struct face *face)
 {
-	struct guest *guest = vcpu->guest;
-	struct host_event *surplus = host;
+	u64 began = ktime_get_ns();
 
-	if ((guest->strategy.pool || guest->strategy.last) && host->event->state >= PERF_EVENT_STATE_OFF) {
-		if (!host->paused)
-			pause(vcpu, host);
-		WRITE_ONCE(host->face, NULL);
-		mutex_lock(&guest->lock);
-		if (!guest->closed)
-			surplus = park(vcpu, host);
-		mutex_unlock(&guest->lock);
-	}
-	if (surplus)
-		destroy(vcpu, surplus);
+	perf_event_release_kernel(face->host);
+	face->host = NULL;
+	did(face->vcpu, OP_RELEASE, began);
 }
 
 /* Returns an event's count; of one that counts on this CPU without perf's core, unless it is paused by that. */
 u64 host_count(struct face *face, u64 *enabled, u64 *running)
 {
-	struct vcpu *vcpu = face->vcpu;
-	struct host_event *host = face->host;
 	u64 began, count;
 
-	if (!host)
+	if (!face->host)
 		return face->base;
 	if (READ_ONCE(face->ahead))
 		return face->count;
-	if (vcpu->guest->strategy.pause != PAUSE_HOST && here(vcpu, OP_READ, host->event, act_read))
-		return local64_read(&host->event->count);
+	if (goes_on(face) && here(face->vcpu, OP_READ, face->host, act_read))
+		return local64_read(&face->host->count);
 	began = ktime_get_ns();
-	count = perf_event_read_value(host->event, enabled, running);
-	did(vcpu, OP_READ, began);
+	count = perf_event_read_value(face->host, enabled, running);
+	did(face->vcpu, OP_READ, began);
 	return count;
 }
 
@@ -383,71 +265,72 @@ static void pause_at_entry(struct vcpu *vcpu)
 void host_pause(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
-	const struct strategy *strategy = &vcpu->guest->strategy;
-	struct host_event *host = face->host;
-	bool was_on = face->on;
-	u64 ignored;
+	enum strategy strategy = vcpu->guest->strategy;
+	u64 began, ignored;
 
 	face->due = false;
-	if (!was_on && (!host || strategy->skip_paused || strategy->pause != PAUSE_HOST))
+	if (!face->on && (!face->host || goes_on(face)))
 		return;
-	if (!host) {
+	if (!face->host) {
 		/* It could not be created: nothing was counted. */
 		face->on = false;
 		return;
 	}
-	if (strategy->pause == PAUSE_HOST && !strategy->recreate) {
-		face->kept += pause(vcpu, host);
+	if (strategy == STOCK) {
+		began = ktime_get_ns();
+		face->kept += perf_event_pause(face->host, true);
+		did(vcpu, OP_PAUSE, began);
 	} else {
 		/* Without a period nothing would start it again. */
-		if (strategy->pause == PAUSE_DIRECT && face->event.attr.sample_period)
-			here(vcpu, OP_STOP, host->event, act_stop);
-		else if (strategy->pause == PAUSE_GATE)
+		if (strategy == DIRECT && face->event.attr.sample_period)
+			here(vcpu, OP_STOP, face->host, act_stop);
+		else if (strategy == GATE)
 			pause_at_entry(vcpu);
 		face->kept += host_count(face, &ignored, &ignored) - face->base;
 	}
 	WRITE_ONCE(face->on, false);
-	if (strategy->recreate) {
-		face->host = NULL;
-		destroy(vcpu, host);
-	}
+	if (strategy == RECREATE)
+		host_release(face);
+}
+
+static int set_period(struct face *face)
+{
+	u64 began = ktime_get_ns();
+	int error = perf_event_period(face->host, face->event.attr.sample_period);
+
+	did(face->vcpu, OP_PERIOD, began);
+	return error;
 }
 
 /* Sets the period of the face's attributes, now, or where nothing counts until it is enabled, then. */
 int host_period(struct face *face)
 {
-	const struct strategy *strategy = &face->vcpu->guest->strategy;
-
-	face->period_due = !face->host || (!face->on && (strategy->skip_period || strategy->pause != PAUSE_HOST));
-	return face->period_due ? 0 : set_period(face->vcpu, face->host, face->event.attr.sample_period);
+	face->period_due = !face->host || (!face->on && goes_on(face));
+	return face->period_due ? 0 : set_period(face);
 }
 
 /* Has an event that is paused or gone count again for the guest. */
 void host_enable(struct face *face)
 {
-	struct vcpu *vcpu = face->vcpu;
-	enum pause how = vcpu->guest->strategy.pause;
-	u64 period = face->event.attr.sample_period;
+	enum strategy strategy = face->vcpu->guest->strategy;
 	u64 ignored;
 
 	if (!face->host) {
-		struct host_event *host;
-
 		face->on = true;
-		host = host_create(face);
-		face->host = IS_ERR(host) ? NULL : host;
-	} else if (face->on && how != PAUSE_HOST) {
+		host_create(face);
+	} else if (face->on && goes_on(face)) {
 		return;
-	} else if (!period || !(how == PAUSE_DIRECT ? here(vcpu, OP_START, face->host->event, act_start) :
-					      how == PAUSE_GATE && start_at_entry(face))) {
+	} else if (!face->event.attr.sample_period ||
+		   !(strategy == DIRECT ? here(face->vcpu, OP_START, face->host, act_start)
+					: strategy == GATE && start_at_entry(face))) {
 		if (face->period_due)
-			set_period(vcpu, face->host, period);
-		if (how != PAUSE_HOST)
+			set_period(face);
+		if (goes_on(face))
 			face->base = host_count(face, &ignored, &ignored);
 		WRITE_ONCE(face->on, true);
 		/* perf leaves a pinned event that lost its counter off until it is enabled. */
-		if (how == PAUSE_HOST || READ_ONCE(face->host->event->state) < PERF_EVENT_STATE_INACTIVE)
-			enable(vcpu, face->host);
+		if (!goes_on(face) || READ_ONCE(face->host->state) < PERF_EVENT_STATE_INACTIVE)
+			enable(face);
 	}
 	face->period_due = false;
 }

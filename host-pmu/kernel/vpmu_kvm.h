@@ -7,7 +7,7 @@
 #define VPMU_KVM_H
 
 /* Raised with each change of the module: vpmu takes a module of this version alone. vpmu, dkms.conf and check read this line. */
-#define VPMU_KVM_VERSION "1"
+#define VPMU_KVM_VERSION "2"
 
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -30,31 +30,19 @@ enum operation {
 	OPERATIONS,
 };
 
-/* How an event stops counting for its guest. */
-enum pause {
-	/* perf_event_pause. */
-	PAUSE_HOST,
-	/* It is read and goes on; what it counts until it is enabled is left out. */
-	PAUSE_VIRTUAL,
-	/* Its PMU is stopped on this CPU, without the context's lock. */
-	PAUSE_DIRECT,
-	/* So are all events of the vCPU that have to be, at the guest's entry, in one pass. */
-	PAUSE_GATE,
-};
-
-/* What a guest's events are kept by; the words of a write to /dev/vpmu_kvm. */
-struct strategy {
+/* What a guest's events are kept by; its name is the word of a write to /dev/vpmu_kvm. */
+enum strategy {
+	/* perf_event_pause, as KVM asks. */
+	STOCK,
 	/* A paused event is released, an enabled one created. */
-	bool recreate;
-	/* Released events that are kept for each vCPU, for any counter that counts the same. */
-	unsigned int pool;
-	/* The event that each counter released last is kept for that counter. */
-	bool last;
-	enum pause pause;
-	/* A paused event is not paused. */
-	bool skip_paused;
-	/* The period of a paused event is set once, when it is enabled. */
-	bool skip_period;
+	RECREATE,
+	/* A paused event is read and goes on, as with all that follow; what it counts until it is enabled is left out. */
+	VIRTUAL,
+	/* Its PMU is stopped on this CPU, without the context's lock. */
+	DIRECT,
+	/* So are all events of the vCPU that have to be, at the guest's entry, in one pass. */
+	GATE,
+	STRATEGIES,
 };
 
 /* A thread or a process that wrote to /dev/vpmu_kvm: the events that KVM creates there are kept by its strategy. */
@@ -64,11 +52,9 @@ struct guest {
 	/* Its thread, or its process, which no later one can be taken for; NULL before the write. */
 	struct pid *pid;
 	bool thread;
-	struct strategy strategy;
-	/* Protects everything below but counts, and what its vCPUs have parked. */
+	enum strategy strategy;
+	/* Protects the list, but not the counts. */
 	struct mutex lock;
-	/* The file is closed: nothing is parked any more. */
-	bool closed;
 	struct list_head vcpus;
 };
 
@@ -77,20 +63,17 @@ struct vcpu {
 	struct list_head node;
 	struct guest *guest;
 	pid_t tid;
-	struct list_head parked;
-	unsigned int parked_events;
 	/* Its faces; the lock also orders their events' passes. */
 	struct list_head faces;
 	raw_spinlock_t faces_lock;
-	/* Of a gate: its node among those that the entry looks for; the next entry has work; pauses since the last. */
-	struct list_head gated;
+	/* Of a gate: its node in the entry's table; the next entry has work; pauses since the last. */
+	struct hlist_node gated;
 	bool held;
 	unsigned int pauses;
 	unsigned long asked[CALLS];
 	unsigned long done[OPERATIONS];
 	u64 done_ns[OPERATIONS];
-	/* Creations served by a parked event; creations that perf refused. */
-	unsigned long taken;
+	/* Creations that perf refused. */
 	unsigned long failed;
 	/* Passes of a gate over the vCPU's events. */
 	unsigned long passes;
@@ -99,23 +82,13 @@ struct vcpu {
 	unsigned long dropped;
 };
 
-/* An event of perf's. */
-struct host_event {
-	struct perf_event *event;
-	struct list_head parked;
-	/* The counter that it served last, as KVM names it. */
-	void *counter;
-	/* The face that it serves; read in NMIs. */
-	struct face *face;
-	bool paused;
-};
-
 /* What KVM holds. Its attributes and its context are KVM's; nothing of perf's ever sees it. */
 struct face {
 	struct perf_event event;
 	struct vcpu *vcpu;
 	struct list_head of_vcpu;
-	struct host_event *host;
+	/* Perf's event; NULL where there is none now. */
+	struct perf_event *host;
 	/* The guest's counter is on; read in NMIs. */
 	bool on;
 	/* It is to be on from the guest's entry. */
@@ -139,12 +112,15 @@ u64 call_pause(struct perf_event *event, bool reset);
 int call_period(struct perf_event *event, u64 period);
 u64 call_read(struct perf_event *event, u64 *enabled, u64 *running);
 int call_release(struct perf_event *event);
+/* A call begins, with preemption off; waits until all that began have ended. */
+void call_begin(void);
+void calls_wait(void);
 /* Whether an event is a face; whether one of these attributes may stand behind one. */
 bool is_face(const struct perf_event *event);
 bool fits(const struct perf_event_attr *attr, int cpu, struct task_struct *task);
 
-struct host_event *host_create(struct face *face);
-void host_release(struct vcpu *vcpu, struct host_event *host);
+int host_create(struct face *face);
+void host_release(struct face *face);
 void host_enable(struct face *face);
 void host_pause(struct face *face);
 int host_period(struct face *face);
@@ -166,7 +142,5 @@ void guests_unregister(void);
 
 int hook_register(void);
 void hook_unregister(void);
-/* Ends a call that was redirected. */
-void hook_leave(void);
 
 #endif

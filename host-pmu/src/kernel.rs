@@ -1,7 +1,7 @@
-//! Strategies below KVM's own vPMU: the words of the kernel module `vpmu_kvm`, its device, and what it counted.
+//! Strategies below KVM's own vPMU: the presets of the kernel module `vpmu_kvm`, its device, and what it counted.
 //!
 //! The module stands between KVM and perf, so it cannot change what KVM asks for and when: KVM itself pauses, resumes and
-//! releases, reprograms at each access before Linux 6.2 and once per entry since. A strategy that wants it otherwise is refused.
+//! releases, reprograms at each access before Linux 6.2 and once per entry since.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,19 +11,19 @@ use std::path::Path;
 use counts::Counts;
 
 use crate::stats::{HostSide, OpKind};
-use crate::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy, names};
+use crate::strategy::{Apply, OnOverflow, Pause, Preset, Release, Reuse, Strategy, names};
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
 /// The module's header, which has its version.
 const HEADER: &str = include_str!("../kernel/vpmu_kvm.h");
-/// The module in sysfs, while it is loaded.
-pub const PLACE: &str = "sys/module/vpmu_kvm";
+/// The version of the module that is loaded.
+const LOADED: &str = "/sys/module/vpmu_kvm/version";
 /// More than the line of one thread takes.
 const MAX_TEXT: usize = 4096;
 
 /// Returns the version of this module: the line of its header that its build, DKMS and `make check` read, too.
-pub fn module_version() -> &'static str {
+fn module_version() -> &'static str {
     let quoted = |line: &'static str| line.strip_prefix("#define VPMU_KVM_VERSION \"")?.strip_suffix('"');
     HEADER.lines().find_map(quoted).unwrap_or_default()
 }
@@ -32,7 +32,7 @@ pub fn module_version() -> &'static str {
 ///
 /// # Errors
 /// Both versions, and the remedy.
-pub fn check_version(loaded: &str) -> Result<(), String> {
+fn check_version(loaded: &str) -> Result<(), String> {
     let (loaded, wanted) = (loaded.trim(), module_version());
     if loaded == wanted {
         return Ok(());
@@ -43,29 +43,13 @@ pub fn check_version(loaded: &str) -> Result<(), String> {
     ))
 }
 
-/// A strategy that the tool has by name: its difference from KVM's own.
-struct Preset {
-    name: &'static str,
-    about: &'static str,
-    of: fn(Strategy) -> Strategy,
-}
-
-const TABLE: [Preset; 7] = [
+/// The strategies of the module, as differences from what KVM does.
+const TABLE: [Preset; 5] = [
     Preset { name: "stock", about: "all that KVM asks for, unchanged: the control", of: |base| base },
     Preset {
         name: "recreate",
         about: "a paused event is released, a resumed one created; KVM before 5.5",
         of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
-    },
-    Preset {
-        name: "reuse",
-        about: "an event that KVM releases is kept for its counter",
-        of: |base| Strategy { release: Release::Never, ..base },
-    },
-    Preset {
-        name: "pool",
-        about: "an event that KVM releases is kept for any counter of the vCPU",
-        of: |base| Strategy { reuse: Reuse::Pool(16), release: Release::Never, ..base },
     },
     Preset {
         name: "virtual",
@@ -92,15 +76,13 @@ pub fn about() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.iter().map(|row| (row.name, row.about))
 }
 
-/// Returns the first two numbers of a kernel's release.
-pub fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-}
-
 /// Returns the time at which KVM of this release reprograms counters (68fb4757e867).
 pub fn applies(release: &str) -> Apply {
-    if version(release).is_some_and(|version| version < (6, 2)) { Apply::AtOnce } else { Apply::Deferred }
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) < (6, 2) => Apply::AtOnce,
+        _ => Apply::Deferred,
+    }
 }
 
 /// Returns the preset `name` below a KVM that reprograms at that time; `None` if there is none.
@@ -110,54 +92,6 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
     Some((row.of)(kvms))
 }
 
-/// Returns a strategy in the module's own form, below a KVM that reprograms at that time.
-///
-/// # Errors
-/// The reason for which it cannot be had there.
-pub fn words(strategy: &Strategy, kvms: Apply) -> Result<String, String> {
-    let refuse = |why: &str| Err(why.to_owned());
-    // All of them: a choice that is added is to be put into words, or refused.
-    let Strategy { name: _, reuse, release, apply, skip_paused, skip_period, overflow, pause, gate } = *strategy;
-    if apply != kvms {
-        let (when, key) = match kvms {
-            Apply::AtOnce => ("before 6.2 reprograms at each access", "at-once"),
-            Apply::Deferred => ("since 6.2 reprograms once per entry", "deferred"),
-        };
-        return Err(format!("apply: this host's KVM, as each {when}: give apply = \"{key}\""));
-    }
-    let kept = match (reuse, release) {
-        (Reuse::None, Release::Eager) => "recreate".to_owned(),
-        // What KVM does by itself.
-        (Reuse::Last, Release::Slices(1)) => String::new(),
-        (Reuse::Last, Release::Never) => "last".to_owned(),
-        (Reuse::Pool(events), Release::Never) => format!("pool={events}"),
-        (Reuse::None, _) => {
-            return refuse("reuse = \"none\" goes with release = \"eager\": nothing else would take a parked event");
-        }
-        _ => {
-            return refuse(
-                "release: KVM releases after one slice, which is reuse = \"last\" with { slices = 1 }; what the module keeps beyond \
-                 that it keeps for good: give \"never\"",
-            );
-        }
-    };
-    let goes_on = pause != Pause::Host || gate;
-    if overflow == OnOverflow::Keep && !goes_on {
-        return refuse("overflow = \"keep\": KVM pauses an event that overflowed, unless pause lets it go on");
-    }
-    let pause = match pause {
-        // perf's functions for the kernel's own events take no group leader: the module goes over a vCPU's events itself.
-        Pause::Host if gate => "pause=gate",
-        Pause::Host => "",
-        Pause::Virtual => "pause=virtual",
-        Pause::Direct => "pause=direct",
-    };
-    let skips = [(skip_paused, "skip-paused"), (skip_period, "skip-period")];
-    let skips = skips.into_iter().filter_map(|(skips, word)| skips.then_some(word));
-    let words: Vec<&str> = [&*kept, pause].into_iter().chain(skips).filter(|word| !word.is_empty()).collect();
-    Ok(words.join(" "))
-}
-
 /// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
@@ -165,7 +99,6 @@ struct Tally {
     asked: u64,
     done: [u64; OpKind::ALL.len()],
     done_ns: [u64; OpKind::ALL.len()],
-    taken: u64,
     failed: u64,
     callbacks: u64,
     dropped: u64,
@@ -187,30 +120,21 @@ impl Tally {
     /// Reads the device's text: a line a thread.
     fn parse(text: &str) -> Result<Self, String> {
         let mut all = Self::default();
-        for line in text.lines() {
-            let value = |key: &str| {
-                let found = line.split(' ').find_map(|field| field.strip_prefix(key)?.strip_prefix('='));
-                found.ok_or_else(|| format!("{DEVICE} does not say '{key}': the module is of another version"))
-            };
-            let number = |text: &str| {
-                text.parse::<u64>().map_err(|error| format!("{DEVICE} says '{text}' for a number: {error}"))
-            };
-            for (name, kind) in OPERATIONS {
-                // Asked, done, ns.
-                let mut three = value(name)?.splitn(3, '/');
-                all.asked = all.asked.saturating_add(number(three.next().unwrap_or_default())?);
-                for sums in [&mut all.done, &mut all.done_ns] {
-                    let sum = &mut sums[kind as usize];
-                    *sum = sum.saturating_add(number(three.next().unwrap_or_default())?);
+        for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
+            let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
+            let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
+            let kind = OPERATIONS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind as usize);
+            match (kind, key, &numbers[..]) {
+                (Some(kind), _, &[asked, done, ns]) => {
+                    all.asked += asked;
+                    all.done[kind] += done;
+                    all.done_ns[kind] += ns;
                 }
-            }
-            for (sum, key) in [
-                (&mut all.taken, "taken"),
-                (&mut all.failed, "failed"),
-                (&mut all.callbacks, "callbacks"),
-                (&mut all.dropped, "dropped"),
-            ] {
-                *sum = sum.saturating_add(number(value(key)?)?);
+                (_, "failed", &[number]) => all.failed += number,
+                (_, "callbacks", &[number]) => all.callbacks += number,
+                (_, "dropped", &[number]) => all.dropped += number,
+                (_, "tid" | "passes", _) => {}
+                _ => return Err(format!("{DEVICE} says '{key}={value}'")),
             }
         }
         Ok(all)
@@ -232,18 +156,17 @@ pub const PASSED_BY: &str = "the guest's counters counted, and none of KVM's eve
      hardware or raw events without precise_ip and without branch records; take arm `kvm`";
 
 impl Module {
-    /// Gives the module these words for the calling thread.
+    /// Has the module keep the calling thread's events by the preset `name`.
     ///
     /// # Errors
-    /// One line with the remedy: it is not loaded, or does not take them.
-    pub fn open(words: &str) -> Result<Self, String> {
-        let module = Self::open_at(Path::new(DEVICE), words)?;
-        let version = Path::new("/").join(PLACE).join("version");
-        let version = std::fs::read_to_string(&version).map_err(|error| format!("{}: {error}", version.display()))?;
+    /// One line with the remedy: it is not loaded, or does not take that.
+    pub fn open(name: &str) -> Result<Self, String> {
+        let module = Self::open_at(Path::new(DEVICE), name)?;
+        let version = std::fs::read_to_string(LOADED).map_err(|error| format!("{LOADED}: {error}"))?;
         check_version(&version).map(|()| module)
     }
 
-    fn open_at(device: &Path, words: &str) -> Result<Self, String> {
+    fn open_at(device: &Path, name: &str) -> Result<Self, String> {
         let file = OpenOptions::new().read(true).write(true).open(device);
         let mut file = file.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!(
@@ -253,7 +176,7 @@ impl Module {
             io::ErrorKind::PermissionDenied => format!("{}: {error}: run it as root", device.display()),
             _ => format!("{}: {error}", device.display()),
         })?;
-        let text = format!("thread {words}\n");
+        let text = format!("thread {name}\n");
         match file.write(text.as_bytes()) {
             Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default(), asked: 0 }),
             Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
@@ -286,7 +209,6 @@ impl Module {
         let (callbacks, dropped, failed) = (since(|t| t.callbacks), since(|t| t.dropped), since(|t| t.failed));
         counts.merge(&Counts {
             opens: now.done[OpKind::Open as usize].saturating_sub(before.done[OpKind::Open as usize]),
-            reused: since(|t| t.taken),
             failed_opens: failed,
             signals: callbacks,
             overflows: callbacks.saturating_sub(dropped),
@@ -326,46 +248,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn every_preset_has_its_words() {
-        let of = |apply| PRESETS.map(|name| words(&preset(name, apply).unwrap(), apply).unwrap());
-        let wanted = ["", "recreate", "last", "pool=16", "pause=virtual", "pause=direct", "pause=gate"];
-        assert_eq!([of(Apply::AtOnce), of(Apply::Deferred)], [wanted, wanted].map(|all| all.map(str::to_owned)));
-        for name in PRESETS {
-            let text = toml::to_string(&preset(name, Apply::Deferred).unwrap()).unwrap();
-            assert_eq!(Strategy::below_kvm(&text).unwrap(), preset(name, Apply::Deferred).unwrap());
-        }
-        assert_eq!(preset("gate-pool", Apply::Deferred), None);
-    }
-
-    #[test]
-    fn a_strategy_is_put_into_words_or_refused_with_the_reason() {
-        let of = |text: &str| {
-            let text = format!("name = 'x'\n{text}");
-            words(&Strategy::below_kvm(&text).unwrap(), Apply::Deferred)
-        };
-        let rest = "release = 'never'\napply = 'deferred'";
-        let mine = format!("reuse = {{ pool = 3 }}\n{rest}\nskip-paused = true\nskip-period = true");
-        assert_eq!(of(&mine).unwrap(), "pool=3 skip-paused skip-period");
-        let mine = format!("reuse = 'last'\n{rest}\npause = 'direct'\noverflow = 'keep'");
-        assert_eq!(of(&mine).unwrap(), "last pause=direct");
-        assert_eq!(of(&mine.replace("pause = 'direct'", "gate = true")).unwrap(), "last pause=gate");
-        for (text, why) in [
-            (format!("reuse = 'last'\n{rest}\noverflow = 'keep'"), "overflow = \"keep\": "),
-            ("reuse = 'last'\nrelease = 'never'\napply = 'at-once'".to_owned(), "give apply = \"deferred\""),
-            ("reuse = 'last'\nrelease = { slices = 2 }\napply = 'deferred'".to_owned(), "release: "),
-            ("reuse = { pool = 2 }\nrelease = { slices = 1 }\napply = 'deferred'".to_owned(), "release: "),
-            ("reuse = 'none'\nrelease = 'never'\napply = 'deferred'".to_owned(), "goes with release = \"eager\""),
-        ] {
-            let refused = of(&text).unwrap_err();
-            assert!(refused.contains(why), "{refused}");
-        }
-        let presets = ["deferred", "gate", "pool"].map(|name| words(&Strategy::preset(name).unwrap(), Apply::Deferred));
-        assert!(matches!(&presets, [Ok(words), Err(_), Err(_)] if words == "skip-paused"), "{presets:?}");
-    }
-
     /// Hash of the sources of the version beside it.
-    const SOURCES_OF: (&str, u64) = ("1", 585_611_195_986_808_004);
+    const SOURCES_OF: (&str, u64) = ("2", 1_332_304_143_037_265_131);
 
     #[test]
     fn sources_that_changed_have_another_version() {
@@ -450,19 +334,19 @@ mod tests {
 
     #[test]
     fn a_kernels_release_says_when_kvm_reprograms() {
-        for (release, version_of, apply) in [
-            ("6.1.0-56-amd64", Some((6, 1)), Apply::AtOnce),
-            ("6.2-rc1", Some((6, 2)), Apply::Deferred),
-            ("6.12.117+deb13-cloud-amd64", Some((6, 12)), Apply::Deferred),
-            ("5.19", Some((5, 19)), Apply::AtOnce),
-            ("", None, Apply::Deferred),
+        for (release, apply) in [
+            ("6.1.0-56-amd64", Apply::AtOnce),
+            ("6.2-rc1", Apply::Deferred),
+            ("6.12.117+deb13-cloud-amd64", Apply::Deferred),
+            ("5.19", Apply::AtOnce),
+            ("", Apply::Deferred),
         ] {
-            assert_eq!((version(release), applies(release)), (version_of, apply), "{release}");
+            assert_eq!(applies(release), apply, "{release}");
         }
     }
 
     const LINE: &str = "tid=104 create=1/2/30 enable=20/20/5 pause=21/21/7 period=40/39/8 read=40/41/9 release=1/1/6 \
-                        stop=0/2/3 start=0/1/4 taken=3 failed=1 parked=1 callbacks=20 dropped=2\n";
+                        stop=0/2/3 start=0/1/4 failed=1 passes=4 callbacks=20 dropped=2\n";
 
     #[test]
     fn an_account_has_what_was_done_since_the_last() {
@@ -482,16 +366,16 @@ mod tests {
         };
         let (counts, ops, error) = account(&mut module, LINE).unwrap();
         assert_eq!(ops, [(2, 30), (1, 6), (23, 10), (21, 9), (39, 8), (41, 9)]);
-        assert_eq!((counts.opens, counts.reused, counts.failed_opens), (2, 3, 1));
+        assert_eq!((counts.opens, counts.failed_opens), (2, 1));
         assert_eq!((counts.signals, counts.overflows, counts.empty_kicks), (20, 18, 2));
         assert!(error.is_some());
         assert_eq!(module.passed_by(true), None);
         let (counts, ops, error) = account(&mut module, &LINE.replace("create=1/2/30", "create=5/7/35")).unwrap();
         assert_eq!((counts, ops[0], ops[1], error), (Counts { opens: 5, ..Counts::default() }, (5, 5), (0, 0), None));
         for (text, why) in [
-            (LINE.replace("create", "made"), "'create'"),
-            (LINE.replace("1/2/30", "1/2"), "for a number"),
-            (LINE.replace("dropped=2", "dropped=-2"), "for a number"),
+            (LINE.replace("create", "made"), "'made=1/2/30'"),
+            (LINE.replace("1/2/30", "1/2"), "'create=1/2'"),
+            (LINE.replace("dropped=2", "dropped=-2"), "for dropped"),
             (LINE.repeat(100), "says more"),
         ] {
             let refused = account(&mut module, &text).unwrap_err();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::attr::{EventKind, event_attr};
 use crate::backend::perf::{CYCLES, PerfBackend, os, shortest_clock_period};
-use crate::backend::step::StepBackend;
+use crate::backend::step::StepCounts;
 use crate::backend::{Backend as _, BackendKey, HostError};
 use crate::bank::Bank;
 use crate::side::HostPmu;
@@ -29,7 +29,7 @@ pub trait Work {
 /// The backend does not work here.
 pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
     if *key == BackendKey::Step {
-        return Ok(work.run(Bank::new(StepBackend::new(), strategy.clone()).reserved()));
+        return Ok(work.run(Bank::new(StepCounts::default(), strategy.clone()).reserved()));
     }
     Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
 }

@@ -132,18 +132,18 @@ pub enum StrategyError {
         /// The strategy's name.
         name: String,
         /// The fault that was found.
-        why: String,
+        why: &'static str,
     },
 }
 
-/// A preset: its name, its description, and its difference from the whole series of Linux 5.5.
-struct Preset {
-    name: &'static str,
-    about: &'static str,
-    of: fn(Strategy) -> Strategy,
+/// A preset: its name, its description, and its difference from a base.
+pub(crate) struct Preset {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) of: fn(Strategy) -> Strategy,
 }
 
-/// The presets, one row each.
+/// The presets, one row each, as differences from the whole series of Linux 5.5.
 const TABLE: [Preset; 9] = [
     Preset {
         name: "recreate",
@@ -234,16 +234,6 @@ impl Strategy {
 
     /// Reads a strategy from its TOML text.
     pub fn from_toml(text: &str) -> Result<Self, StrategyError> {
-        let strategy = Self::below_kvm(text)?;
-        if strategy.pause == Pause::Direct {
-            let why = "pause = \"direct\": only the kernel can, below KVM's own vPMU: give kvm:FILE.toml".to_owned();
-            return Err(StrategyError::Impossible { name: strategy.name, why });
-        }
-        Ok(strategy)
-    }
-
-    /// Reads a strategy for KVM's own vPMU from its TOML text; whether it can be had there, [`words`](crate::kernel::words) says.
-    pub fn below_kvm(text: &str) -> Result<Self, StrategyError> {
         let strategy: Self = toml::from_str(text)?;
         strategy.check()?;
         Ok(strategy)
@@ -255,42 +245,25 @@ impl Strategy {
     }
 
     fn check(&self) -> Result<(), StrategyError> {
-        let impossible = |why| Err(StrategyError::Impossible { name: self.name.clone(), why });
-        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_name_char) {
-            return impossible("the name must be 1 to 64 letters, digits, '-', '_' or '.'".to_owned());
+        let Self { name, reuse, release, pause, gate, .. } = self;
+        let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_name = (1..=64).contains(&name.len()) && name.chars().all(is_name_char);
+        let (parks, goes_on) = (*reuse != Reuse::None, *pause != Pause::Host);
+        let faults = [
+            (!is_name, "the name must be 1 to 64 letters, digits, '-', '_' or '.'"),
+            (matches!(*reuse, Reuse::Pool(k) if k == 0 || k > MAX_POOL), "a pool holds 1 to 64 events"),
+            (parks && *release == Release::Eager, "with release = \"eager\" nothing is parked that could be reused"),
+            (*release == Release::Slices(0), "release after 0 slices is \"eager\""),
+            (*gate && !parks, "with reuse = \"none\" there is nothing a gate could stop and start again"),
+            (goes_on && !parks, "pause: with reuse = \"none\" no event is left to go on"),
+            (goes_on && *gate, "pause: behind a gate a pause is one call for all events already: use one of the two"),
+            (*pause == Pause::Direct, "pause = \"direct\": only the kernel can, below KVM's own vPMU: kvm:direct"),
+        ];
+        match faults.into_iter().find(|(found, _)| *found) {
+            Some((_, why)) => Err(StrategyError::Impossible { name: name.clone(), why }),
+            None => Ok(()),
         }
-        match self.reuse {
-            Reuse::Pool(k) if k == 0 || k > MAX_POOL => {
-                return impossible(format!("a pool holds 1 to {MAX_POOL} events"));
-            }
-            Reuse::Last | Reuse::Pool(_) if self.release == Release::Eager => {
-                return impossible("with release = \"eager\" nothing is parked that could be reused".to_owned());
-            }
-            _ => {}
-        }
-        if self.gate && self.reuse == Reuse::None {
-            return impossible("with reuse = \"none\" there is nothing a gate could stop and start again".to_owned());
-        }
-        if self.pause != Pause::Host {
-            let pause = if self.pause == Pause::Virtual { "virtual" } else { "direct" };
-            if self.reuse == Reuse::None {
-                return impossible(format!("pause = \"{pause}\": with reuse = \"none\" no event is left to go on"));
-            }
-            if self.gate {
-                return impossible(format!(
-                    "pause = \"{pause}\": behind a gate a pause is one call for all events already: use one of the two"
-                ));
-            }
-        }
-        if self.release == Release::Slices(0) {
-            return impossible("release after 0 slices is \"eager\"".to_owned());
-        }
-        Ok(())
     }
-}
-
-fn is_name_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
 #[cfg(test)]
@@ -315,8 +288,6 @@ mod tests {
             Strategy::from_toml(&text).unwrap_err().to_string()
         };
         assert!(with("skip-pause = true").contains("skip-pause"));
-        let text =
-            |reuse: &str, release: &str| format!("name = 'x'\nreuse = {reuse}\nrelease = {release}\napply = 'at-once'");
         for (reuse, release, why) in [
             ("'last'", "'eager'", "nothing is parked"),
             ("{ pool = 0 }", "'never'", "1 to 64"),
@@ -325,10 +296,10 @@ mod tests {
             ("'none'\ngate = true", "'eager'", "a gate"),
             ("'none'\npause = 'virtual'", "'eager'", "no event is left"),
             ("'last'\npause = 'virtual'\ngate = true", "'never'", "one of the two"),
-            ("'last'\npause = 'direct'\ngate = true", "'never'", "pause = \"direct\": behind a gate"),
-            ("'last'\npause = 'direct'", "'never'", "give kvm:FILE.toml"),
+            ("'last'\npause = 'direct'", "'never'", "kvm:direct"),
         ] {
-            let error = Strategy::from_toml(&text(reuse, release)).unwrap_err().to_string();
+            let text = format!("name = 'x'\nreuse = {reuse}\nrelease = {release}\napply = 'at-once'");
+            let error = Strategy::from_toml(&text).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
         assert!(Strategy::from_toml("name = ''\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'").is_err());

@@ -8,10 +8,9 @@ mod common;
 
 use std::time::Instant;
 
-use common::{FOUR, boot, plan};
+use common::{FOUR, boot, plan, run};
 use sim::host::Plan;
 use sim::model::Model;
-use sim::run;
 
 /// Ticks of a simulated second.
 const TICKS: u64 = 250;
@@ -29,7 +28,7 @@ fn main() {
         let one = plan("reuse-lazy", &boot(FOUR, 2_000_000, 0, seconds * TICKS));
         let plan = Plan { vcpus, cpus: vcpus, ..one };
         let begin = Instant::now();
-        let totals = run::run(&model, &plan, hosts);
+        let totals = run(&model, &plan, hosts);
         println!(
             "{hosts:>4} hosts × {vcpus:>4} vCPUs × {seconds:>2} s: {:>8} PMIs, {:>9} MSR accesses, {:>5.1} s on {} threads, {:>4} MiB \
              at most so far",

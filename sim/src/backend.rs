@@ -27,7 +27,7 @@ const CYCLES: u16 = 0x3c;
 const KNOWN: usize = 32;
 
 /// Host events of one vCPU thread.
-pub type SimBackend = ModelBackend<SimThread>;
+pub(crate) type SimBackend = ModelBackend<SimThread>;
 type Events = host_pmu::backend::model::Events<EventCount>;
 
 /// A vCPU's thread, on whose clock events count.
@@ -57,7 +57,7 @@ pub struct SimThread {
 }
 
 /// Creates the events of a thread under `strategy`; `on_host` counts the events of the whole host.
-pub fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> SimBackend {
+pub(crate) fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strategy: &Strategy) -> SimBackend {
     let shortest_period = match model.base {
         CountBase::ThreadTime => model.rate(CYCLES).counts(model.host.shortest_period).max(1),
         CountBase::GuestTime => SHORTEST_PERIOD,
@@ -82,30 +82,6 @@ pub fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>, strat
 }
 
 impl SimThread {
-    /// Returns the thread's clock.
-    pub const fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
-    /// Returns the thread's clock.
-    pub const fn clock_mut(&mut self) -> &mut Clock {
-        &mut self.clock
-    }
-
-    /// Yields the CPU if the slice is over.
-    #[inline]
-    pub fn preempt_if_due(&mut self, events: &Events) {
-        if self.clock.preempt_if_due() {
-            self.switched(events);
-        }
-    }
-
-    /// Sleeps until `at`, then waits for a slice.
-    pub fn sleep_until(&mut self, at: u64, events: &Events) {
-        self.clock.sleep_until(at);
-        self.switched(events);
-    }
-
     /// Acts on a switch of the thread out and in again: perf took its events off the PMU and put them on.
     fn switched(&mut self, events: &Events) {
         self.price().switch(events.held() as u64, events.running.len() as u64);
@@ -339,7 +315,7 @@ impl SimThread {
         let common = self.mixed.then(|| self.base.of(times));
         let Self { overflowed, goes_on, .. } = self;
         let mut expiries = 0;
-        for at in events.running.iter() {
+        for &at in &events.running {
             let Event { id, count, .. } = &mut events.table[at];
             if !count.samples {
                 continue;
@@ -401,22 +377,25 @@ impl SimThread {
 
 /// Returns the running events that signal.
 fn sampling(events: &Events) -> impl Iterator<Item = &EventCount> {
-    events.running.iter().map(|at| &events.table[at].count).filter(|count| count.samples)
+    events.running.iter().map(|&at| &events.table[at].count).filter(|count| count.samples)
 }
 
 impl SimHost for Bank<SimBackend> {
     fn clock(&mut self) -> &mut Clock {
-        self.backend().host.clock_mut()
+        &mut self.backend().host.clock
     }
 
     fn preempt_if_due(&mut self) {
         let SimBackend { host, events, .. } = self.backend();
-        host.preempt_if_due(events);
+        if host.clock.preempt_if_due() {
+            host.switched(events);
+        }
     }
 
     fn sleep_until(&mut self, at: u64) {
         let SimBackend { host, events, .. } = self.backend();
-        host.sleep_until(at, events);
+        host.clock.sleep_until(at);
+        host.switched(events);
     }
 
     fn user_ns_to_signal(&mut self) -> u64 {
@@ -436,7 +415,7 @@ impl SimHost for Bank<SimBackend> {
     #[inline]
     fn pass_entry(&mut self) -> bool {
         let host = &self.backend_ref().host;
-        let clock = host.clock();
+        let clock = &host.clock;
         let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.was_away());
         if passes {
             self.count_entry();
@@ -459,13 +438,16 @@ mod tests {
     /// Counts in a millisecond of model development-host.
     const PERIOD: u64 = 2_000_000;
 
+    fn backend_of(model: Rc<Model>, strategy: &str) -> SimBackend {
+        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
+        sim_backend(model, clock, Rc::default(), &Strategy::preset(strategy).unwrap())
+    }
+
     /// A backend of clocks, and an event of it.
     fn clock() -> (SimBackend, usize) {
         let model = Rc::new(Model::embedded("development-host").unwrap());
-        let strategy = Strategy::preset("deferred").unwrap();
         assert_eq!(model.base, CountBase::ThreadTime);
-        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
-        let mut backend = sim_backend(model, clock, Rc::default(), &strategy);
+        let mut backend = backend_of(model, "deferred");
         let event = backend.open(PerfEvtSel::from_bits(0x0053_003c).spec(), PERIOD).unwrap();
         (backend, event)
     }
@@ -473,8 +455,7 @@ mod tests {
     /// A backend of a Cascade Lake without hyper-threading and without other users, and as many events of branches as it counts.
     fn eight(strategy: &str) -> (SimBackend, Vec<usize>) {
         let model = Rc::new(Model::embedded("clx-ap-watchdog-off").unwrap());
-        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
-        let mut backend = sim_backend(model, clock, Rc::default(), &Strategy::preset(strategy).unwrap());
+        let mut backend = backend_of(model, strategy);
         let events = (0..8).map(|_| backend.open(branches(), PERIOD).unwrap()).collect();
         (backend, events)
     }
@@ -524,7 +505,8 @@ mod tests {
         backend.host.model = Rc::new(model);
         let cost = |backend: &mut SimBackend| {
             let before = backend.host.clock.now();
-            backend.host.sleep_until(before + 5, &backend.events);
+            backend.host.clock.sleep_until(before + 5);
+            backend.host.switched(&backend.events);
             backend.host.clock.now() - before - 5
         };
         let other = backend.open(PerfEvtSel::from_bits(0x0053_00c0).spec(), PERIOD).unwrap();
@@ -569,8 +551,7 @@ mod tests {
             steps in proptest::collection::vec(step(), 1..60), one_base: bool,
         ) {
             let model = Rc::new(Model::embedded("clx-ap-watchdog-on").unwrap());
-            let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
-            let mut backend = sim_backend(model, clock, Rc::default(), &Strategy::preset("reuse").unwrap());
+            let mut backend = backend_of(model, "reuse");
             let mut events: Vec<(usize, bool)> = Vec::new();
             for step in steps {
                 let count = events.len().max(1);
@@ -592,11 +573,11 @@ mod tests {
                     Step::SetPeriod(at, period) => if let Some((event, _)) = events.get_mut(at % count) {
                         backend.set_period(event, period).unwrap();
                     },
-                    Step::User(ns) => backend.host.clock_mut().user(ns),
-                    Step::Kernel(ns) => backend.host.clock_mut().kernel(ns * 1000),
+                    Step::User(ns) => backend.host.clock.user(ns),
+                    Step::Kernel(ns) => backend.host.clock.kernel(ns * 1000),
                 }
                 let times = backend.host.clock.times();
-                let running: Vec<_> = backend.events.running.iter().map(|at| backend.events.table[at].count).collect();
+                let running: Vec<_> = backend.events.running.iter().map(|&at| backend.events.table[at].count).collect();
                 let due = running.iter().filter(|state| state.ran(times) >= state.due).count() as u64;
                 let in_user = running.iter().filter(|state| state.base.in_user_mode());
                 let next = in_user.map(|state| state.due.saturating_sub(state.ran(times))).min().unwrap_or(u64::MAX);
@@ -614,8 +595,7 @@ mod tests {
         (model.costs.open_first, model.costs.open_more, model.costs.pause) = (free.clone(), free.clone(), free);
         (model.costs.expiry, model.costs.period_running) = (Cost::fixed(expiry), Cost::fixed(first));
         model.costs.period = Cost::fixed(later);
-        let clock = Clock::new(Schedule::new(u64::MAX, 1, 0, None), Streams::new(1, 0, 0));
-        sim_backend(Rc::new(model), clock, Rc::default(), &Strategy::preset("virtual").unwrap())
+        backend_of(Rc::new(model), "virtual")
     }
 
     #[test]

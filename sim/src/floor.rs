@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::side::SimHost;
 
 /// Counts a clock at the TSC rate, or at a given rate.
-pub type SimFloor = Floor<ClockTimer>;
+pub(crate) type SimFloor = Floor<ClockTimer>;
 
 /// A vCPU thread's clock and a timer by it.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct ClockTimer {
 }
 
 /// Creates the counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
-pub fn floor(clock: Clock, counts_per_ms: u64) -> SimFloor {
+pub(crate) fn floor(clock: Clock, counts_per_ms: u64) -> SimFloor {
     let timer = ClockTimer { clock, next: u64::MAX, every: 0 };
     Floor::by(timer, Scale::new(counts_per_ms, 1_000_000), Arming::new(1000))
 }

@@ -89,7 +89,7 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
 }
 
 /// Simulates one vCPU of host number `number`, whose vCPUs are not [coupled](Plan::is_coupled).
-pub fn run_one(model: &Model, plan: &Plan, number: u64, vcpu: u64) -> Vec<GuestOutcome> {
+fn run_one(model: &Model, plan: &Plan, number: u64, vcpu: u64) -> Vec<GuestOutcome> {
     open(model, plan, number, vcpu..vcpu + 1).outcomes()
 }
 
@@ -177,14 +177,13 @@ impl<H: SimHost> Guests<H> {
             self.guests.iter_mut().for_each(|guest| while !guest.step() {});
             return;
         }
-        let mut queue = Queue::default();
-        for (vcpu, guest) in self.guests.iter_mut().enumerate() {
-            queue.push(guest.now(), vcpu);
-        }
-        while let Some(vcpu) = queue.pop() {
+        // By virtual time, then by number.
+        let guests = self.guests.iter_mut().enumerate();
+        let mut queue: BinaryHeap<_> = guests.map(|(vcpu, guest)| Reverse((guest.now(), vcpu))).collect();
+        while let Some(Reverse((_, vcpu))) = queue.pop() {
             let guest = &mut self.guests[vcpu];
             if !guest.step() {
-                queue.push(guest.now(), vcpu);
+                queue.push(Reverse((guest.now(), vcpu)));
             }
         }
     }
@@ -212,38 +211,5 @@ impl<H: SimHost> Live for Guests<H> {
     fn outcomes(&mut self) -> Vec<GuestOutcome> {
         self.run();
         self.guests.iter_mut().map(Guest::take_outcome).collect()
-    }
-}
-
-/// vCPUs by virtual time, then by number.
-#[derive(Clone, Debug, Default)]
-pub struct Queue {
-    next: BinaryHeap<Reverse<(u64, usize)>>,
-}
-
-impl Queue {
-    /// Adds `vcpu` at `time`.
-    pub fn push(&mut self, time: u64, vcpu: usize) {
-        self.next.push(Reverse((time, vcpu)));
-    }
-
-    /// Removes and returns the earliest.
-    pub fn pop(&mut self) -> Option<usize> {
-        self.next.pop().map(|Reverse((_, vcpu))| vcpu)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn earlier_times_and_lower_numbers_go_first() {
-        let mut queue = Queue::default();
-        for (time, vcpu) in [(5, 0), (3, 2), (3, 1), (9, 3)] {
-            queue.push(time, vcpu);
-        }
-        let order: Vec<usize> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(order, [1, 2, 0, 3]);
     }
 }

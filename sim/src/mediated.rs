@@ -18,7 +18,7 @@ use host_pmu::stats::HostSide;
 use crate::clock::Clock;
 use crate::event::{Base, code};
 use crate::model::{Model, Rate};
-use crate::side::{SimHost, Switches};
+use crate::side::SimHost;
 use crate::stream::Purpose;
 
 /// Event selectors an Intel PMU may have.
@@ -75,19 +75,17 @@ pub struct SimMediated {
     filtered: bool,
     counters: [Option<Counting>; MAX_COUNTERS],
     running: CounterSet,
-    stats: Switches,
+    entries: u64,
 }
 
 impl SimMediated {
     /// Creates the counters of one vCPU thread.
     pub const fn new(model: Rc<Model>, clock: Clock, kind: Mediated) -> Self {
-        let stats = Switches { accesses: 0, exits: 0, entries: 0, switches: 0 };
         let (counters, running) = ([None; MAX_COUNTERS], CounterSet::EMPTY);
-        Self { model, clock, filtered: kind.filtered, counters, running, stats }
+        Self { model, clock, filtered: kind.filtered, counters, running, entries: 0 }
     }
 
     fn switch(&mut self) {
-        self.stats.switches += 1;
         if let Some(costs) = &self.model.costs.mediated {
             self.clock.spend(&costs.pmu_switch, Purpose::PmuSwitch);
         }
@@ -159,12 +157,12 @@ impl HostPmu for SimMediated {
     }
 
     fn account(&mut self, counts: &mut Counts) -> HostSide {
-        counts.entries += self.stats.entries;
+        counts.entries += self.entries;
         HostSide::default()
     }
 
     fn restart_account(&mut self) {
-        self.stats = Switches::default();
+        self.entries = 0;
     }
 }
 
@@ -199,7 +197,6 @@ impl SimHost for SimMediated {
     }
 
     fn access_register(&mut self) {
-        self.stats.accesses += 1;
         if let Some(costs) = &self.model.costs.mediated {
             let ns = self.clock.sample(&costs.register, Purpose::Register);
             self.clock.kernel(ns * 1000);
@@ -213,17 +210,12 @@ impl SimHost for SimMediated {
 
     /// Saves the guest's registers.
     fn leaves(&mut self) {
-        self.stats.exits += 1;
         self.switch();
     }
 
     /// Loads the guest's registers.
     fn returns(&mut self) {
-        self.stats.entries += 1;
+        self.entries += 1;
         self.switch();
-    }
-
-    fn switches(&self) -> Switches {
-        self.stats
     }
 }

@@ -98,7 +98,7 @@ impl TraceThread {
         if !running || self.model.base != CountBase::ThreadTime {
             return *running;
         }
-        let running = events.running.iter().map(|at| &events.table[at].count).filter(|count| count.samples);
+        let running = events.running.iter().map(|&at| &events.table[at].count).filter(|count| count.samples);
         let first = running.map(|count| count.ends).min().unwrap_or(u64::MAX);
         count.ends <= first || self.clock.now().saturating_add(period) <= first
     }

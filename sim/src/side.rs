@@ -21,31 +21,6 @@ pub struct VcpuSide {
     pub exit_path_ns: Recorder,
     /// Operations of the host side.
     pub host: HostSide,
-    /// Counts of a mediated PMU; all 0 with any other.
-    pub switches: Switches,
-}
-
-/// Counts of a mediated PMU's changes of owner, and of accesses that did not exit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
-    /// Register accesses of the guest that did not exit.
-    pub accesses: u64,
-    /// Ends of guest mode.
-    pub exits: u64,
-    /// Begins of guest mode.
-    pub entries: u64,
-    /// Times that the PMU's registers were switched.
-    pub switches: u64,
-}
-
-impl Switches {
-    /// Adds another account.
-    pub(crate) const fn merge(&mut self, other: &Self) {
-        self.accesses += other.accesses;
-        self.exits += other.exits;
-        self.entries += other.entries;
-        self.switches += other.switches;
-    }
 }
 
 /// Implementation behind the counters of a simulated vCPU.
@@ -101,9 +76,4 @@ pub trait SimHost: HostPmu {
     ///
     /// [`HostCounters::on_entry`]: arch_pmu::host::HostCounters::on_entry
     fn returns(&mut self) {}
-
-    /// Returns the counts of the account's PMU switches.
-    fn switches(&self) -> Switches {
-        Switches::default()
-    }
 }

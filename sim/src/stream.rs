@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Random numbers of one vCPU for one purpose.
-pub type Stream = Xoshiro256PlusPlus;
+pub(crate) type Stream = Xoshiro256PlusPlus;
 
 /// Purpose of a stream of random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,13 +91,13 @@ const fn mix(n: u64) -> u64 {
 
 /// Draws a number from 0 to `below` − 1 (0 if `below` is 0).
 #[inline]
-pub fn draw(stream: &mut Stream, below: u64) -> u64 {
+pub(crate) fn draw(stream: &mut Stream, below: u64) -> u64 {
     draw_with_rest(stream, below).0
 }
 
 /// Draws a number from 0 to `below` − 1, and a fraction that is independent of it: how far towards the next one, in units of 2^-64.
 #[inline]
-pub fn draw_with_rest(stream: &mut Stream, below: u64) -> (u64, u64) {
+pub(crate) fn draw_with_rest(stream: &mut Stream, below: u64) -> (u64, u64) {
     // High half of the product: uniform to 2^-64, without a division.
     let product = u128::from(stream.next_u64()) * u128::from(below);
     ((product >> 64) as u64, product as u64)

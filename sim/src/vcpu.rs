@@ -26,7 +26,7 @@ const LVT_MASKED: u32 = 1 << 16;
 
 /// A vCPU and its vPMU.
 #[derive(Debug)]
-pub struct Vcpu<H> {
+pub(crate) struct Vcpu<H> {
     model: Rc<Model>,
     instruction_ps: u64,
     /// A delivery masks LVTPC.
@@ -65,7 +65,7 @@ struct Traced {
 
 impl<H: SimHost> Vcpu<H> {
     /// Creates a vCPU at RESET.
-    pub fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
+    pub(crate) fn new(model: Rc<Model>, pmu: Vpmu<H>) -> Self {
         Self {
             instruction_ps: model.costs.instruction_ps,
             model,
@@ -88,7 +88,7 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Traces the vCPU from here on.
-    pub fn traced(mut self, tracer: Option<Tracer>) -> Self {
+    pub(crate) fn traced(mut self, tracer: Option<Tracer>) -> Self {
         if let Some(tracer) = tracer {
             self.pmu.keep_journal();
             let times = self.settled().times();
@@ -469,7 +469,6 @@ impl<H: SimHost> Cpu for Vcpu<H> {
         counts.merge(&std::mem::take(self.pmu.counts()));
         self.count_exits();
         let host = self.pmu.host();
-        let switches = host.switches();
         let phases = std::mem::take(&mut self.phases).finish(host.ops());
         let host = HostSide { signal_ns: std::mem::take(&mut self.signal_ns), ..host.account(&mut counts) };
         VcpuSide {
@@ -478,7 +477,6 @@ impl<H: SimHost> Cpu for Vcpu<H> {
             phases,
             exit_path_ns: std::mem::take(&mut self.exit_path_ns),
             host,
-            switches,
         }
     }
 

@@ -9,7 +9,6 @@ use arch_pmu::spec::{MAX_COUNTERS, Spec};
 
 use super::scheduling::{Assignment, CounterMask};
 use super::{Backend, HostError, Overflow};
-use crate::strategy::MAX_POOL;
 
 /// An operation, before it has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,8 +150,8 @@ pub struct Events<C> {
     /// Open events and free places.
     pub table: Vec<Event<C>>,
     free: Vec<usize>,
-    /// Indices of those that run.
-    pub running: Running,
+    /// Indices of those that run; their order has no effect.
+    pub running: Vec<usize>,
 }
 
 impl<C> Events<C> {
@@ -165,54 +164,6 @@ impl<C> Events<C> {
     /// Returns the open events.
     pub fn iter(&self) -> impl Iterator<Item = &Event<C>> {
         self.table.iter().filter(|event| event.id != 0)
-    }
-}
-
-/// Places of events that run: a power of two, so that a place needs no check of its own.
-const PLACES: usize = 128;
-const _: () = assert!(MAX_POOL + MAX_COUNTERS < PLACES);
-
-/// Indices of the running events in their table; their order has no effect.
-#[derive(Debug)]
-pub struct Running {
-    at: [u8; PLACES],
-    count: usize,
-}
-
-impl Running {
-    /// Returns their number.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Returns whether no event runs.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Returns the indices.
-    #[inline]
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.at.iter().take(self.count).map(|&at| usize::from(at))
-    }
-
-    #[inline]
-    const fn push(&mut self, at: usize) {
-        self.at[self.count % PLACES] = at as u8;
-        self.count += 1;
-    }
-
-    /// Takes the event at `place` out; the last one takes its place.
-    #[inline]
-    fn leave<C>(&mut self, table: &mut [Event<C>], place: usize) {
-        self.count -= 1;
-        if place < self.count {
-            let moved = self.at[self.count % PLACES];
-            self.at[place % PLACES] = moved;
-            table[usize::from(moved)].place = place;
-        }
     }
 }
 
@@ -248,10 +199,9 @@ impl<H: Host> ModelBackend<H> {
     /// Creates the events of a thread, behind a gate or not. `others` has the counters of other users; `None`: events need no
     /// counters.
     pub fn new(host: H, gate: bool, others: Option<Assignment>) -> Self {
-        let running = Running { at: [0; PLACES], count: 0 };
         let mut new = Self {
             host,
-            events: Events { table: Vec::new(), free: Vec::new(), running },
+            events: Events { table: Vec::new(), free: Vec::new(), running: Vec::with_capacity(MAX_COUNTERS) },
             errors: 0,
             others: None,
             busy: 0,
@@ -335,7 +285,10 @@ impl<H: Host> ModelBackend<H> {
         event.running = false;
         self.busy &= !event.counter;
         let place = event.place;
-        self.events.running.leave(&mut self.events.table, place);
+        self.events.running.swap_remove(place);
+        if let Some(&moved) = self.events.running.get(place) {
+            self.events.table[moved].place = place;
+        }
         if self.events.running.is_empty() {
             self.host.all_stopped();
         }
@@ -348,12 +301,12 @@ impl<H: Host> ModelBackend<H> {
     /// Stops all events that run.
     fn halt_all(&mut self) {
         let mut expiries = 0;
-        for place in 0..self.events.running.count {
-            let at = usize::from(self.events.running.at[place % PLACES]);
+        for place in 0..self.events.running.len() {
+            let at = self.events.running[place];
             expiries += self.host.stop(at, &mut self.events);
             self.events.table[at].running = false;
         }
-        self.events.running.count = 0;
+        self.events.running.clear();
         self.busy = self.others_busy();
         self.host.all_stopped();
         if expiries > 0 {
@@ -369,7 +322,7 @@ impl<H: Host> ModelBackend<H> {
         let others = assignment.len();
         if self.gate.is_some() {
             let Events { running, table, .. } = &self.events;
-            if !assignment.add(running.iter().map(|at| table[at].allowed)) {
+            if !assignment.add(running.iter().map(|&at| table[at].allowed)) {
                 self.gate_lost = true;
                 self.errors += 1;
                 self.halt_all();
@@ -389,7 +342,7 @@ impl<H: Host> ModelBackend<H> {
         let (mut after, in_order) = (0, self.gate.is_none());
         for number in others..assignment.len() {
             let place = number - others;
-            let at = if in_order { self.opened_after(after) } else { self.events.running.iter().nth(place) };
+            let at = if in_order { self.opened_after(after) } else { self.events.running.get(place).copied() };
             let Some(at) = at else { break };
             after = self.events.table[at].id;
             self.events.table[at].counter = assignment.counter_of(number);
@@ -400,7 +353,7 @@ impl<H: Host> ModelBackend<H> {
     /// Returns the running event that was opened next after the one with this number.
     fn opened_after(&self, id: u64) -> Option<usize> {
         let Events { running, table, .. } = &self.events;
-        running.iter().filter(|&at| table[at].id > id).min_by_key(|&at| table[at].id)
+        running.iter().copied().filter(|&at| table[at].id > id).min_by_key(|&at| table[at].id)
     }
 }
 

@@ -10,61 +10,197 @@
 
 use std::time::Instant;
 
-use arch_pmu::spec::Spec;
+use arch_pmu::spec::{Selection, Source, Spec, Vendor};
 
 use super::monitor::Monitor;
-pub use super::retired::{Retired, StepCounts, StepEvent};
 use super::{Backend, HostError};
 
-/// The backend `step`.
+/// An event that single steps can count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Instructions,
+    Branches,
+    TakenBranches,
+    /// An event that steps do not show.
+    Unknown,
+}
+
+impl Event {
+    fn of(spec: Spec) -> Self {
+        match spec.0 {
+            Source::Fixed { index: 0, .. } => Self::Instructions,
+            Source::Selector(selection) if Self::shows(selection) => {
+                match (selection.vendor(), selection.select(), selection.umask()) {
+                    (_, 0xc0, 0) => Self::Instructions,
+                    (Vendor::Intel, 0xc4, 0) | (Vendor::Amd, 0xc2, 0) => Self::Branches,
+                    // BR_INST_RETIRED.NEAR_TAKEN; ExRetBrnTkn.
+                    (Vendor::Intel, 0xc4, 0x20) | (Vendor::Amd, 0xc4, 0) => Self::TakenBranches,
+                    _ => Self::Unknown,
+                }
+            }
+            Source::Fixed { .. } | Source::Selector(_) => Self::Unknown,
+        }
+    }
+
+    /// Returns whether steps show this selection: they do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.
+    const fn shows(selection: Selection) -> bool {
+        !selection.edge() && !selection.invert() && selection.cmask() == 0 && !selection.in_tx() && !selection.in_txcp()
+    }
+}
+
+/// An instruction that retired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// It can change the control flow: jumps, calls, returns.
+    pub branch: bool,
+    /// It changed the control flow.
+    pub taken: bool,
+    /// It ran in ring 3.
+    pub ring3: bool,
+}
+
 #[derive(Debug)]
-pub struct StepBackend {
-    counts: StepCounts,
+struct Slot {
+    event: Event,
+    spec: Spec,
+    running: bool,
+    /// Started or moved by the current instruction.
+    fresh: bool,
+    count: u64,
+    /// The count at which it signals.
+    signal_at: u64,
+    signalled: bool,
+}
+
+/// The backend `step`: its counts, and whether steps are needed.
+#[derive(Debug)]
+pub struct StepCounts {
+    slots: Vec<Option<Slot>>,
+    running: usize,
+    under_way: bool,
+    steps: u64,
+    unsupported: u64,
     monitor: Monitor,
     epoch: Instant,
 }
 
-impl StepBackend {
+impl Default for StepCounts {
     /// Creates the backend for the calling thread.
-    pub fn new() -> Self {
-        Self { counts: StepCounts::default(), monitor: Monitor::without_ring(), epoch: Instant::now() }
-    }
-}
-
-impl Default for StepBackend {
     fn default() -> Self {
-        Self::new()
+        Self {
+            slots: Vec::new(),
+            running: 0,
+            under_way: false,
+            steps: 0,
+            unsupported: 0,
+            monitor: Monitor::without_ring(),
+            epoch: Instant::now(),
+        }
     }
 }
 
-impl Backend for StepBackend {
-    type Event = StepEvent;
-
-    fn open(&mut self, spec: Spec, period: u64) -> Result<StepEvent, HostError> {
-        Ok(self.counts.open(spec, period))
+impl StepCounts {
+    /// Returns whether a counter runs; otherwise no steps are needed.
+    pub const fn wanted(&self) -> bool {
+        self.running > 0
     }
 
-    fn release(&mut self, event: StepEvent) {
-        self.counts.release(&event);
+    /// Returns the number of events opened so far that steps do not show; they count nothing.
+    pub const fn unsupported(&self) -> u64 {
+        self.unsupported
     }
 
-    fn pause(&mut self, event: &mut StepEvent) -> Result<u64, HostError> {
-        self.counts.set_running(event, false);
+    /// Instructions retired so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
+    pub fn begin(&mut self) {
+        self.under_way = true;
+    }
+
+    /// Drops the current instruction, which is not reported or did not retire.
+    pub fn abandon(&mut self) {
+        self.under_way = false;
+        self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
+    }
+
+    /// Counts an instruction that retired. Returns whether a counter reached its period with it.
+    pub fn retire(&mut self, retired: Retired) -> bool {
+        self.steps += 1;
+        let mut due = false;
+        for slot in self.slots.iter_mut().flatten() {
+            let counts = match slot.event {
+                Event::Instructions => true,
+                Event::Branches => retired.branch,
+                Event::TakenBranches => retired.taken,
+                Event::Unknown => false,
+            };
+            let ring = if retired.ring3 { slot.spec.user() } else { slot.spec.kernel() };
+            if slot.running && !slot.fresh && counts && ring {
+                slot.count += 1;
+                if slot.spec.samples() && !slot.signalled && slot.count >= slot.signal_at {
+                    slot.signalled = true;
+                    due = true;
+                }
+            }
+        }
+        self.abandon();
+        due
+    }
+
+    /// Starts or stops a counter.
+    fn set_running(&mut self, at: usize, running: bool) {
+        let Some(slot) = &mut self.slots[at] else { return };
+        if slot.running != running {
+            (slot.running, slot.fresh) = (running, running && self.under_way);
+            self.running = if running { self.running + 1 } else { self.running - 1 };
+        }
+    }
+}
+
+impl Backend for StepCounts {
+    type Event = usize;
+
+    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
+        let event = Event::of(spec);
+        self.unsupported += u64::from(event == Event::Unknown);
+        let slot = Slot { event, spec, running: false, fresh: false, count: 0, signal_at: period, signalled: false };
+        let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if at == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[at] = Some(slot);
+        self.set_running(at, true);
+        Ok(at)
+    }
+
+    fn release(&mut self, event: usize) {
+        self.set_running(event, false);
+        self.slots[event] = None;
+    }
+
+    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        self.set_running(*event, false);
         self.read(event)
     }
 
-    fn resume(&mut self, event: &mut StepEvent) -> Result<(), HostError> {
-        self.counts.set_running(event, true);
+    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
+        self.set_running(*event, true);
         Ok(())
     }
 
-    fn set_period(&mut self, event: &mut StepEvent, period: u64) -> Result<(), HostError> {
-        self.counts.set_period(event, period);
+    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
+        if let Some(slot) = &mut self.slots[*event] {
+            (slot.signal_at, slot.signalled) = (slot.count.saturating_add(period), false);
+            slot.fresh |= slot.running && self.under_way;
+        }
         Ok(())
     }
 
-    fn read(&mut self, event: &mut StepEvent) -> Result<u64, HostError> {
-        Ok(self.counts.read(event))
+    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
+        Ok(self.slots[*event].as_ref().map_or(0, |slot| slot.count))
     }
 
     fn sched_in(&mut self) -> bool {
@@ -80,15 +216,13 @@ impl Backend for StepBackend {
     }
 
     fn stepper(&mut self) -> Option<&mut StepCounts> {
-        Some(&mut self.counts)
+        Some(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use arch_pmu::intel::PerfEvtSel;
-
-    use arch_pmu::spec::Source;
 
     use super::*;
 
@@ -102,7 +236,7 @@ mod tests {
 
     #[test]
     fn each_event_counts_its_instructions_in_its_rings() {
-        let mut step = StepBackend::new();
+        let mut step = StepCounts::default();
         let specs = [
             selector(0xc0 | OS),
             selector(0xc0 | USR),
@@ -124,64 +258,64 @@ mod tests {
             Retired { branch: true, taken: true, ..PLAIN },
             Retired { ring3: true, ..PLAIN },
         ] {
-            assert!(!step.stepper().unwrap().retire(retired));
+            assert!(!step.retire(retired));
         }
         let counts: Vec<_> = events.iter_mut().map(|event| step.read(event).unwrap()).collect();
         assert_eq!(counts, [3, 1, 0, 2, 1, 0, 0, 3, 0, 0, 0, 0]);
-        assert_eq!((step.stepper().unwrap().steps(), step.stepper().unwrap().unsupported()), (4, 6));
+        assert_eq!((step.steps(), step.unsupported()), (4, 6));
     }
 
     #[test]
     fn a_period_is_over_at_exactly_its_last_count_and_once() {
-        let mut step = StepBackend::new();
+        let mut step = StepCounts::default();
         let mut event = step.open(selector(0xc0 | OS), 3).unwrap();
-        let due: Vec<_> = (0..5).map(|_| step.stepper().unwrap().retire(PLAIN)).collect();
+        let due: Vec<_> = (0..5).map(|_| step.retire(PLAIN)).collect();
         assert_eq!(due, [false, false, true, false, false]);
         step.set_period(&mut event, 1).unwrap();
-        assert!(step.stepper().unwrap().retire(PLAIN));
+        assert!(step.retire(PLAIN));
         // A period that is over already signals with the next count.
         step.set_period(&mut event, 0).unwrap();
-        assert!(step.stepper().unwrap().retire(PLAIN));
-        assert!(!step.stepper().unwrap().retire(PLAIN));
+        assert!(step.retire(PLAIN));
+        assert!(!step.retire(PLAIN));
     }
 
     #[test]
     fn what_starts_or_moves_a_counter_is_not_counted_by_it() {
-        let mut step = StepBackend::new();
+        let mut step = StepCounts::default();
         let mut running = step.open(selector(0xc0 | OS), 100).unwrap();
-        step.stepper().unwrap().begin();
+        step.begin();
         let mut started = step.open(selector(0xc0 | OS), 100).unwrap();
-        step.stepper().unwrap().retire(PLAIN);
+        step.retire(PLAIN);
         assert_eq!((step.read(&mut running), step.read(&mut started)), (Ok(1), Ok(0)));
-        step.stepper().unwrap().retire(PLAIN);
+        step.retire(PLAIN);
         assert_eq!(step.read(&mut started), Ok(1));
-        step.stepper().unwrap().begin();
+        step.begin();
         step.set_period(&mut running, 2).unwrap();
-        step.stepper().unwrap().retire(PLAIN);
+        step.retire(PLAIN);
         assert_eq!((step.read(&mut running), step.read(&mut started)), (Ok(2), Ok(2)));
         // A write that faults moves nothing afterwards.
-        step.stepper().unwrap().begin();
+        step.begin();
         step.set_period(&mut running, 2).unwrap();
-        step.stepper().unwrap().abandon();
-        assert!(!step.stepper().unwrap().retire(PLAIN));
-        assert!(step.stepper().unwrap().retire(PLAIN));
+        step.abandon();
+        assert!(!step.retire(PLAIN));
+        assert!(step.retire(PLAIN));
     }
 
     #[test]
     fn steps_are_wanted_only_while_something_runs_and_slots_serve_again() {
-        let mut step = StepBackend::new();
-        assert!(!step.stepper().unwrap().wanted());
+        let mut step = StepCounts::default();
+        assert!(!step.wanted());
         let mut event = step.open(selector(0xc0 | OS), 9).unwrap();
-        assert!(step.stepper().unwrap().wanted());
-        step.stepper().unwrap().retire(PLAIN);
+        assert!(step.wanted());
+        step.retire(PLAIN);
         assert_eq!(step.pause(&mut event), Ok(1));
-        assert!(!step.stepper().unwrap().wanted());
-        step.stepper().unwrap().retire(PLAIN);
+        assert!(!step.wanted());
+        step.retire(PLAIN);
         assert_eq!(step.read(&mut event), Ok(1), "a paused counter stands still");
         step.resume(&mut event).unwrap();
         step.release(event);
-        assert!(!step.stepper().unwrap().wanted());
+        assert!(!step.wanted());
         let mut other = step.open(selector(0xc4 | OS), 9).unwrap();
-        assert_eq!((step.counts.slots(), step.read(&mut other)), (1, Ok(0)));
+        assert_eq!((step.slots.len(), step.read(&mut other)), (1, Ok(0)));
     }
 }

@@ -1,22 +1,17 @@
 //! Costs of the operations of guest, VMM and host.
 
-use super::cost::{Cost, MAX_NS, Section};
+use serde::Deserialize;
 
-/// The table of costs. A row is a field, its key, and how it is read: a `cost`, which may have another in its place, `nothing` or
-/// that of a row before; an `optional` one; or a `whole` number in a unit.
+use super::cost::{Cost, MAX_NS};
+
+/// The table of costs. A row is a field, its key, and what serde has to know of one that may be left out.
 macro_rules! costs {
-    (read $section:ident $key:literal cost) => { $section.cost($key)? };
-    (read $section:ident $key:literal cost or nothing) => { $section.optional($key, Section::cost)?.unwrap_or(Cost::fixed(0)) };
-    (read $section:ident $key:literal cost or $other:ident) => {
-        $section.optional($key, Section::cost)?.unwrap_or_else(|| $other.clone())
-    };
-    (read $section:ident $key:literal optional) => { $section.optional($key, Section::cost)? };
-    (read $section:ident $key:literal whole $unit:literal) => { $section.whole($key, $unit, 1..=1_000_000_000)? };
-    ($($(#[$doc:meta])+ $field:ident: $type:ty = $key:literal ($($how:tt)+);)+) => {
+    ($($(#[$doc:meta])+ $field:ident: $type:ty = $key:literal;)+) => {
         /// Costs, ns unless noted.
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+        #[serde(deny_unknown_fields)]
         pub struct Costs {
-            $($(#[$doc])+ pub $field: $type,)+
+            $($(#[$doc])+ #[serde(rename = $key)] pub $field: $type,)+
             /// Costs of a PMU that the guest owns; `None` for a host that cannot give its PMU away.
             pub mediated: Option<MediatedCosts>,
         }
@@ -28,72 +23,74 @@ macro_rules! costs {
             fn rows(&mut self) -> impl Iterator<Item = (&'static str, &mut dyn Scale)> {
                 [$(($key, &mut self.$field as &mut dyn Scale)),+].into_iter()
             }
-
-            pub(super) fn read(section: &mut Section<'_>) -> Result<Self, String> {
-                $(let $field = costs!(read section $key $($how)+);)+
-                Ok(Self { $($field,)+ mediated: mediated(section)? })
-            }
         }
     };
 }
 
 costs! {
     /// Exit and entry of an MSR access.
-    exit: Cost = "exit" (cost);
+    exit: Cost = "exit";
     /// Extra cost of an MSR access in the guest's tick.
-    tick_exit: Cost = "tick-exit" (cost or nothing);
+    #[serde(default)]
+    tick_exit: Cost = "tick-exit";
     /// Exit and entry of a port write in ring 3.
-    io: Cost = "io" (cost or exit);
+    io: Cost = "io";
     /// Work of the vPMU at an exit.
-    vmm: Cost = "vmm" (cost);
+    vmm: Cost = "vmm";
     /// A write to the local APIC (LVTPC, EOI), handled in the kernel.
-    apic: Cost = "apic" (cost);
+    apic: Cost = "apic";
     /// Time from a host event's overflow in guest mode to the vPMU.
-    signal: Cost = "signal" (cost);
+    signal: Cost = "signal";
     /// Injection of a PMI: LVTPC, NMI, mask of LVTPC.
-    inject: Cost = "inject" (cost);
+    inject: Cost = "inject";
     /// Time from an entry with an interrupt to the first instruction of its handler.
-    interrupt: Cost = "interrupt" (cost);
+    interrupt: Cost = "interrupt";
     /// Picoseconds of one instruction in ring 0.
-    instruction_ps: u64 = "instruction" (whole "ps");
+    instruction_ps: u64 = "instruction";
     /// One unit of the guest's work in ring 3.
-    work_unit: u64 = "work-unit" (whole "ns");
+    work_unit: u64 = "work-unit";
     /// Creating the first event of the host.
-    open_first: Cost = "open-first" (cost);
+    open_first: Cost = "open-first";
     /// Creating a further event.
-    open_more: Cost = "open-more" (cost);
+    open_more: Cost = "open-more";
     /// Closing the last event of the host.
-    release_last: Cost = "release-last" (cost);
+    release_last: Cost = "release-last";
     /// Closing an event that is not the last.
-    release: Cost = "release" (cost);
+    release: Cost = "release";
     /// Pausing.
-    pause: Cost = "pause" (cost);
+    pause: Cost = "pause";
     /// Resuming.
-    resume: Cost = "resume" (cost);
+    resume: Cost = "resume";
     /// Extra cost of a resume per running event of the vCPU: enabling one reschedules all.
-    resume_other: Cost = "resume-other" (cost);
+    resume_other: Cost = "resume-other";
     /// Setting a period.
-    period: Cost = "period" (cost);
+    period: Cost = "period";
     /// Setting the period of an event that runs: a clock's timer is stopped and started.
-    period_running: Cost = "period-running" (cost or period);
+    period_running: Cost = "period-running";
     /// Reading a running event.
-    read: Cost = "read" (cost);
+    read: Cost = "read";
     /// A context switch of a thread that holds events, to and fro.
-    switch: Cost = "switch" (cost or nothing);
+    #[serde(default)]
+    switch: Cost = "switch";
     /// Additional cost for each of them.
-    switch_held: Cost = "switch-held" (cost or nothing);
+    #[serde(default)]
+    switch_held: Cost = "switch-held";
     /// Additional cost for each that runs.
-    switch_running: Cost = "switch-running" (cost or nothing);
+    #[serde(default)]
+    switch_running: Cost = "switch-running";
     /// Looking at a running event's count without a host call; `None`: it is read.
-    peek: Option<Cost> = "peek" (optional);
+    peek: Option<Cost> = "peek";
     /// Each event that one read of a stopped group returns.
-    group_read: Cost = "group-read" (cost or nothing);
+    #[serde(default)]
+    group_read: Cost = "group-read";
     /// An expiry of a clock while the thread is in host code, or the guest in ring 0: an interrupt, and a record.
-    expiry: Cost = "expiry" (cost or nothing);
+    #[serde(default)]
+    expiry: Cost = "expiry";
 }
 
 /// Costs of a PMU that the guest owns, ns.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MediatedCosts {
     /// Saving the guest's registers at an exit, or loading them at an entry.
     pub pmu_switch: Cost,
@@ -140,15 +137,5 @@ impl Costs {
             _ => {}
         }
         Self::SCALABLE.contains(&key)
-    }
-}
-
-/// Reads the costs of a mediated PMU: both, or neither.
-fn mediated(section: &mut Section<'_>) -> Result<Option<MediatedCosts>, String> {
-    match (section.optional("pmu-switch", Section::cost)?, section.optional("register", Section::cost)?) {
-        (Some(pmu_switch), Some(register)) => Ok(Some(MediatedCosts { pmu_switch, register })),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(format!("{}: missing beside pmu-switch", section.path("register"))),
-        (None, Some(_)) => Err(format!("{}: missing beside register", section.path("pmu-switch"))),
     }
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::Spec;
 use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor};
+use serde::Deserialize;
 use thiserror::Error;
+use toml::{Table, Value};
 
-use super::cost::{Cost, Section};
+use super::cost::Cost;
 use super::costs::Costs;
 
 /// Returns the text of a model with the costs of clx-ap-watchdog-on, and of its forms.
@@ -28,7 +30,8 @@ pub const EMBEDDED: [(&str, &str); 6] = [
 ];
 
 /// A fitted constant.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fitted {
     /// Key with its sections.
     pub constant: String,
@@ -106,48 +109,72 @@ impl Model {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
         Self::read(table)
     }
 
-    fn read(mut table: toml::Table) -> Result<Self, String> {
+    fn read(mut table: Table) -> Result<Self, String> {
         let forms = table.remove("form");
-        let base = forms.is_some().then(|| table.clone());
+        let base = table.clone();
         let mut sources = BTreeMap::new();
-        let mut top = Section::new("", table, &mut sources);
-        let name = top.text("name")?;
-        let about = top.text("about")?;
-        let tsc_khz = top.whole("tsc", "khz", 1000..=100_000_000)?;
-        let fitted = fitted(&mut top)?;
-        let checked = checked(&mut top)?;
-        let host = top.section("host", host)?;
-        let (follows, default_rate, rates) = top.section("counts", counts)?;
-        let mut costs = top.section("cost", Costs::read)?;
-        top.end()?;
-        if follows != CountBase::GuestTime && costs.peek.is_none() {
-            costs.peek = Some(Cost::fixed(PEEK_NS));
+        let follow = table.get("counts").and_then(|counts| counts.get("follow")).and_then(Value::as_str);
+        let per = if follow == Some("exits") { "per-exit" } else { "per-us" };
+        values_of("", &mut table, per, &mut sources)?;
+        complete(&mut table);
+        let File { name, about, tsc, fitted, checked, host, counts, mut cost } = table.try_into().map_err(one_line)?;
+        if counts.follow != CountBase::GuestTime && cost.peek.is_none() {
+            cost.peek = Some(Cost::fixed(PEEK_NS));
         }
-        if follows == CountBase::Exits && matches!(host.pmu, HostPmu::Of { .. }) {
-            return Err("host.processor: events that follow exits need no counter of it".to_owned());
+        let (counters, taken, pinned) = match &host.pmu {
+            HostPmu::Of { .. } if counts.follow == CountBase::Exits => {
+                return Err("host.processor: events that follow exits need no counter of it".to_owned());
+            }
+            HostPmu::Of { pinned, .. } => (1, 0, pinned.len() as u64),
+            HostPmu::Alike { counters, taken } => (*counters, *taken, 0),
+        };
+        for (key, value, range) in [
+            ("tsc", tsc, 1000..=100_000_000),
+            ("cost.instruction", cost.instruction_ps, 1..=1_000_000_000),
+            ("cost.work-unit", cost.work_unit, 1..=1_000_000_000),
+            ("host.slice", host.slice, 1000..=1_000_000_000_000),
+            ("host.shortest-period", host.shortest_period, 1..=1_000_000_000),
+            ("host.refused", host.refused_permille, 0..=1000),
+            ("host.counters", counters, 1..=MAX_COUNTERS),
+            ("host.taken", taken, 0..=counters),
+            ("host.pinned", pinned, 0..=MAX_COUNTERS),
+            ("host.others.every", host.others.as_ref().map_or(1, |others| others.every.smallest()), 1..=u64::MAX),
+            ("checked", checked.map_or(1, |[low, _]| low), 1..=100),
+            ("checked", checked.map_or(100, |[_, high]| high), 100..=MAX_PERCENT),
+        ] {
+            if !range.contains(&value) {
+                return Err(format!("{key}: {value} is not from {} to {}", range.start(), range.end()));
+            }
         }
         for Fitted { constant, .. } in &fitted {
             if !sources.contains_key(constant) {
                 return Err(format!("fitted: there is no constant '{constant}'"));
             }
         }
-        let forms = base.zip(forms).map_or(Ok(Vec::new()), |(base, forms)| read_forms(&base, forms))?;
+        let mut rates = BTreeMap::new();
+        for (key, value) in counts.events {
+            let code = key.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
+            let code = code.ok_or_else(|| format!("counts.events.{key}: not an umask and event code in hex"))?;
+            rates.insert(code, rate(value, counts.follow)?);
+        }
+        let forms = forms.map_or(Ok(Vec::new()), |forms| read_forms(&base, forms))?;
+        let (base, default_rate) = (counts.follow, rate(counts.default, counts.follow)?);
         Ok(Self {
             name,
             about,
-            tsc_khz,
+            tsc_khz: tsc,
             host,
-            base: follows,
+            base,
             default_rate,
             rates,
-            costs,
+            costs: cost,
             fitted,
             sources,
             checked,
@@ -217,68 +244,135 @@ impl Model {
     }
 }
 
+/// The keys of a file whose constants are [values](values_of).
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    about: String,
+    tsc: u64,
+    #[serde(default)]
+    fitted: Vec<Fitted>,
+    checked: Option<[u64; 2]>,
+    host: HostModel,
+    counts: CountKeys,
+    cost: Costs,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountKeys {
+    follow: CountBase,
+    default: f64,
+    #[serde(default)]
+    events: BTreeMap<String, f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FormKeys {
+    source: String,
+    fits: Option<String>,
+    cost: Table,
+}
+
+/// Puts its value in the place of each constant, a table of a value by its unit and a source, and notes the source. Its 95 %
+/// interval is for the reader.
+fn values_of(path: &str, table: &mut Table, per: &str, sources: &mut BTreeMap<String, String>) -> Result<(), String> {
+    for (key, value) in table.iter_mut() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let Value::Table(inner) = value else { continue };
+        if inner.contains_key("follow") || inner.values().all(Value::is_table) {
+            values_of(&path, inner, per, sources)?;
+            continue;
+        }
+        let unit = match path.as_str() {
+            "tsc" => "khz",
+            "checked" => "percent",
+            "host.processor" => "name",
+            "host.pinned" => "events",
+            "host.counters" | "host.taken" => "value",
+            "host.refused" => "permille",
+            "cost.instruction" => "ps",
+            counts if counts.starts_with("counts.") => per,
+            _ => "ns",
+        };
+        let found = inner.remove(unit).ok_or_else(|| format!("{path}.{unit}: missing"))?;
+        let source = inner.remove("source").and_then(|source| source.as_str().map(str::to_owned));
+        let source = source.filter(|text| !text.trim().is_empty()).ok_or_else(|| format!("{path}.source: missing"))?;
+        inner.remove("interval");
+        if let Some(key) = inner.keys().next() {
+            return Err(format!("{path}.{key}: unknown key"));
+        }
+        sources.insert(path, source);
+        *value = found;
+    }
+    Ok(())
+}
+
+/// Adds the costs that are others' where they are left out, and puts together what is one thing: the costs of a PMU that the guest
+/// owns, and the host's counters.
+fn complete(file: &mut Table) {
+    let mut section = |name: &str, act: &dyn Fn(&mut Table)| {
+        if let Some(Value::Table(table)) = file.get_mut(name) {
+            act(table);
+        }
+    };
+    let gather = |table: &mut Table, keys: &[&str]| -> Table {
+        keys.iter().filter_map(|&key| Some((key.to_owned(), table.remove(key)?))).collect()
+    };
+    section("cost", &|costs| {
+        for (key, other) in [("io", "exit"), ("period-running", "period")] {
+            if let Some(cost) = costs.get(other).cloned() {
+                costs.entry(key).or_insert(cost);
+            }
+        }
+        let mediated = gather(costs, &["pmu-switch", "register"]);
+        if !mediated.is_empty() {
+            costs.insert("mediated".to_owned(), Value::Table(mediated));
+        }
+    });
+    section("host", &|host| {
+        let kind = if host.contains_key("processor") { "of" } else { "alike" };
+        let pmu = gather(host, &["processor", "pinned", "counters", "taken"]);
+        host.insert("pmu".to_owned(), Value::Table([(kind.to_owned(), Value::Table(pmu))].into_iter().collect()));
+    });
+}
+
+/// Puts an error, with its key, into one line.
+fn one_line(error: toml::de::Error) -> String {
+    error.to_string().trim().replace('\n', " ")
+}
+
 /// Reads the forms of the model in `base`, each a table of costs, ns, with their source.
-fn read_forms(base: &toml::Table, forms: toml::Value) -> Result<Vec<Form>, String> {
-    let toml::Value::Table(forms) = forms else { return Err("form: not a table".to_owned()) };
-    let as_good: toml::Table = forms
+fn read_forms(base: &Table, forms: Value) -> Result<Vec<Form>, String> {
+    let Value::Table(forms) = forms else { return Err("form: not a table".to_owned()) };
+    let as_good: Table = forms
         .iter()
         .filter(|(_, value)| value.get("fits").is_some())
         .map(|(name, it)| (name.clone(), it.clone()))
         .collect();
-    let read = |(name, value): (String, toml::Value)| {
-        let path = format!("form.{name}");
-        let toml::Value::Table(table) = value else { return Err(format!("{path}: not a table")) };
-        let mut unused = BTreeMap::new();
-        let mut section = Section::new(&path, table, &mut unused);
-        let source = section.text("source")?;
-        let fits = section.optional("fits", Section::text)?;
+    let form = |name: &str, value: Value| {
+        let form: FormKeys = value.try_into().map_err(one_line)?;
         let mut table = base.clone();
-        let costs = section.table("cost")?;
-        section.end()?;
-        if fits.is_none() {
+        if form.fits.is_none() {
             // Another host, known no better than the model.
-            table.insert("form".to_owned(), toml::Value::Table(as_good.clone()));
+            table.insert("form".to_owned(), Value::Table(as_good.clone()));
         }
-        let whole = table.get("name").and_then(toml::Value::as_str).unwrap_or_default();
+        let whole = table.get("name").and_then(Value::as_str).unwrap_or_default();
         let full = format!("{whole}:{name}");
         table.insert("name".to_owned(), full.into());
-        if let Some(toml::Value::Table(all)) = table.get_mut("cost") {
-            for (key, ns) in costs {
-                let constant = [("ns".to_owned(), ns), ("source".to_owned(), source.clone().into())];
-                all.insert(key, toml::Value::Table(constant.into_iter().collect()));
+        if let Some(Value::Table(all)) = table.get_mut("cost") {
+            for (key, ns) in form.cost {
+                let constant = [("ns".to_owned(), ns), ("source".to_owned(), form.source.clone().into())];
+                all.insert(key, Value::Table(constant.into_iter().collect()));
             }
         }
-        let model = Model::read(table).map_err(|why| format!("{path}: {why}"))?;
-        Ok(Form { model, fits })
+        Ok(Form { model: Model::read(table)?, fits: form.fits })
     };
-    forms.into_iter().map(read).collect()
-}
-
-/// Reads how far a model is from the runs that it was made from.
-fn checked(top: &mut Section<'_>) -> Result<Option<[u64; 2]>, String> {
-    let Some((path, value)) = top.optional("checked", |top, key| top.constant(key, "percent"))? else {
-        return Ok(None);
-    };
-    let whole = |value: &toml::Value| value.as_integer().and_then(|percent| u64::try_from(percent).ok());
-    let percent: Option<Vec<u64>> = value.as_array().and_then(|list| list.iter().map(whole).collect());
-    match percent.as_deref() {
-        Some(&[low, high]) if (1..=100).contains(&low) && (100..=MAX_PERCENT).contains(&high) => Ok(Some([low, high])),
-        _ => Err(format!("{path}: not a percentage from 1 to 100 and one from 100 to {MAX_PERCENT}")),
-    }
-}
-
-fn fitted(top: &mut Section<'_>) -> Result<Vec<Fitted>, String> {
-    let Some(list) = top.optional_list("fitted")? else { return Ok(Vec::new()) };
-    list.into_iter()
-        .enumerate()
-        .map(|(i, item)| {
-            let toml::Value::Table(table) = item else { return Err(format!("fitted[{i}]: not a table")) };
-            let mut unused = BTreeMap::new();
-            let mut section = Section::new(&format!("fitted[{i}]"), table, &mut unused);
-            let fitted = Fitted { constant: section.text("constant")?, figure: section.text("figure")? };
-            section.end()?;
-            Ok(fitted)
-        })
+    forms
+        .into_iter()
+        .map(|(name, value)| form(&name, value).map_err(|why: String| format!("form.{name}: {why}")))
         .collect()
 }
 
@@ -290,7 +384,8 @@ const MAX_PERCENT: u64 = 1_000_000;
 const MAX_COUNTERS: u64 = 64;
 
 /// Other tasks of the host that preempt the vCPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Others {
     /// Time from the start of a slice to a preemption, ns.
     pub every: Cost,
@@ -299,13 +394,15 @@ pub struct Others {
 }
 
 /// Counters of a CPU of the host, and what others hold of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum HostPmu {
     /// A known processor has its counters, by perf's rules.
     Of {
         /// The processor.
         processor: Processor,
         /// Events that others have pinned, such as the NMI watchdog's: umask << 8 | event code.
+        #[serde(default)]
         pinned: Vec<u16>,
     },
     /// So many alike: what counts on which is not known, or events need none.
@@ -342,18 +439,25 @@ impl HostPmu {
 const ENABLED: u64 = 0x53_0000;
 
 /// Properties of the simulated host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HostModel {
     /// Its counters.
     pub pmu: HostPmu,
     /// Sched slice of a vCPU thread on a shared CPU, ns.
     pub slice: u64,
     /// Failing opens per 1000.
+    #[serde(rename = "refused", default)]
     pub refused_permille: u64,
     /// Shortest period of a clock, ns, as in `host_pmu::backend::perf`.
+    #[serde(default = "shortest_period")]
     pub shortest_period: u64,
     /// Other tasks, if any.
     pub others: Option<Others>,
+}
+
+const fn shortest_period() -> u64 {
+    50_000
 }
 
 impl Others {
@@ -363,54 +467,11 @@ impl Others {
     }
 }
 
-pub(super) fn host(section: &mut Section<'_>) -> Result<HostModel, String> {
-    Ok(HostModel {
-        pmu: pmu(section)?,
-        slice: section.whole("slice", "ns", 1000..=1_000_000_000_000)?,
-        shortest_period: section
-            .optional("shortest-period", |host, key| host.whole(key, "ns", 1..=1_000_000_000))?
-            .unwrap_or(50_000),
-        refused_permille: section.optional("refused", |host, key| host.whole(key, "permille", 0..=1000))?.unwrap_or(0),
-        others: section.optional("others", |host, key| host.section(key, others))?,
-    })
-}
-
-fn others(section: &mut Section<'_>) -> Result<Others, String> {
-    let every = section.cost("every")?;
-    if every.smallest() == 0 {
-        return Err(format!("{}: 0 ns between other tasks leave the vCPU no time", section.path("every")));
-    }
-    Ok(Others::new(every, section.cost("length")?))
-}
-
-/// Reads the processor and the events that others have pinned there, or a number of counters and of those taken.
-fn pmu(section: &mut Section<'_>) -> Result<HostPmu, String> {
-    if let Some((path, name)) = section.optional("processor", |host, key| host.constant(key, "name"))? {
-        let processor = name
-            .as_str()
-            .and_then(Processor::named)
-            .ok_or_else(|| format!("{path}: {name} is none of {}", Processor::ALL.map(Processor::name).join(", ")))?;
-        let (path, events) = section
-            .optional("pinned", |host, key| host.constant(key, "events"))?
-            .unwrap_or_else(|| (String::new(), toml::Value::Array(Vec::new())));
-        let code = |event: &toml::Value| event.as_integer().and_then(|code| u16::try_from(code).ok());
-        let pinned = events.as_array().map(|events| events.iter().map(code).collect::<Option<Vec<u16>>>());
-        let pinned = pinned.flatten().filter(|pinned| pinned.len() as u64 <= MAX_COUNTERS);
-        let pinned = pinned.ok_or_else(|| format!("{path}: not a list of at most 64 umasks and event codes"))?;
-        return Ok(HostPmu::Of { processor, pinned });
-    }
-    let counters = section.whole("counters", "value", 1..=MAX_COUNTERS)?;
-    let taken = section.whole("taken", "value", 0..=MAX_COUNTERS)?;
-    if taken > counters {
-        return Err(format!("host.taken: {taken} of {counters} counters cannot be taken"));
-    }
-    Ok(HostPmu::Alike { counters, taken })
-}
-
 /// Fractional bits of a rate.
 const RATE_SHIFT: u32 = 20;
 /// Base of the count of host events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CountBase {
     /// Time in guest mode in the selected rings: a hardware event with `exclude_host`.
     GuestTime,
@@ -465,34 +526,14 @@ impl Rate {
     }
 }
 
-/// Base, default rate, and rates by umask << 8 | event code.
-pub(super) type Counts = (CountBase, Rate, BTreeMap<u16, Rate>);
-
-pub(super) fn counts(section: &mut Section<'_>) -> Result<Counts, String> {
-    let (base, unit, per) = match section.text("follow")?.as_str() {
-        "guest-time" => (CountBase::GuestTime, "per-us", 1000.0),
-        "thread-time" => (CountBase::ThreadTime, "per-us", 1000.0),
-        "exits" => (CountBase::Exits, "per-exit", 1.0),
-        other => return Err(format!("counts.follow: '{other}' is none of guest-time, thread-time and exits")),
-    };
-    let default = rate(section.number("default", unit)?, per);
-    let mut rates = BTreeMap::new();
-    let read = |events: &mut Section<'_>| {
-        for key in events.keys() {
-            let code = key.strip_prefix("0x").and_then(|hex| u16::from_str_radix(hex, 16).ok());
-            let code = code.ok_or_else(|| format!("{}: not an umask and event code in hex", events.path(&key)))?;
-            rates.insert(code, rate(events.number(&key, unit)?, per));
-        }
-        Ok(())
-    };
-    section.optional("events", |counts, key| counts.section(key, read))?;
-    Ok((base, default, rates))
-}
-
-/// Returns the rate of `counts` per `per` ns or exits; `counts` is finite and not negative.
-fn rate(counts: f64, per: f64) -> Rate {
-    #[expect(clippy::cast_sign_loss, reason = "checked by the reader")]
-    Rate::new((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64)
+/// Returns the rate of `counts` per µs, or per exit.
+fn rate(counts: f64, follow: CountBase) -> Result<Rate, String> {
+    let per = if follow == CountBase::Exits { 1.0 } else { 1000.0 };
+    if !(0.0..=f64::MAX).contains(&counts) {
+        return Err(format!("counts: {counts} is not a rate"));
+    }
+    #[expect(clippy::cast_sign_loss, reason = "not negative")]
+    Ok(Rate::new((counts * f64::from(1 << RATE_SHIFT) / per).round().min(1e12) as u64))
 }
 
 #[cfg(test)]

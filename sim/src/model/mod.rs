@@ -20,12 +20,6 @@ mod tests {
 
     use super::*;
 
-    fn changed(from: &str, to: &str) -> Result<Model, ModelError> {
-        let (name, text) = EMBEDDED[0];
-        assert!(text.contains(from), "{from}");
-        Model::from_toml(name, &text.replacen(from, to, 1))
-    }
-
     #[test]
     fn every_embedded_model_reads_and_names_itself_and_its_sources() {
         for (name, _) in EMBEDDED {
@@ -42,46 +36,54 @@ mod tests {
 
     #[test]
     fn bad_models_are_refused_with_their_key_in_one_line() {
-        let (_, text) = EMBEDDED[0];
-        let exit = text.lines().find(|line| line.starts_with("exit = ")).unwrap();
-        for (from, to, needle) in [
-            (exit, "exit = { ns = -3, source = 'x' }", "cost.exit.ns: -3 is negative"),
-            (exit, "exit = { ns = nan, source = 'x' }", "cost.exit.ns: NaN is not a finite number"),
-            (exit, "exit = { ns = 1e13, source = 'x' }", "cost.exit.ns: 10000000000000 is more"),
-            (exit, "exit = { ns = [], source = 'x' }", "cost.exit.ns: a distribution needs"),
-            (exit, "exit = { ns = [2, 1], source = 'x' }", "cost.exit.ns: quantiles must ascend"),
-            (exit, "exit = { ns = 'fast', source = 'x' }", "cost.exit.ns"),
-            (exit, "exit = { us = 3, source = 'x' }", "cost.exit.ns: missing"),
-            (exit, "exit = { ns = 3 }", "cost.exit.source: missing"),
-            (exit, "exit = { ns = 3, interval = [4, 2], source = 'x' }", "cost.exit.interval: not a lower"),
-            (exit, "exit = { ns = 3, source = 'x', unit = 'ns' }", "cost.exit.unit: unknown key"),
-            (exit, "exitt = { ns = 3, source = 'x' }", "cost.exit: missing"),
-            ("follow = \"thread-time\"", "follow = \"time\"", "counts.follow"),
-            ("follow = \"thread-time\"", "follow = \"exits\"", "counts.default.per-exit: missing"),
-            ("shortest-period = { ns = 57000", "shortest-period = { ns = 0", "host.shortest-period.ns: 0 is not"),
-            ("others.every = { ns = [1000000,", "others.every = { ns = [0,", "host.others.every: 0 ns between"),
-            ("taken = { value = 0", "taken = { value = 65", "host.taken.value: 65"),
-            (
-                "counters = { value = 64",
-                "processor = { name = 'z80'",
-                "host.processor.name: \"z80\" is none of cascade-lake,",
-            ),
-            ("counters = { value = 64", "processor = { name = 'zen-4'", "host.taken: unknown key"),
-            ("khz = 2000000", "khz = 0", "tsc.khz: 0"),
-            (exit, "exit = { ns = 1, source = '' }", "cost.exit.source: not a text"),
-            (exit, &format!("exit = {{ ns = [{}], source = 'x' }}", "1,".repeat(1002)), "1002 quantiles"),
-            ("fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]", "no constant 'cost.x'"),
-            ("name = ", "name = \n#", "line "),
+        let exit = EMBEDDED[0].1.lines().find(|line| line.starts_with("exit = ")).unwrap();
+        let as_exit = |value: &str| (0, exit, format!("exit = {{ {value}, source = 'x' }}"));
+        let on_clx = |from, to: &str| (1, from, to.to_owned());
+        for ((model, from, to), needle) in [
+            (as_exit("ns = -3"), "-3 is not a number from 0 to 1000000000000 in `cost.exit`"),
+            (as_exit("ns = nan"), "nan is not a number"),
+            (as_exit("ns = 1e13"), "is not a number from"),
+            (as_exit("ns = []"), "1 to 1001 quantiles"),
+            (as_exit(&format!("ns = [{}]", "1,".repeat(1002))), "not 1002"),
+            (as_exit("ns = [2, 1]"), "quantiles must ascend"),
+            (as_exit("ns = 'fast'"), "cost.exit"),
+            (as_exit("us = 3"), "cost.exit.ns: missing"),
+            (as_exit("ns = 3, unit = 'ns'"), "cost.exit.unit: unknown key"),
+            ((0, exit, "exit = { ns = 3 }".to_owned()), "cost.exit.source: missing"),
+            ((0, exit, "exit = { ns = 1, source = '' }".to_owned()), "cost.exit.source: missing"),
+            ((0, exit, "exitt = { ns = 3, source = 'x' }".to_owned()), "unknown field `exitt`"),
+            ((0, "follow = \"thread-time\"", "follow = \"time\"".to_owned()), "counts.follow"),
+            ((0, "follow = \"thread-time\"", "follow = \"exits\"".to_owned()), "counts.default.per-exit: missing"),
+            ((0, "shortest-period = { ns = 57000", "shortest-period = { ns = 0".to_owned()), "host.shortest-period: 0"),
+            ((0, "others.every = { ns = [1000000,", "others.every = { ns = [0,".to_owned()), "host.others.every: 0"),
+            ((0, "taken = { value = 0", "taken = { value = 65".to_owned()), "host.taken: 65"),
+            ((0, "counters = { value = 64", "processor = { name = 'zen-4'".to_owned()), "unknown field `taken`"),
+            ((0, "khz = 2000000", "khz = 0".to_owned()), "tsc: 0"),
+            ((0, "fitted = []", "fitted = [{ constant = 'cost.x', figure = 'y' }]".to_owned()), "no constant 'cost.x'"),
+            ((0, "name = ", "name = \n#".to_owned()), "line "),
+            (on_clx("cascade-lake-no-smt", "z80"), "`z80`, expected one of `cascade-lake`,"),
+            (on_clx("[0x3c]", "[0x10000]"), "pinned"),
+            (on_clx("[0x3c]", &format!("[{}]", "0x3c,".repeat(65))), "host.pinned: 65"),
+            (on_clx("pinned = { events = [0x3c]", "counters = { value = 1"), "unknown field `counters`"),
+            (on_clx("cost = { peek = 40 }", "cost = { peek = -40 }"), "form.in-kernel: -40 is not"),
+            (on_clx("cost = { peek = 40 }", "cost = { peak = 40 }"), "form.in-kernel: unknown field `peak`"),
+            (on_clx("cost = { peek = 40 }", "cost = 40"), "form.in-kernel: "),
+            (on_clx("[form.in-kernel]", "[form]\nx = 3\n[form.in-kernel]"), "form.x: "),
         ] {
-            let error = changed(from, to).unwrap_err().to_string();
+            let (name, text) = EMBEDDED[model];
+            assert!(text.contains(from), "{from}");
+            let error = Model::from_toml(name, &text.replacen(from, &to, 1)).unwrap_err().to_string();
             assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
         }
+        let (name, text) = EMBEDDED[1];
+        let exits = text.replacen("guest-time", "exits", 1).replacen("per-us", "per-exit", 1);
+        let error = Model::from_toml(name, &exits).unwrap_err().to_string();
+        assert!(error.contains("host.processor: events that follow exits"), "{error}");
     }
 
     #[test]
     fn a_form_is_the_model_with_other_costs_and_some_fit_as_well() {
-        let (name, text) = EMBEDDED[1];
-        let model = Model::embedded(name).unwrap();
+        let model = Model::embedded(EMBEDDED[1].0).unwrap();
         let in_kernel = model.form("in-kernel").unwrap();
         assert_eq!(
             (in_kernel.name.as_str(), &in_kernel.costs.peek),
@@ -92,32 +94,6 @@ mod tests {
         assert_eq!(fitting, ["resume-other-250", "resume-other-485"]);
         assert_eq!(in_kernel.fitting_forms().count(), 2, "it is known no better");
         assert_eq!(model.form("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
-        for (from, to, needle) in [
-            ("cost = { peek = 40 }", "cost = { peek = -40 }", "form.in-kernel: cost.peek.ns: -40 is negative"),
-            ("cost = { peek = 40 }", "cost = { peak = 40 }", "form.in-kernel: cost.peak: unknown key"),
-            ("cost = { peek = 40 }", "cost = 40", "form.in-kernel.cost: not a table"),
-            ("cost = { peek = 40 }", "costs = 40", "form.in-kernel.cost: missing"),
-            ("[form.in-kernel]", "[form]\nx = 3\n[form.in-kernel]", "form.x: not a table"),
-        ] {
-            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
-        }
-    }
-
-    #[test]
-    fn events_of_others_are_codes_beside_a_processor_with_counters() {
-        let (name, text) = EMBEDDED[1];
-        for (from, to, needle) in [
-            ("[0x3c]", "[0x10000]", "host.pinned.events: not a list"),
-            ("[0x3c]", &format!("[{}]", "0x3c,".repeat(65)), "host.pinned.events: not a list of at most 64"),
-            ("pinned = ", "counters = ", "host.counters: unknown key"),
-        ] {
-            let error = Model::from_toml(name, &text.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.contains(needle) && !error.contains('\n'), "{error:?} lacks {needle:?}");
-        }
-        let exits = text.replacen("guest-time", "exits", 1).replacen("per-us", "per-exit", 1);
-        let error = Model::from_toml(name, &exits).unwrap_err().to_string();
-        assert!(error.contains("host.processor: events that follow exits"), "{error}");
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arch_pmu::intel::IntelCaps;
+use counts::Counts;
 use guest::abi::{BootPage, EventSpec, FLAG_TASK_SWITCH};
+use host_pmu::stats::OpStats;
 use host_pmu::strategy::Strategy;
 use host_pmu::trace::{Row, Tracing};
-use sim::guest::{GuestOutcome, Timer};
+use sim::guest::{GuestOutcome, Latency, Timer};
 use sim::host::{self, CounterSource, Plan};
 use sim::model::Model;
 
@@ -69,6 +71,37 @@ pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
         seed: 1,
         trace: None,
     }
+}
+
+/// Sums over guests.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    /// Handlers of NMIs that re-armed a counter, and of those that met the driver switched off.
+    pub(crate) handler: Latency,
+    pub(crate) driver_off: Latency,
+    pub(crate) delivery: Latency,
+    pub(crate) ops: OpStats,
+    /// MSR accesses that exited.
+    pub(crate) accesses: u64,
+    pub(crate) counts: Counts,
+    pub(crate) ns: u64,
+}
+
+/// Simulates `hosts` hosts, one after the other.
+pub(crate) fn run(model: &Model, plan: &Plan, hosts: u64) -> Totals {
+    let mut totals = Totals::default();
+    for guest in (0..hosts).flat_map(|number| host::run(model, plan, number)) {
+        let (side, report) = (&guest.side, &guest.report);
+        totals.handler.merge(&guest.handler);
+        totals.driver_off.merge(&guest.driver_off);
+        totals.delivery.merge(&guest.delivery);
+        totals.ops.merge(&side.host.ops);
+        totals.accesses += side.msrs.iter().map(|line| line.reads + line.writes).sum::<u64>();
+        let (nmis_driver_off, guest_overflows) = (guest.driver_off.count(), report.overflows.iter().sum());
+        totals.counts.merge(&Counts { nmis: report.nmis, nmis_driver_off, guest_overflows, ..side.counts });
+        totals.ns += guest.ns;
+    }
+    totals
 }
 
 /// Runs a guest of one vCPU, and takes its trace.

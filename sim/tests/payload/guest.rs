@@ -8,6 +8,7 @@ use sim::guest::Driver;
 use sim::guest::cpu::Cpu;
 
 use super::machine::{BOOT_PAGE, Exit, LOG, LOG_BYTES, Machine, REPORT, USER_PAGE};
+use super::scripted::Scripted;
 
 const APIC_BASE: u32 = 0x1b;
 const EOI: u32 = 0x80b;
@@ -25,8 +26,8 @@ enum At {
     Done,
 }
 
-pub(crate) struct Payload<C> {
-    pub(crate) cpu: C,
+pub(crate) struct Payload {
+    pub(crate) cpu: Scripted,
     machine: Machine,
     at: At,
     boot: BootPage,
@@ -58,9 +59,9 @@ fn load<T: Words>(machine: &Machine, at: u64) -> T {
     })
 }
 
-impl<C: Cpu> Payload<C> {
+impl Payload {
     /// Boots the payload, which takes no simulated time. `boot` is that of the simulated guest.
-    pub(crate) fn new(mut cpu: C, (driver, boot): (Driver, &BootPage), tsc_khz: u64, work_unit: u64) -> Self {
+    pub(crate) fn new(mut cpu: Scripted, (driver, boot): (Driver, &BootPage), tsc_khz: u64, work_unit: u64) -> Self {
         let boot = BootPage {
             self_addr: BOOT_PAGE,
             magic: MAGIC,

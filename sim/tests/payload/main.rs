@@ -4,14 +4,10 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod guest;
-mod hosts;
 mod machine;
 mod scripted;
 mod solve;
-mod traced;
 
 use std::collections::BTreeSet;
 
@@ -21,14 +17,13 @@ use ::guest::abi::{
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use sim::guest::cpu::Cpu;
+use sim::guest::cpu::Cpu as _;
 use sim::guest::paths::{COMPILER, Path};
 use sim::guest::{Driver, Guest, Timer};
 
 use guest::Payload;
-use scripted::{Chances, Scripted};
+use scripted::{Asked, Chances, Scripted, Step};
 use solve::Measured;
-use traced::{Asked, Step, Traced};
 
 const TSC_KHZ: u64 = 2_000_000;
 /// Enough for every path to be gone.
@@ -38,18 +33,11 @@ const WORK_UNIT: u64 = 4000;
 /// Report and log that a guest left at a rest or its end.
 type Left = (Report, Vec<LogEntry>);
 
-/// The turns of a guest: how many samples each, and how long it waits before them.
-type Turns<'a> = &'a [(u64, u64)];
-
-fn simulated<C: Cpu>(
-    cpu: C,
-    boot: (Driver, &BootPage),
-    turns: Turns<'_>,
-    (khz, unit): (u64, u64),
-) -> (Vec<Left>, Vec<Step>) {
-    let mut guest = Guest::new(Traced::new(cpu), boot, (Timer::Periodic, u64::MAX), khz, unit);
+fn simulated(case: &Case) -> (Vec<Left>, Vec<Step>) {
+    let cpu = Scripted::new(case.chances, TSC_KHZ);
+    let mut guest = Guest::new(cpu, (case.driver, &case.boot), (Timer::Periodic, u64::MAX), TSC_KHZ, WORK_UNIT);
     let mut left = Vec::new();
-    let mut next = turns.iter();
+    let mut next = case.turns.iter();
     loop {
         while !guest.step() {}
         let outcome = guest.take_outcome();
@@ -65,20 +53,16 @@ fn simulated<C: Cpu>(
     }
 }
 
-fn executed<C: Cpu>(
-    cpu: C,
-    boot: (Driver, &BootPage),
-    turns: Turns<'_>,
-    (khz, unit): (u64, u64),
-) -> (Vec<Left>, Vec<Step>) {
-    let mut payload = Payload::new(Traced::new(cpu), boot, khz, unit);
+fn executed(case: &Case) -> (Vec<Left>, Vec<Step>) {
+    let cpu = Scripted::new(case.chances, TSC_KHZ);
+    let mut payload = Payload::new(cpu, (case.driver, &case.boot), TSC_KHZ, WORK_UNIT);
     let mut left = Vec::new();
-    let mut next = turns.iter();
+    let mut next = case.turns.iter();
     loop {
         payload.run();
         left.push((payload.report(), payload.log()));
         if payload.is_done() {
-            return (left, std::mem::take(&mut payload.cpu.steps));
+            return (left, payload.cpu.steps);
         }
         let at = payload.cpu.now();
         match next.next() {
@@ -124,6 +108,7 @@ struct Case {
     driver: Driver,
     boot: BootPage,
     chances: Chances,
+    /// The samples of each turn, and how long it waits before them.
     turns: Vec<(u64, u64)>,
 }
 
@@ -236,9 +221,7 @@ fn shortened() -> Case {
 
 /// Both guests on CPUs of chance.
 fn check(case: &Case, measured: &mut Measured) -> Result<usize, String> {
-    let cpu = || Scripted::new(case.chances, TSC_KHZ);
-    let (their_left, theirs) = executed(cpu(), (case.driver, &case.boot), &case.turns, (TSC_KHZ, WORK_UNIT));
-    let (our_left, ours) = simulated(cpu(), (case.driver, &case.boot), &case.turns, (TSC_KHZ, WORK_UNIT));
+    let ((their_left, theirs), (our_left, ours)) = (executed(case), simulated(case));
     compare(&ours, &theirs, case.chances.instruction_ps > 0, measured)?;
     let same_clock = ours.iter().zip(&theirs).all(|(a, b)| a.instructions == b.instructions);
     if same_clock && our_left != their_left {

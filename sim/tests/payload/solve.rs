@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sim::guest::paths::Path;
 
-use super::traced::Ways;
+use super::scripted::Ways;
 
 /// Ways gone between two accesses, and the payload's instructions there.
 #[derive(Debug, Default)]

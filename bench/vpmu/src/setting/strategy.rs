@@ -25,7 +25,7 @@ pub enum StrategyChoice {
     Preset(String),
     /// A TOML file.
     File(PathBuf),
-    /// One for the host events of KVM's own vPMU: a preset's name or a TOML file, after `kvm:`.
+    /// One for the host events of KVM's own vPMU: a preset's name, after `kvm:`.
     BelowKvm(String),
     /// A definition that was read or made already.
     Defined(StrategyParameter),
@@ -109,7 +109,7 @@ pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, E
                 let definition = definition.transpose().map_err(|error| internal("a strategy has no TOML", error))?;
                 StrategyParameter { name: name.clone(), definition }
             }
-            StrategyChoice::File(path) => definition(path, None)?,
+            StrategyChoice::File(path) => definition(path)?,
             StrategyChoice::BelowKvm(name) => {
                 let release = HostFs::default().text("proc/sys/kernel/osrelease").unwrap_or_default();
                 below_kvm(name, kernel::applies(&release))?
@@ -130,15 +130,11 @@ pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, E
 
 /// Resolves `kvm:NAME`, below a KVM that reprograms at that time.
 fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
-    if is_toml(Path::new(name)) {
-        return definition(Path::new(name), Some(kvms));
-    }
     let Some(preset) = kernel::preset(name, kvms) else {
         let (what, known) =
             (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}")));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let why = Strategy::preset(name).ok().and_then(|preset| kernel::words(&preset, kvms).err()).unwrap_or_default();
-        return Err(Error::usage(what, why, suggestion(name, &known, ", and kvm:FILE.toml")));
+        return Err(Error::usage(what, "", suggestion(name, &known, "")));
     };
     let definition = toml::to_string(&preset).map_err(|error| internal("a strategy has no TOML", error))?;
     Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
@@ -168,24 +164,16 @@ pub fn refuse_modelled(strategies: &[StrategyParameter]) -> Result<(), Error> {
 /// # Errors
 /// Exit 2 for an unknown preset, or one that is there twice.
 pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
-    let is_file = |choice: &&StrategyChoice| match choice {
-        StrategyChoice::BelowKvm(name) => is_toml(Path::new(name)),
-        other => !matches!(other, StrategyChoice::Preset(_)),
-    };
-    let names: Vec<_> = list.iter().filter(|choice| !is_file(choice)).cloned().collect();
+    let is_name = |choice: &&StrategyChoice| matches!(choice, StrategyChoice::Preset(_) | StrategyChoice::BelowKvm(_));
+    let names: Vec<_> = list.iter().filter(is_name).cloned().collect();
     resolve_arms(&names).map(drop)
 }
 
-/// Reads a definition: its text, named by its `name` key or else by its file. `below`: it is for KVM's own vPMU, below a KVM that
-/// reprograms at that time.
-fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Error> {
+/// Reads a definition: its text, named by its `name` key or else by its file.
+fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let cannot =
         |why: String, remedy: &str| Error::usage(format!("cannot use strategy file {}", path.display()), why, remedy);
-    let start = match below {
-        Some(_) => "`vpmu show strategies kvm:stock` prints a file to start from",
-        None => "`vpmu show strategies deferred` prints a file to start from",
-    };
-    let refuse = |why: String| cannot(why, start);
+    let refuse = |why: String| cannot(why, "`vpmu show strategies deferred` prints a file to start from");
     let text = results::open::named_text(path, MAX_DEFINITION)
         .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
     let at_line = |error: toml::de::Error| {
@@ -203,8 +191,7 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
-    let taken: &[&str] = if below.is_some() { &kernel::PRESETS } else { &[] };
-    if PRESETS.iter().chain(taken).any(|preset| preset.eq_ignore_ascii_case(&name)) {
+    if PRESETS.iter().any(|preset| preset.eq_ignore_ascii_case(&name)) {
         let why = format!("its name '{name}' is that of a preset");
         return Err(cannot(why, "rename the file, or give it a `name` of its own"));
     }
@@ -218,15 +205,8 @@ fn definition(path: &Path, below: Option<Apply>) -> Result<StrategyParameter, Er
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;
-    let Some(kvms) = below else {
-        Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
-        return Ok(StrategyParameter { name, definition: Some(definition) });
-    };
-    let strategy = Strategy::below_kvm(&definition).map_err(|error| refuse(error.to_string()))?;
-    kernel::words(&strategy, kvms).map_err(|why| {
-        cannot(format!("it cannot be had below KVM: {why}"), "`vpmu show strategies kvm:stock` prints one that can")
-    })?;
-    Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
+    Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
+    Ok(StrategyParameter { name, definition: Some(definition) })
 }
 
 /// Resolves the one strategy of a command that compares none, ready for use.
@@ -288,27 +268,12 @@ mod tests {
         let found = arms("kvm:stock,recreate,kvm:recreate,kvm:direct").unwrap();
         let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["kvm:stock", "recreate", "kvm:recreate", "kvm:direct"]);
-        assert!(found.iter().all(|one| Strategy::below_kvm(one.definition.as_deref().unwrap()).is_ok()));
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.into_os_string().into_string().unwrap()
-        };
-        let rest = "release = 'never'\napply = 'deferred'\npause = 'direct'\noverflow = 'keep'";
-        let mine = file("mine.toml", &format!("reuse = {{ pool = 3 }}\n{rest}"));
-        let found = below_kvm(&mine, Apply::Deferred).unwrap();
-        assert_eq!(found.name, "kvm:mine");
-        let strategy = Strategy::below_kvm(&found.definition.unwrap()).unwrap();
-        assert_eq!(kernel::words(&strategy, Apply::Deferred).unwrap(), "pool=3 pause=direct");
+        assert!(found.iter().all(|one| one.definition.is_some()));
         for (refused, needle) in [
-            (below_kvm(&mine, Apply::AtOnce).map(drop), "give apply = \"at-once\""),
-            (below_kvm(&file("direct.toml", rest), Apply::Deferred).map(drop), "that of a preset"),
-            (below_kvm("gate-pool", Apply::Deferred).map(drop), "no strategy kvm:gate-pool: release"),
-            (below_kvm("recreat", Apply::Deferred).map(drop), "did you mean kvm:recreate?"),
-            (resolved(&mine).map(drop), "give kvm:FILE.toml"),
+            (arms("kvm:mine.toml").map(drop), "no strategy kvm:mine.toml"),
+            (arms("kvm:recreat").map(drop), "did you mean kvm:recreate?"),
             (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
-            (arms("kvm:pool,kvm:pool").map(drop), "two arms"),
+            (arms("kvm:gate,kvm:gate").map(drop), "two arms"),
         ] {
             let error = refused.unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -3,9 +3,9 @@
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use host_pmu::backend::{BackendKey, UnknownBackend};
-use host_pmu::kernel::{self, Module};
+use host_pmu::kernel::Module;
 use host_pmu::strategy::Strategy;
-use results::document::{ArmKind, KVM_ARMS, kvm_arm};
+use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
 use vmm::kvm::Host;
@@ -46,7 +46,7 @@ pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<CounterSource, Error> {
         ArmKind::Floor => {
             paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
         }
-        ArmKind::Kvm => CounterSource::Kvm { module: below_kvm(arm).map_err(wrong)? },
+        ArmKind::Kvm => CounterSource::Kvm { module: below_kvm(arm) },
         ArmKind::Strategy => CounterSource::Events {
             backend: arm.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
             strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
@@ -55,15 +55,9 @@ pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<CounterSource, Error> {
     })
 }
 
-/// Returns the words for the kernel module that keeps the arm's host events; `None` of KVM's own vPMU as it is.
-///
-/// # Errors
-/// One line, of a strategy that is none, or cannot be had there.
-pub fn below_kvm(arm: &Arm) -> Result<Option<String>, String> {
-    let Some(text) = &arm.definition else { return Ok(None) };
-    let strategy = Strategy::below_kvm(text).map_err(|error| error.to_string())?;
-    // Whether this host's KVM reprograms then was checked where the definition was made.
-    kernel::words(&strategy, strategy.apply).map(Some)
+/// Returns the strategy of the kernel module that keeps the arm's host events; `None` of KVM's own vPMU as it is.
+pub fn below_kvm(arm: &Arm) -> Option<String> {
+    arm.strategy.strip_prefix(BELOW_KVM).map(str::to_owned)
 }
 
 /// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those
@@ -83,18 +77,18 @@ fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> 
     ))
 }
 
-/// Checks that the kernel module, if it is to keep the arm's host events, takes its words.
+/// Checks that the kernel module, if it is to keep the arm's host events, does so here.
 ///
 /// # Errors
 /// Says why not, with the remedy.
 fn takes(arm: &Arm) -> Result<(), String> {
-    let Some(words) = below_kvm(arm)? else { return Ok(()) };
+    let Some(name) = below_kvm(arm) else { return Ok(()) };
     if kvm_arm(&HostFs::default()) == KVM_ARMS[1] {
         return Err("this host's KVM gives guests a mediated vPMU, behind which there are no host events: reload kvm_intel or kvm_amd with \
                     enable_mediated_pmu=N"
             .to_owned());
     }
-    Module::open(&words).map(drop)
+    Module::open(&name).map(drop)
 }
 
 #[cfg(test)]
@@ -117,11 +111,9 @@ mod tests {
         let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
         assert!(matches!(behind(&arm("mine", ArmKind::Strategy, Some(text)), None), Ok(CounterSource::Events { .. })));
         assert!(behind(&arm("mine", ArmKind::Strategy, Some("reuse = 1")), None).is_err());
-        let kvm = |definition| behind(&arm("kvm", ArmKind::Kvm, definition), None).map_err(|error| error.to_string());
-        assert_eq!(kvm(None), Ok(CounterSource::Kvm { module: None }));
-        let direct = text.replace("'never'", "'never'\npause = 'direct'\noverflow = 'keep'");
-        assert_eq!(kvm(Some(&direct)), Ok(CounterSource::Kvm { module: Some("last pause=direct".to_owned()) }));
-        assert!(kvm(Some(&format!("{direct}\ngate = true"))).is_err());
+        let kvm = |name| behind(&arm(name, ArmKind::Kvm, None), None).unwrap();
+        assert_eq!(kvm("kvm"), CounterSource::Kvm { module: None });
+        assert_eq!(kvm("kvm:direct"), CounterSource::Kvm { module: Some("direct".to_owned()) });
     }
 
     #[test]

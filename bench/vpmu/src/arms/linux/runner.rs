@@ -69,8 +69,8 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
     };
     let sum = |of: fn(&Counts) -> u64| vcpus.iter().map(|vcpu| of(&vcpu.account.counts)).sum::<u64>();
     let (rdpmcs, elsewhere) = (sum(|counts| counts.rdpmcs), sum(|counts| counts.rdpmcs_elsewhere));
-    // New events, parked ones, and those that perf refused.
-    let events = sum(|counts| counts.opens + counts.reused + counts.failed_opens);
+    // New events, and those that perf refused.
+    let events = sum(|counts| counts.opens + counts.failed_opens);
     let mut complained = complaints.lines();
     complained.extend((elsewhere > 0).then(|| rdpmcs_elsewhere(elsewhere)));
     let (count, is_complete) = (vcpus.len(), whole.is_complete());

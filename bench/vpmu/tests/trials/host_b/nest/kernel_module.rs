@@ -17,7 +17,7 @@ use super::{
 
 /// PMIs of a guest.
 const SAMPLES: u32 = 20;
-const STRATEGIES: [&str; 7] = ["stock", "recreate", "reuse", "pool", "virtual", "direct", "gate"];
+const STRATEGIES: [&str; 5] = ["stock", "recreate", "virtual", "direct", "gate"];
 /// Strategies of this VMM with the same names. Events of its `virtual` and `gate` go on after an overflow, and are aimed anew if they
 /// overflow once more before their guest writes: that depends on time.
 const OWN: [&str; 3] = ["recreate", "reuse", "pool"];
@@ -113,11 +113,11 @@ impl Below {
         let arms: Vec<_> = below.iter().map(String::as_str).chain(OWN).collect();
         let control = script(&probed(), "kvm:stock", 1, SAMPLES, period, "");
         let unload = format!(
-            "alone=$(cat /sys/module/vpmu_kvm/refcnt); for arm in kvm:recreate kvm:pool; do \
+            "alone=$(cat /sys/module/vpmu_kvm/refcnt); for arm in kvm:recreate kvm:gate; do \
              vpmu nmi-latency --backend hardware --cpu milan --strategy $arm --rounds 1000 --samples 6 --period {period} --time-limit 9s --no-save --quiet & \
              while kill -0 $! && [ $(cat /sys/module/vpmu_kvm/refcnt) -lt $((alone + 2)) ]; do sleep 0.1; done; \
              kill -9 $!; wait $!; echo $arm killed $?; done; \
-             exec 3<>/dev/vpmu_kvm; rmmod vpmu_kvm; echo held $?; exec 3>&-; printf 'last\\0' >/dev/vpmu_kvm || echo refused; \
+             exec 3<>/dev/vpmu_kvm; rmmod vpmu_kvm; echo held $?; exec 3>&-; printf 'gate\\0' >/dev/vpmu_kvm || echo refused; \
              rmmod vpmu_kvm; echo unloaded $?; test -d /sys/module/kvm_amd; echo kvm $?; \
              vpmu nmi-latency --cpu milan --strategy kvm:stock --no-save; echo absent $?; \
              dmesg | grep -E 'Oops|WARNING: .*CPU(#|:)|BUG: (unable|s[cl])'; echo complained $?"
@@ -133,7 +133,7 @@ impl Below {
         let found = middle_of(strategies)?;
         let wanted = [
             "kvm:recreate killed 137",
-            "kvm:pool killed 137",
+            "kvm:gate killed 137",
             "held 1",
             "refused",
             "unloaded 0",
