@@ -8,7 +8,7 @@
 use results::published::Fitted;
 
 // Costs of single calls on one of several software events, ns, on the development host (2 CPUs, Linux 6.18): calls that were timed on
-// 21 November 2026; of a thread on 25 November, of an IOC_ID on 28 November.
+// 21 November 2026; of an IOC_ID on 28 November.
 
 const OPEN: f64 = 1119.0;
 /// Without rescheduling.
@@ -22,8 +22,6 @@ const CLOSE: f64 = 714.0;
 const ID: f64 = 409.0;
 /// Move to another CPU by sched_setaffinity.
 const MIGRATE: f64 = 11_856.0;
-/// Start and end of a thread on another CPU, with five requests to it.
-const THREAD: f64 = 136_000.0;
 
 /// Published: "> 700 events".
 pub const EVENTS: u32 = 700;
@@ -59,10 +57,6 @@ impl Shape {
 
 /// Phases of a set-up: open, enable, read, disable, close.
 const PHASES: u64 = 5;
-/// Interrupts that CPUs receive of a move: each is a reschedule, and four of five are a function call besides (perf 6.1 on 94 emulated
-/// CPUs).
-const INTERRUPTS_OF_A_MOVE: f64 = 1.8;
-
 /// System calls of one set-up on events and about affinity, and what these bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
@@ -160,19 +154,7 @@ impl Machine {
                 after: times(ns + moves * MIGRATE, moves * self.wait, self.user[1]),
             },
             calls: cpus * Shape::PUBLISHED.calls(EVENTS).iter().sum::<u64>() as f64,
-            interrupts: [away * remote, moves * INTERRUPTS_OF_A_MOVE],
-            auto: self.auto(),
         }
-    }
-
-    /// Returns the time of `auto` there, s: a thread for each CPU, as for all events that compete for counters. Threads at best do
-    /// not meet. At worst their opens and closes queue on one lock, and each thread interrupts every other CPU to flush its TLB.
-    fn auto(&self) -> [f64; 2] {
-        let Work { whole, between, .. } = work();
-        let cpus = f64::from(self.cpus);
-        let apart = (whole + between) * self.local + cpus * THREAD;
-        let met = (cpus * (whole + THREAD) + between) * self.local + cpus * (cpus - 1.0) * self.interrupt;
-        [apart, met].map(|ns| ns / 1e9)
     }
 }
 
@@ -183,10 +165,6 @@ pub struct Modelled {
     pub times: Pair,
     /// Calls of perf on events, before as after the series.
     pub calls: f64,
-    /// Interrupts that CPUs receive of perf, before the series and after.
-    pub interrupts: [f64; 2],
-    /// Time of `auto` there, s: if threads do not meet, and if their opens and closes queue.
-    pub auto: [f64; 2],
 }
 
 /// Results for both machines, and the fitted constants.
