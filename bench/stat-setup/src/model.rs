@@ -112,36 +112,25 @@ struct Machine {
     user: [f64; 2],
 }
 
-/// Calls of perf on one CPU.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    /// System time of opens and closes if local, ns.
-    whole: f64,
-    /// System time of IOC_ID, enable, read and disable if local, ns.
-    between: f64,
-    /// Calls that interrupt a CPU which the process is not on, before the series.
-    remote: f64,
-}
-
-fn work() -> Work {
+/// Returns the system time of perf's calls on one CPU if all are local, ns, and the number of those that interrupt a CPU which the
+/// process is not on, before the series.
+fn work() -> (f64, f64) {
     let [opens, ioctls, reads, closes] = Shape::PUBLISHED.calls(EVENTS).map(|calls| calls as f64);
     // Every leader is read once, enabled once and disabled once.
     let ids = ioctls - 2.0 * reads;
     // The counters of a CPU are soon all in use.
     let rescheduled = f64::from(COUNTERS) * (reads - f64::from(COUNTERS - 1) / 2.0);
-    Work {
-        whole: opens * OPEN + closes * CLOSE,
-        between: ids * ID + reads * (ENABLE + DISABLE + READ) + rescheduled * RESCHEDULE,
-        // Before Linux 5.5, open and close need an interrupt. Events are read while disabled, which needs none.
-        remote: opens + 2.0 * reads + closes,
-    }
+    let whole = opens * OPEN + closes * CLOSE;
+    let between = ids * ID + reads * (ENABLE + DISABLE + READ) + rescheduled * RESCHEDULE;
+    // Before Linux 5.5, open and close need an interrupt. Events are read while disabled, which needs none.
+    (whole + between, opens + 2.0 * reads + closes)
 }
 
 impl Machine {
     fn simulate(&self) -> Modelled {
-        let Work { whole, between, remote } = work();
+        let (of_cpu, remote) = work();
         let (cpus, away) = (f64::from(self.cpus), f64::from(self.cpus - 1));
-        let ns = cpus * (whole + between) * self.local;
+        let ns = cpus * of_cpu * self.local;
         let moves = f64::from(self.cpus * MOVES);
         let events = f64::from(self.cpus * EVENTS);
         let times = |sys: f64, wait: f64, user: f64| {
@@ -185,8 +174,7 @@ pub fn simulate(cpus94: &Pair, sockets4: &Pair) -> Simulated {
         fitted.push(Fitted { constant: constant.to_owned(), value, unit, to });
         value
     };
-    let Work { whole, between, remote } = work();
-    let per_cpu = whole + between;
+    let (per_cpu, remote) = work();
     let cpus = f64::from(CPUS);
     let moves = f64::from(CPUS * MOVES);
     let local = (cpus94.after.sys * 1e9 - moves * MIGRATE) / (cpus * per_cpu);

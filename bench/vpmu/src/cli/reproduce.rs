@@ -148,7 +148,7 @@ fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit
 
 /// Shows a run here, which answers its question if all was measured, and some of it agrees or differs.
 fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
-    console::show(args.form.form(), &show::report(found), found)?;
+    console::show(args.form.form(), &show::report(found, false), found)?;
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
     let open = |verdict| matches!(verdict, Verdict::Inconclusive | Verdict::NotJudged);
     let answered = judged.into_iter().any(|one| !open(one.verdict));
@@ -247,6 +247,6 @@ fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
         ));
     }
     let found = simulated.beside(&documents)?;
-    console::show(args.form.form(), &show::report(&found), &found)?;
+    console::show(args.form.form(), &show::report(&found, !args.form.markdown), &found)?;
     Ok(Exit::Done)
 }

@@ -149,7 +149,7 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
 }
 
 /// Descriptions of the figures of these rows, a line each.
-fn figures(rows: &[Row], with_model: bool) -> Vec<String> {
+fn figures<'a>(rows: impl Iterator<Item = &'a Row>, with_model: bool) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut last = "";
     for row in rows {
@@ -196,12 +196,32 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     lines
 }
 
-/// Returns all rows, after what they say and followed by a description of the figures.
-pub fn report(reproduction: &Reproduction) -> Report {
+/// Lists rows that are no evidence, a line a figure.
+fn folded<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for row in rows {
+        let simulated = row.simulated.map_or_else(dash, |simulated| short(row, simulated));
+        let text = format!("{} {simulated}, {}", row.number.key(), origin(row));
+        match lines.last_mut() {
+            Some((figure, line)) if *figure == row.figure => line.extend(["; ", &text]),
+            _ => lines.push((&row.figure, text)),
+        }
+    }
+    lines.into_iter().map(|(figure, line)| format!("{figure}: {line}")).collect()
+}
+
+/// Returns all rows, after what they say and followed by a description of the figures. With `fold` those that something was fitted
+/// to, and of which nothing was measured, are a line a figure.
+pub fn report(reproduction: &Reproduction, fold: bool) -> Report {
     let here = reproduction.here.as_ref();
+    let is_shown = |row: &&Row| !fold || row.origin == Origin::Predicted || row.measured.is_some();
+    let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_shown).collect();
+    if fold {
+        rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
+    }
     let table = Table::new(columns(reproduction)).keys(2);
     let mut table = if here.is_some() { table } else { table.left(5).left(6) };
-    for row in &reproduction.rows {
+    for row in &rows {
         table.add_row(if here.is_some() { cells_here(row) } else { cells(row, has_measured(reproduction)) });
     }
     let mut report = Report::new("vpmu reproduce");
@@ -211,13 +231,17 @@ pub fn report(reproduction: &Reproduction) -> Report {
     }
     report.table(table);
     report.gap();
-    report.notes(figures(&reproduction.rows, here.is_none()));
+    report.notes(figures(reproduction.rows.iter().filter(is_shown), here.is_none()));
     if let Some(here) = here {
         report.gap();
         of_run(reproduction, here, &mut report);
         return report;
     }
-    if !reproduction.fitted.is_empty() {
+    if fold {
+        report.gap();
+        report.heading("Fitted, or made of fitted numbers, so no evidence:");
+        report.notes(folded(reproduction.rows.iter().filter(|row| !is_shown(row))));
+    } else if !reproduction.fitted.is_empty() {
         report.gap();
         report.heading("Constants fitted for perf-stat-setup:");
         let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
@@ -230,8 +254,9 @@ pub fn report(reproduction: &Reproduction) -> Report {
          the published one, as a share of it or in points.",
     );
     report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
-        reproduction.seed
+        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{}.",
+        reproduction.seed,
+        if fold { "; --markdown and --json have every row" } else { "" }
     ));
     report
 }
