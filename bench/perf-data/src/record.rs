@@ -24,8 +24,6 @@ pub mod kind {
     pub const TRACING_DATA: u32 = 66;
     /// PERF_RECORD_HEADER_BUILD_ID.
     pub const BUILD_ID: u32 = 67;
-    /// PERF_RECORD_AUXTRACE: as many bytes as it says follow it.
-    pub const AUXTRACE: u32 = 71;
     /// PERF_RECORD_HEADER_FEATURE, in a pipe.
     pub const FEATURE: u32 = 80;
     /// PERF_RECORD_COMPRESSED.
@@ -38,29 +36,18 @@ pub mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Mode {
-    /// Unknown.
-    Unknown = 0,
     /// The host's kernel.
     Kernel = 1,
     /// A user task.
     User = 2,
-    /// A hypervisor.
-    Hypervisor = 3,
-    /// A guest's kernel.
-    GuestKernel = 4,
-    /// A guest's user task.
-    GuestUser = 5,
 }
 
 impl Mode {
     /// Returns the entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
     pub const fn context(self) -> u64 {
         let distance: u64 = match self {
-            Self::Unknown | Self::Hypervisor => 32,
             Self::Kernel => 128,
             Self::User => 512,
-            Self::GuestKernel => 2176,
-            Self::GuestUser => 2560,
         };
         distance.wrapping_neg()
     }
@@ -268,6 +255,10 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
 /// Reads the fields up to the raw bytes of a tracepoint.
 fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     let has = |bit: u64| attr.sample_type & bit != 0;
+    if has(attr::READ) {
+        // Counts of a whole group, as `{...}:S` has them, are not read.
+        return None;
+    }
     let mut sample = Sample { misc, ..Sample::default() };
     if has(attr::IDENTIFIER) {
         sample.id = from.u64()?;
@@ -297,9 +288,6 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     if has(attr::PERIOD) {
         sample.period = from.u64()?;
     }
-    if has(attr::READ) {
-        skip_counts(&mut from, attr.read_format)?;
-    }
     if has(attr::CALLCHAIN) {
         let entries = usize::try_from(from.u64()?).ok()?;
         let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
@@ -310,18 +298,6 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         sample.raw = from.bytes(size)?.to_vec();
     }
     Some(sample)
-}
-
-/// Skips PERF_SAMPLE_READ.
-fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
-    let (times, id, lost) = ((format & 3).count_ones() as usize, format >> 2 & 1, format >> 4 & 1);
-    let values = 1 + id as usize + lost as usize;
-    let words = if format & 8 == 0 {
-        times + values
-    } else {
-        times.checked_add(usize::try_from(from.u64()?).ok()?.checked_mul(values)?)?
-    };
-    from.bytes(words.checked_mul(8)?).map(drop)
 }
 
 /// Returns the time of a record other than a sample, at its end.

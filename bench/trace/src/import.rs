@@ -4,7 +4,6 @@
 //! counted what is between that and its last known value; the overflows behind a PMI are those that the guest finds in its handler.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use arch_pmu::PmuMsr;
@@ -17,7 +16,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::Record;
-use perf_data::tracepoint::{Field, Tracepoint};
+use perf_data::tracepoint::Tracepoint;
 use results::error::Error;
 use results::table::layout::plural;
 
@@ -60,116 +59,82 @@ enum Event {
 /// An event of a thread, or of all for a gap.
 type Told = (u64, u32, Event);
 
-/// A tracepoint that is used, and its fields.
-#[derive(Clone, Copy, Debug)]
-enum Source {
-    Msr([Field; 4]),
-    Exit([Field; 2], Option<Field>),
-    Entry(Option<Field>),
-    Accept([Field; 2]),
-    Switch([Field; 2]),
-}
+/// The tracepoints that are used, and the fields that they must have.
+const FIELDS: [(&str, &[&str]); 5] = [
+    ("kvm:kvm_msr", &["write", "ecx", "data", "exception"]),
+    ("kvm:kvm_exit", &["exit_reason", "guest_rip"]),
+    ("kvm:kvm_entry", &[]),
+    ("kvm:kvm_apic_accept_irq", &["apicid", "dm"]),
+    ("sched:sched_switch", &["prev_state", "next_pid"]),
+];
 
-impl Source {
-    /// Returns how to read this tracepoint; `None`: it tells nothing. The error is the field that it lacks.
-    fn of(point: &Tracepoint) -> Result<Option<Self>, String> {
-        let field = |name: &str| point.field(name).ok_or_else(|| format!("{} has no field {name}", point.name));
-        Ok(Some(match point.name.as_str() {
-            "kvm:kvm_msr" => Self::Msr([field("write")?, field("ecx")?, field("data")?, field("exception")?]),
-            "kvm:kvm_exit" => Self::Exit([field("exit_reason")?, field("guest_rip")?], point.field("isa")),
-            "kvm:kvm_entry" => Self::Entry(point.field("vcpu_id")),
-            "kvm:kvm_apic_accept_irq" => Self::Accept([field("apicid")?, field("dm")?]),
-            "sched:sched_switch" => Self::Switch([field("prev_state")?, field("next_pid")?]),
-            _ => return Ok(None),
-        }))
-    }
-
-    /// Reads a sample of thread `tid`: up to two events, with their threads.
-    fn read(self, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
-        let one = |event| Some([Some((tid, event)), None]);
-        match self {
-            Self::Msr([write, ecx, data, exception]) => {
-                let (is_write, is_fault) = (write.of(raw)? != 0, exception.of(raw)? != 0);
-                let kind = match (is_write, is_fault) {
-                    (false, false) => Kind::Read,
-                    (true, false) => Kind::Write,
-                    (false, true) => Kind::ReadFault,
-                    (true, true) => Kind::WriteFault,
-                };
-                let value = if kind == Kind::ReadFault { 0 } else { data.of(raw)? };
-                one(Event::Access(kind, ecx.of(raw)? as u32, value))
-            }
-            Self::Exit([reason, rip], isa) => {
-                let (reason, isa) = (reason.of(raw)?, isa.and_then(|isa| isa.of(raw)));
-                let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
-                one(Event::Exit(rip.of(raw)?, rdpmc))
-            }
-            Self::Entry(vcpu) => one(Event::Entry(vcpu.and_then(|field| field.of(raw)))),
-            Self::Accept([apic, mode]) if mode.of(raw)? == NMI => one(Event::Nmi(apic.of(raw)?)),
-            Self::Accept(_) => None,
-            Self::Switch([state, next]) => {
-                // A thread that was preempted would go on; from 0x100 on the states are marks.
-                let sleeps = state.of(raw)? & 0xff != 0;
-                Some([Some((tid, Event::Out(sleeps))), Some((next.of(raw)? as u32, Event::In))])
-            }
+/// Reads a sample of thread `tid`: up to two events, with their threads. `None`: it tells nothing.
+fn told(point: &Tracepoint, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
+    let field = |name: &str| point.field(name)?.of(raw);
+    let event = match point.name.as_str() {
+        "kvm:kvm_msr" => {
+            let kind = match (field("write")? != 0, field("exception")? != 0) {
+                (false, false) => Kind::Read,
+                (true, false) => Kind::Write,
+                (false, true) => Kind::ReadFault,
+                (true, true) => Kind::WriteFault,
+            };
+            let value = if kind == Kind::ReadFault { 0 } else { field("data")? };
+            Event::Access(kind, field("ecx")? as u32, value)
         }
-    }
+        "kvm:kvm_exit" => {
+            let (reason, isa) = (field("exit_reason")?, field("isa"));
+            let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
+            Event::Exit(field("guest_rip")?, rdpmc)
+        }
+        "kvm:kvm_entry" => Event::Entry(field("vcpu_id")),
+        "kvm:kvm_apic_accept_irq" if field("dm")? == NMI => Event::Nmi(field("apicid")?),
+        "sched:sched_switch" => {
+            // A thread that was preempted would go on; from 0x100 on the states are marks.
+            let sleeps = field("prev_state")? & 0xff != 0;
+            return Some([Some((tid, Event::Out(sleeps))), Some((field("next_pid")? as u32, Event::In))]);
+        }
+        _ => return None,
+    };
+    Some([Some((tid, event)), None])
 }
 
-/// A recording and how to read it.
-struct Recorded<'a> {
-    bytes: &'a [u8],
-    parts: &'a [Vec<u8>],
-    /// How to read each event, by its number.
-    sources: Vec<Option<Source>>,
-    lost: u64,
-    damage: Damage,
-}
-
-impl Recorded<'_> {
-    fn open(&self) -> Result<Recording<'_>, String> {
-        let recording = Recording::open(self.bytes).map_err(|error| error.to_string())?;
-        Ok(recording.with_parts(self.parts.iter().map(Vec::as_slice).collect()))
-    }
-
-    /// Visits the events in the order of their times. perf writes them by CPU, in rounds: what is older than the last round's end has
-    /// all come.
-    fn visit(&mut self, mut visit: impl FnMut(u32, &Told) -> Result<(), Error>) -> Result<(), Error> {
-        let mut recording = self.open().map_err(|why| Error::usage("cannot read the recording", why, ""))?;
-        let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
-        let mut ended = Ok(());
-        let (mut lost, mut lost_samples) = (0_u64, 0_u64);
-        let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
-            waiting.sort_by_key(|(_, told)| told.0);
-            let ready = waiting.partition_point(|(_, told)| told.0 <= until);
-            waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
-        };
-        self.damage = recording.timed_records(|event, time, record| {
-            match record {
-                Record::Sample(sample) => {
-                    latest = latest.max(sample.time);
-                    let source = self.sources.get(event).copied().flatten();
-                    let read = source.and_then(|source| source.read(sample.tid, &sample.raw)).unwrap_or_default();
-                    let told = |(tid, event)| (sample.pid, (sample.time, tid, event));
-                    waiting.extend(read.into_iter().flatten().map(told));
-                }
-                Record::Lost { count, .. } => {
-                    lost = lost.saturating_add(count);
-                    waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
-                }
-                // The events' own counts, which hold those of the records before.
-                Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
-                Record::Other(ROUND) => {
-                    ended = hand_over(&mut waiting, safe);
-                    safe = latest;
-                }
-                _ => {}
-            }
-            if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        self.lost = lost.max(lost_samples);
-        ended.and_then(|()| hand_over(&mut waiting, u64::MAX))
-    }
+/// Visits the events of a recording in the order of their times, and returns the records that were lost. perf writes them by CPU, in
+/// rounds: what is older than the last round's end has all come. `points`: the tracepoint of each event, by its number.
+fn visit(
+    recording: &mut Recording<'_>,
+    points: &[Option<Tracepoint>],
+    mut visit: impl FnMut(u32, &Told) -> Result<(), Error>,
+) -> Result<(u64, Damage), Error> {
+    let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
+    let (mut ended, mut lost, mut lost_samples) = (Ok(()), 0_u64, 0_u64);
+    let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
+        waiting.sort_by_key(|(_, told)| told.0);
+        let ready = waiting.partition_point(|(_, told)| told.0 <= until);
+        waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
+    };
+    let damage = recording.records(|event, time, record| match record {
+        _ if ended.is_err() => {}
+        Record::Sample(sample) => {
+            latest = latest.max(sample.time);
+            let point = points.get(event).and_then(Option::as_ref);
+            let events = point.and_then(|point| told(point, sample.tid, &sample.raw)).unwrap_or_default();
+            let of_thread = |(tid, event)| (sample.pid, (sample.time, tid, event));
+            waiting.extend(events.into_iter().flatten().map(of_thread));
+        }
+        Record::Lost { count, .. } => {
+            lost = lost.saturating_add(count);
+            waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
+        }
+        // The events' own counts, which hold those of the records before.
+        Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
+        Record::Other(ROUND) => {
+            ended = hand_over(&mut waiting, safe);
+            safe = latest;
+        }
+        _ => {}
+    });
+    ended.and_then(|()| hand_over(&mut waiting, u64::MAX)).map(|()| (lost.max(lost_samples), damage))
 }
 
 /// The whole recording has this of a thread that enters a guest; it is gathered before any row is written.
@@ -436,42 +401,39 @@ impl Vcpu {
     }
 }
 
-/// Imports a recording: its name, its bytes and those of the other files of its folder. `pid` chooses the VM.
+/// Imports a recording by its name and its bytes. `pid` chooses the VM.
 ///
 /// # Errors
 /// Exit 2: it is none, has no such accesses or several VMs, or its PMU is not KVM's to tell of; else as of [`Writer::add`].
-pub fn import(
-    (name, bytes, parts): (&Path, &[u8], &[Vec<u8>]),
-    pid: Option<u32>,
-    to: &Path,
-) -> Result<(Meta, Damage), Error> {
+pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Result<(Meta, Damage), Error> {
     let what = format!("cannot import {}", name.display());
     let refuse = |why: String| Error::usage(&what, why, format!("record it by: {RECORD}"));
-    let mut recorded = Recorded { bytes, parts, sources: Vec::new(), lost: 0, damage: Damage::default() };
-    let mut recording = recorded.open().map_err(refuse)?;
+    let mut recording = Recording::open(bytes).map_err(|error| refuse(error.to_string()))?;
     if recording.tracepoints.is_empty() {
         // A pipe's are among its records.
-        recording.records(|_, _| ());
+        recording.records(|_, _, _| ());
+        if recording.tracepoints.is_empty() {
+            return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
+        }
     }
-    if recording.tracepoints.is_empty() {
-        return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
-    }
-    let points: Vec<Option<Tracepoint>> = recording
-        .events
-        .iter()
-        .map(|event| recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT))
-        .collect();
-    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
-    let sources = points.iter().map(|point| point.as_ref().map_or(Ok(None), Source::of));
-    recorded.sources = sources.collect::<Result<_, _>>().map_err(refuse)?;
-    let has = |name: &str| points.iter().flatten().any(|point| point.name == name);
-    let missing: Vec<_> =
-        ["kvm:kvm_msr", "kvm:kvm_exit", "kvm:kvm_entry"].into_iter().filter(|name| !has(name)).collect();
+    let point = |event: &perf_data::attr::Event| {
+        recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT)
+    };
+    let points: Vec<Option<Tracepoint>> = recording.events.iter().map(point).collect();
+    let find = |name: &str| points.iter().flatten().find(|point| point.name == name);
+    let has = |name: &str| find(name).is_some();
+    let missing: Vec<_> = FIELDS[..3].iter().map(|(name, _)| *name).filter(|name| !has(name)).collect();
     if !missing.is_empty() {
         return Err(refuse(format!("it has no {}", missing.join(", "))));
     }
+    for (name, fields) in FIELDS {
+        let lacks = |field: &&&str| find(name).is_some_and(|point| point.field(field).is_none());
+        if let Some(field) = fields.iter().find(lacks) {
+            return Err(refuse(format!("{name} has no field {field}")));
+        }
+    }
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    recorded.visit(|pid, (at, tid, event)| {
+    visit(&mut recording, &points, |pid, (at, tid, event)| {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
             let thread =
                 threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
@@ -482,6 +444,7 @@ pub fn import(
     let mut threads = chosen(threads.into_values().collect(), pid, &what)?;
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
     let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
+    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
     if is_mediated(&threads, &release) {
         let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
         return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
@@ -498,7 +461,7 @@ pub fn import(
     let places: BTreeMap<u32, usize> =
         threads.iter().enumerate().map(|(number, thread)| (thread.tid, number)).collect();
     let mut writer = Writer::begin(to, meta)?;
-    recorded.visit(|_, (at, tid, event)| {
+    let (lost, damage) = visit(&mut recording, &points, |_, (at, tid, event)| {
         if matches!(event, Event::Gap) {
             for vcpu in &mut vcpus {
                 vcpu.tell(*at, *event);
@@ -510,9 +473,9 @@ pub fn import(
         Ok(())
     })?;
     vcpus.iter_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
-    writer.meta().lost = recorded.lost;
+    writer.meta().lost = lost;
     writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.brought).sum());
-    Ok((writer.finish()?, recorded.damage))
+    Ok((writer.finish()?, damage))
 }
 
 /// PERF_TYPE_TRACEPOINT.
@@ -532,20 +495,14 @@ fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thre
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let of = match (pid, vms.len()) {
-        (_, 0) => {
-            let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
-            return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
-        }
-        (Some(pid), _) if vms.contains_key(&pid) => pid,
-        (Some(pid), _) => {
-            let one = format!("give --pid one of {}", list());
-            return Err(Error::usage(what, format!("process {pid} is no VM of it"), one));
-        }
-        (None, 1) => threads[0].pid,
-        (None, _) => {
-            return Err(Error::usage(what, "it has several VMs", format!("choose one with --pid: {}", list())));
-        }
+    if vms.is_empty() {
+        let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
+        return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
+    }
+    let only = if vms.len() == 1 { vms.keys().next().copied() } else { None };
+    let Some(of) = pid.or(only).filter(|of| vms.contains_key(of)) else {
+        let why = pid.map_or("it has several VMs".to_owned(), |pid| format!("process {pid} is no VM of it"));
+        return Err(Error::usage(what, why, format!("give --pid one of {}", list())));
     };
     Ok(threads.into_iter().filter(|thread| thread.pid == of).collect())
 }

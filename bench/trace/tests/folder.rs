@@ -62,8 +62,7 @@ fn rows_come_back_by_vcpu_with_their_times() {
         let mut latest = 0;
         for (found, written) in found.iter().zip(&written) {
             latest = written.at.max(latest);
-            assert_eq!(Row { at: written.at, ..*found }, *written);
-            assert!(found.at.abs_diff(latest) <= 1 << 14, "{} for {latest}", found.at);
+            assert_eq!(*found, Row { at: latest, ..*written });
         }
     }
     assert!(Writer::begin(&folder, meta(1)).unwrap_err().to_string().contains("exists"));
@@ -125,23 +124,6 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
         let found = read(&folder).map(|rows| rows.len()).unwrap_or_default();
         assert!(found <= rows.len(), "flipped at {at}");
     }
-}
-
-#[test]
-fn what_takes_the_name_of_a_folder_gets_none_of_its_files() {
-    let dir = TempDir::new().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    let mut writer = Writer::begin(&at("t"), meta(1)).unwrap();
-    writer.add(Row::default()).unwrap();
-    fs::rename(at("t"), at("moved")).unwrap();
-    fs::create_dir(at("other")).unwrap();
-    symlink(at("other"), at("t")).unwrap();
-    writer.finish().unwrap();
-    assert_eq!(fs::read_dir(at("other")).unwrap().count(), 0);
-    let trace = Trace::open(&at("moved")).unwrap();
-    fs::rename(at("moved"), at("again")).unwrap();
-    symlink(at("other"), at("moved")).unwrap();
-    assert_eq!(trace.batches().map(Result::unwrap).collect::<Vec<_>>().concat(), [Row::default()]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use perf_data::writer::Options;
 use results::error::Error;
 use results::write::Target;
 
-use super::beside::Companion;
+use super::beside;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
 use crate::setting::options::QuietOption;
 use crate::setting::parse::{duration_in, number_in};
@@ -47,9 +47,9 @@ pub struct RecordSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// Print a table of the guest's functions on stdout in each such time, and a summary at the end
+    /// Print a table of the guest's functions on stdout in each such time, the last one at its end
     ///
-    /// Functions of a Linux kernel without a symbol table are shown by page; in the summary of --run they have names. The guest's own
+    /// Functions of a Linux kernel without a symbol table are shown by page; in the last table of --run they have names. The guest's own
     /// output goes to stderr.
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(3600)))]
     pub interval: Option<Duration>,
@@ -78,12 +78,12 @@ impl RecordSpec {
         self.output == Path::new("-")
     }
 
-    /// Opens a companion in the folder that the recording is in now.
+    /// Opens a file [beside](Self::beside) it in the folder that the recording is in now.
     ///
     /// # Errors
     /// Exit 2: the folder's.
-    pub fn companion(&self, what: Companion) -> Result<Target, Error> {
-        let path = self.beside(what);
+    pub fn companion(&self, word: &str) -> Result<Target, Error> {
+        let path = self.beside(word);
         let target = Target::of(&path).map(|target| target.private().always_file());
         target.map_err(|error| {
             let what = format!("cannot write {} beside the recording", path.display());
@@ -92,10 +92,7 @@ impl RecordSpec {
     }
 
     /// Returns the file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.
-    pub fn beside(&self, what: Companion) -> PathBuf {
-        what.of(if self.is_pipe() { Path::new(PIPED) } else { &self.output })
+    pub fn beside(&self, word: &str) -> PathBuf {
+        beside::with(if self.is_pipe() { Path::new("perf.pipe") } else { &self.output }, word)
     }
 }
-
-/// The name that stands for a recording on stdout.
-pub const PIPED: &str = "perf.pipe";

@@ -6,7 +6,7 @@ use std::path::Path;
 use linux_guest::loaded::MOST_MODULES;
 use results::error::{Error, Exit};
 
-use super::beside::Companion;
+use super::beside::KALLSYMS;
 use super::layout::Kind;
 use super::recorder::Recorded;
 use super::spec::RecordSpec;
@@ -70,12 +70,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         }
     }
     let mut warnings = warnings(recorded);
-    if counts.samples > 0 {
-        let none = events.iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
-        warnings.extend(none.map(|(_, event)| {
-            format!("no sample of {event} was taken: it did not happen, or less often than its period")
-        }));
-    }
     if counts.at_exit * 2 > counts.samples {
         warnings.push(
             "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
@@ -143,24 +137,13 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
 
 /// Returns the commands that show a recording.
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
-    let (file, kallsyms) = (spec.output.display(), spec.beside(Companion::Kallsyms));
-    let modules = spec.beside(Companion::Modules);
-    if spec.is_pipe() {
-        return (kind != Kind::Task).then(|| {
-            format!("names of the guest's kernel, if it has --run: {}, {}", kallsyms.display(), modules.display())
-        });
+    let kallsyms = spec.beside(KALLSYMS);
+    let names = if kind == Kind::Task { String::new() } else { format!("--kallsyms {} ", kallsyms.display()) };
+    match kind {
+        _ if !spec.is_pipe() => Some(format!("look at it: perf report {names}-i {}", spec.output.display())),
+        Kind::Task => None,
+        Kind::Host => Some(format!("names of the guest's kernel, if it has --run: {}", kallsyms.display())),
     }
-    Some(match kind {
-        Kind::Task => format!("look at it: perf report -i {file}"),
-        Kind::Host => {
-            format!("look at it: perf report --kallsyms {} -i {file}", kallsyms.display())
-        }
-        Kind::Guest => format!(
-            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}",
-            kallsyms.display(),
-            modules.display()
-        ),
-    })
 }
 
 #[cfg(test)]
