@@ -55,6 +55,12 @@ const OPTIONS: &[Row] = &[
     ("fleet", "--retry-failed", "remove DIR/elements/NNNNNN/done.json of an element: the next `submit` runs it again"),
     ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
     ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
+    (
+        "history",
+        "--by-host",
+        "`vpmu compare --by-host` on two campaigns, or `vpmu history` on the documents of one host",
+    ),
+    ("history", "--times", "leave it out: results without a floor are followed by their times"),
     ("history", "--window", "leave it out: all runs on either side of a place are compared"),
     ("linux", "--env", "--run 'NAME=VALUE command': a shell runs the line"),
     ("linux", "--stdin", "--with FILE and --run 'command <FILE': a shell runs the line"),

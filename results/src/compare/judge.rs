@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::change::{self, Change, Order};
 use super::group::{self, ARM_ONLY_IN, Both, MIN_RUNS, Pair};
-use super::row::{Question, Row, SideLevel, judge};
+use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, asked};
 use super::{counts, facts};
@@ -176,7 +176,8 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         });
     }
     sample::check_asked(pairs.iter().flat_map(Pair::all), |metric| metrics.contains(metric), request)?;
-    judge(groups.iter_mut().flat_map(|group| &mut group.rows), pairs.iter().all(Pair::simulated), false);
+    let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
+    judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
     let mut found = Comparison::new([(names[0], &sides[0]), (names[1], &sides[1])], groups, request);
     // Each pair of groups may have the same to say.
     for note in notes {
@@ -250,7 +251,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
         return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
     }
-    judge(&mut rows, false, true);
+    judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
     let group = Group { label, unit: "round", documents: [1, 1], order: None, reference, rows };
     let sides = [format!("{} of {name}", first.name), format!("{} of {name}", arms[1..].join(", "))];
@@ -326,7 +327,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
     if arms.is_empty() {
         return None;
     }
-    let row = Row::blank(Question::AllArms, "all arms", metric, request.limits(metric)).of([side(0), side(1)]);
+    let row = Row::blank(Question::AllArms, ALL_ARMS, metric, request.limits(metric)).of([side(0), side(1)]);
     let row = Row { why: few_rounds(), ..row };
     Some(match change::of_all(&arms, simulated) {
         Some((sides, found)) => row.shows(sides).with(found),

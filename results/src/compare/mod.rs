@@ -20,16 +20,17 @@ mod turns;
 
 pub use crate::paired::Statistic;
 pub use change::Order;
+pub use counts::per_pmi;
 pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
 pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare, conclude, ratios};
-pub use row::{Question, Row, SideLevel};
+pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 pub use rules::{CompareSpec, Rules};
 pub(crate) use sample::{asked, value};
 pub use show::{add, remarks, report};
-pub use turns::{ALL, COUNTS, PMIS, turns};
+pub use turns::{COUNTS, PMIS, turns};
 
 #[cfg(test)]
 mod tests {

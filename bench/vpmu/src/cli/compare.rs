@@ -7,12 +7,10 @@ use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::{ArmKind, Record};
 use results::error::{Error, Exit};
-use results::table::Report;
 use results::table::layout::plural;
 use results::table::ranking::fastest_of;
 use results::write::check_no_input;
 use results::{metric, read};
-use serde::Serialize;
 
 use super::by_host;
 use super::files::write_junit;
@@ -127,7 +125,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         let mut compared = record.clone();
         compared.arms.retain(|arm| arm.kind == ArmKind::Floor || args.arms.contains(&arm.name));
         let fastest = record.metric().and_then(metric::find).and_then(|metric| fastest_of(&compared, metric));
-        return show(args, base.iter(), &found, fastest);
+        return show(args, base.iter().map(|record| &record.path).chain(&args.rules), &found, fastest);
     };
     let mut new = ManuallyDrop::new(read::gather(name, &args.results)?);
     if !Path::new(&args.base).exists()
@@ -141,7 +139,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         Some(factor) => compare::ratios(sides.0, sides.1, factor, &request)?,
         None => compare::compare(sides.0, sides.1, &request)?,
     };
-    show(args, base.iter().chain(&*new), &found, None)
+    show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found, None)
 }
 
 /// Reads the factor of `--ratios`.
@@ -176,36 +174,27 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
         ("--all-metrics", args.gate.all_metrics),
     ];
     by_host::refuse(base, &of_results)?;
-    let sources = [base, new];
-    let (base, new) = (by_host::gather(base)?, by_host::gather(new)?);
-    let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
-    let found = fleet::compare(&base.runs, &new.runs, rules)?;
-    finish(args, inputs.iter(), &found.report(), &found)?;
-    Ok(base.exit(new.exit(found.exit())))
+    let gathered = [by_host::gather(base)?, by_host::gather(new)?];
+    let inputs = [gathered[0].files(base), gathered[1].files(new)].concat();
+    let [base, new] = [base, new].map(|source| source.to_string_lossy());
+    let found = fleet::compare((&base, &gathered[0].runs), (&new, &gathered[1].runs), rules)?;
+    let exit = show(args, inputs.iter().chain(&args.rules), &found, None)?;
+    Ok(gathered[0].exit(gathered[1].exit(exit)))
 }
 
+/// Prints a comparison, and writes it for `--junit`, which may be none of the inputs.
 fn show<'a>(
     args: &CompareArgs,
-    inputs: impl Iterator<Item = &'a Record>,
+    inputs: impl Iterator<Item = &'a PathBuf>,
     found: &Comparison,
     closing: Option<String>,
 ) -> Result<Exit, Error> {
     let mut report = compare::report(found, args.gate.all_metrics);
     report.notes(closing);
-    finish(args, inputs.map(|record| &record.path).chain(&args.rules), &report, found)?;
-    Ok(found.exit())
-}
-
-/// Prints a report, and writes it for `--junit`, which may be none of the inputs.
-fn finish<'a>(
-    args: &CompareArgs,
-    inputs: impl Iterator<Item = &'a PathBuf>,
-    report: &Report,
-    found: &impl Serialize,
-) -> Result<(), Error> {
     args.gate.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(args.gate.junit.as_deref(), &report.junit())?;
-    console::show(args.form.form(), report, found)
+    console::show(args.form.form(), &report, found)?;
+    Ok(found.exit())
 }
 
 #[cfg(test)]
