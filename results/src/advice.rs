@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use crate::document::warnings::UNIDENTIFIED;
-use crate::document::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, NMI_LATENCY, REPLAY, Record, Status};
+use crate::document::{Arm, ArmKind, BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric::{self, Metric};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
-use crate::table::column::{self, Figures, Place, Unit};
-use crate::table::layout::{dash, percent, plural, ratio, ratio_in};
-use crate::table::ranking::{OF_KVM, contenders, listed, origin};
+use crate::table::column::{self, Figures, Place};
+use crate::table::layout::{dash, plural, ratio, ratio_in};
+use crate::table::ranking::{contenders, listed, origin};
 use crate::table::{Report, Table};
 
 /// Difference up to which one strategy is as good as another.
@@ -29,7 +29,7 @@ pub struct Standing {
     pub worst_interval: Interval,
     /// Least and greatest ratio to the floor.
     pub times_floor: Option<Interval>,
-    /// Figures by column: means over results, of counts the most.
+    /// Figures by column, means over results.
     pub work: BTreeMap<&'static str, f64>,
     /// Results that have it.
     pub results: usize,
@@ -56,8 +56,6 @@ pub struct Setting<'a> {
     pub host: String,
     /// Its strategies, the fastest first.
     pub regrets: Vec<Regret>,
-    /// Strategies that left early, once it was clear that they are neither first nor last, with their rounds.
-    pub left_early: BTreeMap<String, usize>,
     #[serde(skip)]
     record: &'a Record,
     #[serde(skip)]
@@ -150,33 +148,23 @@ impl<'a> Setting<'a> {
         let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
         let mut regrets = Vec::new();
         for (name, found) in ratios {
-            let Some(found) = found.filter(|found| found.interval.is_some()) else {
-                lacks.push((name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's")));
-                continue;
-            };
-            regrets.push(Regret {
-                strategy: name.clone(),
-                ratio: Ratio { ratio: found.ratio.max(1.0), ..found },
-                over_floor: floor.and_then(|floor| Some(ratio_of(record, metric, name, &floor.name)?.ratio)),
-            });
+            match found.filter(|found| found.interval.is_some()) {
+                None => lacks.push((name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"))),
+                Some(found) => regrets.push(Regret {
+                    strategy: name.clone(),
+                    ratio: Ratio { ratio: found.ratio.max(1.0), ..found },
+                    over_floor: floor.and_then(|floor| Some(ratio_of(record, metric, name, &floor.name)?.ratio)),
+                }),
+            }
         }
         if regrets.len() < 2 {
-            let mut whys: BTreeMap<String, Vec<String>> = BTreeMap::new();
-            for (name, why) in lacks {
-                whys.entry(why).or_default().push(name.clone());
-            }
-            let whys: Vec<String> = whys.iter().map(|(why, names)| format!(", {}: {why}", listed(names))).collect();
+            let whys: Vec<String> = lacks.iter().map(|(name, why)| format!(", {name}: {why}")).collect();
             return Err(out(format!("fewer than two strategies have figures{}", whys.concat())));
         }
         regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
         let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();
-        // Strategies that have fewer rounds than others though nothing went wrong.
-        let most = record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-        let early = record.arms.iter().filter(|arm| arm.is_strategy() && arm.incomplete.is_empty());
-        let early = early.map(|arm| (arm.name.clone(), arm.rounds.len()));
-        let left_early = early.filter(|(_, rounds)| (1..most).contains(rounds)).collect();
         let (workload, host) = (workload(record), record.host.class.clone());
-        Ok((Self { workload, host, regrets, left_early, record, metric }, lacks))
+        Ok((Self { workload, host, regrets, record, metric }, lacks))
     }
 
     fn regret(&self, strategy: &str) -> Option<&Regret> {
@@ -242,7 +230,7 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
     let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
     let answer = vec![
         choice(&own, &strategies, (chosen, whole.len()), &others.collect::<Vec<_>>()),
-        costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
+        costs(chosen),
         sureness(&own, &chosen.strategy, &open, !left_out.is_empty(), absent),
     ];
     let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
@@ -254,17 +242,13 @@ impl Standing {
         let own: Vec<(&Setting<'_>, &Regret)> =
             results.iter().filter_map(|one| Some((one, one.regret(name)?))).collect();
         let worst = |of: fn(&Ratio) -> f64| own.iter().map(|(_, regret)| of(&regret.ratio)).fold(0.0, f64::max);
-        let value = |column: &column::Column| {
+        let mean = |column: &column::Column| {
             let of = |(one, _): &(&Setting<'_>, &Regret)| {
                 let arm = one.record.arm(name)?;
                 (column.value)(&Figures::new(arm, arm.metric(one.metric)))
             };
             let values: Vec<f64> = own.iter().filter_map(of).collect();
-            let all = match column.unit {
-                Unit::Count => values.iter().copied().fold(0.0, f64::max),
-                Unit::Ns | Unit::Mean => values.iter().sum::<f64>() / values.len() as f64,
-            };
-            (!values.is_empty()).then_some((column.key, all))
+            (!values.is_empty()).then(|| (column.key, values.iter().sum::<f64>() / values.len() as f64))
         };
         Self {
             strategy: name.to_owned(),
@@ -274,7 +258,7 @@ impl Standing {
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
             times_floor: range(own.iter().filter_map(|(_, regret)| regret.over_floor)),
-            work: column::columns(Place::Advice).filter_map(value).collect(),
+            work: column::columns(Place::Advice).filter_map(mean).collect(),
             results: own.len(),
         }
     }
@@ -314,39 +298,19 @@ fn choice(
         parts.push(format!("as good within 1 %, and holding no fewer events: {}", listed(as_good)));
     }
     parts.extend(chosen.times_floor.map(|over| format!("{} × the floor", shown_range(over))));
-    let (kvm, since) = OF_KVM;
-    if let Some(one) = all.iter().find(|one| one.strategy == kvm && one.strategy != chosen.strategy) {
-        let bound = ratio(one.worst_interval.high);
-        parts.push(format!("{kvm} ({since}) takes at most {bound} × the fastest"));
-    } else if chosen.strategy.starts_with(BELOW_KVM) {
-        let of = |one: &&Setting<'_>| Some(ratio_of(one.record, one.metric, KVM_ARMS[0], &chosen.strategy)?.ratio);
-        let over = range(own.iter().filter_map(of));
-        parts.extend(over.map(|over| format!("KVM as it is takes {} × that", shown_range(over))));
-    }
     let origins: BTreeSet<String> = own.iter().map(|one| origin(one.record)).collect();
     parts.join("; ") + &origins.into_iter().collect::<String>()
 }
 
-/// Says what a strategy of this definition costs beside its time.
-fn costs(chosen: &Standing, definition: &[String]) -> String {
-    let figure =
-        |key: &str| chosen.work.get(key).map_or_else(|| "an unknown number of".to_owned(), |value| ratio(*value));
-    let below = chosen.strategy.strip_prefix(BELOW_KVM);
-    let held = match below {
-        Some("stock") => "nothing: it is KVM as it is, through the kernel module".to_owned(),
+/// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
+fn costs(chosen: &Standing) -> String {
+    let unknown = || "an unknown number of".to_owned();
+    let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
+    let held = match chosen.strategy.strip_prefix(BELOW_KVM) {
         Some(_) => "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned(),
-        None => {
-            let most = chosen.work.get("events_held").map_or_else(|| "an unknown number".to_owned(), f64::to_string);
-            format!("{} host events held, {most} at most", figure("held_mean"))
-        }
+        None => format!("{} host events held", figure("held_mean")),
     };
-    let group = if below.is_none() && definition.iter().any(|choice| choice == "gate = true") {
-        "; its events are one group, which gets all its counters or falls apart"
-    } else {
-        ""
-    };
-    let (opens, operations) = (figure("opens"), figure("host_ops"));
-    format!("it costs: {held}; {opens} opens and {operations} operations per PMI or rotation{group}")
+    format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
 }
 
 /// Says how sure a choice is, and what the figures are not of.
@@ -354,14 +318,12 @@ fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out
     let records = || own.iter().map(|one| one.record);
     let mut parts = Vec::new();
     if !open.is_empty() {
-        let cut = records().any(|record| record.size("duration_ns").is_some_and(|bound| record.wall_ns >= bound));
         parts.push(format!("not sure: {} may be as good", listed(open)));
         parts.push(match records().find_map(|record| record.host.model_percent) {
             Some([low, high]) => {
                 format!("the model takes {low} to {high} % of what it was made from, and tells no better")
             }
-            None if cut => "the time was up, a longer --duration may tell".to_owned(),
-            None => "more rounds may tell".to_owned(),
+            None => "more rounds, or a longer --duration, may tell".to_owned(),
         });
     } else if any_left_out {
         parts.push("not sure: what is left out may change it".to_owned());
@@ -377,17 +339,6 @@ fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out
     if records().any(Record::is_simulated) {
         let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
-    }
-    let otherwise = records().filter_map(|record| {
-        let counts = record.arm(chosen)?.own.counts;
-        let values = counts.values_otherwise + counts.counters_otherwise;
-        (counts.played > 0).then(|| values as f64 / counts.played as f64)
-    });
-    if let Some(most) = otherwise.reduce(f64::max).filter(|most| *most > 0.0) {
-        parts.push(format!(
-            "under it a trace's guest would have read up to {} % of the values otherwise",
-            percent(most)
-        ));
     }
     for record in records() {
         let forms = record.warnings.iter().filter(|one| one.code == UNIDENTIFIED && one.arm.as_ref() == Some(chosen));
@@ -432,14 +383,12 @@ impl Advice<'_> {
             report.note(OF_TRACES);
         }
         report.gap();
-        for Setting { workload, host, regrets, left_early, .. } in &self.results {
+        for Setting { workload, host, regrets, .. } in &self.results {
             let rounds = plural(regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0), "round");
-            let early: Vec<String> = left_early.iter().map(|(name, rounds)| format!("{name} {rounds}")).collect();
-            let early = if early.is_empty() { String::new() } else { format!(" (fewer: {})", listed(&early)) };
             let (first, last) = (&regrets[0], &regrets[regrets.len() - 1]);
             let behind = ratio_in(last.ratio.ratio, last.ratio.interval);
             let (first, last) = (&first.strategy, &last.strategy);
-            report.note(format!("{workload}, {host}: first {first}, last {last}, {behind} × that; {rounds}{early}"));
+            report.note(format!("{workload}, {host}: first {first}, last {last}, {behind} × that; {rounds}"));
         }
         report
     }
@@ -474,26 +423,12 @@ mod tests {
     }
 
     #[test]
-    fn a_strategy_below_kvm_takes_the_module_or_patches_and_is_beside_kvm_as_it_is() {
-        let below = |direct: u64| {
-            let mut record = timed(40, &[("kvm:stock", 2000), ("kvm:gate", direct), ("as-it-is", 2000)]);
-            record.arms.retain(|arm| arm.name != KVM_ARMS[0]);
-            for arm in record.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
-                arm.kind = ArmKind::Kvm;
-                if arm.name == "as-it-is" {
-                    KVM_ARMS[0].clone_into(&mut arm.name);
-                }
-            }
-            record
-        };
-        let record = below(1000);
+    fn a_strategy_below_kvm_takes_the_module_or_patches() {
+        let mut record = timed(40, &[("kvm:stock", 2000), ("kvm:gate", 1000)]);
+        record.arms.iter_mut().filter(|arm| arm.is_strategy()).for_each(|arm| arm.kind = ArmKind::Kvm);
         let (found, text) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
-        assert!(
-            text.contains("; KVM as it is takes 2.00 × that") && text.contains("it costs: the kernel module"),
-            "{text}"
-        );
-        assert!(answer(&[&below(4000)]).1.contains("it costs: nothing: it is KVM as it is"));
+        assert!(text.contains("it costs: the kernel module"), "{text}");
     }
 
     #[test]
@@ -555,7 +490,7 @@ mod tests {
         );
         assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
         let why = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err();
-        assert!(why[0].contains("figures, recreate and reuse-lazy: an interval takes 5 rounds"), "{why:?}");
+        assert!(why[0].contains("figures, recreate: an interval takes 5 rounds"), "{why:?}");
     }
 
     #[test]

@@ -116,8 +116,6 @@ pub struct HistorySpec {
     pub arms: Vec<String>,
     /// Only these metrics; empty: all.
     pub metrics: Vec<String>,
-    /// Times instead of ratios to the floor.
-    pub times: bool,
     /// Order of the runs.
     pub order: Order,
 }
@@ -212,7 +210,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         let (why, remedy) = if family == 0 {
             ("no such arm, metric or revision", "leave out --arm, --metric and --by")
         } else {
-            ("the other arms are divided by the arm that was asked for", "--times follows its times")
+            ("the other arms are divided by the arm that was asked for", "ask for another --arm")
         };
         return Err(Error::usage(format!("no series in {source}"), why, remedy));
     }
@@ -222,9 +220,8 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
 
 fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
     // Without a floor there are times; the sides of `ab` are compared with each other.
-    let against = reference(group).filter(|name| {
-        !request.times && group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE")
-    });
+    let against = reference(group)
+        .filter(|name| group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE"));
     if against == Some(arm) {
         return None;
     }
@@ -320,10 +317,8 @@ pub fn report(history: &History) -> Report {
         let of_label = || history.series.iter().filter(|series| series.label == label);
         let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
         let against = of_label().find_map(|series| series.against.as_deref());
-        let what = against.map_or_else(
-            || "median over each run's rounds".to_owned(),
-            |floor| format!("against {floor} (--times: by times)"),
-        );
+        let what =
+            against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
         let (order, statistic) = (history.order, history.statistic.name());
         let caption = format!("{label}: {runs} by {order}, {statistic} {what}");
         let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption.clone());
@@ -381,7 +376,6 @@ mod tests {
             statistic: Statistic::P50,
             arms: Vec::new(),
             metrics: Vec::new(),
-            times: false,
             order: Order::Time,
         }
     }
@@ -422,7 +416,6 @@ mod tests {
         // Three strategies against the floor, by three metrics.
         assert_eq!((found.exit(), found.series.len()), (Exit::Done, 9));
         assert!(found.series.iter().all(|series| series.against.as_deref() == Some("floor")));
-        assert_eq!(history("dir", &runs, &HistorySpec { times: true, ..request() }).unwrap().series.len(), 12);
         let [("reuse", 12, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
         assert!(revision == hash_of(12) && (size - 0.2).abs() < 0.01);
         let change = found.series.iter().find_map(|series| series.changes.first()).unwrap();

@@ -1,18 +1,14 @@
 //! The one way to files that others may have made. Nothing is waited for, and nothing is read beyond a bound: a FIFO, a device or a file
 //! of a kernel's stream would otherwise hold a command for ever, and a device may do something when it is opened.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Take};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, mkdirat, openat};
-use rustix::fs::{readlinkat, statat};
-use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, openat, statat};
 
 /// A file that ends where its size, or the bound of its reader, said when it was opened: one of procfs or tracefs, whose size is 0, has
 /// nothing in it.
@@ -122,71 +118,23 @@ impl Folder {
         Ok(Self(Arc::new(openat(CWD, path, PATH, Mode::empty())?)))
     }
 
-    /// Opens a folder to write to it. No link leads there that another user put into a folder open to all.
+    /// Opens a folder, after those of its path that are missing were made. The kernel (`fs.protected_symlinks`) refuses other users'
+    /// links in folders that all may write to.
     ///
     /// # Errors
-    /// Returns the errors of the file system, and that of such a link.
-    pub fn to_write(path: &Path) -> io::Result<Self> {
-        Self::walk(path, false)
-    }
-
-    /// As [`to_write`](Self::to_write), and makes the folders that are missing.
-    ///
-    /// # Errors
-    /// Returns the errors of [`to_write`](Self::to_write).
+    /// Returns the errors of the file system.
     pub fn make(path: &Path) -> io::Result<Self> {
-        Self::walk(path, true)
+        std::fs::create_dir_all(path)?;
+        Self::open(path)
     }
 
-    /// Makes a folder that must not be there yet, in one that is.
+    /// Makes a folder that was not there.
     ///
     /// # Errors
-    /// Returns the errors of [`to_write`](Self::to_write), and that of a name that is taken.
+    /// Returns the errors of the file system, among them that of a name that is taken.
     pub fn make_new(path: &Path) -> io::Result<Self> {
-        let name = path.file_name().ok_or(io::ErrorKind::AlreadyExists)?;
-        let above = Self::to_write(parent(path))?;
-        mkdirat(&above.0, name, Mode::from_raw_mode(0o777))?;
-        Ok(Self(Arc::new(openat(&above.0, name, PATH | OFlags::NOFOLLOW, Mode::empty())?)))
-    }
-
-    fn walk(path: &Path, make: bool) -> io::Result<Self> {
-        let mut at: OwnedFd = openat(CWD, ".", PATH, Mode::empty())?;
-        // What is still to go, the next step last.
-        let steps = |path: &Path| path.components().rev().map(|step| step.as_os_str().to_owned()).collect::<Vec<_>>();
-        let (mut left, mut links) = (steps(path), 0);
-        while let Some(step) = left.pop() {
-            at = match openat(&at, &step, PATH | OFlags::NOFOLLOW, Mode::empty()) {
-                Err(Errno::NOENT) if make => {
-                    match mkdirat(&at, &step, Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => left.push(step),
-                        Err(error) => return Err(error.into()),
-                    }
-                    continue;
-                }
-                Err(error) => {
-                    let stat = statat(&at, &step, AtFlags::SYMLINK_NOFOLLOW)?;
-                    if kind(&stat) != FileType::Symlink {
-                        return Err(error.into());
-                    }
-                    links += 1;
-                    if links > 40 {
-                        return Err(Errno::LOOP.into());
-                    }
-                    let own = [0, geteuid().as_raw()].contains(&stat.st_uid);
-                    if !own && fstat(&at)?.st_mode & 0o002 != 0 {
-                        let name = Path::new(&step).display();
-                        let why =
-                            format!("{name} is a link of user {}, in a folder that all may write to", stat.st_uid);
-                        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-                    }
-                    let target = readlinkat(&at, &step, Vec::new())?;
-                    left.extend(steps(Path::new(OsStr::from_bytes(target.as_bytes()))));
-                    continue;
-                }
-                Ok(next) => next,
-            };
-        }
-        Ok(Self(Arc::new(at)))
+        std::fs::create_dir(path)?;
+        Self::open(path)
     }
 
     /// Opens a file in it or below. No link is followed on the way.
@@ -359,29 +307,5 @@ mod tests {
         // Whatever takes its name.
         std::fs::rename(dir.path().join("a"), dir.path().join("c")).unwrap();
         assert_eq!((below("c/file").unwrap(), folder.names().unwrap().len()), ("text".to_owned(), 5));
-    }
-
-    #[test]
-    fn no_folder_is_made_through_a_link_that_another_user_put_into_a_folder_of_all() {
-        use std::os::unix::fs::{PermissionsExt as _, lchown};
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        std::fs::create_dir_all(at("shared/real")).unwrap();
-        symlink("real", at("shared/link")).unwrap();
-        symlink("shared/link", at("own")).unwrap();
-        Folder::make(&at("own/x/y")).unwrap();
-        assert!(at("shared/real/x/y").is_dir());
-        assert!(Folder::make_new(&at("own/x")).is_err() && Folder::to_write(&at("own/none")).is_err());
-        Folder::make_new(&at("own/x/z")).unwrap();
-        if lchown(at("shared/link"), Some(4242), None).is_err() {
-            return eprintln!("skip: only root gives a link to another user");
-        }
-        Folder::make(&at("own/x")).unwrap();
-        std::fs::set_permissions(at("shared"), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        for path in ["own/new", "shared/link/new"] {
-            let error = Folder::make(&at(path)).unwrap_err().to_string();
-            assert!(error.contains("link is a link of user 4242"), "{error}");
-        }
-        assert!(!at("shared/real/new").exists() && Folder::make(&at("shared/new")).is_ok());
     }
 }

@@ -1,14 +1,11 @@
 //! Lines of a sweep: a point of a grid of simulations, and the figures of its arms.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::document::{self, ArmKind, Document, GuestArm, Metrics, MsrCount, Summary};
-use crate::error::Error;
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION};
-use crate::open;
 
 /// Name of the file of finished points in a results folder.
 pub const FILE: &str = "sweep.jsonl";
@@ -117,26 +114,4 @@ impl Line {
         let floor = self.floor()?;
         [&HOST_WORK, &NMI_HANDLER, &ROTATION].into_iter().find(|metric| floor.metrics.contains_key(metric.key))
     }
-}
-
-/// Reads a sweep. A killed sweep leaves a last line that is cut off, which is no error.
-///
-/// # Errors
-/// Exit 2 with the line's number.
-pub fn read(path: &Path) -> Result<Vec<Line>, Error> {
-    let refuse = |why: String| {
-        Error::usage(format!("cannot use {}", path.display()), why, "give what this release's vpmu sweep wrote")
-    };
-    let text = open::found(path, MAX_BYTES).and_then(open::bytes);
-    let text = text.map_err(|error| refuse(error.to_string()))?;
-    let text = String::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
-    let mut lines = Vec::new();
-    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-        match Line::parse(line) {
-            Ok(line) => lines.push(line),
-            Err(_) if !line.ends_with('\n') => break,
-            Err(why) => return Err(refuse(format!("line {number}: {why}"))),
-        }
-    }
-    Ok(lines)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use results::error::Exit;
 use results::stats::interval::Interval;
 use results::stats::jackknife::Estimate;
-use results::stats::{median, trimmed};
+use results::stats::{benjamini_hochberg, median, trimmed};
 use results::table::layout::plural;
 use results::verdict::{Tally, Verdict};
 use serde::Serialize;
@@ -17,9 +17,8 @@ use crate::series::{Grid, Question, Series, block, caveats, mean, scale};
 pub(crate) const MIN_HOSTS: usize = 5;
 /// Least difference from its class of a host that stands apart.
 pub(crate) const APART: f64 = 0.03;
-/// Least distance of one from the middle of its class, in robust standard deviations. Those of five hosts say little: where hosts differ
-/// by 1.5 %, one of five stands apart by chance in a few of a hundred classes, one of forty in a few of a thousand.
-pub(crate) const FAR: f64 = 5.0;
+/// Share of the hosts that stand apart that may do so by chance.
+pub(crate) const BY_CHANCE: f64 = 0.01;
 
 /// The level of a host: its judged times over all arms, metrics and settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -138,22 +137,28 @@ fn of_class(grid: &Grid<'_>, class: &str) -> Vec<HostRow> {
     let hosts = grid.by_host(&grid.speed(class));
     let levels: Vec<f64> = hosts.values().filter_map(|logs| median(logs)).collect();
     let (Some(middle), Some(scale)) = (median(&levels), scale(&levels)) else { return Vec::new() };
-    let row = |((host, logs), level): ((&str, &Vec<f64>), &f64)| {
+    let row = |(host, logs): (&&str, &Vec<f64>), level: &f64| {
         let own = block(logs).map(|own| Estimate { value: own.value - middle, ..own });
-        let value = level - middle;
         // A host of few runs may be off by chance, however much the hosts with many agree.
         let error = scale.hypot(own.map_or(0.0, |own| own.error));
-        HostRow {
-            host: host.to_owned(),
+        let off = Estimate { value: level - middle, error, freedom: levels.len() as f64 - 1.0 };
+        let row = HostRow {
+            host: (*host).to_owned(),
             class: class.to_owned(),
             runs: logs.len(),
-            level: value.exp_m1(),
+            level: off.value.exp_m1(),
             interval: own.map(|own| exp_m1(own.interval())),
-            z: (error > 0.0).then(|| value / error),
-            apart: levels.len() >= MIN_HOSTS && value.abs() >= FAR * error && value.exp_m1().abs() >= APART,
-        }
+            z: (error > 0.0).then(|| off.value / error),
+            apart: false,
+        };
+        (row, off.p())
     };
-    hosts.iter().map(|(host, logs)| (*host, logs)).zip(&levels).map(row).collect()
+    let (mut rows, p): (Vec<HostRow>, Vec<f64>) =
+        hosts.iter().zip(&levels).map(|(host, level)| row(host, level)).unzip();
+    for (row, p) in rows.iter_mut().zip(benjamini_hochberg(&p)) {
+        row.apart = levels.len() >= MIN_HOSTS && p < BY_CHANCE && row.level.abs() >= APART;
+    }
+    rows
 }
 
 fn levels(grid: &Grid<'_>) -> Vec<LevelRow> {
@@ -185,7 +190,7 @@ mod tests {
         assert_eq!(apart(&analysis), [name(0), name(1)]);
         for host in &analysis.hosts[..2] {
             let interval = host.interval.unwrap();
-            assert!(interval.low < 0.08 && interval.high > 0.06 && host.z.unwrap() > FAR, "{host:?}");
+            assert!(interval.low < 0.08 && interval.high > 0.06 && host.z.unwrap() > 4.0, "{host:?}");
         }
         assert_eq!((analysis.exit, analysis.hosts.len()), (1, 40));
     }

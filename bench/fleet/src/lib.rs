@@ -2,13 +2,12 @@
 //! them: a document is reduced to a [`Run`], with one [`Figure`] for each arm and metric.
 //!
 //! [`campaign`] is a plan and the folder of its outcomes, [`slurm`] runs its elements on a cluster, and [`index`] keeps
-//! runs beside their documents. The runs of a host are one block: [`analyse`] names hosts that stand apart, [`compare`] judges one
-//! side by another, and [`history`] follows the hosts over time.
+//! runs beside their documents. The runs of a host are one block: [`analyse`] names hosts that stand apart, and [`compare()`]
+//! judges one side by another.
 
 pub mod campaign;
 mod compare;
 pub mod hash;
-mod history;
 mod hosts;
 pub mod index;
 mod run;
@@ -19,8 +18,7 @@ pub mod slurm;
 #[path = "../tests/fixtures/synthetic.rs"]
 mod synthetic;
 
-pub use compare::{FleetComparison, FleetRow, compare, too_few};
-pub use history::{FleetHistory, PeriodRow, Step, history};
+pub use compare::{compare, too_few};
 pub use hosts::{Analysis, HostRow, LevelRow, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::Question;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use results::compare::ALL_ARMS;
 use results::metric;
 use results::stats::jackknife::Estimate;
 use results::stats::median;
@@ -11,10 +12,6 @@ use serde::Serialize;
 
 use crate::run::Run;
 
-/// The name of all arms together.
-const ALL_ARMS: &str = "all arms";
-
-/// The question that a series answers: the time of all arms together, or an arm's ratio to the floor, or to all arms together where
 /// there is no floor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Question {

@@ -10,7 +10,7 @@ use results::table::{Report, Table};
 use results::verdict::Verdict;
 
 use crate::campaign::standing::{Line, Standing, State};
-use crate::hosts::{APART, Analysis, FAR, HostRow, LevelRow};
+use crate::hosts::{APART, Analysis, BY_CHANCE, HostRow, LevelRow};
 use crate::series::Question;
 
 /// Returns the first names of a list, and how many more there are.
@@ -52,7 +52,7 @@ pub(crate) fn groups<R>(rows: &[R], name: impl Fn(&R) -> String) -> Vec<(String,
 fn hosts((class, rows): (String, Vec<&HostRow>)) -> Table {
     let caption = format!(
         "{class}: hosts against their median, all arms together; 95 % by t over runs. z: by the median absolute deviation of the \
-         class and the host's own error. Apart: {FAR} or more, and {} % or more",
+         class and the host's own error. Apart: p below {BY_CHANCE} (t, Benjamini-Hochberg over hosts), and {} % or more",
         percent(APART)
     );
     let mut table = Table::new(["host", "level", "z", "runs", "stands"]).caption(caption).cut().left(4);

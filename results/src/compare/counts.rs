@@ -24,6 +24,21 @@ const BETWEEN: f64 = 0.025;
 /// Parameters that counts of a PMI depend on, beside those that must be equal anyway.
 const OF_A_ROUND: [&str; 4] = ["samples", "warmup_samples", "warmup_rounds", "rounds_per_guest"];
 
+/// Returns the counts of an arm by their names, each for a PMI; `None` where nothing was counted, as below KVM's own vPMU.
+pub fn per_pmi(arm: &Arm) -> Option<BTreeMap<String, f64>> {
+    let (own, pmis) = (&arm.own, arm.own.counts.nmis as f64);
+    if pmis <= 0.0 || own.host_ops.is_empty() {
+        return None;
+    }
+    let mut counts: BTreeMap<String, f64> =
+        own.host_ops.iter().map(|(kind, op)| (format!("{kind}/PMI"), op.count as f64 / pmis)).collect();
+    counts.insert(OPERATIONS.to_owned(), own.all_ops() as f64 / pmis);
+    counts.insert("exits/PMI".to_owned(), own.all_exits() as f64 / pmis);
+    let (_, main) = arm.headline()?;
+    counts.insert("PMIs/sample".to_owned(), pmis / main.count.max(1) as f64);
+    Some(counts)
+}
+
 /// Counts of one arm in one run.
 struct Work {
     /// By name, each for a PMI.
@@ -38,18 +53,7 @@ struct Work {
 impl Work {
     /// Returns the counts of an arm; `None` where nothing was counted, as below KVM's own vPMU.
     fn of(arm: &Arm) -> Option<Self> {
-        let (own, rounds) = (&arm.own, &arm.rounds);
-        let pmis = own.counts.nmis as f64;
-        if pmis <= 0.0 || own.host_ops.is_empty() {
-            return None;
-        }
-        let mut counts: BTreeMap<String, f64> =
-            own.host_ops.iter().map(|(kind, op)| (format!("{kind}/PMI"), op.count as f64 / pmis)).collect();
-        let operations = own.all_ops() as f64 / pmis;
-        counts.insert(OPERATIONS.to_owned(), operations);
-        counts.insert("exits/PMI".to_owned(), own.all_exits() as f64 / pmis);
-        let (_, main) = arm.headline()?;
-        counts.insert("PMIs/sample".to_owned(), pmis / main.count.max(1) as f64);
+        let (counts, rounds) = (per_pmi(arm)?, &arm.rounds);
         let exits = rounds.metrics.get(EXIT_PATH.key).map_or(&[][..], |column| &column.count);
         let whole = |column: &[u64]| -> Vec<u64> {
             column.iter().zip(&rounds.complete).filter(|(_, complete)| **complete).map(|(count, _)| *count).collect()
@@ -61,7 +65,7 @@ impl Work {
             exits.iter().zip(&nmis).map(|(e, n)| ((*e).max(1) as f64 / (*n).max(1) as f64).ln()).collect();
         let mean = |logs: &[f64]| (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64);
         let spread = (logs.len() == guests.len()).then(|| over_groups(&logs, &groups(&guests).group, mean)).flatten();
-        let value = operations.max(f64::MIN_POSITIVE).ln();
+        let value = counts[OPERATIONS].max(f64::MIN_POSITIVE).ln();
         let operations = spread.map(|spread| Estimate { value, ..spread })?;
         Some(Self { counts, repeats: repeats && exits.len() == nmis.len(), operations, rounds: nmis.len() })
     }

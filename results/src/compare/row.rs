@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::change::Change;
 use super::group::{Both, MIN_RUNS};
-use crate::stats::holm;
 use crate::stats::interval::{CONFIDENCE, Interval};
-use crate::stats::jackknife::known;
+use crate::stats::jackknife::{Estimate, known};
+use crate::stats::{holm, trimmed};
 use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
 
@@ -18,6 +18,9 @@ const FEW: usize = 2;
 const ONE_RUN: f64 = 0.2;
 /// Change of all arms, of runs that show none, that is not passed in silence.
 const ALL_MOVED: f64 = 0.25;
+
+/// Name of the row of all arms together.
+pub const ALL_ARMS: &str = "all arms";
 
 /// Question of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,6 +35,19 @@ pub enum Question {
     Turns,
     /// Does an arm do more for each PMI?
     Counts,
+}
+
+/// What verdicts are over, and more of what would decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Runs of two sides.
+    Runs,
+    /// Simulated runs, none of which differs from another.
+    Simulations,
+    /// Rounds of one run.
+    Rounds,
+    /// Hosts, each with itself.
+    Hosts,
 }
 
 /// One side of a row.
@@ -139,6 +155,19 @@ impl Row {
         self
     }
 
+    /// Builds a row whose blocks are hosts, from the logarithms of each on both sides; `runs` are those of a side. Times of all arms
+    /// are ns, those of one arm ratios.
+    pub fn over_hosts(arm: &str, metric: &str, limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
+        let hosts = logs.len();
+        let question = if arm == ALL_ARMS { Question::AllArms } else { Question::OneArm };
+        let mean = |side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / hosts as f64;
+        let level = |side: usize| Some(SideLevel { n: hosts, runs: runs[side], ..SideLevel::default() });
+        let row = Self::blank(question, arm, metric, limits).of([level(0), level(1)]).shows([mean(0), mean(1)]);
+        let log = trimmed::over_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>());
+        let change = log.map(|log| Change { log, sides: [mean(0), mean(1)], fixed: known(0.0), blocks: hosts });
+        Self { blocks: hosts, ..row.with(change) }
+    }
+
     /// Judges counts that repeat on each side: any difference is a change.
     pub(super) fn exactly(self, [before, after]: Both<f64>) -> Self {
         let verdict = match before.total_cmp(&after) {
@@ -183,16 +212,15 @@ pub(super) fn is_same(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }
 
-/// Adjusts the p values of the rows that are judged, and judges them. `exact`: runs are simulated, none differs from another;
-/// `one_run`: rows are of arms of one run.
-pub(super) fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, exact: bool, one_run: bool) {
+/// Adjusts the p values of the rows that are judged, and judges them.
+pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
     let (judged, mut others): (Vec<_>, Vec<_>) =
         rows.into_iter().partition(|row| row.found.is_some() && !row.limits.report_only);
     let p = holm(&judged.iter().filter_map(|row| row.p_value).collect::<Vec<_>>());
     for (row, p) in judged.into_iter().zip(p) {
         row.p_value_adjusted = Some(p);
         let (found, why) =
-            row.found.map_or((Verdict::Inconclusive, String::new()), |found| verdict(row, &found, p, exact, one_run));
+            row.found.map_or((Verdict::Inconclusive, String::new()), |found| verdict(row, &found, p, over));
         if row.whole {
             (row.verdict, row.why) = (found, why);
         } else if found == Verdict::Slower {
@@ -211,7 +239,7 @@ pub(super) fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, exact: bool
     }
 }
 
-fn verdict(row: &Row, found: &Change, p: f64, exact: bool, one_run: bool) -> (Verdict, String) {
+fn verdict(row: &Row, found: &Change, p: f64, over: Over) -> (Verdict, String) {
     let (change, high) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
     match row.limits.verdict(&found.log, p) {
         // What a host's load does to counts is no news, and leaves nothing open.
@@ -219,7 +247,7 @@ fn verdict(row: &Row, found: &Change, p: f64, exact: bool, one_run: bool) -> (Ve
             let clear = matches!(judged, Verdict::Slower | Verdict::Faster);
             (if clear { judged } else { Verdict::NotJudged }, String::new())
         }
-        Verdict::Slower | Verdict::Faster if !one_run && !exact && row.runs() < FEW && change.abs() < ONE_RUN => {
+        Verdict::Slower | Verdict::Faster if over == Over::Runs && row.runs() < FEW && change.abs() < ONE_RUN => {
             let least = ONE_RUN * 100.0;
             let why = format!(
                 "one run a side shows no change below {least:.0} %: another process may differ by so much; two runs a side, or \
@@ -234,9 +262,9 @@ fn verdict(row: &Row, found: &Change, p: f64, exact: bool, one_run: bool) -> (Ve
             } else {
                 format!("it may be up to {:.1} % slower, and {bound:.1} % is the bound", high * 100.0)
             };
-            if found.blocks == 0 && row.runs() >= MIN_RUNS && !exact {
+            if found.blocks == 0 && row.runs() >= MIN_RUNS && over != Over::Simulations {
                 why += "; runs in turns would show less of the host's wander";
-            } else if let Some(more) = would_do(found, row, one_run).filter(|_| high >= row.limits.bound) {
+            } else if let Some(more) = would_do(found, row, over).filter(|_| high >= row.limits.bound) {
                 why = format!("{why}; about {more} would do");
             }
             (Verdict::Inconclusive, why)
@@ -246,17 +274,22 @@ fn verdict(row: &Row, found: &Change, p: f64, exact: bool, one_run: bool) -> (Ve
 }
 
 /// Says how many rounds or runs a side would show that a change is below the bound where there is none.
-fn would_do(found: &Change, row: &Row, one_run: bool) -> Option<String> {
+fn would_do(found: &Change, row: &Row, over: Over) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
     let few = row.runs();
     let confidence = f64::midpoint(1.0, CONFIDENCE);
-    let times = |fixed| found.log.times_as_many(fixed, confidence, row.limits.bound.ln_1p());
-    let by_rounds = times(&found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
-    let Some(by_rounds) = by_rounds else {
-        let runs = (times(&known(0.0)).filter(|_| !one_run)? * few as f64).ceil().max(few as f64 + 1.0);
-        return Some(format!("{runs} runs a side"));
-    };
-    // Enough rounds, and yet the change seen is close to the bound.
-    let needed = (by_rounds * base.n.min(new.n) as f64 / 10.0).ceil() * 10.0;
-    (by_rounds > 1.0).then(|| format!("{needed} rounds{}", if one_run { "" } else { " a side" }))
+    let times = |fixed: Estimate| found.log.times_as_many(&fixed, confidence, row.limits.bound.ln_1p());
+    let more = |n: f64| Some((times(known(0.0))? * n).ceil().max(n + 1.0));
+    let by_rounds = times(found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
+    match (by_rounds, over) {
+        (_, Over::Hosts) => more(found.blocks as f64).map(|hosts| format!("{hosts} hosts")),
+        (None, Over::Rounds) => None,
+        (None, _) => more(few as f64).map(|runs| format!("{runs} runs a side")),
+        // Enough rounds, and yet the change seen is close to the bound.
+        (Some(times), _) if times <= 1.0 => None,
+        (Some(times), _) => {
+            let needed = (times * base.n.min(new.n) as f64 / 10.0).ceil() * 10.0;
+            Some(format!("{needed} rounds{}", if over == Over::Rounds { "" } else { " a side" }))
+        }
+    }
 }

@@ -39,7 +39,13 @@ fn case(row: &Row) -> Case {
 }
 
 fn heading(group: &Group, comparison: &Comparison) -> String {
-    let [base, new] = group.documents;
+    let (label, [base, new]) = (&group.label, group.documents);
+    let hosts = group.rows.iter().map(|row| row.blocks).max().filter(|_| group.unit == "host");
+    if let Some(hosts) = hosts.map(|hosts| plural(hosts, "host")) {
+        return format!(
+            "{label}: {hosts}, {base} and {new} runs, each host with itself; means over hosts, 95 % intervals"
+        );
+    }
     let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
     let rounds = |pick: fn(&Row) -> Option<&SideLevel>| times().filter_map(pick).map(|level| level.n).max();
     let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
@@ -47,7 +53,7 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
     let blocks = times().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
     let blocks = blocks.map_or_else(String::new, |blocks| format!(" ({blocks} pairs)"));
     let runs = |order: Order| format!(" of {base} and {new} runs, {}{blocks}", order.about());
-    let (label, reference, runs) = (&group.label, &group.reference, group.order.map_or_else(String::new, runs));
+    let (reference, runs) = (&group.reference, group.order.map_or_else(String::new, runs));
     format!("{label}: {statistic} against {reference}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 

@@ -2,15 +2,13 @@
 //! them. A round has a turn of each, and is a block, as a pair of neighbouring runs is.
 
 use super::change::Change;
-use super::row::{Question, Row, SideLevel, judge};
+use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
 use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
 use crate::stats::jackknife::known;
 use crate::stats::{median, trimmed};
 use crate::verdict::{Limits, Verdict};
 
-/// Name of the row over all arms.
-pub const ALL: &str = "all arms";
 /// Begin of the metrics of an arm that are its counts, for [`PMIS`] PMIs.
 pub const COUNTS: &str = "counts/";
 /// PMIs that counts of a turn are for.
@@ -23,7 +21,7 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
     let measured: Vec<&Vec<Pair>> = found.iter().filter(|pairs| !pairs.is_empty()).collect();
     let mut rows = Vec::new();
     if measured.len() > 1 {
-        rows.extend(row(ALL, metric, &common(&measured), limits, None));
+        rows.extend(row(ALL_ARMS, metric, &common(&measured), limits, None));
     }
     for (name, pairs) in names.iter().zip(&found) {
         let key = format!("{name}/{metric}");
@@ -35,7 +33,7 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
         let keys = base.rounds.metrics.keys().filter(|key| key.starts_with(&begin));
         rows.extend(keys.filter_map(|key| count(name, key, [base, new], limits)));
     }
-    judge(&mut rows, false, true);
+    judge(&mut rows, Over::Rounds);
     rows
 }
 
@@ -81,8 +79,8 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
         let n = sides[at].len();
         (n > 0).then(|| SideLevel { count: Some(means[at]), n, runs: n, ..SideLevel::default() })
     };
-    let metric = format!("{}/PMI", key.rsplit('/').next().unwrap_or(key));
-    let row = Row::blank(Question::Counts, arm, &metric, *limits).of([level(0), level(1)]);
+    let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
+    let row = Row::blank(Question::Counts, arm, metric, *limits).of([level(0), level(1)]);
     if row.new.is_none() {
         return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), ..row });
     }

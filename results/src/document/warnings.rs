@@ -103,10 +103,6 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     if tool.profile != "release" {
         found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
     }
-    if let Some(lines) = host.complaints.as_ref().filter(|lines| !lines.is_empty()) {
-        let message = format!("the host's kernel complained meanwhile: {}", lines.join("; "));
-        found.push(Warning::of_all("kernel-log", message));
-    }
     if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
@@ -140,9 +136,9 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
         })
 }
 
-/// A count of an arm that should be 0: its code, the count, and its meaning, in which `{n}` is the count, `[one|more]` what agrees with it,
-/// and another word in braces one of [`word`]'s.
-type Caveat = (&'static str, Count, &'static str);
+/// Texts of the counts of an arm that should be 0, by their codes. `{n}` is the count, `[one|more]` what agrees with it, and another word
+/// in braces one of [`word`]'s.
+const TEXTS: &str = include_str!("caveats.txt");
 
 type Count = fn(&Arm, &Parameters) -> u64;
 
@@ -150,113 +146,38 @@ type Count = fn(&Arm, &Parameters) -> u64;
 pub const READ_OTHERWISE: &str = "read-otherwise";
 
 /// Every such count, in the order of the warnings.
-const CAVEATS: [Caveat; 26] = [
-    (
-        "incomplete",
-        |arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 },
-        "{n} of {rounds} rounds are incomplete: {incomplete}",
-    ),
-    (
-        "left-out",
-        |arm, _| arm.left_out.len() as u64,
-        "{n} [turn is|turns are] not whole and left out, beside {rounds} rounds: {left_out}",
-    ),
-    ("fewer-samples", short, "--time-limit ended {n} of {rounds} rounds before --samples was reached"),
-    ("lost-nmis", lost, "{n} [NMI was|NMIs were] delivered but not taken by the guest"),
-    ("surplus-nmis", |arm, _| arm.own.counts.surplus, "the guest took {n} more [NMI|NMIs] than delivered"),
-    ("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0), "VMM and guest differ by {n} overflows"),
-    ("missed-periods", |arm, _| arm.own.mostly_missed(), MISSED),
-    (LATE_PERIODS, late, MISSED),
-    (
-        "unknown-nmis",
-        // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-        |arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status },
-        "{n} NMIs found no overflow in GLOBAL_STATUS",
-    ),
-    ("log-full", |arm, _| arm.own.counts.log_dropped, "the guest's log was full: {n} entries are not in the figures"),
-    ("log-invalid", |arm, _| arm.own.counts.log_invalid, "{n} log entries make no sense and are not in the figures"),
-    (
-        "delivery-unmatched",
-        // KVM's own vPMU reports no deliveries.
-        |arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched },
-        "deliveries of {n} vCPU runs do not match handler entries; their delivery latency is left out",
-    ),
-    (
-        "delivery-negative",
-        |arm, _| arm.own.counts.delivery_negative,
-        "{n} handler entries precede their delivery: the TSC offset is off",
-    ),
-    (
-        "guest-complaints",
-        |arm, _| of_linux(arm, |linux| linux.complaints),
-        "the guests' kernel complained: {complained}",
-    ),
-    (
-        "guest-lost-samples",
-        |arm, _| of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES"))),
-        "perf in the guest lost samples ({n} records)",
-    ),
-    (
-        "guest-throttled",
-        |arm, _| of_linux(arm, |linux| linux.records("THROTTLE")),
-        "the guest's perf throttled sampling {n} times: raise --period",
-    ),
-    (
-        "trace-full",
-        |arm, _| of_linux(arm, |linux| linux.trace_lost),
-        "{n} entries did not fit the guest's trace: take fewer --samples",
-    ),
-    (
-        READ_OTHERWISE,
-        |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise,
-        "of {played} accesses {values} read another value than the trace has, and {counters} another count, which is this run's own; \
-         {absent} PMIs of it did not come{first}",
-    ),
-    (
-        "undeliverable",
-        |arm, _| arm.own.counts.undeliverable,
-        "{n} PMIs had an LVTPC delivery mode this VMM does not know",
-    ),
-    (
-        "pinned-errors",
-        |arm, _| arm.own.counts.pinned_errors,
-        "{n} times the host had no counter for a pinned event: counts are too low ({error})",
-    ),
-    (
-        "throttled",
-        |arm, _| arm.own.counts.throttled,
-        "the host throttled sampling {n} times: overflows are missing; raise --period",
-    ),
-    (
-        "records-unseen",
-        |arm, _| arm.own.counts.blind,
-        "the host's records of events did not reach the VMM in {n} [run|runs] of a vCPU: throttling cannot be seen there, and each signal \
-         costs a `read` of every running event",
-    ),
-    (
-        "gate-lost",
-        |arm, _| arm.own.counts.ungated,
-        "the gate fell apart to single events in {n} [run|runs] of a vCPU, as its events got no counters together: the arm is no gate there",
-    ),
-    (
-        "dropped-overflows",
-        |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 },
-        "{n} overflows came while their counter was off, and KVM was not told of them",
-    ),
-    (
-        "failed-opens",
-        |arm, _| arm.own.counts.failed_opens,
-        "{n} host events did not open ({error}): their counters did not count",
-    ),
-    (
-        "refused-periods",
-        |arm, _| arm.own.counts.refused_periods,
-        "the host refused {n} periods; their events were opened anew",
-    ),
+const CAVEATS: [(&str, Count); 26] = [
+    ("incomplete", |arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 }),
+    ("left-out", |arm, _| arm.left_out.len() as u64),
+    ("fewer-samples", short),
+    ("lost-nmis", lost),
+    ("surplus-nmis", |arm, _| arm.own.counts.surplus),
+    ("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0)),
+    ("missed-periods", |arm, _| arm.own.mostly_missed()),
+    (LATE_PERIODS, late),
+    // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
+    ("unknown-nmis", |arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status }),
+    ("log-full", |arm, _| arm.own.counts.log_dropped),
+    ("log-invalid", |arm, _| arm.own.counts.log_invalid),
+    // KVM's own vPMU reports no deliveries.
+    ("delivery-unmatched", |arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched }),
+    ("delivery-negative", |arm, _| arm.own.counts.delivery_negative),
+    ("guest-complaints", |arm, _| of_linux(arm, |linux| linux.complaints)),
+    ("guest-lost-samples", |arm, _| {
+        of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES")))
+    }),
+    ("guest-throttled", |arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
+    ("trace-full", |arm, _| of_linux(arm, |linux| linux.trace_lost)),
+    (READ_OTHERWISE, |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
+    ("undeliverable", |arm, _| arm.own.counts.undeliverable),
+    ("pinned-errors", |arm, _| arm.own.counts.pinned_errors),
+    ("throttled", |arm, _| arm.own.counts.throttled),
+    ("records-unseen", |arm, _| arm.own.counts.blind),
+    ("gate-lost", |arm, _| arm.own.counts.ungated),
+    ("dropped-overflows", |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
+    ("failed-opens", |arm, _| arm.own.counts.failed_opens),
+    ("refused-periods", |arm, _| arm.own.counts.refused_periods),
 ];
-
-const MISSED: &str = "{n} of {periods} periods were counted without an overflow of their own: the host reported it late or never, or \
-                      --period is too short for the handling of one";
 
 /// Returns what stands for a word in braces.
 fn word(arm: &Arm, name: &str, n: u64) -> String {
@@ -295,8 +216,9 @@ fn filled(arm: &Arm, text: &str, n: u64) -> String {
 }
 
 fn of_arm(arm: &Arm, parameters: &Parameters) -> impl Iterator<Item = Warning> {
-    CAVEATS.iter().filter_map(|(code, count, text)| {
+    CAVEATS.iter().filter_map(|(code, count)| {
         let n = Some(count(arm, parameters)).filter(|n| *n > 0)?;
+        let text = TEXTS.lines().find_map(|line| line.strip_prefix(code)?.strip_prefix(": "))?;
         Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, filled(arm, text, n)) })
     })
 }
@@ -410,7 +332,6 @@ mod tests {
             document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
             document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
-            document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             // Every count of an arm is 1.
@@ -428,6 +349,6 @@ mod tests {
             document.arms[1].own.lost = Some(2);
         });
         // Each has a code of its own.
-        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 27, "{found:?}");
+        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 26, "{found:?}");
     }
 }

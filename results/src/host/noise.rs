@@ -12,76 +12,18 @@ const BUSY: f64 = 0.1;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
-/// Every check: why it matters, and what helps where no one write of [`super::settings`] does.
-const CHECKS: [(&str, &str, &str); 18] = [
-    ("governor", "a CPU that changes its frequency changes every latency", ""),
-    ("turbo", "the frequency depends on heat and on what other cores do", ""),
-    ("C-states", "an overflow that meets a sleeping CPU waits for it to wake", ""),
-    (
-        "TSC",
-        "the guest times its handler with it",
-        "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource; \
-         without an invariant TSC take another host",
-    ),
-    (
-        "virtualized",
-        "exits and host events cost what the hypervisor below makes them cost",
-        "compare arms of one run only; absolute figures are this host's",
-    ),
-    ("load", "other work preempts the vCPU, and its NMIs wait", "stop other work, or --pin to idle or isolated cores"),
-    (
-        "steal",
-        "the hypervisor below takes the CPU away unseen",
-        "ask for dedicated cores; the result records the steal of its own run",
-    ),
-    (
-        "CPU quota",
-        "the kernel stops the vCPUs for the rest of a period once the group has used its time",
-        "run outside of the group, or lift its limit: cpu.max, `docker run` without --cpus, systemd CPUQuota=",
-    ),
-    ("SMT", "a busy sibling thread slows the vCPU down", ", or --pin to a core whose threads are idle"),
-    (
-        "IRQ affinity",
-        "an interrupt's handler runs in the middle of the guest's",
-        "stop irqbalance, move them (echo 0 | sudo tee /proc/irq/*/smp_affinity_list), and --pin to other CPUs; \
-         or boot with isolcpus=managed_irq,domain,LIST",
-    ),
-    (
-        WATCHDOG,
-        "a guest that uses every counter meets one that is taken; and it decides what creating an event costs",
-        "; published figures exist for on and off, so say which",
-    ),
-    ("huge pages", "khugepaged moves the guest's memory while it runs, in one run and not in another", ""),
-    ("KSM", "a scan of memory takes CPU time, and merged pages fault when written", ""),
-    ("NUMA balancing", "pages are unmapped now and then to see who uses them: faults in the middle of a handler", ""),
-    (
-        "halt_poll_ns",
-        "KVM polls a varying time before a halted vCPU sleeps: workload idle wakes sometimes fast, sometimes slowly",
-        "",
-    ),
-    ("perf sample rate", "beyond it perf throttles an event, and its overflows are missing", ""),
-    (
-        "hybrid processor",
-        "hardware events are those of cpu_core: a vCPU on another core counts nothing, without an error",
-        "--pin \"$(cat /sys/bus/event_source/devices/cpu_core/cpus)\"",
-    ),
-    (
-        "RDPMC",
-        "an RDPMC that was not rewritten reads 0 from KVM's idle counters in place of #GP",
-        "Linux 5.18 or later, or kvm.enable_pmu=N (5.17); payloads read counters by RDMSR and are not affected",
-    ),
-];
+/// A line a check: its name, why it matters, and what helps where no one write of [`super::settings`] does.
+const CHECKS: &str = include_str!("checks.txt");
 
 /// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
 ///
 /// Facts that the host does not tell are "unknown" and give no warning.
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut all = Vec::new();
-    let mut add = |name: &str, good: bool, found: String| {
-        let about = CHECKS.iter().find(|(check, ..)| *check == name);
-        all.extend(about.map(|&(check, why, helps)| {
-            Finding::new(check, Status::warn_unless(good), found, why, remedy(check) + helps)
-        }));
+    let mut add = |check: &'static str, good: bool, found: String| {
+        let about = CHECKS.lines().find_map(|line| line.strip_prefix(check)?.strip_prefix(" | ")).unwrap_or_default();
+        let (why, helps) = about.split_once(" | ").unwrap_or((about, ""));
+        all.push(Finding::new(check, Status::warn_unless(good), found, why, remedy(check) + helps));
     };
     let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
     let on_off = |value: Option<bool>| known(value.map(|on| if on { "on" } else { "off" }));

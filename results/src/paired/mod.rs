@@ -16,7 +16,7 @@
 
 pub mod groups;
 mod level;
-mod looks;
+pub mod looks;
 mod ratio;
 mod rounds;
 

@@ -290,21 +290,14 @@ pub(super) fn front_of(record: &Record, inks: &Inks) -> Option<Figure> {
         let held = arm.own.events_held.time_mean.filter(|held| held.is_finite() && *held >= 0.0)?;
         Some((arm.name.clone(), held, paired::p50(arm, key)?))
     };
-    let candidates: Vec<_> = strategies.filter_map(candidate).collect();
+    let mut candidates: Vec<_> = strategies.filter_map(candidate).collect();
     let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| paired::p50(arm, key));
-    (candidates.len() > 1).then(|| front("Pareto front of strategies", "", candidates, (key, floor), inks))
-}
-
-/// Draws candidates (name, host events held in the mean, p50) with their front, and the floor's p50.
-pub(super) fn front(
-    title: &str,
-    note: &str,
-    mut candidates: Vec<(String, f64, f64)>,
-    (key, floor): (&str, Option<f64>),
-    inks: &Inks,
-) -> Figure {
+    if candidates.len() < 2 {
+        return None;
+    }
     candidates.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.2.total_cmp(&a.2)));
     let best = pareto::front(&candidates.iter().map(|(_, held, p50)| [*held, *p50]).collect::<Vec<_>>());
+    let title = "Pareto front of strategies";
     let mut table = Table::new(["strategy", "events held (mean over time)", "p50", "front"]).left(3).caption(title);
     for ((name, held, p50), best) in candidates.into_iter().zip(best) {
         let p50 = Cell::of(Some(p50), |p50| value(key, p50));
@@ -312,8 +305,8 @@ pub(super) fn front(
     }
     let x = "host events held, mean over time";
     let (plot, key) = plot::scatter(title, &table, inks, (x, ("p50", plot::ticks(key))), floor);
-    let note = format!("{note} The line joins those that none beats in both.").trim_start().to_owned();
-    Figure { title: title.to_owned(), note, plot, key, table: Some(table) }
+    let note = "The line joins those that none beats in both.".to_owned();
+    Some(Figure { title: title.to_owned(), note, plot, key, table: Some(table) })
 }
 
 /// Formats a date as 2026-01-31 23:59, UTC; simulations have no date.

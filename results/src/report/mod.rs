@@ -8,18 +8,15 @@
 mod figure;
 mod group;
 mod page;
-mod sweep;
 
 pub use page::page;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use figure::{Figure, capital, date};
 use group::{Group, groups};
 use page::{Piece, Section, pieces, render};
 
-use crate::advice;
 use crate::document::warnings::LIVELOCK;
 use crate::document::{Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
 use crate::error::Error;
@@ -31,13 +28,12 @@ use crate::table::{self, Cell, Part, Report, Table};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
-/// Rows of the overview, and of the list of files.
+/// Rows of the overview.
 const ROWS: usize = 1500;
 /// Rows of the table of strategies.
 const STRATEGIES: usize = 100;
-/// Plots by a parameter, and of sweeps.
+/// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
-const SWEEPS: usize = 12;
 /// Most documents that are looked through for measured counterparts of published figures.
 const DOCUMENTS: usize = 32;
 
@@ -46,8 +42,6 @@ const DOCUMENTS: usize = 32;
 pub struct Sources {
     /// The results, in any order.
     pub records: Vec<Record>,
-    /// Files of `vpmu sweep`.
-    pub sweeps: Vec<PathBuf>,
     /// The published figures, simulated, and measured in those of [`measured`].
     pub published: Report,
     /// Tool that makes the page.
@@ -57,34 +51,24 @@ pub struct Sources {
 /// Renders the page.
 ///
 /// # Errors
-/// Exit 2 for a document or sweep that is damaged.
+/// Exit 2 for a document that is damaged.
 pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let Sources { records, tool, .. } = sources;
     let groups = groups(records);
-    let mut points = Vec::new();
-    for path in &sources.sweeps {
-        points.extend(crate::sweep::read(path)?);
-    }
-    let arms = records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str());
-    let swept = points.iter().flat_map(crate::sweep::Line::strategies).map(|arm| arm.name.as_str());
-    let inks = Inks::new(arms.chain(swept));
+    let inks = Inks::new(records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str()));
     let mut sections = Vec::new();
     for (index, group) in groups.iter().take(GROUPS).enumerate() {
         sections.push(kind(index, group, &inks, groups.len() == 1)?);
     }
     let (strategies, all_strategies) = definitions(groups.iter().map(Group::shown).collect());
-    let (sweeps, all_sweeps) = sweep::figures(&points, &inks, SWEEPS);
     let left_out = [
         ("Kinds of results with plots, the newest", GROUPS, groups.len()),
         ("Rows of the overview", ROWS, groups.len()),
-        ("Rows of the list of files, the newest", ROWS, records.len()),
         ("Strategies", STRATEGIES, all_strategies),
-        ("Plots of sweeps", SWEEPS, all_sweeps),
     ];
     let left_out = left_out.into_iter().filter(|(_, most, all)| all > most);
     let left_out: Vec<String> =
         left_out.map(|(what, most, all)| format!("{what}: {most} of {all} are shown")).collect();
-    sections.extend(choice(&groups));
     sections.push(overview(&groups, &left_out));
     let about = "A strategy is the rules by which the host event behind a guest's counter is opened, paused, resumed and released. A choice \
                  is written as in the strategy's file.";
@@ -92,30 +76,25 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let strategies = (!strategies.is_empty()).then(|| vec![Piece::text(about), Piece::table(strategies)]);
     let parameters = figure::by_parameter(records, &inks, BY_PARAMETER);
     let parameters = (!parameters.is_empty()).then(|| figures(parameters));
-    let sweeps = (!sweeps.is_empty()).then(|| figures(sweeps));
-    let files = Piece::Table { table: files(records), links: Vec::new(), plain: true };
     for (id, title, pieces) in [
         ("strategies", "Strategies", strategies),
         ("parameters", "By parameter", parameters),
-        ("sweeps", "Sweeps", sweeps),
         ("published", "Published figures", Some(published(&sources.published))),
-        ("files", "Files", Piece::fold("Results on this page, the newest first", vec![files]).map(|files| vec![files])),
     ] {
         sections.extend(pieces.map(|pieces| Section { nav: title, ..Section::new(id, title, pieces) }));
     }
-    render(title, &summary(records, points.len()), tool, &sections)
+    render(title, &summary(records), tool, &sections)
 }
 
 /// Returns what the page is of.
-fn summary(records: &[Record], points: usize) -> String {
+fn summary(records: &[Record]) -> String {
     let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
-    let results = match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
-        Some([first, last]) if first == last => format!("{} of {first} UTC", plural(records.len(), "result")),
-        Some([first, last]) => format!("{} from {first} to {last} UTC", plural(records.len(), "result")),
-        None => plural(records.len(), "simulated result"),
-    };
-    let points = if points > 0 { format!(", and {}", plural(points, "simulated point")) } else { String::new() };
-    format!("{results}{points}.")
+    let count = plural(records.len(), "result");
+    match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
+        Some([first, last]) if first == last => format!("{count} of {first} UTC."),
+        Some([first, last]) => format!("{count} from {first} to {last} UTC."),
+        None => format!("{}.", plural(records.len(), "simulated result")),
+    }
 }
 
 /// Returns the result of a kind as a terminal shows it, the plot of its answer first, what is beyond the answer folded.
@@ -222,30 +201,6 @@ fn tried(record: &Record) -> impl Iterator<Item = &Arm> {
     record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
 }
 
-/// Returns the strategy to take by these results, or what keeps them from telling.
-fn choice(groups: &[Group<'_>]) -> Option<Section> {
-    let records: Vec<&Record> = groups.iter().take(GROUPS).map(Group::shown).collect();
-    let older = groups.len().saturating_sub(GROUPS);
-    let left_out = (older > 0).then(|| format!("the oldest results are left out: {} of {} kinds", older, groups.len()));
-    let sentence = |text: &String| capital(text) + ".";
-    let mut found = match advice::advise(&records, left_out.into_iter().collect()) {
-        Ok(found) => found,
-        Err(why) if why.is_empty() => return None,
-        Err(why) => {
-            let items = why.iter().map(sentence).collect();
-            return Some(chosen(vec![Piece::List { class: "sentences", items }]));
-        }
-    };
-    let items = found.left_out.iter().chain(&found.answer).map(sentence).collect();
-    (found.left_out, found.answer) = (Vec::new(), Vec::new());
-    let rest = Piece::fold("How the strategies compare over all results", pieces(&found.report().parts));
-    Some(chosen(std::iter::once(Piece::List { class: "sentences", items }).chain(rest).collect()))
-}
-
-fn chosen(pieces: Vec<Piece>) -> Section {
-    Section { nav: "Which strategy?", ..Section::new("advice", "Which strategy?", pieces) }
-}
-
 /// Returns the arms of a result in short: p50 and the ratio to the floor.
 fn brief(record: &Record) -> String {
     let (metric, base) = (record.metric(), group::base(record));
@@ -288,7 +243,7 @@ fn overview(groups: &[Group<'_>], left_out: &[String]) -> Section {
     }
     if !table.is_empty() {
         let links = (1..=groups.len().min(GROUPS)).map(|number| format!("results-{number}")).collect();
-        pieces.push(Piece::Table { table, links, plain: false });
+        pieces.push(Piece::Table { table, links });
     }
     Section { nav: "Overview", ..Section::new("overview", "Overview", pieces) }
 }
@@ -320,25 +275,6 @@ fn definitions(records: Vec<&Record>) -> (Table, usize) {
     (table, found.len())
 }
 
-fn files(records: &[Record]) -> Table {
-    let head = ["file", "begun (UTC)", "what", "host", "revision", "state"];
-    let mut table = Table::new(head).keys(6).caption("Results on this page, the newest first");
-    let mut newest: Vec<&Record> = records.iter().collect();
-    newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
-    for record in newest.into_iter().take(ROWS) {
-        table.add_row([
-            record.path.display().to_string(),
-            date(record.started_unix),
-            group::title(record),
-            record.host.class.clone(),
-            record.tool.git_revision.chars().take(12).collect(),
-            state(record.status).to_owned(),
-        ]);
-    }
-    table
-}
-
-/// Returns the documents that may hold measured counterparts of published figures, the newest of each workload and backend. The published
 /// figures are those of Intel processors.
 pub fn measured(records: &[Record]) -> Vec<Document> {
     let mut newest: BTreeMap<[Option<String>; 2], &Record> = BTreeMap::new();
@@ -375,7 +311,7 @@ mod tests {
     use crate::fixture;
 
     fn sources(records: Vec<Record>) -> Sources {
-        Sources { records, sweeps: Vec::new(), published: Report::default(), tool: fixture::tool() }
+        Sources { records, published: Report::default(), tool: fixture::tool() }
     }
 
     fn shown(records: Vec<Record>, title: &str) -> String {

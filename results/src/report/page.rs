@@ -35,11 +35,10 @@ pub(super) enum Piece {
     Facts {
         facts: Vec<(&'static str, String)>,
     },
-    /// `links` are the sections of its rows; its cells are stacked on a phone unless it is `plain`.
+    /// `links` are the sections of its rows.
     Table {
         table: Table,
         links: Vec<String>,
-        plain: bool,
     },
     /// Plots, and other pieces beside them.
     Figures {
@@ -59,7 +58,7 @@ impl Piece {
     }
 
     pub(super) const fn table(table: Table) -> Self {
-        Self::Table { table, links: Vec::new(), plain: false }
+        Self::Table { table, links: Vec::new() }
     }
 
     pub(super) fn fold(summary: impl Into<String>, pieces: Vec<Self>) -> Option<Self> {

@@ -25,6 +25,19 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// Adjusts p values by Benjamini and Hochberg: of those below a level, that share at most is expected to be chance.
+pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut most = 1.0_f64;
+    for (after, &index) in order.iter().enumerate() {
+        most = most.min(p[index] * p.len() as f64 / (p.len() - after) as f64);
+        adjusted[index] = most;
+    }
+    adjusted
+}
+
 /// Returns the q-quantile of sorted values by nearest rank, `q` from 0 to 1; `None` without values.
 #[expect(clippy::cast_sign_loss, reason = "neither a share nor a length is negative")]
 pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {

@@ -2,7 +2,7 @@
 
 use super::column::{self, Figures, Place};
 use super::fold::Table;
-use super::latency::{counts, course, heading, place};
+use super::latency::{course, heading, place};
 use super::layout::{name, plural, ratio_with};
 use super::ranking::{contenders, fastest, origin};
 use super::report::Report;
@@ -67,7 +67,6 @@ pub fn brief(documents: &[Document], more: &str) -> Report {
     }
     place(first, &mut report);
     for document in documents {
-        counts(document, &mut report);
         course(document, &of(document, several), &mut report);
     }
     report.line(more);

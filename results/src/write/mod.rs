@@ -39,7 +39,7 @@ impl Target {
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
             return Err(io::Error::other("it is a folder"));
         }
-        Self::at(&Folder::to_write(parent(path))?, path)
+        Self::at(&Folder::open(parent(path))?, path)
     }
 
     /// Names a file of a folder that is open, by the last part of `path`.
@@ -206,16 +206,6 @@ impl Pending {
         file.as_file().sync_all()?;
         file.persist(target.place())?;
         target.sync();
-        Ok(())
-    }
-
-    /// Finishes without waiting for the disk.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system. What had the name has it still.
-    pub fn finish_at_once(self) -> io::Result<()> {
-        let Writing::File(file, target) = self.0 else { return Ok(()) };
-        file.persist(target.place())?;
         Ok(())
     }
 }
@@ -489,19 +479,15 @@ mod tests {
 
     #[test]
     fn a_link_is_replaced_and_never_followed() {
-        type Writer = fn(&Target) -> io::Result<()>;
         let dir = tempfile::tempdir().unwrap();
         let (victim, path) = (dir.path().join("victim"), dir.path().join("x"));
-        let writers: [Writer; 2] = [|target| target.replace(b"new"), |target| target.create()?.write_all(b"new")];
         std::fs::write(&victim, "kept").unwrap();
         for to in [victim.as_path(), Path::new("/dev/null"), Path::new("nowhere")] {
-            for write in writers {
-                symlink(to, &path).unwrap();
-                write(&Target::of(&path).unwrap()).unwrap();
-                assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
-                assert_eq!(std::fs::read(&path).unwrap(), b"new");
-                std::fs::remove_file(&path).unwrap();
-            }
+            symlink(to, &path).unwrap();
+            replace(&path, b"new").unwrap();
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(std::fs::read(&path).unwrap(), b"new");
+            std::fs::remove_file(&path).unwrap();
             symlink(to, &path).unwrap();
             assert!(!place(&path, b"new").unwrap());
             assert!(append(&path).is_err());
@@ -551,7 +537,7 @@ mod tests {
         pending.write_all(b"half").unwrap();
         drop(pending);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        target.clone().private().create().unwrap();
+        target.clone().private().replace(b"").unwrap();
         assert_eq!((mode(), std::fs::metadata(&path).unwrap().len()), (0o600, 0));
         target.executable().replace(b"#!").unwrap();
         assert_eq!(mode() & 0o700, 0o700);

@@ -13,7 +13,6 @@ use results::advice::advise;
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
@@ -39,16 +38,13 @@ Examples:
   # the presets on this host, four workloads, two minutes
   vpmu advise
   # one workload, on two modelled hosts
-  vpmu advise --workload sampling10 \\
-    --on clx-ap-watchdog-on,spr-2026
+  vpmu advise --workload sampling10 --on clx-ap-watchdog-on,spr-2026
   # traces of real guests, on a modelled host
   vpmu advise --trace results/traces/*/ --on clx-ap-watchdog-on
   # a strategy of your own beside the presets
   vpmu advise --strategy mine.toml --workload sampling10
   # by results that are there
   vpmu advise vpmu-results
-  # a choice of presets, until the order is sure
-  vpmu advise --strategy reuse-lazy,gate,virtual --duration 10m
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive: the
 choice is not sure, 4 the host cannot do it, 70 a bug of vpmu.";
@@ -219,15 +215,8 @@ fn plan(
 
 /// Opens the traces, and reads all of them.
 fn traces(args: &AdviseArgs) -> Result<Vec<Parts>, Error> {
-    let mut seen = BTreeSet::new();
-    let mut parts = |folder: &PathBuf| {
-        let trace = Trace::open(folder)?;
-        if !seen.insert(trace.name()) {
-            return Err(twice(&format!("trace {}", trace.name())));
-        }
-        Parts::of(&trace, args.arms.rounds.unwrap_or(PARTS))
-    };
-    args.trace.iter().map(&mut parts).collect()
+    let parts = |folder: &PathBuf| Parts::of(&Trace::open(folder)?, args.arms.rounds.unwrap_or(PARTS));
+    args.trace.iter().map(parts).collect()
 }
 
 /// Lists the runs, and what is left out.
@@ -260,10 +249,6 @@ fn runs<'a>(
     Ok((runs, left_out.into_iter().collect()))
 }
 
-fn twice(what: &str) -> Error {
-    Error::usage(format!("{what} is there twice"), "each workload, or trace, and host is one run", "leave one out")
-}
-
 /// Returns the strategies that run: presets, then those of files.
 fn strategies(asked: &[StrategyChoice]) -> Result<Vec<StrategyChoice>, Error> {
     let (files, mut found): (Vec<_>, Vec<_>) =
@@ -281,36 +266,14 @@ fn strategies(asked: &[StrategyChoice]) -> Result<Vec<StrategyChoice>, Error> {
 
 /// Reads the models of `--on`; `None` stands for this host.
 fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
-    let mut seen = BTreeSet::new();
-    if let Some(workload) = args.workload.iter().find(|workload| !seen.insert(workload.to_string())) {
-        return Err(twice(&format!("workload {workload}")));
-    }
     if let BackendChoice::Sim(name) = &args.host.behind.backend {
         return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
     }
-    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
-        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
-    }
-    let mut seen = BTreeSet::new();
-    let model = |name: &String| {
-        if !seen.insert(name.clone()) {
-            return Err(twice(&format!("host {name}")));
-        }
-        if name == THIS_HOST {
-            named_model(&args.host.behind.backend).map(|_| None)
-        } else {
-            sim::model(name).map(Some)
-        }
+    let model = |name: &String| match name.as_str() {
+        THIS_HOST => named_model(&args.host.behind.backend).map(|_| None),
+        name => sim::model(name).map(Some),
     };
-    let models = args.on.iter().map(model).collect::<Result<Vec<_>, _>>()?;
-    if models.iter().any(Option::is_some) && models.iter().any(Option::is_none) {
-        return Err(Error::usage(
-            format!("{THIS_HOST} and a model are not one answer"),
-            "",
-            "take one --on after the other",
-        ));
-    }
-    Ok(models)
+    args.on.iter().map(model).collect()
 }
 
 /// Prints the advice, with the warnings of its results, and says how the command ends.
@@ -439,7 +402,6 @@ mod tests {
         assert!(here.tells_nothing(true).is_some_and(|why| why.contains("on this host: it has no PMIs")));
         for (traces, needle) in [
             (&[idle][..], "no trace tells anything: trace idle-clx-6.1 is left out: it has 1 PMI"),
-            (&[top.clone(), format!("{top}/")], "trace top-clx-6.1 is there twice"),
             (&[top, trace("none")], "cannot read the trace"),
             (&[], "--trace"),
         ] {

@@ -7,12 +7,10 @@ use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::document::{ArmKind, Record};
 use results::error::{Error, Exit};
-use results::table::Report;
 use results::table::layout::plural;
 use results::table::ranking::fastest_of;
 use results::write::check_no_input;
 use results::{metric, read};
-use serde::Serialize;
 
 use super::by_host;
 use super::files::write_junit;
@@ -33,9 +31,9 @@ Examples:
   vpmu compare --arms reuse,gate new.json
   # a table for a pull request
   vpmu compare --markdown v1 new.json
-  # only × floor, within a factor: a gate for any host
-  vpmu compare --ratios 3 results/baselines/development-host \\
-    vpmu-results
+  # a gate for any host: × floor within a factor of 3
+  vpmu compare --threshold 200% --ignore-host-differences \\
+    --metric nmi_handler_ns v1 new.json
   # two campaigns, or folders of many hosts: as pairs of hosts
   vpmu compare --by-host baseline/ nightly/
   # limits by metric, and a JUnit report
@@ -58,7 +56,7 @@ pub struct CompareArgs {
     pub new: Option<String>,
 
     /// Compare these arms of one result with the first of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm", "ratios"])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm"])]
     pub arms: Vec<String>,
 
     /// What is called a change.
@@ -77,12 +75,8 @@ pub struct CompareArgs {
     #[arg(long)]
     pub ignore_host_differences: bool,
 
-    /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
-    #[arg(long, value_name = "FACTOR", value_parser = factor, conflicts_with_all = ["rules", "alpha", "threshold"])]
-    pub ratios: Option<f64>,
-
     /// Compare each host with itself, then average over hosts; implied for campaigns
-    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
+    #[arg(long, requires = "new", conflicts_with_all = ["arms", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
     pub by_host: bool,
 
     /// Folder of results; baseline names are looked up in its baselines/
@@ -127,7 +121,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         let mut compared = record.clone();
         compared.arms.retain(|arm| arm.kind == ArmKind::Floor || args.arms.contains(&arm.name));
         let fastest = record.metric().and_then(metric::find).and_then(|metric| fastest_of(&compared, metric));
-        return show(args, base.iter(), &found, fastest);
+        return show(args, base.iter().map(|record| &record.path).chain(&args.rules), &found, fastest);
     };
     let mut new = ManuallyDrop::new(read::gather(name, &args.results)?);
     if !Path::new(&args.base).exists()
@@ -137,17 +131,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
     }
     let sides = ((args.base.as_str(), base.as_slice()), (name.as_str(), new.as_slice()));
-    let found = match args.ratios {
-        Some(factor) => compare::ratios(sides.0, sides.1, factor, &request)?,
-        None => compare::compare(sides.0, sides.1, &request)?,
-    };
-    show(args, base.iter().chain(&*new), &found, None)
-}
-
-/// Reads the factor of `--ratios`.
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor));
-    factor.ok_or_else(|| "give a factor from 1 to 1000".to_owned())
+    let found = compare::compare(sides.0, sides.1, &request)?;
+    show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found, None)
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -170,42 +155,32 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
     let of_results = [
         ("--arm", !args.series.arm.is_empty()),
         ("--metric", !args.series.metric.is_empty()),
-        ("--ratios", args.ratios.is_some()),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--ignore-host-differences", args.ignore_host_differences),
         ("--all-metrics", args.gate.all_metrics),
     ];
     by_host::refuse(base, &of_results)?;
-    let sources = [base, new];
-    let (base, new) = (by_host::gather(base)?, by_host::gather(new)?);
-    let inputs = [base.files(sources[0]), new.files(sources[1])].concat();
-    let found = fleet::compare(&base.runs, &new.runs, rules)?;
-    finish(args, inputs.iter(), &found.report(), &found)?;
-    Ok(base.exit(new.exit(found.exit())))
+    let gathered = [by_host::gather(base)?, by_host::gather(new)?];
+    let inputs = [gathered[0].files(base), gathered[1].files(new)].concat();
+    let [base, new] = [base, new].map(|source| source.to_string_lossy());
+    let found = fleet::compare((&base, &gathered[0].runs), (&new, &gathered[1].runs), rules)?;
+    let exit = show(args, inputs.iter().chain(&args.rules), &found, None)?;
+    Ok(gathered[0].exit(gathered[1].exit(exit)))
 }
 
+/// Prints a comparison, and writes it for `--junit`, which may be none of the inputs.
 fn show<'a>(
     args: &CompareArgs,
-    inputs: impl Iterator<Item = &'a Record>,
+    inputs: impl Iterator<Item = &'a PathBuf>,
     found: &Comparison,
     closing: Option<String>,
 ) -> Result<Exit, Error> {
     let mut report = compare::report(found, args.gate.all_metrics);
     report.notes(closing);
-    finish(args, inputs.map(|record| &record.path).chain(&args.rules), &report, found)?;
-    Ok(found.exit())
-}
-
-/// Prints a report, and writes it for `--junit`, which may be none of the inputs.
-fn finish<'a>(
-    args: &CompareArgs,
-    inputs: impl Iterator<Item = &'a PathBuf>,
-    report: &Report,
-    found: &impl Serialize,
-) -> Result<(), Error> {
     args.gate.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(args.gate.junit.as_deref(), &report.junit())?;
-    console::show(args.form.form(), report, found)
+    console::show(args.form.form(), &report, found)?;
+    Ok(found.exit())
 }
 
 #[cfg(test)]

@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use results::compare::Statistic;
 use results::error::{Error, Exit};
 use results::history::{self, HistorySpec, Order};
 use results::stats::change_points::Rules;
 use results::{open, read};
 
-use super::by_host;
 use super::options::SeriesOptions;
 use crate::setting::options::{JsonOption, LimitOptions};
 use crate::terminal::console::{self, Form};
@@ -24,8 +22,6 @@ Examples:
   vpmu history --metric nmi_handler_ns --arm reuse --json nightly
   # by the commits of this repository, measured in any order
   vpmu history --by revision nightly
-  # many hosts: each class of hosts by day or repetition, its steps
-  vpmu history --by-host nightly
 
 A change is no verdict; `vpmu compare` judges.
 
@@ -51,14 +47,6 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub series: SeriesOptions,
 
-    /// Follow times instead of ratios to the floor
-    #[arg(long)]
-    pub times: bool,
-
-    /// Follow each host against itself, then average over hosts; implied for campaigns
-    #[arg(long, conflicts_with_all = ["by", "quantile", "arm", "metric", "times"])]
-    pub by_host: bool,
-
     /// Folder of results; baseline names are looked up in its baselines/
     #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
     pub results: PathBuf,
@@ -74,15 +62,11 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         let what = format!("--alpha {alpha} is out of range");
         return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
     }
-    if by_host::is_wanted(Path::new(&args.source), args.by_host) {
-        return hosts(args);
-    }
     let request = HistorySpec {
         rules: Rules { p: alpha, strength: threshold },
         statistic: args.series.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
-        times: args.times,
         order: order(&args.by)?,
     };
     // As in `compare`, memory is not given back piece by piece at the end.
@@ -117,22 +101,4 @@ fn order(by: &str) -> Result<Order, Error> {
     };
     let list = list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect::<Vec<_>>();
     if list.is_empty() { Err(refuse("there is no revision".to_owned())) } else { Ok(Order::Revisions(list)) }
-}
-
-/// Reports changes per host.
-fn hosts(args: &HistoryArgs) -> Result<Exit, Error> {
-    let of_series = [
-        ("--alpha", args.limits.alpha.is_some()),
-        ("--threshold", args.limits.threshold.is_some()),
-        ("--by", args.by != "time"),
-        ("--quantile", args.series.quantile != Statistic::default()),
-        ("--arm", !args.series.arm.is_empty()),
-        ("--metric", !args.series.metric.is_empty()),
-        ("--times", args.times),
-    ];
-    by_host::refuse(Path::new(&args.source), &of_series)?;
-    let gathered = by_host::gather(Path::new(&args.source))?;
-    let found = fleet::history(&gathered.runs);
-    console::show(Form::of(args.json.json, false), &found.report(), &found)?;
-    Ok(gathered.exit(found.exit()))
 }

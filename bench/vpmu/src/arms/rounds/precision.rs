@@ -6,6 +6,7 @@ use super::guest_arm::GIVEN_UP;
 use results::advice::AS_GOOD;
 use results::answers;
 use results::document::{Arm, ArmKind, Document};
+use results::paired::looks::known_to;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
 use results::table::ranking::contenders;
@@ -13,8 +14,8 @@ use results::table::ranking::contenders;
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
 pub(super) fn is_reached(document: &Document, wanted: f64) -> bool {
-    let mut all = ratios(document).peekable();
-    all.peek().is_some() && all.all(|(_, found)| found.is_some_and(|found| is_sure(&found, wanted)))
+    let half = |ratio: Ratio| if ratio.guests >= MIN_LOOKED_AT { ratio.half_width() } else { None };
+    known_to(ratios(document).map(|(_, found)| half(found?)), wanted)
 }
 
 /// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.
@@ -102,10 +103,6 @@ pub(super) fn need_no_more(document: &Document) -> BTreeSet<String> {
     let is_between =
         |one: &&&Arm| order.is_behind(one, order.first, BEATEN) && order.is_behind(order.last, one, AS_GOOD);
     order.arms.iter().filter(is_between).map(|one| one.name.clone()).collect()
-}
-
-fn is_sure(ratio: &Ratio, wanted: f64) -> bool {
-    ratio.guests >= MIN_LOOKED_AT && ratio.half_width().is_some_and(|half| half <= wanted)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `vpmu fleet report`.
 
-use fleet::{Analysis, FleetComparison, Run};
-use results::compare::Rules;
+use fleet::{Analysis, Run};
+use results::compare::{self, Comparison, Rules};
 use results::error::{Error, Exit};
 use results::table::Report as Shown;
 use results::table::layout::columns;
@@ -32,13 +32,13 @@ struct Report<'a> {
 struct Variants<'a> {
     base: &'a str,
     new: &'a str,
-    comparison: Option<FleetComparison>,
+    comparison: Option<Comparison>,
     /// The reason why there is none.
     error: Option<String>,
 }
 
 /// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/3";
+const SCHEMA: &str = "vpmu-fleet-report/4";
 
 /// Gathers the runs of a campaign; none as long as no element has left a document.
 fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gathered {
@@ -75,7 +75,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     for Variants { base, new, comparison, error } in &variants {
         let title = format!("{new} against {base}, on the same hosts");
         match comparison {
-            Some(comparison) => append(&mut shown, &title, comparison.report()),
+            Some(comparison) => append(&mut shown, &title, compare::report(comparison, false)),
             None => shown.note(format!("{title}: {}", error.as_deref().unwrap_or_default())),
         }
     }
@@ -123,7 +123,7 @@ fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variants<'a>> {
         let of = |name: &str| -> Vec<Run> {
             runs.iter().filter(|run| run.labels.variant.as_deref() == Some(name)).cloned().collect()
         };
-        match fleet::compare(&of(base), &of(new), &Rules::default()) {
+        match fleet::compare((base, &of(base)), (new, &of(new)), &Rules::default()) {
             Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
             Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
         }
@@ -136,8 +136,7 @@ fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variants<'a>> {
 fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
     let mut verdicts = vec![standing.exit()];
     verdicts.extend(Some(analysis.exit()).filter(|&exit| exit == Exit::Regression));
-    verdicts
-        .extend(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, FleetComparison::exit)));
+    verdicts.extend(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, Comparison::exit)));
     match verdicts {
         verdicts if verdicts.contains(&Exit::Regression) => Exit::Regression,
         verdicts if verdicts.contains(&Exit::Inconclusive) => Exit::Inconclusive,

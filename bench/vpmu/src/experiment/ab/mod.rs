@@ -9,22 +9,23 @@ pub mod show;
 mod turn;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use results::compare::{self, COUNTS, Question, Row};
-use results::document::{Column, KVM_ARMS, Record, Status};
+use results::compare::{self, COUNTS, PMIS, Question, Row, per_pmi};
+use results::document::{Arm, Column, KVM_ARMS, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
-use results::paired::{Looks, MIN_LOOKED_AT, are_few};
+use results::paired::are_few;
+use results::paired::looks::{self, Looks, MIN_LOOKED_AT};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
 pub use self::turn::Side;
-use self::turn::{ROUNDS, Turn, TurnArm};
+use self::turn::{ROUNDS, Turn, bad};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample, Save};
 use crate::terminal::console::internal;
@@ -114,7 +115,7 @@ pub fn run(
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
     let took = began.elapsed().max(Duration::from_millis(1));
     check(&first, spec)?;
-    let arms = first.each_ref().map(Turn::arms);
+    let arms = first.each_ref().map(|turn| &turn.record.arms[..]);
     let shared = shared(&arms)?;
     let why = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
@@ -142,7 +143,8 @@ pub fn run(
         expected: Some(expected),
     };
     // Nothing of this machine enters the result of a simulation.
-    let simulated = first[1].is_simulated().then(|| HostFacts { class: first[1].host(), ..HostFacts::default() });
+    let own = &first[1].record;
+    let simulated = own.is_simulated().then(|| HostFacts { class: own.host.class.clone(), ..HostFacts::default() });
     let nowhere = HostFs::at("/nonexistent");
     let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
@@ -164,19 +166,12 @@ pub fn run(
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.extra.answers = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
-        arm.stand_in = turn.stands_in();
+        arm.stand_in = turn.record.arms.iter().any(|arm| arm.stand_in);
     }
     let all = [("doubt", &doubts), ("left out", &few)];
     document.arms[1].notes =
         all.iter().flat_map(|(word, why)| why.iter().map(move |why| format!("{word}: {why}"))).collect();
     Ok(Outcome { document, rows, doubts, left_out: few, error })
-}
-
-impl Outcome {
-    /// Returns whether something keeps the whole from a verdict other than SLOWER.
-    pub fn is_doubtful(&self) -> bool {
-        self.document.status != Status::Complete || !self.doubts.is_empty()
-    }
 }
 
 /// Returns a row for each arm of these names, one for all together, and those of counts.
@@ -188,14 +183,13 @@ fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
 
 /// Returns whether the change of every arm's time is known to `share`.
 fn known_to(rows: &[Row], share: f64) -> bool {
-    let mut times = rows.iter().filter(|row| row.question == Question::Turns).peekable();
-    times.peek().is_some() && times.all(|row| row.half_width().is_some_and(|width| width <= share))
+    looks::known_to(rows.iter().filter(|row| row.question == Question::Turns).map(Row::half_width), share)
 }
 
 fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
     let side = |at: usize| {
-        let (side, turn) = (&spec.sides[at], &first[at]);
-        json!({"binary": side.binary.display().to_string(), "args": side.args, "tool": turn.tool, "parameters": turn.parameters})
+        let (side, run) = (&spec.sides[at], &first[at].record);
+        json!({"binary": side.binary.display().to_string(), "args": side.args, "tool": run.tool, "parameters": run.parameters})
     };
     json!({
         "workload": first[1].parameter("workload"),
@@ -212,34 +206,30 @@ fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
 
 /// Lists the parameters that the sides do not share, a line each.
 fn unlike([base, new]: &Both<Turn>) -> Vec<String> {
-    let names: std::collections::BTreeSet<&String> = base.parameters.keys().chain(new.parameters.keys()).collect();
+    let names: BTreeSet<&String> = [base, new].into_iter().flat_map(|turn| turn.record.parameters.keys()).collect();
     let names = names.into_iter().filter(|name| !OF_A_TURN.contains(&name.as_str()));
     let differ = names.filter(|name| base.parameter(name) != new.parameter(name));
     differ.map(|name| format!("{name}: {} / {}", base.parameter(name), new.parameter(name))).collect()
 }
 
 /// Returns the figures of the shared arms in a turn of a side; `why` gets the reason where they are not whole.
+#[expect(clippy::cast_sign_loss, reason = "neither a time nor a count is negative")]
 fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<String, String>) -> Sample {
-    let (mut sample, arms) = (Sample::default(), turn.arms());
+    let mut sample = Sample::default();
     for Shared { sides, name } in shared {
-        let gone = || (Err("it was gone".to_owned()), ROUNDS);
-        let arm = arms.iter().find(|arm| arm.name == sides[side]);
-        let (medians, bad) = arm.map_or_else(gone, |arm| (arm.medians.clone(), arm.bad));
-        match medians {
-            Ok(medians) => {
-                for (count, value) in arm.iter().flat_map(|arm| &arm.counts) {
-                    sample.add(&format!("{name}/{COUNTS}{count}"), [*value]);
+        let found = turn.record.arm(&sides[side]).ok_or_else(|| "it was gone".to_owned());
+        match found.clone().and_then(|arm| Ok((arm, turn.medians(arm)?))) {
+            Ok((arm, medians)) => {
+                for (count, value) in per_pmi(arm).into_iter().flatten() {
+                    sample.add(&format!("{name}/{COUNTS}{count}"), [(value * PMIS).round() as u64]);
                 }
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
-                    #[expect(clippy::cast_sign_loss, reason = "medians are above 0")]
                     let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
-                    if let Some(ns) = ns {
-                        sample.add(&format!("{name}/{}", metric.key), [ns]);
-                    }
+                    ns.into_iter().for_each(|ns| sample.add(&format!("{name}/{}", metric.key), [ns]));
                 }
             }
             Err(reason) => {
-                sample.add(&format!("{name}/{BAD}"), [bad as u64]);
+                sample.add(&format!("{name}/{BAD}"), [found.map_or(ROUNDS, bad) as u64]);
                 why.entry(name.clone()).or_insert_with(|| format!("{}: {name}: {reason}", SIDES[side]));
             }
         }
@@ -266,7 +256,7 @@ fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -
 }
 
 /// Lists the arms that run on one side alone.
-fn alone(arms: &Both<Vec<TurnArm>>, shared: &[Shared]) -> Vec<String> {
+fn alone(arms: &Both<&[Arm]>, shared: &[Shared]) -> Vec<String> {
     let of_side = |side: usize| {
         let here = arms[side].iter().filter(|arm| arm.not_available.is_none());
         let alone = here.filter(move |arm| !shared.iter().any(|shared| shared.sides[side] == arm.name));
@@ -279,65 +269,54 @@ fn alone(arms: &Both<Vec<TurnArm>>, shared: &[Shared]) -> Vec<String> {
 /// simulation is judged only where it was asked for.
 fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
     let wanted = |side: &Side| spec.common.iter().chain(&side.args).any(|word| word.contains("sim:"));
-    if turns.iter().zip(&spec.sides).any(|(turn, side)| turn.is_simulated() && !wanted(side)) {
+    let simulated = turns.each_ref().map(|turn| turn.record.is_simulated());
+    if simulated.iter().zip(&spec.sides).any(|(simulated, side)| *simulated && !wanted(side)) {
         return Err(Error::host(
             "nothing can be measured here",
             "with --backend auto a side fell back to a simulation, in which builds do not differ",
             "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
         ));
     }
-    if turns[0].is_simulated() == turns[1].is_simulated() {
+    if simulated[0] == simulated[1] {
         return Ok(());
     }
     let [base, new] = turns.each_ref().map(|turn| turn.parameter("backend"));
-    Err(Error::usage(
-        "a simulation and real guests cannot be compared",
-        format!("BASE has backend {base}, NEW has {new}"),
-        "give both the same --backend",
-    ))
+    let why = format!("BASE has backend {base}, NEW has {new}");
+    Err(Error::usage("a simulation and real guests cannot be compared", why, "give both the same --backend"))
 }
 
-/// Returns the arms that run on both sides.
-fn shared(arms: &Both<Vec<TurnArm>>) -> Result<Vec<Shared>, Error> {
-    let names = arms.each_ref().map(|arms| arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>());
-    let runs =
-        |[base, new]: &Both<usize>| [&arms[0][*base], &arms[1][*new]].iter().all(|arm| arm.not_available.is_none());
-    let found: Vec<Shared> = paired(&names)?
-        .into_iter()
-        .filter(runs)
-        .map(|places| {
-            let sides = [names[0][places[0]].clone(), names[1][places[1]].clone()];
+/// Returns the arms that run on both sides: those of one name, or in one place where each side has as many with its own names.
+fn shared([base, new]: &Both<&[Arm]>) -> Result<Vec<Shared>, Error> {
+    let is_strategy = |arm: &Arm| !NO_STRATEGY.contains(&arm.name.as_str());
+    let other = |(at, arm): (usize, &Arm)| {
+        let by_name = new.iter().position(|other| other.name == arm.name);
+        Some([at, by_name.or((base.len() == new.len()).then_some(at))?])
+    };
+    let pairs: Vec<Both<usize>> = base.iter().enumerate().filter_map(other).collect();
+    let lacks = [base, new].iter().all(|arms| arms.iter().any(is_strategy))
+        && !pairs.iter().any(|[at, _]| is_strategy(&base[*at]));
+    if lacks || pairs.iter().map(|[_, new]| new).collect::<BTreeSet<_>>().len() < pairs.len() {
+        let names = [base, new].map(|arms| arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", "));
+        return Err(Error::usage(
+            "the arms of BASE and NEW cannot be paired",
+            names.join(" against "),
+            "give both the same strategies, or as many in the same order",
+        ));
+    }
+    let runs = pairs.into_iter().map(|[at, other]| [&base[at], &new[other]]);
+    let runs = runs.filter(|pair| pair.iter().all(|arm| arm.not_available.is_none()));
+    let found: Vec<Shared> = runs
+        .map(|pair| {
+            let sides = pair.map(|arm| arm.name.clone());
             let name = if sides[0] == sides[1] { sides[0].clone() } else { sides.join(" → ") };
             Shared { sides, name }
         })
         .collect();
     if found.is_empty() {
-        let why: Vec<&str> = arms.iter().flatten().filter_map(|arm| arm.not_available.as_deref()).collect();
+        let why: Vec<&str> = base.iter().chain(*new).filter_map(|arm| arm.not_available.as_deref()).collect();
         return Err(Error::host("no arm runs on both sides", why.join("; "), "`vpmu doctor` says what is missing"));
     }
     Ok(found)
-}
-
-/// Pairs arms of both sides, by their places: by name, or by place where each side has as many with its own names.
-fn paired([base, new]: &Both<Vec<String>>) -> Result<Vec<Both<usize>>, Error> {
-    let by_name = |name: &String| new.iter().position(|other| other == name);
-    let many = base.len() == new.len();
-    let places = base.iter().enumerate().filter_map(|(at, name)| Some([at, by_name(name).or(many.then_some(at))?]));
-    let pairs: Vec<Both<usize>> = places.collect();
-    let is_strategy = |name: &String| !NO_STRATEGY.contains(&name.as_str());
-    let strategies = |names: &[String]| names.iter().any(is_strategy);
-    let lacks = strategies(base) && strategies(new) && !pairs.iter().any(|&[at, _]| is_strategy(&base[at]));
-    let mut seen: Vec<usize> = pairs.iter().map(|[_, new]| *new).collect();
-    seen.sort_unstable();
-    seen.dedup();
-    if lacks || seen.len() < pairs.len() {
-        return Err(Error::usage(
-            "the arms of BASE and NEW cannot be paired",
-            format!("{} against {}", base.join(", "), new.join(", ")),
-            "give both the same strategies, or as many in the same order",
-        ));
-    }
-    Ok(pairs)
 }
 
 /// Returns whether two sides are one file with the same options.
@@ -350,7 +329,7 @@ fn same([base, new]: &Both<Side>) -> bool {
 mod tests {
     use super::*;
     use crate::terminal::progress::Silent;
-    use results::compare::{ALL, conclude};
+    use results::compare::{ALL_ARMS, conclude};
     use results::verdict::Verdict;
 
     const NAMES: [&str; 4] = ["arm0", "arm1", "arm2", "arm3"];
@@ -396,7 +375,7 @@ mod tests {
         let one = judged(&[1.0, 1.06, 1.0, 1.0]);
         assert_eq!(
             (one[0].clone(), one[2].clone()),
-            ((ALL.into(), Verdict::NoChange), ("arm1".into(), Verdict::Slower))
+            ((ALL_ARMS.into(), Verdict::NoChange), ("arm1".into(), Verdict::Slower))
         );
         let all = judged(&[1.06, 1.06, 1.06]);
         assert!(all.iter().all(|(_, verdict)| *verdict == Verdict::Slower));
@@ -422,7 +401,7 @@ mod tests {
     #[test]
     fn pairs_that_one_arm_lacks_are_not_common() {
         let all = rows(&document(&[1.1, 1.1], 60, 20), &NAMES[..2], &Limits::default());
-        assert_eq!((all[0].arm.as_str(), all[0].blocks, all[1].blocks), (ALL, 40, 60));
+        assert_eq!((all[0].arm.as_str(), all[0].blocks, all[1].blocks), (ALL_ARMS, 40, 60));
     }
 
     #[test]
@@ -432,7 +411,7 @@ mod tests {
             for (side, arm) in document.arms.iter_mut().enumerate() {
                 let mut column = arm.rounds.metrics.values().next().unwrap().clone();
                 column.p50 = (0..30).map(|pair| count(side, pair)).collect();
-                arm.rounds.metrics.insert(format!("arm0/{COUNTS}operations"), column);
+                arm.rounds.metrics.insert(format!("arm0/{COUNTS}operations/PMI"), column);
             }
             let rows = rows(&document, &NAMES[..1], &Limits::default());
             let (exit, words) = conclude(&rows.iter().collect::<Vec<_>>(), None);
@@ -448,18 +427,20 @@ mod tests {
 
     #[test]
     fn arms_are_paired_by_name_or_by_place() {
-        let pairs = |base: &[&str], new: &[&str]| {
-            paired(&[base, new].map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
+        let sample = document(&[1.0], 1, 0).arms.remove(0);
+        let arms = |names: &[&str]| -> Vec<Arm> {
+            names.iter().map(|name| Arm { name: (*name).to_owned(), ..sample.clone() }).collect()
         };
-        assert_eq!(pairs(&["a", "floor"], &["a", "floor"]), Ok(vec![[0, 0], [1, 1]]));
-        assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]), Ok(vec![[0, 1], [1, 0], [2, 2]]));
-        assert_eq!(pairs(&["a", "floor"], &["mine", "floor"]), Ok(vec![[0, 0], [1, 1]]));
-        assert_eq!(pairs(&["a", "b", "floor"], &["b", "floor"]), Ok(vec![[1, 0], [2, 1]]));
+        let pairs = |base: &[&str], new: &[&str]| {
+            let found = shared(&[&arms(base), &arms(new)]);
+            found.map(|all| all.into_iter().map(|one| one.name).collect::<Vec<_>>().join(", "))
+        };
+        assert_eq!(pairs(&["a", "floor"], &["a", "floor"]).as_deref(), Ok("a, floor"));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]).as_deref(), Ok("a, b, floor"));
+        assert_eq!(pairs(&["a", "floor"], &["mine", "floor"]).as_deref(), Ok("a → mine, floor"));
+        assert_eq!(pairs(&["a", "b", "floor"], &["b", "floor"]).as_deref(), Ok("b, floor"));
         assert_eq!(pairs(&["a", "b"], &["b", "c"]).unwrap_err().exit, Exit::Usage);
         let floor_alone = pairs(&["a", "b", "floor", "kvm"], &["c", "floor", "kvm"]).unwrap_err();
-        assert_eq!(
-            (floor_alone.exit, floor_alone.why.as_str()),
-            (Exit::Usage, "a, b, floor, kvm against c, floor, kvm")
-        );
+        assert_eq!(floor_alone.why, "a, b, floor, kvm against c, floor, kvm");
     }
 }

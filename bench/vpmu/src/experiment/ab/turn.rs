@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use results::child::{Gathered, Keep, POLL, Supervised};
-use results::compare::PMIS;
-use results::document::Tool;
+use results::document::{Arm, Record};
 use results::error::{Error, Exit, one_line};
 use results::metric::{NMI_HANDLER, ROTATION};
-use results::stats::median_of;
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use results::read::of_text;
+use results::stats::median;
 
 /// Rounds of a turn.
 pub(super) const ROUNDS: usize = 6;
@@ -25,8 +23,6 @@ const MAX_DOCUMENT: usize = 16 << 20;
 const MAX_STDERR: usize = 64 << 10;
 /// Time to wait for the last output of a side that has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// Longest text that is taken from a document, in characters.
-const MAX_TEXT: usize = 2000;
 
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,145 +35,60 @@ pub struct Side {
     pub args: Vec<String>,
 }
 
-/// The document of a turn: what any build writes, as far as it is read here. What an arm or a document lacks is absent, not an error.
-#[derive(Clone, Debug, Deserialize)]
+/// A turn: the document of its run, and whether that ended inconclusive.
+#[derive(Clone, Debug)]
 pub(super) struct Turn {
-    /// The build.
-    pub(super) tool: Tool,
-    /// The parameters of its run.
-    pub(super) parameters: Map<String, Value>,
-    host: Value,
-    arms: Vec<Value>,
-    #[serde(default)]
-    answers: Vec<Value>,
-    #[serde(skip)]
+    pub(super) record: Record,
     inconclusive: bool,
 }
 
-/// An arm of a turn.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TurnArm {
-    /// Its name.
-    pub(super) name: String,
-    /// Reason why it cannot run here.
-    pub(super) not_available: Option<String>,
-    /// Median over the rounds of their p50s, by metric, ns; the reason if the figures are not whole.
-    pub(super) medians: Result<BTreeMap<String, f64>, String>,
-    /// Host operations by kind and together, and exits, for [`PMIS`] PMIs.
-    pub(super) counts: BTreeMap<String, u64>,
-    /// Rounds that are not whole, as far as the document tells them from others: of medians none are.
-    pub(super) bad: usize,
-}
-
 impl Turn {
-    /// Returns the class of the host.
-    pub(super) fn host(&self) -> String {
-        text(&self.host["class"])
-    }
-
-    /// Returns whether the backend stands in for hardware events.
-    pub(super) fn stands_in(&self) -> bool {
-        self.arms.iter().any(|arm| arm["stand_in"] == true)
-    }
-
-    /// Returns a parameter as text.
+    /// Returns a parameter; "none" stands for an absent one.
     pub(super) fn parameter(&self, name: &str) -> String {
-        let given = self.parameters.get(name).filter(|value| !value.is_null());
-        given.map_or_else(|| "none".to_owned(), text)
+        self.record.parameter(name).filter(|value| value != "null").unwrap_or_else(|| "none".to_owned())
     }
 
-    /// Returns what differs from the first turn of its side, of what makes figures comparable.
+    /// Says how the side is another than at its first turn.
     pub(super) fn changed(&self, first: &Self) -> Option<String> {
-        if self.tool != first.tool {
+        if self.record.tool != first.record.tool {
             return Some("its build changed".to_owned());
         }
         let changed = ["backend", "workload"].into_iter().find(|name| self.parameter(name) != first.parameter(name))?;
         Some(format!("its {changed} was {}, now it is {}", first.parameter(changed), self.parameter(changed)))
     }
 
-    /// Returns whether its guests were simulated.
-    pub(super) fn is_simulated(&self) -> bool {
-        self.parameter("backend").starts_with("sim:")
-    }
-
-    /// Returns the arms in order.
-    pub(super) fn arms(&self) -> Vec<TurnArm> {
-        let arm = |arm: &Value| {
-            let name = text(&arm["strategy"]);
-            let is_part =
-                self.answers.iter().any(|answer| answer["arm"] == arm["strategy"] && answer["whole"] == false);
-            let complete: Vec<bool> = values(&arm["rounds"]["complete"]).filter_map(Value::as_bool).collect();
-            let bad = complete.iter().filter(|complete| !**complete).count();
-            let not_available = arm["not_available"].as_str().map(plain);
-            let why = values(&arm["incomplete"]).next().map(text).or_else(|| not_available.clone());
-            TurnArm {
-                medians: match why {
-                    Some(why) => Err(why),
-                    None if is_part => Err("figures that are not whole".to_owned()),
-                    None => latencies(&arm["rounds"]),
-                },
-                counts: counts(arm),
-                bad: if complete.len() > 1 && bad > 0 { bad } else { ROUNDS },
-                name,
-                not_available,
-            }
-        };
-        let mut arms: Vec<TurnArm> = self.arms.iter().map(arm).collect();
-        // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
-        if self.inconclusive && arms.iter().all(|arm| arm.not_available.is_some() || arm.medians.is_ok()) {
-            for arm in &mut arms {
-                arm.medians = Err("its run is inconclusive".to_owned());
-            }
+    /// Returns the median over rounds of each metric of an arm.
+    ///
+    /// # Errors
+    /// Says why the figures of this turn do not count.
+    pub(super) fn medians<'a>(&self, arm: &'a Arm) -> Result<BTreeMap<&'a str, f64>, String> {
+        let whole = |arm: &Arm| arm.not_available.is_some() || doubt(arm).is_none();
+        if let Some(why) = doubt(arm) {
+            return Err(why);
         }
-        arms
+        // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
+        if self.inconclusive && self.record.arms.iter().all(whole) {
+            return Err("its run is inconclusive".to_owned());
+        }
+        let columns = arm.rounds.metrics.iter();
+        let medians =
+            columns.filter_map(|(key, column)| Some((&**key, median(&column.medians().collect::<Vec<_>>())?)));
+        let found: BTreeMap<&'a str, f64> = medians.filter(|(_, ns)| *ns > 0.0).collect();
+        let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
+        if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
     }
 }
 
-/// Returns the medians; the reason, if there is none of what is judged.
-fn latencies(rounds: &Value) -> Result<BTreeMap<String, f64>, String> {
-    let median = |column: &Value| {
-        let ns = values(&column["p50"]).filter_map(Value::as_f64);
-        median_of(&mut ns.filter(|ns| ns.is_finite() && *ns > 0.0).collect::<Vec<_>>())
-    };
-    let found: BTreeMap<String, f64> =
-        members(&rounds["metrics"]).filter_map(|(key, column)| Some((plain(key), median(column)?))).collect();
-    let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
-    if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
+/// Says why an arm has no figures, or none that are whole.
+fn doubt(arm: &Arm) -> Option<String> {
+    let of_counts = || arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"));
+    arm.incomplete.first().or(arm.not_available.as_ref()).cloned().or_else(of_counts)
 }
 
-fn counts(arm: &Value) -> BTreeMap<String, u64> {
-    let number = |value: &Value| value.as_u64().unwrap_or(0) as f64;
-    let (nmis, operations) = (number(&arm["nmis"]), &arm["host_ops"]);
-    if nmis == 0.0 || members(operations).next().is_none() {
-        return BTreeMap::new();
-    }
-    #[expect(clippy::cast_sign_loss, reason = "no count is negative")]
-    let of_pmis = |count: f64| (count * PMIS / nmis).round() as u64;
-    let kinds = members(operations).map(|(kind, operation)| (plain(kind), number(&operation["count"])));
-    let all = members(operations).map(|(_, operation)| number(&operation["count"])).sum();
-    let exits = members(&arm["msr_exits"]).map(|(_, one)| number(&one["reads"]) + number(&one["writes"])).sum();
-    let together = [("operations".to_owned(), all), ("exits".to_owned(), exits)];
-    kinds.chain(together).map(|(name, count)| (name, of_pmis(count))).collect()
-}
-
-/// Returns the values of an array; none of anything else.
-fn values(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-/// Returns the members of an object; none of anything else.
-fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flatten()
-}
-
-/// Returns a string as one bounded line, and what is none as JSON.
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| plain(&value.to_string()), plain)
-}
-
-/// Returns text of another build as one bounded line.
-fn plain(text: &str) -> String {
-    one_line(&text.chars().take(MAX_TEXT).collect::<String>())
+/// Returns the number of an arm's rounds that are not whole: all of them, if none of its own is to blame.
+pub(super) fn bad(arm: &Arm) -> usize {
+    let bad = arm.rounds.complete.iter().filter(|complete| !**complete).count();
+    if arm.rounds.len() > 1 && bad > 0 { bad } else { ROUNDS }
 }
 
 /// Takes a turn of a side: `None` if `stopped` held meanwhile.
@@ -225,47 +136,37 @@ pub(super) fn take(
         return if stopped() { Ok(None) } else { Err(late) };
     };
     // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
-    if let Some(0 | 1 | 3) = status.code() {
+    if let Some(code @ (0 | 1 | 3)) = status.code() {
         return match read(&output.text(DRAIN_TIME)) {
-            Ok(turn) => Ok(Some(Turn { inconclusive: status.code() == Some(3), ..turn })),
+            Ok(record) => Ok(Some(Turn { record, inconclusive: code == 3 })),
             Err(_) if stopped() => Ok(None),
-            Err(why) => Err(Error::usage(format!("{what} wrote no result"), why, "give a vpmu that has nmi-latency")),
+            Err(why) => Err(Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents")),
         };
     }
-    let (exit, why) = reason(status, &errors.text(DRAIN_TIME).0);
-    Err(failed(exit, why))
+    let text = errors.text(DRAIN_TIME).0;
+    let lines: Vec<String> = text.lines().map(one_line).filter(|line| !line.is_empty()).collect();
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    let own = lines.iter().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
+    let last = || lines.last().map_or_else(String::new, |line| format!(" ('{line}')"));
+    let why = own.unwrap_or_else(|| format!("it ended with {status}{}", last()));
+    Err(failed(code.map_or(Exit::Inconclusive, Exit::from_code), why))
 }
 
-fn read((text, cut): &(String, bool)) -> Result<Turn, String> {
+fn read((text, cut): &(String, bool)) -> Result<Record, String> {
     if *cut {
         return Err(format!("it wrote more than {} MiB, or did not end", MAX_DOCUMENT >> 20));
     }
-    let mut turn: Turn = serde_json::from_str(text).map_err(|error| {
-        let begin = plain(&text.chars().take(80).collect::<String>());
-        format!("'{begin}' ({error})")
-    })?;
-    let Tool { name, version, git_revision, profile } = &mut turn.tool;
-    for text in [name, version, git_revision, profile] {
-        *text = plain(text);
-    }
-    if turn.arms.is_empty() { Err("it has no arms".to_owned()) } else { Ok(turn) }
-}
-
-/// Returns the exit and the reason of a process that failed: in its own words if it has some.
-fn reason(status: ExitStatus, errors: &str) -> (Exit, String) {
-    let lines: Vec<String> = errors.lines().map(plain).filter(|line| !line.is_empty()).collect();
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    let exit = code.map_or(Exit::Inconclusive, Exit::from_code);
-    let own = lines.iter().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
-    let last = || lines.last().map_or_else(String::new, |line| format!(" ('{line}')"));
-    (exit, own.unwrap_or_else(|| format!("it ended with {status}{}", last())))
+    of_text(Path::new("stdout"), text).map_err(|error| error.why)
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::arms::rounds::mock;
 
     /// Returns a side that is a shell script.
     fn script(body: &str) -> (tempfile::TempDir, Side) {
@@ -281,41 +182,34 @@ mod tests {
         take(&side, &[], 1, LEAST_LIMIT, &|| false)
     }
 
-    const WRITTEN: &str = r#"{"schema":"vpmu-result/9","tool":{"name":"vpmu","version":"0","git_revision":"r","profile":"debug"},
-      "parameters":{"workload":"w","backend":"b","pin":"1","samples":9,"more":1},"host":{"class":"h"},"arms":[
-      {"strategy":"reuse","incomplete":[],"rounds":{"metrics":{"rotation_ns":{"p50":[5,null,7,-1,6]},"y_ns":{"p50":[]}}}},
-      {"strategy":"gate","incomplete":["a guest\u001b failed"],"rounds":{"complete":[true,false,true],"metrics":{"nmi_handler_ns":{"p50":[4]}}}},
-      {"strategy":"pool","rounds":{"metrics":{"nmi_handler_ns":{"p50":[4]}}}},
-      {"strategy":"kvm","not_available":"not here"}],"answers":[{"arm":"pool","whole":false}]}"#;
-
     #[test]
-    fn a_document_of_any_build_is_its_medians() {
-        for code in [0, 1, 3] {
-            let turn = taken(&format!("cat <<'E'\n{WRITTEN}\nE\nexit {code}")).unwrap().unwrap();
-            let arms = turn.arms();
-            assert_eq!(arms[0].medians, Ok([("rotation_ns".to_owned(), 6.0)].into()));
-            assert_eq!(arms[1].medians, Err("a guest failed".to_owned()));
-            assert_eq!(arms[2].medians, Err("figures that are not whole".to_owned()));
-            assert_eq!((arms[3].not_available.as_deref(), turn.host().as_str()), (Some("not here"), "h"));
-            assert_eq!((arms[0].bad, arms[1].bad), (ROUNDS, 1));
-            let other = WRITTEN.replace(r#""backend":"b""#, r#""backend":"c""#).replace("rotation_ns", "x_ns");
-            let other: Turn = read(&(other, false)).unwrap();
-            assert_eq!(other.changed(&turn).as_deref(), Some("its backend was b, now it is c"));
-            assert_eq!(
-                (other.arms()[0].medians.clone(), turn.changed(&turn)),
-                (Err("it has no latency".to_owned()), None)
-            );
-        }
-        // Each arm has its figures, and the run has no answer.
-        let sound = WRITTEN.replace("\"a guest\\u001b failed\"", "").replace("false}]", "true}]");
-        let turn = taken(&format!("cat <<'E'\n{sound}\nE\nexit 3")).unwrap().unwrap();
-        assert_eq!(turn.arms()[0].medians, Err("its run is inconclusive".to_owned()));
+    fn a_document_is_its_medians_unless_something_is_not_whole() {
+        let document = serde_json::to_value(&mock::finished(&[]).document).unwrap();
+        let turn = |code: u8, change: &dyn Fn(&mut Value)| {
+            let mut document = document.clone();
+            change(&mut document);
+            taken(&format!("cat <<'E'\n{document}\nE\nexit {code}")).unwrap().unwrap()
+        };
+        let of = |turn: &Turn| {
+            let found = turn.medians(&turn.record.arms[0]);
+            found.map(|medians| medians[NMI_HANDLER.key] > 0.0)
+        };
+        let sound = turn(0, &|_| ());
+        assert_eq!((of(&sound), of(&turn(1, &|_| ())), sound.changed(&sound)), (Ok(true), Ok(true), None));
+        let failed = turn(3, &|document| document["arms"][0]["incomplete"] = json!(["a guest failed"]));
+        assert_eq!(of(&failed), Err("a guest failed".to_owned()));
+        assert!(failed.medians(&failed.record.arms[1]).is_ok(), "the run's doubt is that arm's");
+        assert_eq!(of(&turn(3, &|_| ())), Err("its run is inconclusive".to_owned()), "and each arm has its figures");
+        let none = turn(0, &|document| document["arms"][0]["rounds"]["metrics"] = json!({}));
+        assert_eq!(of(&none), Err("it has no latency".to_owned()));
+        let other = turn(0, &|document| document["parameters"]["backend"] = json!("c"));
+        assert!(other.changed(&sound).unwrap().contains("now it is c"));
     }
 
     #[test]
     fn a_side_that_is_no_build_dies_or_floods_is_one_clear_error() {
         for (body, exit, needle) in [
-            ("echo hello", Exit::Usage, "wrote no result: 'hello'"),
+            ("echo hello", Exit::Usage, "wrote no result: it is not JSON"),
             ("exit 0", Exit::Usage, "wrote no result"),
             ("yes | head -c 20000000; exit 0", Exit::Usage, "more than 16 MiB"),
             (

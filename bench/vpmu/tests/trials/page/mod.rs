@@ -107,8 +107,8 @@ const LEGIBLE: &str = "[...document.querySelectorAll('.plot > svg')].flatMap(svg
     const wide = svg.getBoundingClientRect().right > innerWidth; \
     return small.length || wide ? [svg.getAttribute('aria-label')] : []; }).slice(0, 5)";
 
-/// Tables, but those of files, that are wider than their place.
-const CUT: &str = "[...document.querySelectorAll('.scroll')].filter(el => !el.closest('#files') && el.scrollWidth > el.clientWidth + 1)\
+/// Tables that are wider than their place.
+const CUT: &str = "[...document.querySelectorAll('.scroll')].filter(el => el.scrollWidth > el.clientWidth + 1)\
     .map(el => [el.getAttribute('aria-label').slice(0, 60), el.scrollWidth])";
 
 /// Content of the page for a reader: its texts and plots, without the values under the pointer.
