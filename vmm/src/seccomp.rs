@@ -34,14 +34,13 @@ use crate::sys::{self, Threads};
 #[derive(Debug, Error)]
 pub enum SeccompError {
     /// The kernel refused it.
-    #[error("the kernel refused the seccomp filter of a guest's {1}: {0}; run without it: --no-seccomp")]
+    #[error("the kernel refused the seccomp filter of a guest's {1}: {0}")]
     Install(std::io::Error, &'static str),
     /// The handler of what it forbids.
     #[error("sigaction for SIGSYS: {0}")]
     Handler(std::io::Error),
     /// The memory that says whom events signal.
-    #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr, or run without seccomp filters: \
-             --no-seccomp", end = Owner::END)]
+    #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr", end = Owner::END)]
     Owner(std::io::Error),
 }
 

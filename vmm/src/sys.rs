@@ -91,7 +91,7 @@ extern "C" fn on_forbidden(_signal: libc::c_int, info: *mut libc::siginfo_t, con
     put_hex(&mut put, u64::from(call.cast_unsigned()));
     put(b" (second argument ");
     put_hex(&mut put, second.cast_unsigned());
-    put(b"), which its seccomp filter forbids; run with --no-seccomp, and please report this as a bug\n");
+    put(b"), which its seccomp filter forbids; please report this as a bug\n");
     // SAFETY: the buffer is valid for its length; both calls are async-signal-safe and allowed by the filter.
     unsafe {
         libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);

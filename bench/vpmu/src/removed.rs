@@ -12,6 +12,7 @@ type Row = (&'static str, &'static str, &'static str);
 
 /// Commands; of the tool itself, and of its commands.
 const COMMANDS: &[Row] = &[
+    ("", "completions", "`vpmu man -o DIR` writes those of bash, zsh and fish beside the manual pages"),
     ("", "list", "`vpmu show events` lists the events of this host"),
     ("", "kernel-module", "in host-pmu/kernel: make, make check, sudo make load, sudo make unload; or DKMS"),
     ("", "top", "`vpmu record --interval 1s` prints the tables while it records"),
@@ -43,10 +44,16 @@ const OPTIONS: &[Row] = &[
     ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
     ("calibrate", "--check", "vpmu sim MODEL beside vpmu nmi-latency, each with the same --strategy and --workload"),
     ("calibrate", "--name", "the model's name is that of its file: -o NAME.toml"),
-    ("conformance", "--no-seccomp", "leave it out: vCPU threads are always confined"),
     ("conformance", "--time-limit", "leave it out: a run has two minutes, with --backend step ten"),
     ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),
     ("doctor", "--undo", "`vpmu doctor`, before anything is set, prints the commands that put it back"),
+    ("", "--force", "give another name, or remove DIR/baselines/NAME/EXPERIMENT.json"),
+    ("", "--no-seccomp", "leave it out: vCPU threads are always confined"),
+    (
+        "guest-stat",
+        "--window",
+        "leave it out: events count for two ticks, or a turn of the rotation; --mux-interval is the tick",
+    ),
     ("export", "--format bmf", "--format csv, or jq on the document (docs/report.md#exports)"),
     ("export", "--format github-action", "--format csv, or jq on the document (docs/report.md#exports)"),
     ("export", "--format prometheus", "--format csv, or jq on the document (docs/report.md#exports)"),
@@ -56,6 +63,7 @@ const OPTIONS: &[Row] = &[
     ("fleet", "--keep-binary", "a campaign has one vpmu: give another folder with -o DIR"),
     ("fleet", "--trust-group", "a campaign's folder is its user's alone: chmod 700 DIR"),
     ("history", "--window", "leave it out: all runs on either side of a place are compared"),
+    ("linux", "--console", "--run 'command; dmesg': the kernel's log has what its console shows"),
     ("linux", "--env", "--run 'NAME=VALUE command': a shell runs the line"),
     ("linux", "--stdin", "--with FILE and --run 'command <FILE': a shell runs the line"),
     ("linux", "--share", "--with FILE[:PATH] brings in, --get PATH with -o DIR brings out"),
@@ -82,6 +90,8 @@ const OPTIONS: &[Row] = &[
     ("reproduce", "--levels", "leave it out: the figure is recorded as it was published"),
     ("reproduce", "--products", "leave it out: the figure is recorded as it was published"),
     ("reproduce", "--run record-overhead", "time vpmu run IMAGE beside vpmu record -F HZ -- run IMAGE"),
+    ("run", "--environ", "--module FILE, whose last component is environ: a file of such lines"),
+    ("run", "--rdpmc", "leave it out: RDPMC is rewritten to RDMSR, which the userspace vPMU answers"),
     ("stat-setup", "--last-close", "no way of closing shortens it (docs/stat-setup.md)"),
     ("stat-setup", "--scale", "--events 100,200,400 has a result for each number"),
     ("stat-setup", "--mode", "perf bench internals evlist-open-close times events with buffers"),

@@ -134,7 +134,7 @@ fn counts(document: &Document, report: &mut Report) {
         report.note(format!("scaled counts: an event's differ by {arms} at most between arms{events}"));
     }
     if never > 0 {
-        report.line(format!("{} never had a counter: raise --window", plural(never, "event")));
+        report.line(format!("{} never had a counter: give fewer --events", plural(never, "event")));
     }
 }
 

@@ -123,10 +123,7 @@ const OWN: &[(&[&str], &str)] = &[
     (&["--duration", "--until-ci", "--seed"], "give it to `vpmu ab` itself"),
     (&["--json", "--markdown", "--junit", "--output", "-o", "--quiet", "-q"], "give it to `vpmu ab` itself"),
     (&["--rounds"], "give --pairs to `vpmu ab` itself: a turn has six rounds"),
-    (
-        &["--warmup", "--guest-rounds", "--quick", "--no-save", "--save-baseline", "--force", "--verbose"],
-        "leave it out",
-    ),
+    (&["--warmup", "--guest-rounds", "--quick", "--no-save", "--save-baseline", "--verbose"], "leave it out"),
 ];
 
 /// Refuses what a side has no say in.

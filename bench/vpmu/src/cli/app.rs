@@ -22,7 +22,7 @@ use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
 use super::report::ReportArgs;
 use super::reproduce::ReproduceArgs;
-use super::shell::{CompletionsArgs, ManArgs};
+use super::shell::ManArgs;
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
@@ -37,6 +37,7 @@ use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::guest_stat::spec;
 use crate::experiment::sweep::grid::Grid;
+use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::spec::LinuxSpec;
@@ -208,11 +209,8 @@ pub enum Command {
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
     Export(Box<ExportArgs>),
-    /// Print a shell's completions of this command line
-    #[command(after_help = shell::COMPLETIONS)]
-    Completions(Box<CompletionsArgs>),
-    /// Print vpmu's manual page, or write those of all commands
-    #[command(after_help = shell::MAN)]
+    /// Write manual pages, and completions for bash, zsh and fish
+    #[command(after_help = shell::EXAMPLES)]
     Man(Box<ManArgs>),
 }
 
@@ -276,7 +274,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     ("Judge and show results", &["compare", "ab", "history", "fleet", "report", "export"]),
     ("Run guests", &["linux", "run", "record", "trace", "conformance"]),
-    ("Host and tool", &["doctor", "show", "triage", "completions", "man"]),
+    ("Host and tool", &["doctor", "show", "triage", "man"]),
 ];
 
 /// Returns the definition of the command line. Options that several commands share have the defaults of their command.
@@ -334,7 +332,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
-        Command::Record(args) => record::run(*args, invocation),
+        Command::Record(args) => guests::record(&args),
         Command::Trace(args) => trace::run(&args),
         Command::StatSetup(args) => stat_setup::run(&args, &invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
@@ -344,8 +342,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Completions(args) => shell::completions(&args, definition()),
-        Command::Man(args) => shell::man(&args, definition()),
+        Command::Man(args) => shell::run(&args, definition()),
     }
 }
 

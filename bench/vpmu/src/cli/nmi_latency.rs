@@ -105,8 +105,8 @@ pub struct SimArgs {
 }
 
 /// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 11] =
-    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline", "force"];
+const WITH_TRACE: [&str; 10] =
+    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {
@@ -224,7 +224,7 @@ mod tests {
     fn every_option_reaches_the_plan() {
         let line = "--strategy pool,gate --mux-interval 5ms --vcpus 2 --pmu-version 4 --rounds 3 --warmup 0 --samples 7 \
                     --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend cpu-clock --pin 4,5 \
-                    --no-seccomp --guest-rounds 2";
+                    --guest-rounds 2";
         let args = nmi(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
         let plan = args.spec.plan(&args.host, &Chosen::here(BackendKey::CpuClock, String::new()), None).unwrap();
         let document = serde_json::to_value(&plan.parameters).unwrap();
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(document[key].to_string(), value, "{key}");
         }
         let (machine, boot) = (&plan.guest.machine, &plan.guest.boot);
-        assert_eq!((machine.seccomp, machine.vcpus, machine.pin.as_slice()), (false, 2, &[4, 5][..]));
+        assert_eq!((machine.vcpus, machine.pin.as_slice()), (2, &[4, 5][..]));
         assert_eq!((boot.tick_count, boot.freq_hz, boot.event_count, plan.seed), (5_000_000, 99, 4, 9));
         assert_eq!(plan.arms[0].strategy, "pool");
     }

@@ -1,12 +1,10 @@
 //! Commands that sample a guest share: the guest, the events, the payload, and the turns of vCPUs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
-use host_pmu::trace::Tracing;
 use perf_data::attr::{Attr, Event};
 use results::error::{Error, Exit};
 use results::host::{self, HostFs};
@@ -20,11 +18,11 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run::spec::RunSpec;
-use crate::machine::CountersOptions;
 use crate::machine::linux::spec::LinuxSpec;
+use crate::machine::{CountersOptions, Watch};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
-use crate::setting::options::BehindOptions;
-use crate::setting::parse::{defaults, duration_in, number_in, suggestion};
+use crate::setting::options::{BehindOptions, TimeLimitOption};
+use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::PinChoice;
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
@@ -45,6 +43,9 @@ pub enum GuestSpec {
     Linux(Box<LinuxSpec>),
 }
 
+/// Time of the payload, unless another is given.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
 /// Options of the payload as a guest.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct PayloadSpec {
@@ -56,10 +57,9 @@ pub struct PayloadSpec {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = number_in(1..=1_000_000))]
     pub samples: u64,
 
-    /// The guest ends after this time, even with fewer NMIs
-    #[arg(long, value_name = "TIME", default_value = "30s",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
-    pub time_limit: Duration,
+    /// Bound on the guest's run, even with fewer NMIs.
+    #[command(flatten)]
+    pub limit: TimeLimitOption,
 
     /// Counters of the guest.
     #[command(flatten)]
@@ -78,7 +78,7 @@ impl PayloadSpec {
         let arms = ArmsOptions {
             strategy: vec![strategy],
             samples: self.samples,
-            time_limit: self.time_limit,
+            time_limit: self.limit.time_limit.unwrap_or(TIME_LIMIT),
             guest,
             ..spec.arms
         };
@@ -265,14 +265,9 @@ impl ReadyPayload {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(
-        self,
-        sampling: Option<Arc<Sampling>>,
-        trace: Option<Arc<Tracing>>,
-        quiet: bool,
-    ) -> Result<(Exit, RunOutcome), Error> {
-        let outcome =
-            real::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
+    pub fn run(self, watch: Watch, quiet: bool) -> Result<(Exit, RunOutcome), Error> {
+        let samples = self.plan.parameters.samples;
+        let outcome = real::watched(&self.host, &self.plan.guest, self.behind, samples, watch)?;
         let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
         if !quiet {
             complain(&format!(

@@ -72,7 +72,7 @@ pub struct ArmsOptions {
 #[derive(Clone, Debug, PartialEq, Args)]
 #[command(next_help_heading = "Host")]
 pub struct HostOptions {
-    /// The backend behind the counters, and the vCPU threads' CPUs and seccomp filter.
+    /// The backend behind the counters, and the vCPU threads' CPUs.
     #[command(flatten)]
     pub behind: BehindOptions,
 

@@ -69,8 +69,8 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     }
     image.quiet.quiet |= spec.quiet.quiet;
     let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.counters.guest.vcpus));
-    image.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || run::run(&image, &backend))
+    let watch = Arc::clone(&sampling).into();
+    recorded(spec, sampling, subject, || run::run(&image, &backend, watch))
 }
 
 fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
@@ -90,19 +90,17 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
     let subject =
         Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)), names };
-    if linux.run.is_some() {
-        linux.symbols = Some(Symbols {
-            kallsyms: spec.companion(Companion::Kallsyms)?,
-            modules: spec.companion(Companion::Modules)?,
-            reports,
-        });
+    let symbols = if linux.run.is_some() {
+        let (kallsyms, modules) = (spec.companion(Companion::Kallsyms)?, spec.companion(Companion::Modules)?);
+        Some(Symbols { kallsyms, modules, reports })
     } else {
         complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
-    }
+        None
+    };
     linux.quiet.quiet |= spec.quiet.quiet;
     let sampling = Arc::new(sampling);
-    linux.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || job::run(&linux, &backend))
+    let watch = Arc::clone(&sampling).into();
+    recorded(spec, sampling, subject, || job::run(&linux, &backend, watch, symbols.as_ref()).map(|(exit, _)| exit))
 }
 
 /// `_text` of a kernel whose image does not say it.
@@ -164,8 +162,8 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     let mut sampling = spec.sampling.sampling(spec.chains, ready.vcpus);
     sampling.orc = spec.chains.then(tables_of_payload).flatten();
     let sampling = Arc::new(sampling);
-    let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet.quiet).map(|(exit, _)| exit))
+    let watch = Arc::clone(&sampling).into();
+    recorded(spec, sampling, subject, || ready.run(watch, spec.quiet.quiet).map(|(exit, _)| exit))
 }
 
 /// Records while `guest` runs, and says what came of it.
@@ -177,7 +175,7 @@ fn recorded(
 ) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     sampled::described(&sampling, kind == Kind::Task)?;
-    let facts = facts(spec, vcpus);
+    let facts = facts(vcpus);
     let (output, place) = output(spec)?;
     // A guest that did not begin leaves no recording, and earlier ones where they were.
     let (recorded, exit) = recorder::record((sampling, output, subject), spec, facts, guest)?;
@@ -196,7 +194,7 @@ fn recorded(
     }
 }
 
-fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
+fn facts(vcpus: usize) -> Facts {
     let fs_of_host = HostFs::default();
     let facts = host::HostFacts::read(&fs_of_host);
     let memory = fs_of_host.text("proc/meminfo").and_then(|text| {
@@ -211,7 +209,7 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
         version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
         cpu: facts.cpu_model.unwrap_or_default(),
         memory_kib: memory.unwrap_or(0),
-        command_line: spec.command_line.clone(),
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),
         ..Facts::default()

@@ -1,6 +1,6 @@
 //! `vpmu trace record`: a guest runs, and a thread writes what its vCPUs trace.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,18 +23,20 @@ use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_neste
 use crate::machine::CountersOptions;
 use crate::machine::linux::job;
 use crate::setting::backend::{BackendChoice, ThisHost, choose};
-use crate::setting::options::QuietOption;
-use crate::setting::parse::folder;
+use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
 
+/// Folder of a trace, unless another is given.
+pub(super) const FOLDER: &str = "vpmu-trace";
+
 /// Options of `vpmu trace record`.
 #[derive(Clone, Debug, Args)]
 pub struct RecordOptions {
-    /// New folder of the trace
-    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace", value_parser = folder)]
-    pub output: PathBuf,
+    /// The new folder of the trace.
+    #[command(flatten)]
+    pub output: FolderOption,
 
     /// Nothing on stderr but errors.
     #[command(flatten)]
@@ -68,9 +70,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
                 &format!("{}", image.image.display()),
             )?;
             image.quiet.quiet |= options.quiet.quiet;
-            traced(&options.output, options.quiet.quiet, meta, |tracing| {
-                image.trace = Some(tracing);
-                Ok((run::run(&image, &backend)?, Vec::new(), None))
+            traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
+                Ok((run::run(&image, &backend, tracing.into())?, Vec::new(), None))
             })
         }
         GuestSpec::Linux(mut linux) => {
@@ -84,9 +85,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
                 &format!("{}", linux.kernel.display()),
             )?;
             linux.quiet.quiet |= options.quiet.quiet;
-            traced(&options.output, options.quiet.quiet, meta, |tracing| {
-                linux.trace = Some(tracing);
-                let (exit, outcome) = job::ran(&linux, &backend)?;
+            traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
+                let (exit, outcome) = job::run(&linux, &backend, tracing.into(), None)?;
                 let Some(outcome) = outcome else { return Ok((exit, Vec::new(), None)) };
                 Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
             })
@@ -115,8 +115,8 @@ fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Er
     let (backend, cpu) = (ready.backend().clone(), ready.cpu());
     let meta =
         meta(&payload.counters, &backend, cpu, payload.counters.guest.vcpus, &format!("payload {}", payload.workload))?;
-    traced(&options.output, options.quiet.quiet, meta, |tracing| {
-        let (exit, outcome) = ready.run(None, Some(tracing), options.quiet.quiet)?;
+    traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
+        let (exit, outcome) = ready.run(tracing.into(), options.quiet.quiet)?;
         Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
@@ -138,7 +138,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     )?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    traced(&options.output, options.quiet.quiet, meta, |tracing| {
+    traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
