@@ -45,7 +45,7 @@ use crate::removed;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
-use crate::sys::{fail_large_writes, too_small_a_stack};
+use crate::sys::fail_large_writes;
 use crate::terminal::console::print;
 
 /// Examples of the root's help.
@@ -119,7 +119,7 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
     ///
-    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
+    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
@@ -232,7 +232,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
+    let args = help_first(record::as_perf_spells(args.into_iter().map(Into::into).collect()));
     if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
         // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
         return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
@@ -303,10 +303,6 @@ pub fn definition() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let began = Instant::now();
     fail_large_writes();
-    if let Some(bytes) = too_small_a_stack() {
-        let why = format!("the stack may have {} KiB", bytes >> 10);
-        return Err(Error::host("cannot start", why, "raise it: ulimit -s 8192"));
-    }
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let invocation = Invocation { command_line, began };
@@ -355,7 +351,7 @@ fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
     }
 }
 
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown. Files are not looked
+/// Checks a command line, program name first, and returns the bound on its run; `None`: it has none. Files are not looked
 /// for: where the command runs may be another folder.
 fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     let Parsed::Run(command) = parse(line)? else { return Ok(None) };
@@ -365,12 +361,14 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     };
     match command {
         Command::NmiLatency(args) => {
-            names(&args.spec.arms, &args.host.behind.backend)?;
-            Ok(nmi_latency::estimate(&args))
+            let (spec, backend) = (&args.spec, &args.host.behind.backend);
+            names(&spec.arms, backend)?;
+            Ok(spec.length.rounds(&spec.arms, matches!(backend, BackendChoice::Sim(_))).1)
         }
         Command::GuestStat(args) => {
             names(&args.spec.arms, &args.host.behind.backend)?;
-            Ok(guest_stat::estimate(&args))
+            let results = u32::try_from(args.spec.events.len()).unwrap_or(u32::MAX);
+            Ok(args.spec.arms.duration.duration.map(|one| one.saturating_mul(results)))
         }
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
         Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
@@ -383,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
+    fn a_line_of_a_plan_is_checked_to_its_names_and_bounded() {
         let check =
             |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
         for (line, needle) in [
@@ -400,9 +398,10 @@ mod tests {
         }
         // A file is looked for where the command runs.
         assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
-        assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
-        let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
-        assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
+        assert_eq!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]), Ok(None));
+        let bound = |line: &[&str]| check(line).unwrap().map(|bound| bound.as_secs());
+        assert_eq!((bound(&["nmi-latency"]), bound(&["nmi-latency", "--rounds", "9"])), (Some(36), None));
+        assert_eq!(bound(&["guest-stat", "--events", "10,20", "--duration", "9s"]), Some(18));
     }
 
     #[test]

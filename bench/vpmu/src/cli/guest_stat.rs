@@ -1,17 +1,15 @@
 //! `vpmu guest-stat`.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use clap::Args;
 use results::error::{Error, Exit};
 
 use super::measure::{Invocation, Wanted, measure};
-use super::nmi_latency::estimated;
 use super::options::BaselineOptions;
 use super::options::ResultOptions;
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
+use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, MAX, MAX_LINUX};
 use crate::setting::backend::Chosen;
@@ -52,16 +50,6 @@ pub struct GuestStatArgs {
     /// The result as a baseline.
     #[command(flatten)]
     pub baseline: BaselineOptions,
-}
-
-/// Estimates the time that these options take; `None`: unknown.
-pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
-    if args.linux.guest == GuestKind::Linux {
-        return None;
-    }
-    let GuestStatArgs { spec, host, .. } = args;
-    let each = spec.events.iter();
-    each.map(|&events| estimated(&host.behind.backend, |chosen| spec.plan(events, host, chosen, None))).sum()
 }
 
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {

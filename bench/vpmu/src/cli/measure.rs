@@ -157,12 +157,7 @@ pub(super) fn carry_out(
         progress: progress.as_mut(),
         save: &mut save,
     };
-    let finished = rounds::run(&plan, runner.as_mut(), context)?;
-    if finished.document.status == Status::Interrupted && finished.document.arms.iter().all(|arm| arm.rounds.is_empty())
-    {
-        return Err(Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved"));
-    }
-    Ok(finished)
+    rounds::run(&plan, runner.as_mut(), context)
 }
 
 /// Where the document of an experiment of plain arms goes, and how it is shown.

@@ -1,19 +1,16 @@
 //! `vpmu nmi-latency`, the main job, and `vpmu sim`, the same on a simulated host.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Command};
-use host_pmu::backend::BackendKey;
 
 use super::measure::{Invocation, Wanted, measure};
 use super::options::BaselineOptions;
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
+use crate::arms::linux::spec::{LinuxGuestOptions, other_defaults};
 use crate::arms::rounds::options::HostOptions;
-use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
@@ -115,30 +112,6 @@ pub(super) fn with_trace(command: Command) -> Command {
     command.mut_arg("trace", |arg| arg.conflicts_with_all(others))
 }
 
-/// Estimates the time that these options take, at the costs of the development host.
-pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
-    // A boot of Linux takes two seconds or twenty.
-    if args.linux.guest == GuestKind::Linux {
-        return None;
-    }
-    estimated(&args.host.behind.backend, |chosen| {
-        let mut plan = args.spec.plan(&args.host, chosen, None)?;
-        args.trace.as_deref().map_or(Ok(()), |folder| plan.play(&Trace::open(folder)?))?;
-        Ok(plan)
-    })
-}
-
-/// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
-pub(super) fn estimated(backend: &BackendChoice, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
-    let key = match backend {
-        BackendChoice::Key(key) => key.clone(),
-        BackendChoice::Auto => BackendKey::CpuClock,
-        BackendChoice::Sim(_) => return None,
-    };
-    let plan = plan(&Chosen::here(key, String::new())).ok()?;
-    Some(plan.estimate(plan.arms.len()))
-}
-
 pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let linux = LinuxJob::new(&args.linux, Kind::Record)?;
     let mut spec = args.spec.clone();
@@ -211,10 +184,9 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
 #[cfg(test)]
 mod tests {
     use super::super::usage::parsed;
-    use std::path::Path;
+    use host_pmu::backend::BackendKey;
 
     use super::*;
-    use crate::arms::arm::play;
 
     fn nmi(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
         parsed(line)
@@ -249,17 +221,5 @@ mod tests {
         assert_eq!((machine.vcpus, machine.pin.as_slice()), (2, &[4, 5][..]));
         assert_eq!((boot.tick_count, boot.freq_hz, boot.event_count, plan.seed), (5_000_000, 99, 4, 9));
         assert_eq!(plan.arms[0].strategy, "pool");
-    }
-
-    #[test]
-    fn the_estimate_of_a_trace_is_by_its_own_time() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/top-clx-6.1");
-        let played = play::played(&Trace::open(Path::new(corpus)).unwrap()).unwrap().2;
-        let pmis = played.pmis.to_string();
-        let line = ["--strategy", "reuse", "--rounds", "1", "--warmup", "0", "--samples", &pmis, "--time-limit", "1h"];
-        // It is one of two arms, as the floor is among them.
-        let of = |options: &[&str]| estimate(&nmi(&[&line, options].concat()).unwrap()).unwrap().as_secs_f64() / 2.0;
-        let (turn, least, other) = (of(&["--trace", corpus]), played.time.as_secs_f64(), of(&[]));
-        assert!(turn > least && turn < 2.0 * least && turn > 2.0 * other, "{turn} {least} {other}");
     }
 }

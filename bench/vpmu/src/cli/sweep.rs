@@ -23,7 +23,7 @@ Examples:
     workload=sampling4,sampling10 cost.open=0.1,1,10
   # eight vCPUs that share CPUs
   vpmu sweep model=clx-ap-watchdog-on vcpus=8 cpus=2,4,8 \\
-    slice=1ms,10ms release-slices=1,2,8
+    slice=1ms,10ms
   # again after a kill or a full disk: goes on where it stopped
   vpmu sweep --grid grid.toml -o out
 

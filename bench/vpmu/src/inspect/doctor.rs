@@ -15,7 +15,7 @@ use serde::Serialize;
 use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
-use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, KvmReport, choose_backend};
+use crate::setting::backend::{Chosen, EventProbe, KvmProbe, KvmReport, Refused, auto};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -145,23 +145,23 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Find
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &AutoBackend) -> Vec<Finding> {
+fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let mut findings = vec![
         Finding {
             vital: true,
             ..Finding::new(
                 "event backend",
-                match &auto.backend {
-                    Some(key) => Status::warn_unless(!key.is_stand_in()),
-                    None => Status::Missing,
+                match auto {
+                    Ok(chosen) => Status::warn_unless(!chosen.backend.is_stand_in()),
+                    Err(_) => Status::Missing,
                 },
-                match &auto.backend {
-                    Some(key) => format!("auto is {key}: {}", auto.why),
-                    None => auto.why.clone(),
+                match auto {
+                    Ok(chosen) => format!("auto is {}: {}", chosen.backend, chosen.why),
+                    Err(none) => none.why.clone(),
                 },
                 "host events count for the guest",
-                if auto.backend.is_some() {
+                if auto.is_ok() {
                     "for hardware figures use a bare-metal host with a PMU; compare arms of one run only".to_owned()
                 } else {
                     remedy.clone()
@@ -222,7 +222,7 @@ pub fn diagnose(
     let mut host = HostFacts::read(fs);
     std::thread::sleep(watch);
     host.finish(fs);
-    let auto = choose_backend(events);
+    let auto = auto(events);
     let mut findings = kvm_findings(fs, &host, kvm);
     findings.extend(event_findings(fs, &host, rights, &auto));
     findings.extend(noise::findings(&host, &[]));
@@ -248,7 +248,7 @@ pub fn diagnose(
             *text = text.replace("sudo ", "");
         }
     }
-    let AutoBackend { backend, why, .. } = auto;
+    let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
     Diagnosis {
         host_class: host.class.clone(),
         stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),

@@ -15,7 +15,7 @@ use results::error::{Error, Exit};
 use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
 
-use crate::setting::options::{FolderOption, FormOptions, JsonOption, QuietOption};
+use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
 use crate::terminal::console::{print, print_json};
 
@@ -95,13 +95,13 @@ pub struct SubmitArgs {
     #[arg(long, value_enum, default_value_t, value_name = "PLACE", hide_possible_values = true)]
     pub on: On,
 
-    /// Folder of the campaign, on a file system that every node has.
-    #[command(flatten)]
-    pub output: FolderOption,
+    /// Folder of the campaign, on a file system that every node has [default: vpmu-campaigns/NAME]
+    #[arg(short, long, value_name = "DIR", value_parser = parse::folder)]
+    pub output: Option<PathBuf>,
 
-    /// No progress.
-    #[command(flatten)]
-    pub quiet: QuietOption,
+    /// No progress
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Options of `vpmu fleet status`.
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_plan_needs_no_subcommand() {
         let args: FleetArgs = parsed(&["plan.toml", "-o", "out"]).unwrap();
-        assert!(args.command.is_none() && args.submit.is_some_and(|submit| submit.output.output.is_some()));
+        assert!(args.command.is_none() && args.submit.is_some_and(|submit| submit.output.is_some()));
         assert!(parsed::<FleetArgs>(&["status", "out"]).unwrap().submit.is_none());
     }
 }

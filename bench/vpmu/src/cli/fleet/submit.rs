@@ -25,7 +25,7 @@ use fleet::campaign::submission;
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
     let slurm = Slurm::default();
     let (plan, elements) = planned(&args.plan, check, &slurm)?;
-    let dir = args.output.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
+    let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
     // A missing Slurm is noticed before anything is written.
     if args.on == On::Slurm {
         slurm.max_array_size()?;
@@ -59,7 +59,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
                 complain("notice: --on local: every element runs on this host, whatever host the plan names");
             }
             sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-            let mut progress = progress::shown(!args.quiet.quiet);
+            let mut progress = progress::shown(!args.quiet);
             let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
             if !ended {
                 complain("warning: interrupted; run the same command again to go on");

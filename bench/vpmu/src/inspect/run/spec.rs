@@ -22,12 +22,12 @@ pub struct RunSpec {
     /// A kernel with a multiboot 1 header, or ELF with a PVH note
     pub image: PathBuf,
 
-    /// The kernel's command line, after its name; -append, too
+    /// The kernel's command line, after its name
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub append: String,
 
-    /// A boot module; repeat for more. -initrd, too
-    #[arg(long, value_name = "FILE", visible_alias = "initrd")]
+    /// A boot module; repeat for more
+    #[arg(long, value_name = "FILE")]
     pub module: Vec<PathBuf>,
 
     /// Guest memory: a number and K, M or G
