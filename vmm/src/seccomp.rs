@@ -31,11 +31,10 @@ use crate::sys;
 #[derive(Debug, Error)]
 pub enum SeccompError {
     /// The kernel refused it.
-    #[error("the kernel refused the seccomp filter of a guest's thread: {0}; run without it: --no-seccomp")]
+    #[error("the kernel refused the seccomp filter of a guest's thread: {0}")]
     Install(std::io::Error),
     /// The memory that says whom events signal.
-    #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr, or run without seccomp filters: \
-             --no-seccomp", end = Owner::END)]
+    #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr", end = Owner::END)]
     Owner(std::io::Error),
 }
 

@@ -37,7 +37,6 @@ fn main() -> Result<(), Error> {
         name: "open-by-kind",
         parameters: Map::from_iter([("events".to_owned(), json!(EVENTS))]),
         rounds: Rounds { warmup: 1, ..Rounds::of(10, 1) },
-        expected: None,
     };
     let path = std::env::args_os().nth(1).unwrap_or_else(|| "vpmu-results".into());
     let mut folder = OutputFolder::open(Path::new(&path))?;

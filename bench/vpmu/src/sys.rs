@@ -4,8 +4,6 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_interrupt(_signal: libc::c_int) {
@@ -61,30 +59,6 @@ pub fn fail_large_writes() {
     extern "C" fn pass(_signal: libc::c_int) {}
     // SAFETY: the handler does nothing.
     unsafe { libc::signal(libc::SIGXFSZ, pass as *const () as libc::sighandler_t) };
-}
-
-/// The main thread's stack on most systems, and the least with which every command works.
-const STACK: [u64; 2] = [8 << 20, 512 << 10];
-
-/// Lets the main thread's stack grow to its usual size where `ulimit -s` made it small: the kernel looks at the limit when it grows.
-/// Returns how small it stays, bytes, where that is too small.
-pub fn too_small_a_stack() -> Option<u64> {
-    let [usual, least] = STACK;
-    let limit = getrlimit(Resource::Stack);
-    let now = limit.current.unwrap_or(u64::MAX);
-    if now >= usual {
-        return None;
-    }
-    // Only root may raise the hard limit.
-    let maximum = limit.maximum.map(|maximum| maximum.max(usual));
-    let within = limit.maximum.unwrap_or(u64::MAX).min(usual);
-    let grown = [(usual, maximum), (within, limit.maximum)]
-        .into_iter()
-        .find(|(current, maximum)| {
-            setrlimit(Resource::Stack, Rlimit { current: Some(*current), maximum: *maximum }).is_ok()
-        })
-        .map_or(now, |(current, _)| current);
-    (grown < least).then_some(grown)
 }
 
 /// Takes stdout away for this program's own use: from now on everything written to it goes to stderr.

@@ -55,7 +55,7 @@ const CONDITIONS: [Condition; 7] = [
     }),
     ("not-counted", |document| {
         let events = Some(Agreement::of(document).never_counted).filter(|events| *events > 0)?;
-        Some(format!("a counter was never left for {events} of an arm's events: raise --window"))
+        Some(format!("a counter was never left for {events} of an arm's events: give fewer --events"))
     }),
 ];
 

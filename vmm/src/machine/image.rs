@@ -19,16 +19,6 @@ use crate::devices::fw_cfg::FwCfg;
 use crate::kvm::Host;
 use crate::kvm::msr_filter::Also;
 
-/// The treatment of an image's RDPMC instructions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rdpmc {
-    /// They are rewritten to RDMSR, so that a userspace vPMU can answer them.
-    #[default]
-    Rewrite,
-    /// They stay, and fault in a guest without a vPMU of KVM's own.
-    Fault,
-}
-
 /// A file for the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileForImage {
@@ -51,8 +41,6 @@ pub struct ImagePlan {
     pub arguments: String,
     /// Multiboot modules.
     pub modules: Vec<FileForImage>,
-    /// RDPMC.
-    pub rdpmc: Rdpmc,
 }
 
 /// One run of an image.
@@ -113,7 +101,7 @@ impl Boot for ImageBoot<'_> {
         _channel: bool,
     ) -> Result<(InKernel, Vec<Site>), MachineError> {
         let mut image = self.image.to_vec();
-        let rewrites = self.plan.rdpmc == Rdpmc::Rewrite && facts.userspace_pmu;
+        let rewrites = facts.userspace_pmu;
         let sites = if rewrites { rdpmc::rewrite(&mut image)? } else { Vec::new() };
         self.loaded = Some(load(&image, self.plan, memory)?);
         self.checked_addresses = facts.emulated_host && facts.userspace_pmu;
@@ -177,7 +165,6 @@ mod tests {
             program: "x".to_owned(),
             arguments: "y".to_owned(),
             modules: vec![FileForImage { name: "m".to_owned(), contents: b"12345".to_vec() }],
-            rdpmc: Rdpmc::Rewrite,
         }
     }
 

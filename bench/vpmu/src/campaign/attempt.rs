@@ -17,11 +17,10 @@ use results::error::{Error, Exit, one_line};
 use results::host::HostFs;
 use results::host::noise::Status;
 use results::open;
-use results::write::{Target, now_unix, replace};
+use results::write::{now_unix, replace};
 use rustix::process::Signal;
-use tempfile::TempDir;
 
-use crate::inspect::doctor::{Limits, diagnose};
+use crate::inspect::doctor::{Rights, diagnose};
 use crate::setting::backend::ThisHost;
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
@@ -39,9 +38,6 @@ const WATCH: Duration = Duration::from_millis(250);
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
 const STDERR: &str = "stderr.txt";
-
-/// A command's program in a temporary folder.
-const COPY: &str = "vpmu";
 
 /// Outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,8 +85,7 @@ pub fn run(
     let attempt = begin(element, number, place);
     folder.write_new(&path.join(ATTEMPT), &attempt)?;
     let began = Instant::now();
-    // The copy that it runs stays until the end.
-    let (mut child, _copy) = start(folder, campaign, element, place, &path)?;
+    let mut child = start(folder, campaign, element, &path)?;
     let limit = Duration::from_secs(element.limit_s);
     let (status, stopped) = wait(&mut child, || {
         if stop.load(Ordering::Relaxed) {
@@ -138,7 +133,7 @@ pub fn run(
 fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
     let variable = |name: &str| std::env::var(name).ok();
     let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), &ThisHost, &ThisHost, WATCH);
     let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
         let status = if finding.status == Status::Missing { "missing" } else { "warn" };
         one_line(&format!("{status}: {}: {}", finding.check, finding.found))
@@ -155,22 +150,17 @@ fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
     }
 }
 
-/// Starts the command; in a job a copy of its binary, which leaves the shared file system alone while it measures.
-fn start(
-    folder: &Folder,
-    campaign: &Campaign,
-    element: &Element,
-    place: Place,
-    attempt: &Path,
-) -> Result<(Supervised, Option<TempDir>), Error> {
+/// Starts the command.
+fn start(folder: &Folder, campaign: &Campaign, element: &Element, attempt: &Path) -> Result<Supervised, Error> {
     let binary = campaign.binaries.get(&element.variant).ok_or_else(|| {
         let what = format!("cannot run element {}", element.name);
         Error::usage(what, "its variant has no binary", "submit the plan to another folder")
     })?;
-    let (bytes, shared) = (folder.program(binary)?, folder.binary(binary));
-    let copy = if place == Place::Job { Some(copied(&bytes)?) } else { None };
-    let begin = |program: &Path| {
-        let mut command = Command::new(program);
+    // It is that of the submission to the last byte.
+    folder.program(binary)?;
+    let program = folder.binary(binary);
+    let begin = || {
+        let mut command = Command::new(&program);
         command.args(&element.words).current_dir(&campaign.folder);
         if leaves_documents(element) {
             command.arg("--output").arg(attempt).arg("--quiet");
@@ -180,26 +170,9 @@ fn start(
         command.stdout(File::create(attempt.join(STDOUT))?).stderr(File::create(attempt.join(STDERR))?);
         Supervised::start(&mut command)
     };
-    // A node's temporary folder may be of a file system from which nothing runs.
-    let own = copy.as_ref().map(|copy| begin(&copy.path().join(COPY)));
-    let started = own.and_then(Result::ok).map_or_else(|| begin(&shared), Ok);
-    let child = started.map_err(|error| {
-        let what = format!("cannot run {} in {}", shared.display(), campaign.folder.display());
+    begin().map_err(|error| {
+        let what = format!("cannot run {} in {}", program.display(), campaign.folder.display());
         Error::host(what, error.to_string(), "is it for this machine, is there room, and are both folders there?")
-    })?;
-    Ok((child, copy))
-}
-
-/// Makes a program of these bytes in a temporary folder of this host.
-fn copied(bytes: &[u8]) -> Result<TempDir, Error> {
-    let make = || {
-        let copy = tempfile::Builder::new().prefix("vpmu-").tempdir()?;
-        Target::of(&copy.path().join(COPY))?.executable().replace(bytes)?;
-        Ok(copy)
-    };
-    make().map_err(|error: std::io::Error| {
-        let what = format!("cannot copy the binary to {}", std::env::temp_dir().display());
-        Error::host(what, error.to_string(), "make room there, or set TMPDIR")
     })
 }
 

@@ -116,7 +116,7 @@ fn words(text: &str) -> Result<Words, String> {
 }
 
 /// Options of a turn that `ab` gives itself, or that have no place in one.
-const OWN: &str = "--duration --force --guest-rounds --json --junit --markdown --no-save --output --quick --quiet --rounds \
+const OWN: &str = "--duration --guest-rounds --json --junit --markdown --no-save --output --quick --quiet --rounds \
                    --save-baseline --seed --until-ci --verbose --warmup -o -q";
 
 /// # Errors

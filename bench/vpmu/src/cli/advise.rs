@@ -173,7 +173,7 @@ fn one(
     invocation: &Invocation,
 ) -> Result<(Document, Option<PathBuf>, Option<Error>), Error> {
     let result = &args.result;
-    let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.output)?) });
+    let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.folder())?) });
     let fs = HostFs::default();
     let facts = HostFacts::begin(&fs);
     let ready = ready((&args.host.behind.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;

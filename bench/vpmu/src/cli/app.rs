@@ -23,7 +23,7 @@ use super::measure::Invocation;
 use super::nmi_latency::{NmiLatencyArgs, SimArgs};
 use super::report::ReportArgs;
 use super::reproduce::ReproduceArgs;
-use super::shell::{CompletionsArgs, ManArgs};
+use super::shell::ManArgs;
 use super::show::ShowArgs;
 use super::stat_setup::StatSetupArgs;
 use super::sweep::SweepArgs;
@@ -38,6 +38,7 @@ use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
 use crate::experiment::guest_stat::spec;
 use crate::experiment::sweep::grid::Grid;
+use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::spec::LinuxSpec;
@@ -45,7 +46,7 @@ use crate::removed;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
-use crate::sys::{fail_large_writes, too_small_a_stack};
+use crate::sys::fail_large_writes;
 use crate::terminal::console::print;
 
 /// Examples of the root's help.
@@ -119,7 +120,7 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
     ///
-    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × slices until release × seed. Each point becomes one line of
+    /// Strategy × model × cost × workload × vCPUs × CPUs × slice × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
@@ -209,11 +210,8 @@ pub enum Command {
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
     Export(Box<ExportArgs>),
-    /// Print a shell's completions of this command line
-    #[command(after_help = shell::COMPLETIONS)]
-    Completions(Box<CompletionsArgs>),
-    /// Print vpmu's manual page, or write those of all commands
-    #[command(after_help = shell::MAN)]
+    /// Write manual pages, and completions for bash, zsh and fish
+    #[command(after_help = shell::EXAMPLES)]
     Man(Box<ManArgs>),
 }
 
@@ -235,7 +233,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = help_first(record::as_perf_spells(run::as_qemu_spells(args.into_iter().map(Into::into).collect())));
+    let args = help_first(record::as_perf_spells(args.into_iter().map(Into::into).collect()));
     if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
         // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
         return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
@@ -282,7 +280,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     ("Judge and show results", &["compare", "ab", "history", "fleet", "report", "export"]),
     ("Run guests", &["linux", "run", "record", "trace", "conformance"]),
-    ("Host and tool", &["doctor", "show", "triage", "completions", "man"]),
+    ("Host and tool", &["doctor", "show", "triage", "man"]),
 ];
 
 /// Returns the definition of the command line. Options that several commands share have the defaults of their command.
@@ -311,10 +309,6 @@ pub fn definition() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     let began = Instant::now();
     fail_large_writes();
-    if let Some(bytes) = too_small_a_stack() {
-        let why = format!("the stack may have {} KiB", bytes >> 10);
-        return Err(Error::host("cannot start", why, "raise it: ulimit -s 8192"));
-    }
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let invocation = Invocation { command_line, began };
@@ -340,7 +334,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Conformance(args) => conformance::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Linux(args) => linux::run(&args),
-        Command::Record(args) => record::run(*args, invocation),
+        Command::Record(args) => guests::record(&args),
         Command::Trace(args) => trace::run(&args),
         Command::StatSetup(args) => stat_setup::run(&args, &invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
@@ -350,8 +344,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Completions(args) => shell::completions(&args, definition()),
-        Command::Man(args) => shell::man(&args, definition()),
+        Command::Man(args) => shell::run(&args, definition()),
     }
 }
 
@@ -364,7 +357,7 @@ fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
     }
 }
 
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown. Files are not looked
+/// Checks a command line, program name first, and returns the bound on its run; `None`: it has none. Files are not looked
 /// for: where the command runs may be another folder.
 fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     let Parsed::Run(command) = parse(line)? else { return Ok(None) };
@@ -374,12 +367,14 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
     };
     match command {
         Command::NmiLatency(args) => {
-            names(&args.spec.arms, &args.host.behind.backend)?;
-            Ok(nmi_latency::estimate(&args))
+            let (spec, backend) = (&args.spec, &args.host.behind.backend);
+            names(&spec.arms, backend)?;
+            Ok(spec.length.rounds(&spec.arms, matches!(backend, BackendChoice::Sim(_))).1)
         }
         Command::GuestStat(args) => {
             names(&args.spec.arms, &args.host.behind.backend)?;
-            Ok(guest_stat::estimate(&args))
+            let results = u32::try_from(args.spec.events.len()).unwrap_or(u32::MAX);
+            Ok(args.spec.arms.duration.duration.map(|one| one.saturating_mul(results)))
         }
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
         Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
@@ -392,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_plan_is_checked_to_its_names_and_estimated() {
+    fn a_line_of_a_plan_is_checked_to_its_names_and_bounded() {
         let check =
             |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
         for (line, needle) in [
@@ -409,9 +404,10 @@ mod tests {
         }
         // A file is looked for where the command runs.
         assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
-        assert!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap().is_none());
-        let one = check(&["guest-stat", "--events", "10"]).unwrap().unwrap();
-        assert!(check(&["guest-stat", "--events", "10,10"]).unwrap().unwrap() == 2 * one && !one.is_zero());
+        assert_eq!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]), Ok(None));
+        let bound = |line: &[&str]| check(line).unwrap().map(|bound| bound.as_secs());
+        assert_eq!((bound(&["nmi-latency"]), bound(&["nmi-latency", "--rounds", "9"])), (Some(36), None));
+        assert_eq!(bound(&["guest-stat", "--events", "10,20", "--duration", "9s"]), Some(18));
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! `vpmu calibrate`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
@@ -12,7 +10,7 @@ use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
-use crate::setting::options::{JsonOption, QuietOption};
+use crate::setting::options::{JsonOption, OutputOption, QuietOption};
 use crate::setting::parse::number_in;
 use crate::sys;
 use crate::terminal::console::{self, Form, internal, print};
@@ -43,9 +41,9 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "KEY", default_value = "auto")]
     pub backend: BackendChoice,
 
-    /// The model's file, whose name is the model's
-    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "calibrated.toml")]
-    pub output: PathBuf,
+    /// The model's file, whose name is the model's.
+    #[command(flatten)]
+    pub output: OutputOption,
 
     /// Rounds: in each, a guest of every arm of every workload, in random order [default: 40, 6 with a tracepoint]
     #[arg(long, value_name = "N", value_parser = number_in(2..=1000))]
@@ -65,7 +63,8 @@ pub struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
-    let output = check_file(&args.output)?;
+    let path = args.output.or("calibrated.toml");
+    let output = check_file(&path)?;
     if let BackendChoice::Sim(model) = &args.backend {
         return Err(Error::usage(
             format!("sim:{model} has a model already"),
@@ -74,7 +73,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
         ));
     }
     let chosen = backend(&args.backend, &ThisHost)?;
-    let name = args.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let calibration = CalibrateSpec { name, rounds: args.rounds, samples: args.samples, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet.quiet);
@@ -82,7 +81,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     write_to(&output, draft.toml().as_bytes())?;
     console::show(Form::of(args.json.json, false), &check::report(&lines), &lines)?;
     if !args.json.json {
-        print(&format!("saved: {}; use it: vpmu sim {}\n", args.output.display(), args.output.display()))?;
+        print(&format!("saved: {}; use it: vpmu sim {}\n", path.display(), path.display()))?;
     }
     Ok(Exit::Done)
 }

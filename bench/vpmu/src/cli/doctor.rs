@@ -6,7 +6,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::host::HostFs;
 
-use crate::inspect::doctor::{Limits, diagnose, text};
+use crate::inspect::doctor::{Rights, diagnose, text};
 use crate::setting::backend::ThisHost;
 use crate::setting::options::JsonOption;
 use crate::terminal::console::{print, print_json};
@@ -38,7 +38,7 @@ pub struct DoctorArgs {
 const WATCH: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), Limits::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), &ThisHost, &ThisHost, WATCH);
     if args.json.json {
         print_json(&diagnosis)?;
     } else {

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::setting::parse::one_of;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::export::{ALL, Format, export, left_out};
@@ -10,6 +9,8 @@ use results::write::check_no_input;
 
 use super::files::{records, write};
 
+use crate::setting::options::OutputOption;
+use crate::setting::parse::one_of;
 use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,9 +35,9 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "FORMAT", value_parser = one_of(&ALL, |format| format.name, |format| format.about))]
     pub format: Format,
 
-    /// Write to FILE instead of stdout, whole or not at all
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    /// The file in place of stdout, whole or not at all.
+    #[command(flatten)]
+    pub output: OutputOption,
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
@@ -47,7 +48,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
             complain(&format!("notice: {line}"));
         }
     }
-    match args.output.as_deref().filter(|file| *file != Path::new("-")) {
+    match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
             check_no_input(file, records.iter().map(|record| &record.path))?;
             write(file, text.as_bytes())?;

@@ -1,15 +1,12 @@
 //! `vpmu guest-stat`.
 
-use std::time::Duration;
-
 use clap::Args;
 use results::error::{Error, Exit};
 
 use super::measure::{Invocation, MakePlan, Wanted, measure_all};
-use super::nmi_latency::estimated;
 use super::options::{BaselineOptions, ResultOptions, VerboseOption};
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
+use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, MAX, MAX_LINUX};
 use crate::setting::backend::Chosen;
@@ -55,24 +52,14 @@ pub struct GuestStatArgs {
     pub baseline: BaselineOptions,
 }
 
-/// Estimates the time that these options take; `None`: unknown.
-pub(super) fn estimate(args: &GuestStatArgs) -> Option<Duration> {
-    if args.linux.guest == GuestKind::Linux {
-        return None;
-    }
-    let GuestStatArgs { spec, host, .. } = args;
-    let each = spec.events.iter();
-    each.map(|&events| estimated(&host.behind.backend, |chosen| spec.plan(events, host, chosen, None))).sum()
-}
-
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let GuestStatArgs { spec, host, .. } = args;
     let linux = LinuxJob::new(&args.linux, Kind::SetUp)?;
-    if linux.is_some() && (spec.enable == Enable::Each || spec.window.is_some()) {
+    if linux.is_some() && spec.enable == Enable::Each {
         return Err(Error::usage(
-            "--enable each and --window are not for a Linux guest",
-            "its perf stat enables all events at once, and counts a program that does nothing",
-            "leave them out",
+            "--enable each is not for a Linux guest",
+            "its perf stat enables all events at once",
+            "leave it out",
         ));
     }
     let most = if linux.is_some() { MAX_LINUX } else { MAX };

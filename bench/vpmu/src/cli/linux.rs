@@ -31,5 +31,5 @@ usage or input, 3 the guest panicked, rebooted or did not end
 
 pub(super) fn run(args: &LinuxSpec) -> Result<Exit, Error> {
     let backend = job::backend(args)?;
-    job::run(args, &backend)
+    job::run(args, &backend, <_>::default(), None).map(|(exit, _)| exit)
 }

@@ -1,7 +1,7 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -179,7 +179,7 @@ fn carry_out_wanted(
     if let Some(baseline) = &wanted.baseline {
         baseline.check(&name(&tried))?;
     }
-    let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.output)?) });
+    let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
     let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
         Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error)?,
         ready => ready?,
@@ -213,27 +213,30 @@ pub(super) fn carry_out(
         progress: progress.as_mut(),
         save: &mut save,
     };
-    let finished = rounds::run(&plan, runner.as_mut(), context)?;
-    if finished.document.status == Status::Interrupted && finished.document.arms.iter().all(|arm| arm.rounds.is_empty())
-    {
-        return Err(Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved"));
-    }
-    Ok(finished)
+    rounds::run(&plan, runner.as_mut(), context)
 }
 
 /// Where the document of an experiment of plain arms goes, and how it is shown.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
     /// The folder of results.
-    pub(super) folder: Option<&'a Path>,
+    pub(super) folder: Option<PathBuf>,
     pub(super) form: Form,
     pub(super) quiet: bool,
+}
+
+impl Shown {
+    /// As these options say.
+    pub(super) fn of(result: &ResultOptions) -> Self {
+        let folder = (!result.no_save).then(|| result.folder());
+        Self { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet }
+    }
 }
 
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows.
 pub(super) fn measure_plain(
     experiment: (plain::Experiment, Vec<Plain<'_>>),
-    shown: Shown<'_>,
+    shown: Shown,
     invocation: &Invocation,
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
@@ -243,12 +246,12 @@ pub(super) fn measure_plain(
 /// As [`measure_plain`]; `then` adds to the document what follows from its rounds.
 pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
-    shown: Shown<'_>,
+    shown: Shown,
     invocation: &Invocation,
     then: &mut dyn FnMut(&mut Record),
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
-    let mut kept = Kept::new(shown.folder.map(OutputFolder::open).transpose()?);
+    let mut kept = Kept::new(shown.folder.as_deref().map(OutputFolder::open).transpose()?);
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;

@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Command};
-use host_pmu::backend::BackendKey;
 
 use super::measure::{Invocation, MakePlan, Wanted, measure, measure_all};
 use super::options::{BaselineOptions, ResultOptions, VerboseOption};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, other_defaults};
+use crate::arms::linux::spec::{LinuxGuestOptions, other_defaults};
 use crate::arms::rounds::options::HostOptions;
-use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen};
@@ -130,38 +128,14 @@ pub struct SimArgs {
 }
 
 /// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 11] =
-    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline", "force"];
+const WITH_TRACE: [&str; 10] =
+    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline"];
 
 /// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
 pub(super) fn with_trace(command: Command) -> Command {
     let others = command.get_arguments().map(|arg| arg.get_id().clone());
     let others: Vec<_> = others.filter(|id| !WITH_TRACE.contains(&id.as_str())).collect();
     command.mut_arg("trace", |arg| arg.conflicts_with_all(others))
-}
-
-/// Estimates the time that these options take, at the costs of the development host.
-pub(super) fn estimate(args: &NmiLatencyArgs) -> Option<Duration> {
-    // A boot of Linux takes two seconds or twenty.
-    if args.linux.guest == GuestKind::Linux {
-        return None;
-    }
-    estimated(&args.host.behind.backend, |chosen| {
-        let mut plan = args.spec.plan(&args.host, chosen, None)?;
-        args.trace.as_deref().map_or(Ok(()), |folder| plan.play(&Trace::open(folder)?))?;
-        Ok(plan)
-    })
-}
-
-/// Estimates the time that a plan takes on this host; `None`: unknown, as for a simulation.
-pub(super) fn estimated(backend: &BackendChoice, plan: impl Fn(&Chosen) -> Result<Plan, Error>) -> Option<Duration> {
-    let key = match backend {
-        BackendChoice::Key(key) => key.clone(),
-        BackendChoice::Auto => BackendKey::CpuClock,
-        BackendChoice::Sim(_) => return None,
-    };
-    let plan = plan(&Chosen::here(key, String::new())).ok()?;
-    Some(plan.estimate(plan.arms.len()))
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
@@ -273,10 +247,9 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
 #[cfg(test)]
 mod tests {
     use super::super::usage::parsed;
-    use std::path::Path;
+    use host_pmu::backend::BackendKey;
 
     use super::*;
-    use crate::arms::arm::play;
 
     fn nmi(line: &[&str]) -> Result<NmiLatencyArgs, Error> {
         parsed(line)
@@ -286,7 +259,7 @@ mod tests {
     fn every_option_reaches_the_plan() {
         let line = "--strategy pool,gate --mux-interval 5ms --vcpus 2 --pmu-version 4 --rounds 3 --warmup 0 --samples 7 \
                     --time-limit 2s --duration 1m --seed 9 --workload sampling4/io --freq 99 --backend cpu-clock --pin 4,5 \
-                    --no-seccomp --guest-rounds 2";
+                    --guest-rounds 2";
         let args = nmi(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
         let plan = args.spec.plan(&args.host, &Chosen::here(BackendKey::CpuClock, String::new()), None).unwrap();
         let document = serde_json::to_value(&plan.parameters).unwrap();
@@ -308,20 +281,8 @@ mod tests {
             assert_eq!(document[key].to_string(), value, "{key}");
         }
         let (machine, boot) = (&plan.guest.machine, &plan.guest.boot);
-        assert_eq!((machine.seccomp, machine.vcpus, machine.pin.as_slice()), (false, 2, &[4, 5][..]));
+        assert_eq!((machine.vcpus, machine.pin.as_slice()), (2, &[4, 5][..]));
         assert_eq!((boot.tick_count, boot.freq_hz, boot.event_count, plan.seed), (5_000_000, 99, 4, 9));
         assert_eq!(plan.arms[0].strategy, "pool");
-    }
-
-    #[test]
-    fn the_estimate_of_a_trace_is_by_its_own_time() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces/top-clx-6.1");
-        let played = play::played(&Trace::open(Path::new(corpus)).unwrap()).unwrap().2;
-        let pmis = played.pmis.to_string();
-        let line = ["--strategy", "reuse", "--rounds", "1", "--warmup", "0", "--samples", &pmis, "--time-limit", "1h"];
-        // It is one of two arms, as the floor is among them.
-        let of = |options: &[&str]| estimate(&nmi(&[&line, options].concat()).unwrap()).unwrap().as_secs_f64() / 2.0;
-        let (turn, least, other) = (of(&["--trace", corpus]), played.time.as_secs_f64(), of(&[]));
-        assert!(turn > least && turn < 2.0 * least && turn > 2.0 * other, "{turn} {least} {other}");
     }
 }

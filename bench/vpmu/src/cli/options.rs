@@ -9,8 +9,8 @@ use results::error::{Error, Exit};
 use results::read;
 use results::write::OutputFolder;
 
-use crate::setting::options::{JsonOption, QuietOption};
-use crate::setting::parse::{folder, one_of};
+use crate::setting::options::{FolderOption, JsonOption, QuietOption};
+use crate::setting::parse::one_of;
 use crate::terminal::console::{complain, internal};
 
 /// Arms, metrics and statistic to compare or follow.
@@ -33,9 +33,9 @@ pub struct SeriesOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct ResultOptions {
-    /// Folder for the results
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder, help_heading = None)]
-    pub output: PathBuf,
+    /// The folder of results.
+    #[command(flatten)]
+    pub output: FolderOption,
 
     /// Write no results; a baseline of --save-baseline is kept
     #[arg(long)]
@@ -58,6 +58,16 @@ pub struct VerboseOption {
     pub verbose: bool,
 }
 
+/// Folder of results, unless another is given.
+pub(super) const RESULTS: &str = "vpmu-results";
+
+impl ResultOptions {
+    /// Returns the folder of results.
+    pub(super) fn folder(&self) -> PathBuf {
+        self.output.or(RESULTS)
+    }
+}
+
 /// A baseline that the result is kept as.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
@@ -65,52 +75,42 @@ pub struct BaselineOptions {
     /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`
     #[arg(long, value_name = "NAME", value_parser = read::check_name)]
     pub save_baseline: Option<String>,
-
-    /// Replace a baseline of that name
-    #[arg(long, requires = "save_baseline")]
-    pub force: bool,
 }
 
 impl BaselineOptions {
     /// Returns the baseline, in the folder of results.
     pub(super) fn baseline(&self, result: &ResultOptions) -> Option<Baseline> {
-        let dir = read::baseline_folder(&result.output, self.save_baseline.as_ref()?);
-        Some(Baseline { dir, force: self.force })
+        Some(Baseline(read::baseline_folder(&result.folder(), self.save_baseline.as_ref()?)))
     }
 }
 
-/// A baseline to keep the result as.
+/// A baseline to keep the result as: its folder, with a document for each experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Baseline {
-    /// Its folder, with a document for each experiment.
-    dir: PathBuf,
-    /// An existing document of the experiment is replaced.
-    force: bool,
-}
+pub(super) struct Baseline(PathBuf);
 
 impl Baseline {
     /// Returns the document of that name.
     fn document(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{name}.json"))
+        self.0.join(format!("{name}.json"))
     }
 
-    /// Refuses one that is there and is not to be replaced.
+    /// Refuses one that is there.
     pub(super) fn check(&self, name: &str) -> Result<(), Error> {
         let path = self.document(name);
-        if self.force || !path.exists() {
-            return OutputFolder::open(&self.dir).map(drop);
+        if !path.exists() {
+            return OutputFolder::open(&self.0).map(drop);
         }
         Err(Error::usage(
             format!("baseline {} already exists", path.display()),
             "replacing it changes later comparisons",
-            "give another name, or --force to replace it",
+            "give another name, or remove it",
         ))
     }
 
     /// Keeps a complete document of a run that answers its question (`exit`) by this name; one file an experiment, so
     /// that a baseline may hold several.
     pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, name: &str, exit: Exit) -> Result<(), Error> {
-        let dir = &self.dir;
+        let dir = &self.0;
         if document.status == Status::Complete && exit != Exit::Done {
             complain(&format!("warning: {} is left as it was: this run is inconclusive", dir.display()));
             return Ok(());
@@ -133,18 +133,16 @@ mod tests {
     use crate::arms::rounds::mock;
 
     #[test]
-    fn a_baseline_is_replaced_only_by_force() {
+    fn a_baseline_is_complete_and_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let baseline = |force| Baseline { dir: dir.path().join("baselines/v1"), force };
+        let baseline = Baseline(dir.path().join("baselines/v1"));
         let document = mock::finished(&[]).document;
-        baseline(false).check(&document.experiment).unwrap();
-        baseline(false).keep(&document, &document.experiment, Exit::Inconclusive).unwrap();
-        assert!(!baseline(false).document(&document.experiment).exists(), "an inconclusive run is no baseline");
-        baseline(false).keep(&document, &document.experiment, Exit::Done).unwrap();
-        let error = baseline(false).check(&document.experiment).unwrap_err();
+        baseline.check(&document.experiment).unwrap();
+        baseline.keep(&document, &document.experiment, Exit::Inconclusive).unwrap();
+        assert!(!baseline.document(&document.experiment).exists(), "an inconclusive run is no baseline");
+        baseline.keep(&document, &document.experiment, Exit::Done).unwrap();
+        let error = baseline.check(&document.experiment).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
-        assert!(error.to_string().contains("--force"), "{error}");
-        baseline(true).check(&document.experiment).unwrap();
-        baseline(false).check("another-experiment").unwrap();
+        baseline.check("another-experiment").unwrap();
     }
 }

@@ -2,12 +2,6 @@
 
 use std::ffi::OsString;
 
-use results::error::{Error, Exit};
-
-use super::measure::Invocation;
-use crate::inspect::record::guests;
-use crate::inspect::record::spec::RecordSpec;
-
 pub(super) const EXAMPLES: &str = "\
 Examples:
   # an image with call chains; then its functions
@@ -28,11 +22,6 @@ Exit codes: 0 the guest is done, or --duration ended it; with
 run and linux otherwise that of the guest, 2 bad usage or input,
 3 the recording ended early or was interrupted, 4 the host
 cannot do it, 70 a bug of vpmu.";
-
-pub(super) fn run(mut spec: RecordSpec, invocation: Invocation) -> Result<Exit, Error> {
-    spec.command_line = invocation.command_line;
-    guests::record(&spec)
-}
 
 /// The names of guests on a command line.
 const GUESTS: [&str; 3] = ["payload", "run", "linux"];

@@ -14,6 +14,7 @@ use super::by_host;
 use super::files::write;
 use crate::experiment::reproduce::{self, run::Simulated};
 use crate::removed;
+use crate::setting::options::OutputOption;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
@@ -40,9 +41,9 @@ pub struct ReportArgs {
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 
-    /// The page; - for stdout
-    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
-    pub output: PathBuf,
+    /// The page.
+    #[command(flatten)]
+    pub output: OutputOption,
 
     /// A page by host: the level of each, and hosts that stand apart; always so for campaigns
     #[arg(long)]
@@ -80,13 +81,14 @@ fn put<P: AsRef<Path>>(
     inputs: impl IntoIterator<Item = P>,
     results: usize,
 ) -> Result<(), Error> {
-    if args.output == Path::new("-") {
+    let output = args.output.or("report.html");
+    if output == Path::new("-") {
         return print(page);
     }
-    check_no_input(&args.output, inputs)?;
-    write(&args.output, page.as_bytes())?;
+    check_no_input(&output, inputs)?;
+    write(&output, page.as_bytes())?;
     let (what, size) = (plural(results, "result"), page.len() as f64 / 1e6);
-    complain(&format!("{what} in {} ({size:.1} MB)", args.output.display()));
+    complain(&format!("{what} in {} ({size:.1} MB)", output.display()));
     Ok(())
 }
 

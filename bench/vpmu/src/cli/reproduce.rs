@@ -160,7 +160,7 @@ fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
 fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let all = Recordings::prepare()?;
     let experiment = all.experiment(args.rounds.unwrap_or(5), args.seed.unwrap_or(SEED));
-    let shown = Shown { folder: args.output.as_deref(), form: args.form.form(), quiet: false };
+    let shown = Shown { folder: args.output.clone(), form: args.form.form(), quiet: false };
     let document = measure_plain(experiment, shown, invocation, &table::report)?;
     Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
 }

@@ -1,7 +1,5 @@
 //! `vpmu run`.
 
-use std::ffi::OsString;
-
 use results::error::{Error, Exit};
 
 use crate::inspect::run;
@@ -25,19 +23,5 @@ status 1), 1 it ended with another code, 2 bad usage or input,
 
 pub(super) fn run(args: &RunSpec) -> Result<Exit, Error> {
     let chosen = choose(&args.counters.behind.backend, &ThisHost)?;
-    run::run(args, &chosen.backend)
-}
-
-/// Accepts QEMU's spelling of what comes with an image, `-append` and `-initrd`, after `run`.
-pub(super) fn as_qemu_spells(args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_none_or(|command| command != "run") {
-        return args;
-    }
-    args.into_iter()
-        .map(|arg| match arg.to_str() {
-            Some("-append") => "--append".into(),
-            Some("-initrd") => "--initrd".into(),
-            _ => arg,
-        })
-        .collect()
+    run::run(args, &chosen.backend, <_>::default())
 }

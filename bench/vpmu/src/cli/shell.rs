@@ -1,73 +1,53 @@
-//! `vpmu completions` and `vpmu man`, from the definition of the command line.
+//! `vpmu man`: manual pages and shells' completions, from the definition of the command line.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::{Args, Command};
+use clap_complete::Shell;
 use results::error::{Error, Exit};
 use results::open::Folder;
 use results::write::Target;
 
-use crate::setting::parse::folder;
-use crate::terminal::console::{complain, internal, print};
+use crate::setting::options::FolderOption;
+use crate::terminal::console::{complain, internal};
 
-pub(super) const COMPLETIONS: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
-  vpmu completions bash \\
-    > ~/.local/share/bash-completion/completions/vpmu
-  # with fpath+=~/.zfunc before compinit
-  vpmu completions zsh > ~/.zfunc/_vpmu
-  vpmu completions fish \\
-    > ~/.config/fish/completions/vpmu.fish
-
-Exit codes: 0 done, 2 bad usage, 70 a bug of vpmu.";
-
-pub(super) const MAN: &str = "\
-Examples:
-  vpmu man | man -l -
-  # then: man vpmu-report
-  vpmu man -o ~/.local/share/man/man1
+  # as the Debian package has them
+  vpmu man -o share
+  man -l share/vpmu-report.1
 
 Exit codes: 0 done, 2 bad usage, or a folder that cannot be
 written, 70 a bug of vpmu.";
 
-/// Options of `vpmu completions`.
-#[derive(Clone, Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell
-    #[arg(value_name = "SHELL", value_enum)]
-    pub shell: clap_complete::Shell,
-}
-
 /// Options of `vpmu man`.
 #[derive(Clone, Debug, Args)]
 pub struct ManArgs {
-    /// Write vpmu.1 and a page for each command (vpmu-report.1 …) to this folder instead
-    #[arg(short, long, value_name = "DIR", value_parser = folder)]
-    pub output: Option<PathBuf>,
+    /// The folder for the pages and the completions.
+    #[command(flatten)]
+    pub output: FolderOption,
 }
 
-pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Result<Exit, Error> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "vpmu", &mut script);
-    print(&String::from_utf8_lossy(&script)).map(|()| Exit::Done)
-}
-
-pub(super) fn man(args: &ManArgs, mut command: Command) -> Result<Exit, Error> {
+/// Writes vpmu.1, a page for each command, and the completions of each shell under the names that the shells look for.
+pub(super) fn run(args: &ManArgs, mut command: Command) -> Result<Exit, Error> {
     command.build();
-    let Some(dir) = &args.output else {
-        return print(&String::from_utf8_lossy(&page(&command)?.1)).map(|()| Exit::Done);
-    };
+    let dir = args.output.or("man");
     let refused = |error: std::io::Error| {
         let what = format!("cannot write manual pages to {}", dir.display());
         Error::output(what, &error, "give -o a folder you may write to")
     };
-    let folder = Folder::make(dir).map_err(refused)?;
     let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
-    let pages: Vec<_> = std::iter::once(&command).chain(shown).map(page).collect::<Result<_, _>>()?;
-    for (name, page) in &pages {
-        Target::at(&folder, Path::new(name)).and_then(|target| target.replace(page)).map_err(refused)?;
+    let mut files: Vec<_> = std::iter::once(&command).chain(shown).map(page).collect::<Result<_, _>>()?;
+    for (shell, name) in [(Shell::Bash, "vpmu.bash"), (Shell::Zsh, "_vpmu"), (Shell::Fish, "vpmu.fish")] {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut command, "vpmu", &mut script);
+        files.push((name.to_owned(), script));
     }
-    complain(&format!("{} pages in {}", pages.len(), dir.display()));
+    let folder = Folder::make(&dir).map_err(refused)?;
+    for (name, text) in &files {
+        Target::at(&folder, Path::new(name)).and_then(|target| target.replace(text)).map_err(refused)?;
+    }
+    complain(&format!("{} files in {}", files.len(), dir.display()));
     Ok(Exit::Done)
 }
 
@@ -111,8 +91,10 @@ mod tests {
         let folder = dir.path().join("man/man1");
         let report = Command::new("report").arg(clap::Arg::new("output").long("output"));
         let command = Command::new("vpmu").subcommand(report).after_help("Examples:\n.x\\y -z\n\nExit codes: 0 done");
-        man(&ManArgs { output: Some(folder.clone()) }, command.disable_help_subcommand(true)).unwrap();
+        let output = FolderOption { output: Some(folder.clone()) };
+        run(&ManArgs { output }, command.disable_help_subcommand(true)).unwrap();
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert!(text("vpmu.bash").contains("report") && text("_vpmu").contains("report"));
         assert!(text("vpmu-report.1").contains("\\-\\-output"));
         assert!(text("vpmu.1").contains("vpmu\\-report(1)"));
         // A dot begins no macro.

@@ -1,15 +1,13 @@
 //! `vpmu show`.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
-use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use host_pmu::strategy::{self, PRESETS, Strategy};
 use host_pmu::{kernel, open};
-use results::document::{Any, BELOW_KVM, EventParameter, GuestRun, schema};
+use results::document::{Any, BELOW_KVM, GuestRun, schema};
 use results::error::{Error, Exit, one_line};
 use results::metric;
 use results::table::layout::columns;
@@ -23,7 +21,7 @@ use crate::arms::arm::sim::model;
 use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
-use crate::setting::workload::{EventSet, GuestWork, Workload};
+use crate::setting::workload::{EventSet, GuestWork};
 use crate::terminal::console::{internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -36,10 +34,8 @@ Examples:
   # what a file says, with every default
   vpmu show strategies mine.toml
   vpmu show models
-  # the events of a workload; those of this host, and a tracepoint
-  vpmu show workloads sampling10
+  # of this host: for --backend, and for record -e
   vpmu show events
-  vpmu show events kvm:kvm_exit
   vpmu show metrics --json
   # what a result document holds, as a JSON Schema
   vpmu show schemas result
@@ -70,7 +66,7 @@ pub struct ShowArgs {
     #[arg(value_name = "KIND", value_enum)]
     pub kind: Kind,
 
-    /// One of them, in full
+    /// A strategy, model or schema, in full
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 
@@ -101,37 +97,10 @@ fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
     match kind {
         Kind::Strategies => definition(name, &strategy(name)?, json),
         Kind::Models => definition(name, &model_text(name)?, json),
-        Kind::Workloads => {
-            let events = workload(name)?;
-            if json {
-                return print_json(&events);
-            }
-            let mut text = String::new();
-            for event in &events {
-                let counter = event.fixed_counter.map_or("any counter".to_owned(), |n| format!("fixed counter {n}"));
-                let _ = write!(text, "{:<24}{:<11}{counter}", event.name, event.selector);
-                text += if event.period == 0 { ", counts only\n" } else { "\n" };
-            }
-            print(&text)
-        }
         Kind::Schemas => print_json(&schema_of(name)?),
-        Kind::Metrics => {
-            let metric = metric(name)?;
-            if json {
-                return print_json(metric);
-            }
-            print(&format!(
-                "{} ({})\n{}\nunit: {}\nexperiments: {}\n",
-                metric.key,
-                metric.name,
-                metric.about,
-                metric.unit,
-                metric.experiments.join(", ")
-            ))
-        }
-        Kind::Events => {
-            let items = event(name)?;
-            if json { print_json(&items) } else { print(&list(&items, columns())) }
+        Kind::Workloads | Kind::Metrics | Kind::Events => {
+            let why = "NAME is of a strategy, a model or a schema";
+            Err(Error::usage(format!("one line is all there is of '{name}'"), why, "leave it out"))
         }
     }
 }
@@ -233,34 +202,9 @@ pub fn workloads() -> Vec<Item> {
     sets.into_iter().chain(works).collect()
 }
 
-/// Returns the events of a workload.
-///
-/// # Errors
-/// Exit 2 for an unknown workload.
-pub fn workload(name: &str) -> Result<Vec<EventParameter>, Error> {
-    let workload: Workload =
-        name.parse().map_err(|why: String| Error::usage(format!("no workload '{name}'"), why, ""))?;
-    let event = |event: crate::setting::workload::NamedEvent| EventParameter {
-        name: event.name.to_owned(),
-        selector: format!("{:#x}", event.spec.selector),
-        fixed_counter: event.spec.fixed.checked_sub(1),
-        period: event.spec.period,
-    };
-    Ok(workload.events.events(Vendor::Intel, 1_000_000).into_iter().map(event).collect())
-}
-
 /// Returns the metrics of results.
 pub fn metrics() -> Vec<Item> {
     metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect()
-}
-
-/// Returns a metric's properties.
-///
-/// # Errors
-/// Exit 2 for an unknown metric.
-pub fn metric(name: &str) -> Result<&'static metric::Metric, Error> {
-    let known = metric::ALL.map(|metric| metric.key);
-    metric::find(name).ok_or_else(|| unknown("metric", name, &known))
 }
 
 /// Returns the events that may stand behind a guest's counters and those that a guest is recorded by, tried on this thread.
@@ -277,23 +221,6 @@ pub fn events() -> Vec<Item> {
         ("-e GROUP:NAME", "occurrences of a tracepoint of this host (/sys/kernel/tracing/events) on the vCPU's thread"),
     ];
     backends.chain(recording).chain(open.map(|(name, about)| Item::new(name, about))).collect()
-}
-
-/// Returns what an event of this name is for: one of the list, or one of the host's own.
-///
-/// # Errors
-/// Exit 2 for an unknown name.
-pub fn event(name: &str) -> Result<Vec<Item>, Error> {
-    let mut found = events();
-    found.retain(|item| item.name.split_once(' ').is_some_and(|(_, known)| known == name));
-    if found.is_empty() {
-        let event: SampledEvent = name.parse().map_err(|_| {
-            let known: Vec<_> = SampledEvent::named().collect();
-            unknown("event", name, &known)
-        })?;
-        found.push(recorded_by(&event));
-    }
-    Ok(found)
 }
 
 fn recorded_by(event: &SampledEvent) -> Item {
@@ -349,16 +276,14 @@ mod tests {
         for (name, _) in SCHEMAS {
             assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");
         }
-        assert_eq!(workload("sampling10/io").unwrap().len(), 10);
     }
 
     #[test]
     fn an_event_opens_here_or_says_why_not() {
-        let clocks = event("cpu-clock").unwrap();
-        let names: Vec<_> = clocks.iter().map(|item| item.name.as_str()).collect();
-        assert_eq!(names, ["--backend cpu-clock", "-e cpu-clock"]);
-        assert!(clocks[0].about.starts_with("stand-in: "), "{clocks:?}");
-        let missing = event("kvm:no_such_event").unwrap();
-        assert!(missing[0].about.contains("; not here: "), "{missing:?}");
+        let events = events();
+        let clock = events.iter().find(|item| item.name == "--backend cpu-clock").unwrap();
+        assert!(clock.about.starts_with("stand-in: "), "{clock:?}");
+        let missing = recorded_by(&"kvm:no_such_event".parse().unwrap());
+        assert!(missing.about.contains("; not here: "), "{missing:?}");
     }
 }

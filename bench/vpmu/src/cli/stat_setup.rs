@@ -13,7 +13,7 @@ use crate::experiment::stat_setup::arms::{SetUp, once};
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
-use crate::terminal::console::{Form, complain, print};
+use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -71,9 +71,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     let mut exit = Exit::Done;
     for one in &all {
         let set_up = SetUp::prepare(one)?;
-        let folder = (!result.no_save).then_some(result.output.as_path());
-        let shown = Shown { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet };
-        let document = measure_plain(set_up.experiment(), shown, invocation, &show::report)?;
+        let document = measure_plain(set_up.experiment(), Shown::of(result), invocation, &show::report)?;
         // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
         // and every event of the list can be counted here.
         let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use results::error::{Error, Exit};
 
+use super::options::RESULTS;
 use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::store::{self, Store};
 use crate::experiment::sweep::{pareto, run as sweep, show};
-use crate::setting::options::{JsonOption, QuietOption};
-use crate::setting::parse::folder;
+use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
@@ -23,7 +23,7 @@ Examples:
     workload=sampling4,sampling10 cost.open=0.1,1,10
   # eight vCPUs that share CPUs
   vpmu sweep model=clx-ap-watchdog-on vcpus=8 cpus=2,4,8 \\
-    slice=1ms,10ms release-slices=1,2,8
+    slice=1ms,10ms
   # again after a kill or a full disk: goes on where it stopped
   vpmu sweep --grid grid.toml -o out
 
@@ -56,8 +56,8 @@ pub struct SweepArgs {
     pub part: Option<Part>,
 
     /// Folder of sweep.jsonl, a line per point, and of pareto.json and pareto.md
-    #[arg(short = 'o', long = "output", value_name = "DIR", default_value = "vpmu-results", value_parser = folder)]
-    pub output: PathBuf,
+    #[command(flatten)]
+    pub output: FolderOption,
 
     /// JSON in place of the table.
     #[command(flatten)]
@@ -82,8 +82,9 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     if let Some((number, of)) = args.part {
         points = points.into_iter().skip(number - 1).step_by(of).collect();
     }
-    let (store, found) = Store::open(&args.output)?;
-    let file = args.output.join(store::FILE);
+    let folder = args.output.or(RESULTS);
+    let (store, found) = Store::open(&folder)?;
+    let file = folder.join(store::FILE);
     if found.torn > 0 {
         complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
     }
@@ -100,7 +101,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let outcome = sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut())?;
 
     let pareto = pareto::compare(&outcome.lines);
-    let fronts = show::save(&args.output, &pareto)?;
+    let fronts = show::save(&folder, &pareto)?;
     console::show(Form::of(args.json.json, false), &show::report(&pareto), &pareto)?;
     if !args.json.json {
         let before =

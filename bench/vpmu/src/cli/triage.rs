@@ -13,7 +13,7 @@ use super::options::ResultOptions;
 use super::workload::threads;
 use crate::inspect::triage::{SAMPLES_PER_SECOND, Spec, Triage, Variant, cpus, show};
 use crate::setting::parse::{duration_in, number_in, one_of};
-use crate::terminal::console::{Form, internal};
+use crate::terminal::console::internal;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -75,9 +75,8 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
         event: None,
         sampled: vec![Variant::Workload],
     };
-    let (triage, result) = (Triage::prepare(spec, cpus)?, &args.result);
-    let folder = (!result.no_save).then_some(result.output.as_path());
-    let shown = Shown { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet };
+    let triage = Triage::prepare(spec, cpus)?;
     let then = &mut |document: &mut _| triage.sample(document);
-    measure_then(triage.experiment(), shown, invocation, then, &show::report).map(|document| show::exit(&document))
+    measure_then(triage.experiment(), Shown::of(&args.result), invocation, then, &show::report)
+        .map(|document| show::exit(&document))
 }

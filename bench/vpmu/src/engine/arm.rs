@@ -58,6 +58,12 @@ pub trait Arm {
     /// Keeps what a turn measured: its round counts.
     fn keep(&mut self, turn: Turn, figures: Self::Figures);
 
+    /// Returns how many rounds of it count.
+    fn rounds_kept(&self) -> usize;
+
+    /// Notes why it has not all the rounds that were wanted.
+    fn incomplete(&mut self, why: &str);
+
     /// Ends what lives over the turns of a session, which has this number.
     ///
     /// # Errors

@@ -12,4 +12,5 @@ mod schedule;
 
 pub use arm::{Arm, Turn, Turned};
 pub use run::{After, Rounds, State, run};
+pub(crate) use run::{Course, measure};
 pub use schedule::Schedule;

@@ -2,26 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Instant;
 
 use host_pmu::stats::ns;
 use results::document::{
-    AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Status, Summary, warnings,
+    AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Summary, warnings,
 };
-use results::error::{Error, Exit};
+use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::metric::Metric;
 use results::write::now_unix;
 use serde_json::{Map, Value};
 
 use super::arm::{self, Turn, Turned};
-use super::run::{Rounds, State, run};
+use super::run::{Course, Rounds, State, measure};
 use crate::setting::process;
 use crate::sys;
 use crate::terminal::progress::Progress;
-
-/// Longest time without a save while rounds are finished.
-const SAVE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// What a turn measured: values by the key of their metric, in its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +97,14 @@ impl arm::Arm for Plain<'_> {
         Ok(Turned { is_whole: figures.is_some(), figures })
     }
 
+    fn rounds_kept(&self) -> usize {
+        self.arm.rounds.len()
+    }
+
+    fn incomplete(&mut self, why: &str) {
+        self.arm.incomplete.push(why.to_owned());
+    }
+
     fn keep(&mut self, turn: Turn, Sample(values): Sample) {
         let rounds = &mut self.arm.rounds;
         rounds.index.push(turn.index);
@@ -126,8 +130,6 @@ pub struct Experiment {
     pub parameters: Map<String, Value>,
     /// Its rounds.
     pub rounds: Rounds,
-    /// Rounds that are expected, where something else than their number ends them.
-    pub expected: Option<u64>,
 }
 
 /// Decides whether there are enough rounds, by the document so far, which it asks for where it looks.
@@ -153,12 +155,13 @@ impl Experiment {
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
             return Err(Error::usage(format!("two arms are called {}", arm.arm.name), "", "leave one out"));
         }
-        let (began, mut saved) = (now_unix(), Instant::now());
-        let mut document = |arms: &[Plain<'_>], state: &State, status: Status| {
+        let began = now_unix();
+        let mut document = |arms: &[Plain<'_>], state: &State, last: bool| {
             host.finish(fs);
             let tool = process::tool();
             let mut warnings = warnings::of_run(&tool, &host);
             warnings.extend(warnings::of_settings(&host, &[]));
+            let whole = arms.iter().all(|arm| arm.arm.incomplete.is_empty());
             Record {
                 path: PathBuf::new(),
                 schema: SCHEMA.to_owned(),
@@ -168,7 +171,7 @@ impl Experiment {
                 command_line: command_line.to_vec(),
                 started_unix: began,
                 wall_ns: ns(state.wall),
-                status,
+                status: state.status(last, whole),
                 seed: self.rounds.seed,
                 parameters: self.parameters.clone(),
                 host: host.clone(),
@@ -177,33 +180,9 @@ impl Experiment {
                 extra: AnyExtra::default(),
             }
         };
-        let mut after = |arms: &mut [Plain<'_>], state: &State| {
-            if saved.elapsed() >= SAVE {
-                save(&document(arms, state, Status::Running))?;
-                saved = Instant::now();
-            }
-            Ok(enough(&mut || document(arms, state, Status::Running)))
-        };
-        let rounds = self.expected.unwrap_or(self.rounds.rounds) + self.rounds.warmup;
-        progress.begin((arms.len() as u64).saturating_mul(rounds));
-        let (state, ended) = run(arms, &self.rounds, sys::interrupted(), progress, &mut after);
-        progress.end();
-        let error = ended.err();
-        if arms.iter().all(|arm| arm.arm.rounds.is_empty()) {
-            let interrupted =
-                || Error::new(Exit::Inconclusive, "interrupted before the first round", "", "nothing is saved");
-            return Err(error.unwrap_or_else(interrupted));
-        }
-        let status = match (&error, state.interrupted) {
-            (_, true) => Status::Interrupted,
-            (Some(_), false) => Status::Incomplete,
-            (None, false) => Status::Complete,
-        };
-        let mut document = document(arms, &state, status);
-        if let Some(error) = &error {
-            let why = format!("the experiment ended early: {error}");
-            document.arms.iter_mut().for_each(|arm| arm.incomplete.push(why.clone()));
-        }
+        let mut enough = |_: &State, look: &mut dyn FnMut() -> Record| enough(look);
+        let course = Course { document: &mut document, enough: &mut enough, save: &mut *save };
+        let (document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
         save(&document)?;
         Ok((document, error))
     }
@@ -213,6 +192,8 @@ impl Experiment {
 mod tests {
     use super::*;
     use crate::terminal::progress::Silent;
+    use results::document::Status;
+    use results::error::Exit;
     use results::metric::ELAPSED;
 
     fn measured(names: [&str; 2], rounds: u64, fails: Option<u64>) -> (Result<Measured, Error>, usize) {
@@ -222,7 +203,7 @@ mod tests {
         };
         let mut arms = names.map(|name| Plain::new(name, "none", move |turn| take(name, turn)));
         let rounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
-        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds, expected: None };
+        let experiment = Experiment { name: "trial", parameters: Map::new(), rounds };
         let (fs, mut saves) = (HostFs::at("/nonexistent"), 0);
         let mut save = |_: &Record| {
             saves += 1;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use results::error::Error;
+use results::document::Status;
+use results::error::{Error, Exit};
 
 use super::arm::{Arm, Turn, Turned};
 use super::schedule::Schedule;
@@ -44,8 +45,64 @@ pub struct State {
     pub between_sessions: bool,
 }
 
+impl State {
+    /// Returns the status of a document of this state; `last`: nothing follows.
+    pub const fn status(&self, last: bool, whole: bool) -> Status {
+        match (last, self.interrupted, whole) {
+            (false, _, _) => Status::Running,
+            (true, true, _) => Status::Interrupted,
+            (true, false, true) => Status::Complete,
+            (true, false, false) => Status::Incomplete,
+        }
+    }
+}
+
 /// Called after each whole round that another may follow; returns whether there are enough.
 pub type After<'a, A> = &'a mut dyn FnMut(&mut [A], &State) -> Result<bool, Error>;
+
+/// Longest time without a save while rounds are finished.
+const SAVE: Duration = Duration::from_secs(5);
+
+/// What an experiment makes of its rounds.
+pub(crate) struct Course<'a, A, D> {
+    /// Makes the document so far; with true nothing follows.
+    pub(crate) document: &'a mut dyn FnMut(&[A], &State, bool) -> D,
+    /// Decides whether there are enough rounds, by the document so far where it looks at that.
+    pub(crate) enough: &'a mut dyn FnMut(&State, &mut dyn FnMut() -> D) -> bool,
+    /// Keeps the document at the end of each session, and every few seconds.
+    pub(crate) save: &'a mut dyn FnMut(&D) -> Result<(), Error>,
+}
+
+/// Runs the rounds to their document, which is not saved yet, and the error that ended them early: whole rounds before it count.
+///
+/// # Errors
+/// If nothing was measured before an error, and exit 3 if that was an interrupt.
+pub(crate) fn measure<A: Arm, D>(
+    arms: &mut [A],
+    rounds: &Rounds,
+    (stop, progress): (&AtomicBool, &mut dyn Progress),
+    course: Course<'_, A, D>,
+) -> Result<(D, Option<Error>), Error> {
+    let Course { document, enough, save } = course;
+    let mut saved = Instant::now();
+    let mut after = |arms: &mut [A], state: &State| {
+        if rounds.session.is_some() && state.between_sessions || saved.elapsed() >= SAVE {
+            save(&document(arms, state, false))?;
+            saved = Instant::now();
+        }
+        Ok(enough(state, &mut || document(arms, state, false)))
+    };
+    let (state, ended) = run(arms, rounds, stop, progress, &mut after);
+    let error = ended.err();
+    if (error.is_some() || state.interrupted) && arms.iter().all(|arm| arm.rounds_kept() == 0) {
+        let what = "interrupted before the first round";
+        return Err(error.unwrap_or_else(|| Error::new(Exit::Inconclusive, what, "", "nothing is saved")));
+    }
+    if let Some(error) = &error {
+        arms.iter_mut().for_each(|arm| arm.incomplete(&format!("the experiment ended early: {error}")));
+    }
+    Ok((document(arms, &state, true), error))
+}
 
 /// Runs the rounds, until the user sets `stop`. Whole rounds before an error stay with the arms.
 pub fn run<A: Arm>(
@@ -56,9 +113,16 @@ pub fn run<A: Arm>(
     after: After<'_, A>,
 ) -> (State, Result<(), Error>) {
     let (began, state) = (Instant::now(), State::default());
+    let running = arms.iter().filter(|arm| arm.runs()).count() as u64;
+    let warmups = rounds.warmup.saturating_mul(rounds.session.map_or(1, |one| rounds.rounds.div_ceil(one.max(1))));
+    progress.begin(running.saturating_mul(rounds.rounds.saturating_add(warmups)));
+    if let Some(bound) = rounds.duration.filter(|_| !rounds.simulated) {
+        progress.within(bound);
+    }
     let mut engine =
         Engine { arms, rounds, stop, progress, after, began, state, sessions: 0, is_open: false, rounds_of_session: 0 };
     let ended = engine.all();
+    engine.progress.end();
     (engine.state, ended)
 }
 
@@ -234,6 +298,12 @@ mod tests {
         fn keep(&mut self, turn: Turn, (): ()) {
             self.says(&format!("keeps {}", turn.index));
         }
+
+        fn rounds_kept(&self) -> usize {
+            0
+        }
+
+        fn incomplete(&mut self, _: &str) {}
 
         fn close(&mut self, session: u64) -> Result<(), Error> {
             self.says(&format!("closes {session}"));

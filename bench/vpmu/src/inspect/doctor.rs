@@ -15,8 +15,7 @@ use serde::Serialize;
 use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
-use crate::arms::arm::real;
-use crate::setting::backend::{AutoBackend, EventProbe, KvmProbe, KvmReport, choose_backend};
+use crate::setting::backend::{Chosen, EventProbe, KvmProbe, KvmReport, Refused, auto};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -48,31 +47,19 @@ impl Diagnosis {
     }
 }
 
-/// Limits of the process.
+/// Rights of the process.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Limits {
-    /// RLIMIT_NOFILE; `None` = unlimited.
-    pub open_files: Option<u64>,
-    /// RLIMIT_SIGPENDING; `None` = unlimited.
-    pub pending_signals: Option<u64>,
-    /// Signals of its user that are queued now, of those that the limit allows.
-    pub queued_signals: u64,
+pub struct Rights {
     /// It may open any perf event, by root's capabilities or CAP_PERFMON.
     pub perfmon: bool,
     /// It is root, who needs no sudo.
     pub root: bool,
 }
 
-impl Limits {
-    /// Reads the limits of this process.
+impl Rights {
+    /// Reads the rights of this process.
     pub fn of_this_process() -> Self {
-        Self {
-            open_files: process::soft_limit(process::Limit::OpenFiles),
-            pending_signals: process::soft_limit(process::Limit::PendingSignals),
-            queued_signals: process::queued_signals(),
-            perfmon: process::has_perfmon(),
-            root: rustix::process::geteuid().is_root(),
-        }
+        Self { perfmon: process::has_perfmon(), root: rustix::process::geteuid().is_root() }
     }
 }
 
@@ -158,23 +145,23 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Find
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBackend) -> Vec<Finding> {
+fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let mut findings = vec![
         Finding {
             vital: true,
             ..Finding::new(
                 "event backend",
-                match &auto.backend {
-                    Some(key) => Status::warn_unless(!key.is_stand_in()),
-                    None => Status::Missing,
+                match auto {
+                    Ok(chosen) => Status::warn_unless(!chosen.backend.is_stand_in()),
+                    Err(_) => Status::Missing,
                 },
-                match &auto.backend {
-                    Some(key) => format!("auto is {key}: {}", auto.why),
-                    None => auto.why.clone(),
+                match auto {
+                    Ok(chosen) => format!("auto is {}: {}", chosen.backend, chosen.why),
+                    Err(none) => none.why.clone(),
                 },
                 "host events count for the guest",
-                if auto.backend.is_some() {
+                if auto.is_ok() {
                     "for hardware figures use a bare-metal host with a PMU; compare arms of one run only".to_owned()
                 } else {
                     remedy.clone()
@@ -196,11 +183,11 @@ fn event_findings(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBack
     let paranoid = host.perf_event_paranoid;
     findings.push(Finding::new(
         "perf_event_paranoid",
-        Status::warn_unless(limits.perfmon || paranoid.is_some_and(|n| n <= 1)),
+        Status::warn_unless(rights.perfmon || paranoid.is_some_and(|n| n <= 1)),
         format!(
             "{}, {} CAP_PERFMON",
             paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
-            if limits.perfmon { "with" } else { "without" }
+            if rights.perfmon { "with" } else { "without" }
         ),
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
         remedy,
@@ -224,38 +211,10 @@ fn event_findings(fs: &HostFs, host: &HostFacts, limits: Limits, auto: &AutoBack
     findings
 }
 
-/// Reports the process's limits; vpmu raises both up to the hard limits.
-fn limit_findings(limits: Limits) -> Vec<Finding> {
-    let show = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
-    let (files, signals) = (real::files(1), real::signals(1));
-    let queued = limits.queued_signals;
-    // The limit is the user's, over all processes.
-    let left = limits.pending_signals.map(|limit| limit.saturating_sub(queued));
-    vec![
-        Finding::new(
-            "open files",
-            Status::warn_unless(limits.open_files.is_none_or(|n| n >= files)),
-            show(limits.open_files),
-            "each host event is an open file",
-            format!("ulimit -n {files}, for one vCPU"),
-        ),
-        Finding::new(
-            "pending signals",
-            Status::warn_unless(left.is_none_or(|left| left >= signals)),
-            match left {
-                Some(left) => format!("{left} left of {}: this user has {queued} queued", show(limits.pending_signals)),
-                None => show(None),
-            },
-            "each vCPU's timers have their places in the queue of this user's signals, which all of their processes share",
-            format!("ulimit -i {}, for one vCPU, or end this user's other runs", queued.saturating_add(signals)),
-        ),
-    ]
-}
-
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
     fs: &HostFs,
-    limits: Limits,
+    rights: Rights,
     kvm: &dyn KvmProbe,
     events: &dyn EventProbe,
     watch: Duration,
@@ -263,10 +222,9 @@ pub fn diagnose(
     let mut host = HostFacts::read(fs);
     std::thread::sleep(watch);
     host.finish(fs);
-    let auto = choose_backend(events);
+    let auto = auto(events);
     let mut findings = kvm_findings(fs, &host, kvm);
-    findings.extend(event_findings(fs, &host, limits, &auto));
-    findings.extend(limit_findings(limits));
+    findings.extend(event_findings(fs, &host, rights, &auto));
     findings.extend(noise::findings(&host, &[]));
     let checks: Vec<_> = findings.iter().filter(|found| found.status != Status::Ok).map(|found| found.check).collect();
     let (mut set, mut put_back) = (Vec::new(), Vec::new());
@@ -284,13 +242,13 @@ pub fn diagnose(
             }
         }
     }
-    if limits.root {
+    if rights.root {
         let remedies = findings.iter_mut().map(|found| &mut found.remedy);
         for text in remedies.chain(&mut set).chain(&mut put_back) {
             *text = text.replace("sudo ", "");
         }
     }
-    let AutoBackend { backend, why, .. } = auto;
+    let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
     Diagnosis {
         host_class: host.class.clone(),
         stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),
@@ -368,41 +326,33 @@ mod tests {
     use super::*;
     use crate::setting::backend::fake::{KvmWithout, Opens};
 
-    const PLENTY: Limits = Limits {
-        open_files: Some(20_000),
-        pending_signals: Some(90_000),
-        queued_signals: 0,
-        perfmon: true,
-        root: false,
-    };
+    const PLENTY: Rights = Rights { perfmon: true, root: false };
 
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
     }
 
     /// Diagnoses a host of these files whose KVM lacks nothing.
-    fn look(files: &[(&str, &str)], limits: Limits, opens: &'static [&'static str]) -> Diagnosis {
+    fn look(files: &[(&str, &str)], rights: Rights, opens: &'static [&'static str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
-        diagnose(&fs, limits, &KvmWithout(&[]), &Opens(opens), Duration::ZERO)
+        diagnose(&fs, rights, &KvmWithout(&[]), &Opens(opens), Duration::ZERO)
     }
 
     #[test]
     fn a_good_host_is_fine_and_each_lack_by_itself_is_a_warning_with_its_remedy() {
         let diagnosis = look(CASCADE_LAKE, PLENTY, &["hardware", "cpu-clock"]);
         assert_eq!((diagnosis.exit(), diagnosis.auto_backend.as_deref()), (Exit::Done, Some("hardware")));
-        for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "open files", "load"] {
+        for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
-        let queued = Limits { queued_signals: 89_990, ..PLENTY };
-        let user = Limits { perfmon: false, ..PLENTY };
-        for (files, limits, check, found, remedy) in [
+        let user = Rights { perfmon: false, ..PLENTY };
+        for (files, rights, check, found, remedy) in [
             (&unreadable[..], PLENTY, "tracefs", "cannot read", "remount"),
-            (CASCADE_LAKE, queued, "pending signals", "10 left of 90000", "end this user's other runs"),
             (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
             (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
         ] {
-            let diagnosis = look(files, limits, &["cpu-clock"]);
+            let diagnosis = look(files, rights, &["cpu-clock"]);
             let finding = status(&diagnosis, check);
             assert!(finding.status == Status::Warn && finding.found.contains(found), "{finding:?}");
             assert!(finding.remedy.contains(remedy), "{finding:?}");
@@ -422,7 +372,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
-        let limits = Limits { open_files: Some(64), pending_signals: Some(10), ..Limits::default() };
+        let rights = Rights::default();
         let lacks: &dyn KvmProbe = &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]);
         for (files, kvm, missing, found) in [
             (PVM, lacks, &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
@@ -430,7 +380,7 @@ mod tests {
             (CASCADE_LAKE, &NoKvm, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
-            let diagnosis = diagnose(&fs, limits, kvm, &Opens(&[]), Duration::ZERO);
+            let diagnosis = diagnose(&fs, rights, kvm, &Opens(&[]), Duration::ZERO);
             assert_eq!(diagnosis.exit(), Exit::Host);
             let of = |status| diagnosis.findings.iter().filter(move |f| f.status == status).map(|f| f.check);
             assert_eq!(of(Status::Missing).collect::<Vec<_>>(), missing);
@@ -440,9 +390,6 @@ mod tests {
             );
             for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
                 assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
-            }
-            for check in ["open files", "pending signals"] {
-                assert_ne!(status(&diagnosis, check).status, Status::Ok, "{check}");
             }
             assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
             assert!(status(&diagnosis, "KVM capabilities").found.contains(found));
@@ -454,8 +401,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let poll = "sys/module/kvm/parameters/halt_poll_ns";
         let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
-        let look_as = |limits| diagnose(&fs, limits, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
-        assert_eq!(look_as(Limits { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
+        let look_as = |rights| diagnose(&fs, rights, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        assert_eq!(look_as(Rights { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
         let look = || look_as(PLENTY);
         let has_command = |found: &Diagnosis| found.set.iter().any(|command| command.contains("halt_poll_ns"));
         let found = look();

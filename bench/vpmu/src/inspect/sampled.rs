@@ -1,12 +1,10 @@
 //! Commands that sample a guest share: the guest, the events, the payload, and the turns of vCPUs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
-use host_pmu::trace::Tracing;
 use perf_data::attr::{Attr, Event};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -21,12 +19,13 @@ use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::machine::CountersOptions;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
+use crate::machine::linux::symbols::Symbols;
+use crate::machine::{CountersOptions, Watch};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
-use crate::setting::options::BehindOptions;
-use crate::setting::parse::{defaults, duration_in, number_in, suggestion};
+use crate::setting::options::{BehindOptions, TimeLimitOption};
+use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::PinChoice;
 use crate::setting::pin::usable_cpus;
 use crate::setting::strategy::resolve_one;
@@ -47,6 +46,9 @@ pub enum GuestSpec {
     Linux(Box<LinuxSpec>),
 }
 
+/// Time of the payload, unless another is given.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
 /// Options of the payload as a guest.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct PayloadSpec {
@@ -58,10 +60,9 @@ pub struct PayloadSpec {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = number_in(1..=1_000_000))]
     pub samples: u64,
 
-    /// The guest ends after this time, even with fewer NMIs
-    #[arg(long, value_name = "TIME", default_value = "30s",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(3600)))]
-    pub time_limit: Duration,
+    /// Bound on the guest's run, even with fewer NMIs.
+    #[command(flatten)]
+    pub limit: TimeLimitOption,
 
     /// Counters of the guest.
     #[command(flatten)]
@@ -80,7 +81,7 @@ impl PayloadSpec {
         let arms = ArmsOptions {
             strategy: vec![strategy],
             samples: self.samples,
-            time_limit: self.time_limit,
+            time_limit: self.limit.time_limit.unwrap_or(TIME_LIMIT),
             guest,
             ..spec.arms
         };
@@ -200,8 +201,8 @@ pub enum Ready {
     Payload(Box<PayloadSpec>, Host, Box<Plan>, CounterSource),
     /// An image.
     Image(Box<RunSpec>, BackendKey),
-    /// A Linux kernel.
-    Linux(Box<LinuxSpec>, BackendKey),
+    /// A Linux kernel, and the symbols that are fetched from it.
+    Linux(Box<LinuxSpec>, BackendKey, Option<Symbols>),
 }
 
 /// The end of a guest, and what its vCPUs did, where that is known.
@@ -228,7 +229,7 @@ impl Ready {
             GuestSpec::Linux(mut linux) => {
                 linux.quiet.quiet |= quiet;
                 let backend = job::backend(&linux)?;
-                Ok(Self::Linux(linux, backend))
+                Ok(Self::Linux(linux, backend, None))
             }
         }
     }
@@ -244,7 +245,7 @@ impl Ready {
             Self::Image(image, backend) => {
                 (&image.counters, backend, Cpu::default(), image.image.display().to_string())
             }
-            Self::Linux(linux, backend) => (&linux.counters, backend, linux.cpu, linux.kernel.display().to_string()),
+            Self::Linux(linux, backend, _) => (&linux.counters, backend, linux.cpu, linux.kernel.display().to_string()),
         }
     }
 
@@ -252,10 +253,10 @@ impl Ready {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, sampling: Option<Arc<Sampling>>, trace: Option<Arc<Tracing>>, quiet: bool) -> Result<Ran, Error> {
+    pub fn run(self, watch: Watch, quiet: bool) -> Result<Ran, Error> {
         match self {
             Self::Payload(_, host, plan, behind) => {
-                let outcome = real::recorded(&host, &plan.guest, behind, plan.parameters.samples, sampling, trace)?;
+                let outcome = real::watched(&host, &plan.guest, behind, plan.parameters.samples, watch)?;
                 let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
                 if !quiet {
                     let seconds = outcome.wall.as_secs_f64();
@@ -264,13 +265,9 @@ impl Ready {
                 let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
                 Ok((exit, Some(outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect())))
             }
-            Self::Image(mut image, backend) => {
-                (image.sampling, image.trace) = (sampling, trace);
-                run::run(&image, &backend).map(|exit| (exit, None))
-            }
-            Self::Linux(mut linux, backend) => {
-                (linux.sampling, linux.trace) = (sampling, trace);
-                let (exit, outcome) = job::ran(&linux, &backend)?;
+            Self::Image(image, backend) => run::run(&image, &backend, watch).map(|exit| (exit, None)),
+            Self::Linux(linux, backend, symbols) => {
+                let (exit, outcome) = job::run(&linux, &backend, watch, symbols.as_ref())?;
                 let vcpus = outcome.map(|outcome| outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect());
                 Ok((exit, vcpus))
             }

@@ -84,9 +84,8 @@ pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
 pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let key = match asked {
         BackendChoice::Auto => {
-            let auto = choose_backend(probe);
-            return auto.backend.map(|backend| Chosen::here(backend, auto.why.clone())).ok_or_else(|| {
-                Error::host("no host event can stand behind a counter", auto.why, remedy(&auto.remedy, ""))
+            return auto(probe).map_err(|none| {
+                Error::host("no host event can stand behind a counter", none.why, remedy(&none.remedy, ""))
             });
         }
         BackendChoice::Key(key) => key,
@@ -173,40 +172,24 @@ pub trait EventProbe {
     fn try_open(&self, backend: &BackendKey) -> Result<(), Refused>;
 }
 
-/// The result of `auto`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AutoBackend {
-    /// The backend; `None` if none works.
-    pub backend: Option<BackendKey>,
-    /// The reason for this one, and against those before it.
-    pub why: String,
-    /// Remedy where none works; else empty.
-    pub remedy: String,
-}
-
 /// Tries `hardware`, then `cpu-clock`.
-pub fn choose_backend(probe: &dyn EventProbe) -> AutoBackend {
-    let hardware = match probe.try_open(&BackendKey::Hardware) {
-        Ok(()) => {
-            return AutoBackend {
-                backend: Some(BackendKey::Hardware),
-                why: "the host has a hardware PMU and lets this user sample with it".to_owned(),
-                remedy: String::new(),
-            };
-        }
-        Err(why) => why,
+///
+/// # Errors
+/// Neither opens.
+pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
+    let Err(hardware) = probe.try_open(&BackendKey::Hardware) else {
+        let why = "the host has a hardware PMU and lets this user sample with it".to_owned();
+        return Ok(Chosen::here(BackendKey::Hardware, why));
     };
     match probe.try_open(&BackendKey::CpuClock) {
-        Ok(()) => AutoBackend {
-            backend: Some(BackendKey::CpuClock),
-            why: format!("a stand-in, since hardware events do not open ({hardware})"),
-            remedy: String::new(),
-        },
-        Err(clock) => AutoBackend {
-            backend: None,
-            why: format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open"),
-            remedy: clock.remedy,
-        },
+        Ok(()) => {
+            let why = format!("a stand-in, since hardware events do not open ({hardware})");
+            Ok(Chosen::here(BackendKey::CpuClock, why))
+        }
+        Err(clock) => {
+            let why = format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open");
+            Err(Refused { why, remedy: clock.remedy })
+        }
     }
 }
 
@@ -303,13 +286,15 @@ mod tests {
 
     #[test]
     fn auto_prefers_hardware_and_says_why_not() {
-        let auto = choose_backend(&Opens(&["hardware", "cpu-clock"]));
-        assert_eq!(auto.backend, Some(BackendKey::Hardware));
-        let auto = choose_backend(&Opens(&["cpu-clock"]));
-        assert_eq!(auto.backend, Some(BackendKey::CpuClock));
-        assert!(auto.why.contains("stand-in") && auto.why.contains("No such file"));
-        let none = choose_backend(&Opens(&[]));
-        assert_eq!((none.backend, none.remedy.as_str()), (None, "look elsewhere"));
+        assert_eq!(auto(&Opens(&["hardware", "cpu-clock"])).unwrap().backend, BackendKey::Hardware);
+        let clock = auto(&Opens(&["cpu-clock"])).unwrap();
+        assert!(
+            clock.backend == BackendKey::CpuClock
+                && clock.why.contains("stand-in")
+                && clock.why.contains("No such file")
+        );
+        let none = auto(&Opens(&[])).unwrap_err();
+        assert_eq!(none.remedy, "look elsewhere");
         assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
     }
 }

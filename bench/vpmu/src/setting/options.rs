@@ -8,7 +8,7 @@ use host_pmu::backend::BackendKey;
 use results::verdict::Limits;
 
 use super::backend::BackendChoice;
-use super::parse::{defaults, duration_in, number_in, pmu_version, share};
+use super::parse::{defaults, duration_in, folder, number_in, pmu_version, share};
 use super::pin::PinChoice;
 use crate::terminal::console::Form;
 
@@ -53,6 +53,38 @@ pub struct OutputOption {
     /// Where to write what the command makes
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
+}
+
+impl OutputOption {
+    /// Returns the file, or the one that the command writes by default.
+    pub fn or(&self, usual: &str) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| usual.into())
+    }
+}
+
+/// The folder that the command makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub struct FolderOption {
+    /// Folder for what the command makes
+    #[arg(short, long, value_name = "DIR", value_parser = folder)]
+    pub output: Option<PathBuf>,
+}
+
+impl FolderOption {
+    /// Returns the folder, or the one that the command makes by default.
+    pub fn or(&self, usual: &str) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| usual.into())
+    }
+}
+
+/// Bound on one guest's run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
+pub struct TimeLimitOption {
+    /// End the guest after this time [default: 10m; of the payload 30s; of a Linux guest without --run none]
+    ///
+    /// A command of --run is killed then, and its files are brought out within 30 s more.
+    #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
+    pub time_limit: Option<Duration>,
 }
 
 /// What is called a change.
@@ -127,10 +159,6 @@ pub struct BehindOptions {
     /// auto takes the last CPUs that this process may use, one for each vCPU, where there is more than one.
     #[arg(long, value_name = "CPULIST", help_heading = "Host")]
     pub pin: Option<PinChoice>,
-
-    /// Let vCPU threads make any system call; for debugging
-    #[arg(long, hide_short_help = true, help_heading = "Host")]
-    pub no_seccomp: bool,
 }
 
 impl BehindOptions {

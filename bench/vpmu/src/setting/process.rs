@@ -29,11 +29,6 @@ impl Limit {
     }
 }
 
-/// Soft limit of `limit`; `None` if unlimited.
-pub fn soft_limit(limit: Limit) -> Option<u64> {
-    getrlimit(limit.resource()).current
-}
-
 /// Raises the soft limit to `wanted` if the hard limit allows it.
 ///
 /// # Errors

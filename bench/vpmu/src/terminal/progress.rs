@@ -10,7 +10,7 @@ const BETWEEN_LINES: Duration = Duration::from_secs(5);
 /// Least time between two pictures of a bar.
 const BETWEEN_PICTURES: Duration = Duration::from_millis(50);
 /// Characters of a bar.
-const BAR: u64 = 30;
+const BAR: usize = 30;
 
 /// Shows how far an experiment is.
 pub trait Progress {
@@ -18,6 +18,8 @@ pub trait Progress {
     fn expect(&mut self, _what: &str) {}
     /// Begins `total` runs.
     fn begin(&mut self, total: u64);
+    /// Bounds the time of all runs, once they have begun.
+    fn within(&mut self, _bound: Duration) {}
     /// Begins a run.
     fn run(&mut self, what: &str);
     /// Ends a run.
@@ -43,7 +45,15 @@ pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
         return Box::new(Silent);
     }
     let is_terminal = std::io::stderr().is_terminal();
-    Box::new(Stderr { is_terminal, began: Instant::now(), last: None, what: String::new(), done: 0, total: 0 })
+    Box::new(Stderr {
+        is_terminal,
+        began: Instant::now(),
+        last: None,
+        what: String::new(),
+        done: 0,
+        total: 0,
+        bound: None,
+    })
 }
 
 /// On a terminal a line that is written over and over, without colour; in a log a line every few seconds.
@@ -56,9 +66,16 @@ struct Stderr {
     what: String,
     done: u64,
     total: u64,
+    bound: Option<Duration>,
 }
 
 impl Stderr {
+    /// Returns how much is done: of the runs, or of the time that they may take.
+    fn share(&self) -> f64 {
+        let time = self.bound.map_or(0.0, |bound| self.began.elapsed().as_secs_f64() / bound.as_secs_f64());
+        (self.done as f64 / self.total.max(1) as f64).max(time).min(1.0)
+    }
+
     // Shown between runs only: a ticking thread would take its time from the vCPUs.
     fn show(&mut self) {
         let between = if self.is_terminal { BETWEEN_PICTURES } else { BETWEEN_LINES };
@@ -70,23 +87,18 @@ impl Stderr {
             self.draw();
         } else {
             let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
-            // A duration may have room for more rounds than were expected.
-            let total = self.total.max(self.done);
-            let (seconds, percent) = (self.began.elapsed().as_secs(), 100 * self.done / total.max(1));
-            write(&format!("{seconds} s: {percent} % ({} of {total} steps){what}\n", self.done));
+            write(&format!("{} s: {:.0} %{what}\n", self.began.elapsed().as_secs(), 100.0 * self.share()));
         }
     }
 
     fn draw(&self) {
-        let total = self.total.max(1);
-        let done = (BAR * self.done / total).min(BAR) as usize;
-        let spent = self.began.elapsed().as_secs_f64();
-        let left = match self.done {
-            0 => String::new(),
-            done => format!(" (about {:.0} s left)", spent / done as f64 * total.saturating_sub(done) as f64),
-        };
-        let bar = format!("{}{}", "█".repeat(done), "░".repeat(BAR as usize - done));
-        let text = format!("{bar} {}/{} {spent:.0} s{left}  {}", self.done, self.total, self.what);
+        let (share, spent) = (self.share(), self.began.elapsed().as_secs_f64());
+        #[expect(clippy::cast_sign_loss, reason = "no share is negative")]
+        let done = (BAR as f64 * share) as usize;
+        let left =
+            if share > 0.0 { format!(" (about {:.0} s left)", spent / share * (1.0 - share)) } else { String::new() };
+        let bar = format!("{}{}", "█".repeat(done), "░".repeat(BAR - done));
+        let text = format!("{bar} {spent:.0} s{left}  {}", self.what);
         let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
         let text: String = text.chars().take(columns.saturating_sub(1)).collect();
         write(&format!("{OVER}{text}"));
@@ -110,6 +122,11 @@ impl Progress for Stderr {
         let now = Instant::now();
         // The first line comes after a while, the first picture at once.
         (self.done, self.total, self.began, self.last) = (0, total, now, Some(now).filter(|_| !self.is_terminal));
+        self.bound = None;
+    }
+
+    fn within(&mut self, bound: Duration) {
+        self.bound = Some(bound);
     }
 
     fn run(&mut self, what: &str) {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::caps::PmuCaps;
@@ -47,8 +46,6 @@ pub struct Played {
     pub faults: u64,
     /// Rows that have no room.
     pub cut: u64,
-    /// Time of the steps, with an exit of the trace's host each.
-    pub time: Duration,
 }
 
 impl Played {
@@ -300,7 +297,6 @@ impl Maker {
                 "record a guest that uses its PMU",
             ));
         }
-        let time = self.steps.iter().map(|step| step.think).fold(0, u64::saturating_add);
         // What an access takes at least is its exit, of which this host has its own.
         let exit =
             self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
@@ -329,7 +325,7 @@ impl Maker {
             .collect();
         let rows = std::iter::repeat_n(None, resets.len()).chain(self.out.rows).collect();
         let steps = resets.into_iter().chain(self.steps).collect();
-        Ok(Played { steps, rows, time: Duration::from_nanos(time), ..self.out })
+        Ok(Played { steps, rows, ..self.out })
     }
 }
 

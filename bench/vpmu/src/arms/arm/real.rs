@@ -7,7 +7,6 @@ use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
-use host_pmu::trace::Tracing;
 use results::document::{ArmKind, KVM_ARMS};
 use results::error::Error;
 use results::table::layout::plural;
@@ -15,12 +14,11 @@ use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::{End, RunOutcome};
-use vmm::sample::Sampling;
 
 use super::counters::{available, behind};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
 use crate::engine::Turn;
-use crate::machine::not_begun;
+use crate::machine::{Watch, not_begun};
 use crate::setting::backend::open_kvm;
 use crate::setting::process::{self, Limit};
 use crate::sys::interrupted;
@@ -137,16 +135,15 @@ impl LiveGuest for RunOutcome {
 }
 
 /// Runs the payload with `behind` its counters, sampled or traced.
-pub(crate) fn recorded(
+pub(crate) fn watched(
     host: &Host,
     guest: &PayloadPlan,
     behind: CounterSource,
     samples: u64,
-    sampling: Option<Arc<Sampling>>,
-    trace: Option<Arc<Tracing>>,
+    watch: Watch,
 ) -> Result<RunOutcome, Error> {
     let mut plan = planned(guest, behind, samples);
-    (plan.machine.sampling, plan.machine.trace) = (sampling, trace);
+    (plan.machine.sampling, plan.machine.trace) = (watch.sampling, watch.trace);
     payload::run(host, guest::PMU_PAYLOAD, &plan, interrupted()).map_err(refused)
 }
 
@@ -175,12 +172,12 @@ const SIGNALS: u64 = 2;
 const SPARE: u64 = 64;
 
 /// Returns the number of files that `vcpus` may have open.
-pub const fn files(vcpus: u64) -> u64 {
+const fn files(vcpus: u64) -> u64 {
     SPARE + vcpus * FILES
 }
 
 /// Returns the number of signals that `vcpus` may have queued.
-pub const fn signals(vcpus: u64) -> u64 {
+const fn signals(vcpus: u64) -> u64 {
     SPARE + vcpus * SIGNALS
 }
 

@@ -166,11 +166,9 @@ impl ArmFold {
 
     /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
     pub fn warm_up_failed(&mut self, outcome: &RunOutcome) {
-        let mut counts = Counts::default();
-        outcome.vcpus.iter().for_each(|vcpu| add_run(&mut counts, vcpu));
         let errors: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.account.host.last_error.as_deref()).collect();
         let error = errors.last().map_or_else(String::new, |error| format!("; last error: {error}"));
-        let why = format!("warm-up: {}{}{error}", outcome.end, explained(&counts));
+        let why = format!("warm-up: {}{error}", outcome.end);
         self.leave_out(std::slice::from_ref(&why));
         self.result.incomplete.push(one_line(&why));
     }
@@ -485,9 +483,7 @@ fn broken(round: u64, outcome: &RunOutcome) -> Vec<String> {
     for (index, vcpu) in outcome.vcpus.iter().enumerate() {
         let who = format!("round {round}, vCPU {index}");
         if !vcpu.end.is_complete() {
-            let mut own = Counts::default();
-            add_run(&mut own, vcpu);
-            why.push(format!("{who}: {}{}", vcpu.end, explained(&own)));
+            why.push(format!("{who}: {}", vcpu.end));
         }
         if vcpu.left.report.is_none() {
             why.push(format!("{who}: the guest left no report"));
@@ -504,32 +500,6 @@ fn broken(round: u64, outcome: &RunOutcome) -> Vec<String> {
 /// Counts the overflows that the guest's driver saw.
 fn overflows(report: &Report) -> u64 {
     report.overflows.iter().fold(0, |sum, &n| sum.saturating_add(n))
-}
-
-/// Adds a vCPU's counts, with those of its report.
-fn add_run(counts: &mut Counts, vcpu: &VcpuOutcome) {
-    counts.merge(&vcpu.account.counts);
-    let nmis = vcpu.left.report.as_ref().map_or(0, |report| report.nmis);
-    counts.merge(&Counts { nmis, ..Counts::default() });
-}
-
-/// Names the counts that may explain a run that did not end as it should.
-fn explained(counts: &Counts) -> String {
-    let Counts { entries, nmis, overflows, opens, signals, empty_kicks, .. } = *counts;
-    let usual =
-        [("entries", entries), ("NMIs", nmis), ("overflows", overflows), ("opens", opens), ("signals", signals)];
-    let rare = [
-        ("kicks without an overflow", empty_kicks),
-        ("pinned_errors", counts.pinned_errors),
-        ("failed_opens", counts.failed_opens),
-        ("refused_periods", counts.refused_periods),
-        ("throttled", counts.throttled),
-        ("masked", counts.masked),
-        ("undeliverable", counts.undeliverable),
-    ];
-    let named = usual.into_iter().chain(rare.into_iter().filter(|(_, count)| *count > 0));
-    let named: Vec<_> = named.map(|(name, count)| format!("{count} {name}")).collect();
-    format!(" ({})", named.join(", "))
 }
 
 /// Adds the second to the first, item by item.

@@ -49,7 +49,9 @@ pub fn other_defaults(command: Command, values: &[(&'static str, &'static str)])
             let arg = if name == "rounds" {
                 // Options that bound the run in another way leave the number of rounds open.
                 let open = |option| (option, ArgPredicate::IsPresent, None);
-                arg.default_value_ifs([open("until_ci"), open("duration"), open("quick"), linux])
+                // A flag that is not given is present, too: it is false.
+                let quick = ("quick", ArgPredicate::Equals("true".into()), None);
+                arg.default_value_ifs([open("until_ci"), open("duration"), quick, linux])
             } else {
                 arg.default_value_ifs([linux])
             };

@@ -1,6 +1,7 @@
 //! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ pub(crate) struct Guests<'a> {
     process_began: Instant,
     /// Time from the process's `main` to the first instruction of its first guest.
     pub(super) first_instruction: Cell<Option<Duration>>,
+    /// The arms that need no more rounds.
+    pub(super) decided: RefCell<BTreeSet<String>>,
 }
 
 /// An arm of a plan.
@@ -35,8 +38,6 @@ pub(crate) struct GuestArm<'a> {
     arm: &'a Arm,
     pub(crate) fold: ArmFold,
     available: bool,
-    /// It needs no more rounds.
-    pub(super) decided: bool,
     failures: u32,
     guest: Option<Box<dyn LiveGuest>>,
     /// Sum of its guests' run times.
@@ -52,7 +53,14 @@ impl<'a> Guests<'a> {
         stop: &'a AtomicBool,
         process_began: Instant,
     ) -> Self {
-        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
+        Self {
+            plan,
+            runner: RefCell::new(runner),
+            stop,
+            process_began,
+            first_instruction: Cell::new(None),
+            decided: RefCell::default(),
+        }
     }
 
     /// Asks for each arm whether it can run.
@@ -96,7 +104,6 @@ impl<'a> Guests<'a> {
             arm,
             fold,
             available: why.is_none(),
-            decided: false,
             failures: 0,
             guest: None,
             virtual_time: Duration::ZERO,
@@ -122,13 +129,6 @@ impl GuestArm<'_> {
             self.fold.incomplete(&format!("{GIVEN_UP} after {GIVE_UP} turns in a row that did not end as they should"));
         }
     }
-
-    /// Notes of an arm that can run that it is not complete.
-    pub(super) fn incomplete(&mut self, why: &str) {
-        if self.available {
-            self.fold.incomplete(why);
-        }
-    }
 }
 
 impl engine::Arm for GuestArm<'_> {
@@ -140,7 +140,7 @@ impl engine::Arm for GuestArm<'_> {
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && !self.decided && self.failures < GIVE_UP
+        self.available && self.failures < GIVE_UP && !self.of.decided.borrow().contains(self.name())
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {
@@ -187,6 +187,16 @@ impl engine::Arm for GuestArm<'_> {
             _ => {}
         }
         Ok(Turned { figures: Some(outcome), is_whole })
+    }
+
+    fn rounds_kept(&self) -> usize {
+        self.fold.rounds().len()
+    }
+
+    fn incomplete(&mut self, why: &str) {
+        if self.available {
+            self.fold.incomplete(why);
+        }
     }
 
     fn keep(&mut self, turn: Turn, outcome: TurnOutcome) {

@@ -1,6 +1,5 @@
 //! Comparing arms round by round: the plan, the order of arms, the runs, and a document after each round.
 
-mod estimate;
 pub(crate) mod guest_arm;
 #[cfg(test)]
 #[path = "tests/mock.rs"]

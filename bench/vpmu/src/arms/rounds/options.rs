@@ -72,7 +72,7 @@ pub struct ArmsOptions {
 #[derive(Clone, Debug, PartialEq, Args)]
 #[command(next_help_heading = "Host")]
 pub struct HostOptions {
-    /// The backend behind the counters, and the vCPU threads' CPUs and seccomp filter.
+    /// The backend behind the counters, and the vCPU threads' CPUs.
     #[command(flatten)]
     pub behind: BehindOptions,
 
@@ -109,7 +109,7 @@ pub struct LengthOptions {
 impl LengthOptions {
     /// Returns the number of rounds, and the bound on the whole run. Rounds that are asked for are not cut short, nor are those
     /// of a simulation, of which nobody waits for the guests' time.
-    pub(super) fn rounds(&self, arms: &ArmsOptions, simulated: bool) -> (u64, Option<Duration>) {
+    pub(crate) fn rounds(&self, arms: &ArmsOptions, simulated: bool) -> (u64, Option<Duration>) {
         let (rounds, longest) = match (self.quick, self.until_ci, arms.duration.duration) {
             (true, ..) => (QUICK_ROUNDS, LONGEST_QUICK),
             (false, _, Some(duration)) => (OPEN_ENDED, duration),

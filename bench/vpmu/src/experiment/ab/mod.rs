@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use results::compare::{self, COUNTS, PMIS, Question, Row, per_pmi};
 use results::document::{Arm, Column, KVM_ARMS, Record};
@@ -105,7 +105,6 @@ pub fn run(
     let mut common = spec.common.clone();
     let take =
         |common: &[String], side: usize, seed| turn::take(&spec.sides[side], common, seed, spec.duration, &stopped);
-    let began = Instant::now();
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
     // Each process would choose CPUs anew.
@@ -113,7 +112,6 @@ pub fn run(
     let has_pin =
         common.iter().chain(spec.sides.iter().flat_map(|side| &side.args)).any(|word| word.starts_with("--pin"));
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
-    let took = began.elapsed().max(Duration::from_millis(1));
     check(&first, spec)?;
     let arms = first.each_ref().map(|turn| &turn.record.arms[..]);
     let shared = shared(&arms)?;
@@ -133,14 +131,10 @@ pub fn run(
         })
     };
     let mut sides = [arm(0), arm(1)];
-    let expected = (spec.duration.as_secs_f64() / took.as_secs_f64()).ceil().max(1.0);
-    #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
-    let expected = spec.pairs.unwrap_or(OPEN_ENDED).min(expected as u64);
     let experiment = Experiment {
         name: NAME,
         parameters: parameters(spec, &first).as_object().cloned().unwrap_or_default(),
         rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
-        expected: Some(expected),
     };
     // Nothing of this machine enters the result of a simulation.
     let own = &first[1].record;
@@ -351,7 +345,7 @@ mod tests {
         let side = |side: usize| Plain::new(SIDES[side], "none", move |turn| Ok(Some(take(side, turn.index))));
         let (mut arms, fs) = ([side(0), side(1)], HostFs::at("/nonexistent"));
         let rounds = Rounds::of(rounds, 1);
-        let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds, expected: None };
+        let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds };
         let facts = (HostFacts::default(), &fs);
         experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap().0
     }

@@ -144,14 +144,12 @@ pub fn run(
             arms.push(arm);
         }
     }
-    progress.begin(arms.len() as u64 * (rounds + 1));
     let mut after = |_: &mut [GuestArm<'_>], _: &State| {
         done += 1;
         Ok(done >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound))
     };
     let bounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
     let (state, ended) = engine::run(&mut arms, &bounds, stop, progress, &mut after);
-    progress.end();
     ended?;
     for (job, arm) in jobs_of_arms.into_iter().zip(&arms) {
         let (result, measured) = (arm.fold.result(), &mut measured[job]);

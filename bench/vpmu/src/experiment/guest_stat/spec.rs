@@ -76,10 +76,6 @@ pub struct GuestStatSpec {
     /// Way in which a set-up enables its events
     #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
     pub enable: Enable,
-
-    /// Ticks from enabling events to reading them [default: 2; where they are multiplexed a whole turn of the rotation]
-    #[arg(long, value_name = "TICKS", value_parser = number_in(1..=10_000), help_heading = "Guest")]
-    pub window: Option<u64>,
 }
 
 /// Gives the shared options the defaults of this experiment.
@@ -130,14 +126,14 @@ impl GuestStatSpec {
         let mut plan = Plan::new(NAME, (&arms, &length, host), task, chosen, usable)?;
         // A turn brings each event to the head of the list once.
         let multiplexed = count > plan.parameters.gp_counters + plan.parameters.fixed_counters;
-        let window_ticks = self.window.unwrap_or(if multiplexed { count + 1 } else { WINDOW_TICKS });
+        let window_ticks = if multiplexed { count + 1 } else { WINDOW_TICKS };
         let (limit, tick) = (self.arms.time_limit, self.arms.mux_interval);
         let cycle = tick * u32::try_from(window_ticks + GAP_TICKS).unwrap_or(u32::MAX);
         if cycle > limit {
             return Err(Error::usage(
                 format!("one set-up takes {cycle:?}, longer than the time limit of {limit:?}"),
                 format!("its events count for {window_ticks} ticks of {tick:?}"),
-                "raise --time-limit, or lower --window or --mux-interval",
+                "raise --time-limit, or lower --mux-interval",
             ));
         }
         plan.guest.boot.window_ticks = window_ticks;

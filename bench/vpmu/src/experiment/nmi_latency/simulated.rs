@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use guest::abi::{EventSpec, MAX_EVENTS};
 use host_pmu::stats::ns;
-use host_pmu::strategy::{PRESETS, Release, Strategy};
-use results::document::{Document, StrategyParameter};
+use results::document::Document;
 use results::error::Error;
 use results::host::HostFs;
 use results::table::layout::{plural, time};
@@ -24,8 +23,6 @@ use crate::arms::rounds::run::{Context, run};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::{BehindOptions, MOST_VCPUS};
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
-use crate::setting::strategy::{StrategyChoice, resolve_arms};
-use crate::terminal::console::internal;
 use crate::terminal::progress::Silent;
 
 /// Options of a simulated experiment, apart from where the result goes.
@@ -57,9 +54,6 @@ pub struct Altered {
     /// Time slice of a vCPU on a shared CPU
     #[arg(long, hide = true, value_name = "TIME", value_parser = duration_in(Duration::from_micros(1)..=Duration::from_secs(1000)))]
     pub slice: Option<Duration>,
-    /// Slices after which lazy strategies release an unused event: an arm for each
-    #[arg(long, hide = true, value_name = "LIST", value_delimiter = ',', value_parser = number_in(1..=1_000_000))]
-    pub release_slices: Vec<u64>,
     /// The guest's timer: periodic as the payload's, or forwarded after its work as Linux's
     #[arg(long, hide = true, value_name = "KIND", default_value = "periodic", value_parser = one_of(&TIMERS, timer, |_| ""))]
     pub timer: Timer,
@@ -154,9 +148,7 @@ impl SimSpec {
     /// As [`Self::plan`].
     pub fn plan_with(&self, chosen: &Chosen) -> Result<Plan, Error> {
         let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(self.model.clone())), ..defaults() };
-        let mut spec = self.spec.clone();
-        spec.arms.strategy = by_slices(&spec.arms.strategy, &self.altered.release_slices)?;
-        let mut plan = spec.plan(&host, chosen, None)?;
+        let mut plan = self.spec.plan(&host, chosen, None)?;
         let own = &self.altered;
         plan.timer = own.timer;
         let (machine, boot, parameters) = (&mut plan.guest.machine, &mut plan.guest.boot, &mut plan.parameters);
@@ -211,36 +203,4 @@ pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document
     };
     let finished = run(&plan, plan.on_model(model)?.as_mut(), context)?;
     finished.error.map_or(Ok(finished.document), Err)
-}
-
-/// Returns strategies with an arm for each number of slices after which one that releases by slices is to do so.
-fn by_slices(strategies: &[StrategyChoice], all: &[u64]) -> Result<Vec<StrategyChoice>, Error> {
-    if all.is_empty() {
-        return Ok(strategies.to_vec());
-    }
-    let (mut found, mut some) = (Vec::new(), false);
-    for one in resolve_arms(strategies)? {
-        let strategy = one.definition.as_deref().and_then(|text| Strategy::from_toml(text).ok());
-        let Some(strategy) = strategy.filter(|strategy| matches!(strategy.release, Release::Slices(_))) else {
-            found.push(StrategyChoice::Defined(one));
-            continue;
-        };
-        some = true;
-        for &n in all {
-            let changed = Strategy { release: Release::Slices(n as u32), ..strategy.clone() };
-            let text = toml::to_string(&changed).map_err(|error| internal("a strategy has no TOML", error))?;
-            let name = format!("{} slices={n}", one.name);
-            found.push(StrategyChoice::Defined(StrategyParameter { name, definition: Some(text) }));
-        }
-    }
-    if some {
-        return Ok(found);
-    }
-    let lazy = |name: &&str| matches!(Strategy::preset(name), Ok(Strategy { release: Release::Slices(_), .. }));
-    let lazy: Vec<&str> = PRESETS.into_iter().filter(lazy).collect();
-    Err(Error::usage(
-        "release-slices makes no difference",
-        "no strategy here releases by slices",
-        format!("add one that does ({}), or leave it out", lazy.join(", ")),
-    ))
 }

@@ -101,7 +101,6 @@ mod tests {
         assert!(Duration::from_nanos(plan.parameters.time_limit_ns) * arms < Duration::from_secs(5));
         // Enough guests to see how guests differ, and all rounds fit at the usual speed.
         assert!(plan.parameters.rounds / plan.rounds_per_guest() >= 10);
-        assert!((20..36).contains(&plan.estimate(4).as_secs()), "{:?}", plan.estimate(4));
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl SetUp {
         });
         let rounds = engine::Rounds { duration: spec.duration, ..engine::Rounds::of(spec.rounds, spec.seed) };
         let parameters = parameters.as_object().cloned().unwrap_or_default();
-        let experiment = Experiment { name: NAME, parameters, rounds, expected: None };
+        let experiment = Experiment { name: NAME, parameters, rounds };
         let whole = agree && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::NotSupported { .. }));
         Ok(Self { setting, strategies, bare, commands: commands.transpose()?.unwrap_or_default(), experiment, whole })
     }

@@ -34,11 +34,9 @@ const USUAL: [(&str, &str); 7] = [
     ("time-limit", "10s"),
 ];
 /// Keys that a trace leaves: it has its own guest.
-const WITH_TRACE: [&str; 5] = ["trace", "model", "strategy", "release-slices", "seed"];
+const WITH_TRACE: [&str; 4] = ["trace", "model", "strategy", "seed"];
 /// Where the keys are.
 const KEYS: &str = "docs/simulator.md has the keys";
-/// Keys whose values are arms of one point, which share its floor, and no axis.
-const ARMS: [&str; 2] = ["strategy", "release-slices"];
 
 /// Values by key: each combination is a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,9 +129,9 @@ impl Grid {
         if let Some(seeds) = axes.get_mut("seed") {
             *seeds = of_ranges(seeds)?;
         }
-        let mut arms = ARMS.map(|key| axes.remove(key));
-        let shared = shared(&axes, arms[0].take())?;
-        let slices = arms[1].take().map(|list| list.join(","));
+        // Strategies are arms of one point, which share its floor, and no axis.
+        let strategies = axes.remove("strategy");
+        let shared = shared(&axes, strategies)?;
         // The host and its guests are in the names of scenarios first, and change slowest.
         let rank = |key: &str| match key {
             "model" => 0,
@@ -153,7 +151,7 @@ impl Grid {
         }
         let point = |number: usize| {
             let mut rest = number;
-            let mut keys: Keys = slices.iter().map(|list| (ARMS[1].to_owned(), list.clone())).collect();
+            let mut keys = Keys::new();
             for (key, values) in axes.iter().rev() {
                 keys.insert(key.clone(), values[rest % values.len()].clone());
                 rest /= values.len();
@@ -255,7 +253,7 @@ mod tests {
     #[test]
     fn values_that_mean_the_same_give_one_point() {
         // Only 4 vCPUs on 1 CPU have slices.
-        let found = points("vcpus=1,4 cpus=1,8 slice=1ms,5ms release-slices=1,3 mux-interval=4ms,4000us,8ms").unwrap();
+        let found = points("vcpus=1,4 cpus=1,8 slice=1ms,5ms mux-interval=4ms,4000us,8ms").unwrap();
         let of = |vcpus: &str, cpus: &str| {
             found
                 .iter()

@@ -24,7 +24,7 @@ pub enum Front {
 /// A strategy in a scenario: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StrategySummary {
-    /// Name of the strategy, with the grid's `release_slices`.
+    /// Name of the strategy.
     pub strategy: String,
     /// Number of seeds with a result.
     pub seeds: usize,

@@ -55,7 +55,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
             of_payload(spec)?
         }
         Ready::Image(image, _) => of_image(image)?,
-        Ready::Linux(linux, _) => of_linux(spec, linux, &mut sampling)?,
+        Ready::Linux(linux, _, symbols) => of_linux(spec, (linux, symbols), &mut sampling)?,
     };
     recorded(spec, Arc::new(sampling), subject, ready)
 }
@@ -72,7 +72,11 @@ fn of_image(image: &RunSpec) -> Result<Subject, Error> {
     Ok(subject)
 }
 
-fn of_linux(spec: &RecordSpec, linux: &mut LinuxSpec, sampling: &mut Sampling) -> Result<Subject, Error> {
+fn of_linux(
+    spec: &RecordSpec,
+    (linux, symbols): (&LinuxSpec, &mut Option<Symbols>),
+    sampling: &mut Sampling,
+) -> Result<Subject, Error> {
     if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
         return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
     }
@@ -84,7 +88,7 @@ fn of_linux(spec: &RecordSpec, linux: &mut LinuxSpec, sampling: &mut Sampling) -
     let mappings = vec![of_kernel(text, build_id.clone())];
     let code = Some(KernelCode::new(Arc::clone(&reports), build_id));
     if linux.run.is_some() {
-        linux.symbols = Some(Symbols { kallsyms: spec.companion(KALLSYMS)?, reports });
+        *symbols = Some(Symbols { kallsyms: spec.companion(KALLSYMS)?, reports });
     } else {
         complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
     }
@@ -152,9 +156,9 @@ fn of_payload(spec: &RecordSpec) -> Result<Subject, Error> {
 fn recorded(spec: &RecordSpec, sampling: Arc<Sampling>, subject: Subject, ready: Ready) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     sampled::described(&sampling, kind == Kind::Task)?;
-    let facts = facts(spec, vcpus);
+    let facts = facts(vcpus);
     let sampled = Arc::clone(&sampling);
-    let guest = || ready.run(Some(sampled), None, spec.quiet.quiet).map(|(exit, _)| exit);
+    let guest = || ready.run(sampled.into(), spec.quiet.quiet).map(|(exit, _)| exit);
     let recorded = recorder::record((sampling, output(spec)?, subject), spec, facts, guest);
     if recorded.is_err() && !spec.is_pipe() {
         // A guest that did not begin leaves no recording; why it did not is the error to report.
@@ -175,7 +179,7 @@ fn recorded(spec: &RecordSpec, sampling: Arc<Sampling>, subject: Subject, ready:
     }
 }
 
-fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
+fn facts(vcpus: usize) -> Facts {
     let fs_of_host = HostFs::default();
     let facts = host::HostFacts::read(&fs_of_host);
     let text = |file| fs_of_host.text(file).unwrap_or_default().trim().to_owned();
@@ -185,7 +189,7 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
         os_release: text("proc/sys/kernel/osrelease"),
         version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
         cpu: facts.cpu_model.unwrap_or_default(),
-        command_line: spec.command_line.clone(),
+        command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),
         ..Facts::default()

@@ -61,10 +61,6 @@ pub struct RecordSpec {
     /// The guest.
     #[command(subcommand)]
     pub guest: GuestSpec,
-
-    /// The command line, which the file names.
-    #[arg(skip)]
-    pub command_line: Vec<String>,
 }
 
 impl RecordSpec {

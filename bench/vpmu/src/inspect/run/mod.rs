@@ -5,11 +5,10 @@ pub mod spec;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use vmm::machine::image::{self, FileForImage, ImagePlan, Rdpmc};
+use vmm::machine::image::{self, FileForImage, ImagePlan};
 use vmm::outcome::End;
 
-use crate::machine;
-use crate::machine::EndedRun;
+use crate::machine::{self, EndedRun, Watch};
 use crate::setting::backend::open_kvm;
 use crate::sys;
 use crate::terminal::console::complain;
@@ -21,12 +20,12 @@ use spec::RunSpec;
 ///
 /// # Errors
 /// Conditions that keep it from starting.
-pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
+pub fn run(args: &RunSpec, backend: &BackendKey, watch: Watch) -> Result<Exit, Error> {
     let image = machine::read(&args.image, "the image")?;
-    let plan = plan_of(args, backend)?;
+    let plan = plan_of(args, backend, watch)?;
     let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let limits = Limits { began: Instant::now(), time_limit: args.time_limit };
+    let limits = Limits { began: Instant::now(), time_limit: args.time_limit() };
     let mut output = Output::to_stdout(limits);
     let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
@@ -38,7 +37,7 @@ pub fn run(args: &RunSpec, backend: &BackendKey) -> Result<Exit, Error> {
         end: &outcome.ran.end,
         wall: outcome.ran.wall,
         vcpus: &outcome.ran.vcpus,
-        rewritten: (args.rdpmc == Rdpmc::Rewrite).then_some(outcome.ran.rewritten),
+        rewritten: outcome.ran.rewritten,
         absent: outcome.ran.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
         checked_addresses: outcome.checked_addresses,
         output: &outcome.ran.console,
@@ -66,8 +65,8 @@ fn exit(end: &End) -> Exit {
     }
 }
 
-fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
-    let machine = args.plan(backend)?;
+fn plan_of(args: &RunSpec, backend: &BackendKey, watch: Watch) -> Result<ImagePlan, Error> {
+    let machine = args.plan(backend, watch)?;
     let mut modules = Vec::new();
     for path in &args.module {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -85,7 +84,6 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
         program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         arguments: args.append.clone(),
         modules,
-        rdpmc: args.rdpmc,
     })
 }
 
@@ -101,7 +99,7 @@ mod tests {
         let texts = |module: Vec<std::path::PathBuf>| -> Vec<String> {
             let mut spec = RunSpec { module, ..options(&["dir/x.flat"]).unwrap() };
             spec.counters.guest.vcpus = 2;
-            let plan = plan_of(&spec, &BackendKey::None).unwrap();
+            let plan = plan_of(&spec, &BackendKey::None, Watch::default()).unwrap();
             plan.modules.into_iter().map(|module| String::from_utf8(module.contents).unwrap()).collect()
         };
         assert_eq!(texts(Vec::new()), ["NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n"]);

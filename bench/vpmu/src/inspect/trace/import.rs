@@ -9,8 +9,7 @@ use trace::import;
 
 use super::record;
 use crate::machine;
-use crate::setting::options::QuietOption;
-use crate::setting::parse::folder;
+use crate::setting::options::{FolderOption, QuietOption};
 use crate::terminal::console::complain;
 
 /// Options of `vpmu trace import`.
@@ -22,9 +21,9 @@ pub struct ImportOptions {
     /// Process of the VM, where the recording has several
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// New folder of the trace
-    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace", value_parser = folder)]
-    pub output: PathBuf,
+    /// The new folder of the trace.
+    #[command(flatten)]
+    pub output: FolderOption,
     /// Nothing on stderr but errors.
     #[command(flatten)]
     pub quiet: QuietOption,
@@ -36,6 +35,7 @@ pub struct ImportOptions {
 /// Exit 2: it cannot be read, or has no trace in it; as of [`Error::output`]: the trace cannot be written to its end.
 pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
+    let output = &output.or(record::FOLDER);
     let bytes = machine::read(recording, "the recording")?;
     let (meta, damage) = import::import((recording, &bytes), *pid, output)?;
     record::summarize(output, &meta, quiet.quiet)?;

@@ -1,6 +1,6 @@
 //! `vpmu trace record`: a guest runs, and a thread writes what its vCPUs trace.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,18 +20,20 @@ use crate::arms::arm::sim::{self, SimRunner};
 use crate::inspect::sampled::{GuestSpec, PayloadSpec, Ready, take_turn};
 use crate::machine::CountersOptions;
 use crate::setting::backend::BackendChoice;
-use crate::setting::options::QuietOption;
-use crate::setting::parse::folder;
+use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
 
+/// Folder of a trace, unless another is given.
+pub(super) const FOLDER: &str = "vpmu-trace";
+
 /// Options of `vpmu trace record`.
 #[derive(Clone, Debug, Args)]
 pub struct RecordOptions {
-    /// New folder of the trace
-    #[arg(short, long, value_name = "DIR", default_value = "vpmu-trace", value_parser = folder)]
-    pub output: PathBuf,
+    /// The new folder of the trace.
+    #[command(flatten)]
+    pub output: FolderOption,
 
     /// Nothing on stderr but errors.
     #[command(flatten)]
@@ -57,8 +59,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
         return of_model(options, payload, model);
     }
     let ready = Ready::new(guest.clone(), *quiet)?;
-    traced(output, *quiet, meta(ready.counters())?, |tracing| {
-        let (exit, vcpus) = ready.run(None, Some(tracing), *quiet)?;
+    traced(&output.or(FOLDER), *quiet, meta(ready.counters())?, |tracing| {
+        let (exit, vcpus) = ready.run(tracing.into(), *quiet)?;
         let Some(vcpus) = vcpus else { return Ok((exit, Vec::new(), None)) };
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), Some(pmis)))
@@ -92,7 +94,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let meta = meta((&payload.counters, &backend, plan.guest.machine.cpu, payload.name()))?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    traced(&options.output, options.quiet.quiet, meta, |tracing| {
+    traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();

@@ -160,7 +160,7 @@ impl Triage {
             "turn_ns": turn.as_nanos() as u64,
         });
         let parameters = if let Value::Object(parameters) = parameters { parameters } else { Map::new() };
-        (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, *seed), expected: None }, arms)
+        (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, *seed) }, arms)
     }
 
     /// Runs a workload; `attach` and `begin` are called before it has threads, and before these work.

@@ -7,32 +7,13 @@ use std::path::{Path, PathBuf};
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
 use results::open::Folder;
-use results::write::{Target, check_file};
+use results::write::Target;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat};
 
 use super::spec::LinuxSpec;
 
 /// Most bytes of a list of the kernel's: several times those of a distribution's with all modules.
 const MOST_OF_LIST: u64 = 64 << 20;
-
-/// The places on the host that something of a guest comes to.
-#[derive(Debug)]
-pub(super) struct Places {
-    /// The folder of what `--get` brings.
-    pub(super) output: Option<Output>,
-    /// The file of its console.
-    pub(super) console: Option<Target>,
-}
-
-impl Places {
-    /// Opens them, before anything begins.
-    pub(super) fn open(spec: &LinuxSpec) -> Result<Self, Error> {
-        check(&spec.get)?;
-        let output = spec.output.as_deref().map(Output::open).transpose()?;
-        let console = spec.console.as_deref().map(check_file).transpose()?;
-        Ok(Self { output, console })
-    }
-}
 
 /// A folder that was empty when it was opened: nothing of a guest's meets a file of the host's there.
 #[derive(Debug)]
@@ -43,6 +24,12 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Opens the folder of what `--get` brings, if it brings something, before anything begins.
+    pub(super) fn of(spec: &LinuxSpec) -> Result<Option<Self>, Error> {
+        check(&spec.get)?;
+        spec.output.output.as_deref().map(Self::open).transpose()
+    }
+
     /// Opens the folder, and makes it if need be.
     fn open(path: &Path) -> Result<Self, Error> {
         let opened = || {

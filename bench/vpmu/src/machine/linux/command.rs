@@ -1,6 +1,6 @@
 //! One command in a guest: it runs, its files come out, the guest ends.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use results::error::{Error, Exit};
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxPlan, Log, PcOutcome};
 
-use super::bring::{self, Places};
+use super::bring::{self, Output};
 use super::guest::{self, LinuxGuest};
 use super::spec::LinuxSpec;
 use super::symbols::Symbols;
@@ -39,22 +39,16 @@ pub(super) fn run(
     kernel: Kernel,
     mut plan: LinuxPlan,
     spec: &LinuxSpec,
-    places: &Places,
+    (output, symbols): (Option<&Output>, Option<&Symbols>),
     command: &str,
 ) -> Result<Ran, Error> {
     let time_limit = plan.machine.time_limit;
     // The command has the limit; the guest ends a while after it at the latest.
     plan.machine.time_limit = time_limit.saturating_add(COLLECT);
-    let console: Box<dyn Write + Send> = match &places.console {
-        Some(target) => Box::new(target.create().map_err(|error| {
-            Error::output(format!("cannot write the console to {}", target.path().display()), &error, "")
-        })?),
-        None => Box::new(io::sink()),
-    };
     let (channel, agent) = guest::channel()?;
-    let guest = LinuxGuest::start(host, kernel, plan, console, (None, Some(channel)))?;
+    let guest = LinuxGuest::start(host, kernel, plan, io::sink(), (None, Some(channel)))?;
     let over = Arc::clone(guest.over());
-    let mut session = Session { spec, places, agent, over, errors: Vec::new(), log: None };
+    let mut session = Session { spec, output, symbols, agent, over, errors: Vec::new(), log: None };
     let ended = session.run(command, time_limit);
     let Session { agent, mut errors, log, .. } = session;
     let powers_off = !agent.gave_up();
@@ -90,7 +84,8 @@ struct Failure(String, AgentError);
 /// The requests of one command.
 struct Session<'a> {
     spec: &'a LinuxSpec,
-    places: &'a Places,
+    output: Option<&'a Output>,
+    symbols: Option<&'a Symbols>,
     agent: Agent<'static>,
     over: Arc<AtomicBool>,
     errors: Vec<Error>,
@@ -102,7 +97,7 @@ impl Session<'_> {
         let began = Instant::now();
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         self.agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
-        if let Some(symbols) = &self.spec.symbols {
+        if let Some(symbols) = self.symbols {
             self.report_code(symbols)?;
             symbols.reports.command_begins();
         }
@@ -110,7 +105,7 @@ impl Session<'_> {
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
         let left = time_limit.saturating_sub(began.elapsed());
         let ran = self.agent.run(&shell, Some(left), &mut out, &mut err);
-        if let Some(symbols) = &self.spec.symbols {
+        if let Some(symbols) = self.symbols {
             symbols.reports.command_ended();
         }
         let ended = ran.map_err(failed("the command did not end"))?;
@@ -123,14 +118,14 @@ impl Session<'_> {
         self.agent.never_stops();
         self.errors.extend(out.result().err());
         self.errors.extend(err.result().err());
-        if let Some(output) = &self.places.output {
+        if let Some(output) = self.output {
             for path in &self.spec.get {
                 // Files of a guest are in its memory.
                 let got = bring::get(&mut self.agent, path, self.spec.boot.memory, output);
                 self.keep(got, &format!("cannot get {path} from the guest"))?;
             }
         }
-        if let Some(symbols) = &self.spec.symbols {
+        if let Some(symbols) = self.symbols {
             self.report_code(symbols)?;
             let restricted = "/proc/sys/kernel/kptr_restrict";
             // The agent is root in the guest: a value of 1 hides nothing from it.

@@ -12,33 +12,31 @@ use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
 use vmm::outcome::End;
 
-use super::bring::Places;
+use super::bring::Output as Folder;
 use super::command::{self, Ran};
 use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
+use super::symbols::Symbols;
 use super::terminal::{self, Raw};
 use super::userland;
-use crate::machine::{self, EndedRun, Report};
+use crate::machine::{self, EndedRun, Report, Watch};
 use crate::setting::backend::{ThisHost, choose, open_kvm};
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
 
-/// Boots the kernel, and does what was asked for.
+/// Boots the kernel, does what was asked for, and returns what the guest left.
 ///
 /// # Errors
 /// Conditions that keep it from starting, and a guest that ends before its command.
-pub fn run(spec: &LinuxSpec, backend: &BackendKey) -> Result<Exit, Error> {
-    ran(spec, backend).map(|(exit, _)| exit)
-}
-
-/// Does so, and returns what the guest left.
-///
-/// # Errors
-/// As of [`run`].
-pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOutcome>), Error> {
-    let machine = spec.plan(backend)?;
-    let (places, kernel, initrd) = contents(spec)?;
+pub fn run(
+    spec: &LinuxSpec,
+    backend: &BackendKey,
+    watch: Watch,
+    symbols: Option<&Symbols>,
+) -> Result<(Exit, Option<PcOutcome>), Error> {
+    let machine = spec.plan(backend, watch)?;
+    let (output, kernel, initrd) = contents(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = open_kvm()?;
     if spec.nested {
@@ -59,7 +57,7 @@ pub fn ran(spec: &LinuxSpec, backend: &BackendKey) -> Result<(Exit, Option<PcOut
     let host = Arc::new(host);
     let ran = match &spec.run {
         None => on_terminal(&host, kernel, plan)?,
-        Some(command) => command::run(&host, kernel, plan, spec, &places, command)?,
+        Some(command) => command::run(&host, kernel, plan, spec, (output.as_ref(), symbols), command)?,
     };
     if let Some(outcome) = &ran.outcome {
         machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
@@ -78,7 +76,7 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
     match choose(&spec.counters.behind.backend, &ThisHost) {
         Ok(chosen) => Ok(chosen.backend),
         Err(refused) => {
-            spec.plan(&BackendKey::CpuClock)?;
+            spec.plan(&BackendKey::CpuClock, Watch::default())?;
             contents(spec)?;
             Err(refused)
         }
@@ -86,7 +84,7 @@ pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
 }
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
-fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
+fn contents(spec: &LinuxSpec) -> Result<(Option<Folder>, Kernel, Vec<u8>), Error> {
     let kernel = userland::kernel(&spec.kernel)?;
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
@@ -97,7 +95,7 @@ fn contents(spec: &LinuxSpec) -> Result<(Places, Kernel, Vec<u8>), Error> {
             userland::finish(initramfs)?
         }
     };
-    Ok((Places::open(spec)?, kernel, initrd))
+    Ok((Folder::of(spec)?, kernel, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
@@ -148,7 +146,7 @@ pub(super) fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Rep
         end: &outcome.end,
         wall: outcome.wall,
         vcpus: &outcome.vcpus,
-        rewritten: Some(outcome.rewritten),
+        rewritten: outcome.rewritten,
         absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
         checked_addresses: false,
         output: &outcome.console,

@@ -1,24 +1,20 @@
 //! The options of `vpmu linux`: what it boots, and with what.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
-use host_pmu::trace::Tracing;
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::{Cpu, Plan};
-use vmm::sample::Sampling;
 
 use super::place::{Load, Placed};
-use super::symbols::Symbols;
-use crate::machine::CountersOptions;
-use crate::setting::options::QuietOption;
-use crate::setting::parse::{duration_in, folder, number_in, processor, size_in};
+use crate::machine::{CountersOptions, Watch};
+use crate::setting::options::{FolderOption, QuietOption, TimeLimitOption};
+use crate::setting::parse::{number_in, processor, size_in};
 
 /// Time of a command, unless another is given.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -72,13 +68,9 @@ pub struct LinuxSpec {
     #[arg(long, value_name = "PATH", requires_all = ["run", "output"])]
     pub get: Vec<String>,
 
-    /// Folder for what --get brings: a new one, or an empty one
-    #[arg(short, long, value_name = "DIR", requires = "get", value_parser = folder)]
-    pub output: Option<PathBuf>,
-
-    /// Write the guest's console to this file; without it, its last lines are shown if the guest fails
-    #[arg(long, value_name = "FILE", requires = "run")]
-    pub console: Option<PathBuf>,
+    /// The folder for what --get brings: a new one, or an empty one.
+    #[command(flatten)]
+    pub output: FolderOption,
 
     /// Load this module, with those it needs; repeat for more
     ///
@@ -87,7 +79,7 @@ pub struct LinuxSpec {
     pub load: Vec<Load>,
 
     /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get", "console"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get"])]
     pub initrd: Option<PathBuf>,
 
     /// The kernel's modules, command line and memory.
@@ -116,39 +108,26 @@ pub struct LinuxSpec {
     #[command(flatten)]
     pub counters: CountersOptions,
 
-    /// Kill the command after this time, and then end the guest; without --run, end it after this time
-    ///
-    /// The default is 10m with --run, and no limit without. Its files are brought out within the limit, too, or within 30 s after the command.
-    #[arg(long, value_name = "TIME",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
-    pub time_limit: Option<Duration>,
+    /// Bound on the command, and then on the guest.
+    #[command(flatten)]
+    pub limit: TimeLimitOption,
 
     /// No summary on stderr.
     #[command(flatten)]
     pub quiet: QuietOption,
-
-    /// Files for the kernel's lists of its code.
-    #[arg(skip)]
-    pub symbols: Option<Symbols>,
-    /// Samples of the guest, if it is recorded.
-    #[arg(skip)]
-    pub sampling: Option<Arc<Sampling>>,
-    /// Its trace, if it is traced.
-    #[arg(skip)]
-    pub trace: Option<Arc<Tracing>>,
 }
 
 impl LinuxSpec {
     /// Returns the time after which the guest is ended.
     pub fn time_limit(&self) -> Duration {
-        self.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
+        self.limit.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
     }
 
     /// Returns the machine, with `backend` behind its counters.
     ///
     /// # Errors
     /// The strategy cannot be read, the CPUs to pin to are not usable, or the processor cannot be what was asked for.
-    pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
+    pub fn plan(&self, backend: &BackendKey, watch: Watch) -> Result<Plan, Error> {
         if *backend == BackendKey::Step {
             return Err(Error::usage(
                 "backend step does not count in a Linux guest",
@@ -156,7 +135,7 @@ impl LinuxSpec {
                 "count time with --backend cpu-clock, or step an image with `vpmu run`",
             ));
         }
-        let mut plan = self.counters.plan(self.cpu, backend)?;
+        let mut plan = self.counters.plan(self.cpu, backend, watch)?;
         match &mut plan.pmu {
             PmuCaps::Amd(AmdCaps { svm, .. }) => *svm = self.nested,
             PmuCaps::Intel(_) if self.nested => {
@@ -175,13 +154,7 @@ impl LinuxSpec {
                 "give --vcpus 1",
             ));
         }
-        Ok(Plan {
-            time_limit: self.time_limit(),
-            register_cost_ns: self.msr_cost,
-            sampling: self.sampling.clone(),
-            trace: self.trace.clone(),
-            ..plan
-        })
+        Ok(Plan { time_limit: self.time_limit(), register_cost_ns: self.msr_cost, ..plan })
     }
 }
 
@@ -193,11 +166,11 @@ mod tests {
     #[test]
     fn a_guest_that_is_a_host_is_an_amd() {
         let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz"]).unwrap() };
-        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock).unwrap();
+        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock, Watch::default()).unwrap();
         assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
-        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
+        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock, Watch::default()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
-        let error = options::<LinuxSpec>(&["vmlinuz"]).unwrap().plan(&BackendKey::Step).unwrap_err();
+        let error = options::<LinuxSpec>(&["vmlinuz"]).unwrap().plan(&BackendKey::Step, Watch::default()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("cpu-clock"), "{error}");
     }
 }

@@ -102,7 +102,7 @@ impl Recordings {
     pub fn experiment(&self, rounds: u64, seed: u64) -> (Experiment, Vec<Plain<'_>>) {
         let arms = self.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| self.take(*way)));
         let (parameters, rounds) = (self.parameters.clone(), Rounds::of(rounds, seed));
-        (Experiment { name: NAME, parameters, rounds, expected: None }, arms.collect())
+        (Experiment { name: NAME, parameters, rounds }, arms.collect())
     }
 
     /// Records the guest in one way.

@@ -105,7 +105,7 @@ mod tests {
             .map(|way| Plain::new(way.name(), "cpu-clock", move |turn| take(way, turn.index)))
             .collect();
         let rounds = Rounds::of(6, 1);
-        let experiment = Experiment { name: NAME, parameters: serde_json::Map::new(), rounds, expected: None };
+        let experiment = Experiment { name: NAME, parameters: serde_json::Map::new(), rounds };
         let fs = HostFs::at("/nonexistent");
         let facts = (HostFacts::default(), &fs);
         let (document, _) =
