@@ -51,7 +51,9 @@ pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64])
 /// Writes `values` at `address`.
 fn write<T: Words>(memory: &GuestMemoryMmap, address: u64, values: &[T]) -> Result<(), PayloadError> {
     let mut words = Vec::with_capacity(values.len() * T::COUNT);
-    values.iter().for_each(|value| value.for_each_word(&mut |word| words.push(word)));
+    for value in values {
+        value.for_each_word(&mut |word| words.push(word));
+    }
     write_words(memory, address, &words)
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::linux::{UNPACKED, job, linux, text};
+use super::linux::{UNPACKED, job, linux};
 use super::parts::Parts;
 
 /// Kernel-heavy, in several functions: zeros are made and thrown away, and symbols are printed.
@@ -84,14 +84,13 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         .run(parts)?;
     let [plain, plain_report, plain_script, chains, report, script] = report.done()?;
     for recorded in [plain, chains] {
-        let said = String::from_utf8_lossy(&recorded.stderr);
+        let said = recorded.said();
         ensure!(recorded.status == 0 && said.contains("recorded "), "exit {}: {said}", recorded.status);
         let lines = said.lines().filter(|line| line.contains("complete") || line.contains("recorded"));
         eprintln!("# {}", lines.collect::<Vec<_>>().join("; "));
     }
     for (what, script, report) in [("without chains", plain_script, plain_report), ("with chains", script, report)] {
-        let of = |command| text(command).context(what);
-        agree(what, &of_script(of(script)?), &of_report(of(report)?))?;
+        agree(what, &of_script(script.succeeded()?), &of_report(report.succeeded()?))?;
     }
     Ok(())
 }
@@ -114,8 +113,8 @@ pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
         ["--memory", "1G", "--append", "nmi_watchdog=0", "--backend", "cpu-clock:20MHz", "--with", "/vpmu:/bin/vpmu"];
     let report = job(parts)?.memory("3G").command(linux(UNPACKED, &options, &script)).run(parts)?;
     report.say("boot to power-off");
-    let said = String::from_utf8_lossy(&report.commands[0].stderr);
-    let out = text(&report.commands[0])?;
+    let said = report.commands[0].said();
+    let out = report.commands[0].succeeded()?;
     let parts_of: Vec<&str> = out.split(MARK).collect();
     let [release, switches, rand, status] = parts_of[..] else { anyhow::bail!("{out} {said}") };
     ensure!(status.trim() == "status 3 3", "{status}: {said}");
