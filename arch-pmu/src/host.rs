@@ -70,13 +70,13 @@ pub trait HostCounters {
     fn start(&mut self, counter: CounterId, spec: Spec, period: u64);
 
     /// Stops a paused counter, which is off by its own enable, or (`own_enable`) by a global one alone.
-    fn stop(&mut self, counter: CounterId, own_enable: bool);
+    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
 
     /// Sets the period of a running counter whose value was moved: it signals after `period` more counts.
     fn set_period(&mut self, counter: CounterId, period: u64);
 
     /// Notes a WRMSR to the counter, its selector, or its nibble of FIXED_CTR_CTRL: the counter is in use.
-    fn touch(&mut self, counter: CounterId);
+    fn touch(&mut self, _counter: CounterId) {}
 
     /// Returns the counters for which it keeps nothing: to pause or stop one of them would do nothing.
     fn keeps_nothing_for(&self) -> CounterSet {
@@ -85,7 +85,9 @@ pub trait HostCounters {
 
     /// Returns the counters to reprogram before the guest entry that is about to happen, beside those
     /// [`changed`](Self::changed) deferred.
-    fn due(&mut self) -> CounterSet;
+    fn due(&mut self) -> CounterSet {
+        CounterSet::EMPTY
+    }
 
     /// Does the host side's work before the guest is entered; `enabled` are the counters with their own enable on.
     /// Called once per entry.

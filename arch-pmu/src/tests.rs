@@ -33,7 +33,6 @@ impl HostCounters for Fake {
         self.specs[counter.index()] = Some(spec);
         self.period[counter.index()] = Some(period);
     }
-    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
     fn set_period(&mut self, counter: CounterId, period: u64) {
         self.period[counter.index()] = Some(period);
     }
@@ -41,7 +40,4 @@ impl HostCounters for Fake {
         self.touched.push(counter);
     }
     fn on_entry(&mut self, _enabled: CounterSet) {}
-    fn due(&mut self) -> CounterSet {
-        CounterSet::EMPTY
-    }
 }

@@ -187,13 +187,9 @@ impl<T: Timer> HostCounters for Floor<T> {
         self.arming.started(counter, now, self.pace.to_host(period));
     }
 
-    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
-
     fn set_period(&mut self, counter: CounterId, period: u64) {
         self.arming.moved(counter, self.timer.now(), self.pace.to_host(period));
     }
-
-    fn touch(&mut self, _counter: CounterId) {}
 
     fn keeps_nothing_for(&self) -> CounterSet {
         self.running.complement()
@@ -204,10 +200,6 @@ impl<T: Timer> HostCounters for Floor<T> {
         if let Some(setting) = self.arming.entry(self.running, || self.timer.now()) {
             self.timer.set(setting);
         }
-    }
-
-    fn due(&mut self) -> CounterSet {
-        CounterSet::EMPTY
     }
 }
 

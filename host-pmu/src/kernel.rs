@@ -124,15 +124,16 @@ impl Tally {
             let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
             let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
             let kind = OPERATIONS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind as usize);
+            let add = |sum: &mut u64, number: u64| *sum = sum.saturating_add(number);
             match (kind, key, &numbers[..]) {
                 (Some(kind), _, &[asked, done, ns]) => {
-                    all.asked += asked;
-                    all.done[kind] += done;
-                    all.done_ns[kind] += ns;
+                    add(&mut all.asked, asked);
+                    add(&mut all.done[kind], done);
+                    add(&mut all.done_ns[kind], ns);
                 }
-                (_, "failed", &[number]) => all.failed += number,
-                (_, "callbacks", &[number]) => all.callbacks += number,
-                (_, "dropped", &[number]) => all.dropped += number,
+                (_, "failed", &[number]) => add(&mut all.failed, number),
+                (_, "callbacks", &[number]) => add(&mut all.callbacks, number),
+                (_, "dropped", &[number]) => add(&mut all.dropped, number),
                 (_, "tid" | "passes", _) => {}
                 _ => return Err(format!("{DEVICE} says '{key}={value}'")),
             }

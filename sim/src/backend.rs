@@ -266,7 +266,7 @@ impl Host for SimThread {
 
     #[inline]
     fn sched_in(&mut self) -> bool {
-        self.clock.take_switched_in()
+        std::mem::take(&mut self.clock.switched_in)
     }
 
     #[inline]
@@ -416,7 +416,7 @@ impl SimHost for Bank<SimBackend> {
     fn pass_entry(&mut self) -> bool {
         let host = &self.backend_ref().host;
         let clock = &host.clock;
-        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.was_away());
+        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.switched_in);
         if passes {
             self.count_entry();
         }

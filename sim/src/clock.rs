@@ -30,9 +30,10 @@ pub struct Clock {
     /// Ring-0 time that is not in `now` and `kernel`, ps: its remainder below a nanosecond, and what [`owe`](Self::owe) left to
     /// [`settle`](Self::settle).
     rest_ps: u64,
-    schedule: Schedule,
+    pub(crate) schedule: Schedule,
     streams: Streams,
-    switched_in: bool,
+    /// The thread was switched in since that was last taken.
+    pub(crate) switched_in: bool,
 }
 
 impl Clock {
@@ -119,21 +120,10 @@ impl Clock {
         self.exits += 1;
     }
 
-    /// Returns the end of the current slice.
-    pub const fn slice_ends(&self) -> u64 {
-        self.schedule.ends()
-    }
-
     /// Returns whether the slice is over.
     #[inline]
     pub const fn slice_is_over(&self) -> bool {
-        self.now >= self.schedule.ends()
-    }
-
-    /// Returns whether the thread was switched in since that was last taken.
-    #[inline]
-    pub const fn was_away(&self) -> bool {
-        self.switched_in
+        self.now >= self.schedule.ends
     }
 
     /// Yields the CPU if the slice is over; whether it was.
@@ -159,12 +149,6 @@ impl Clock {
         self.now = at;
         self.switched_in = true;
     }
-
-    /// Returns whether the thread was switched in since the last call.
-    #[inline]
-    pub const fn take_switched_in(&mut self) -> bool {
-        std::mem::replace(&mut self.switched_in, false)
-    }
 }
 
 // Sched slices of a vCPU thread.
@@ -182,7 +166,7 @@ pub struct Schedule {
     place: u64,
     others: Option<OtherTasks>,
     /// End of the current slice.
-    ends: u64,
+    pub(crate) ends: u64,
 }
 
 /// The turns of other tasks, one after the other.
@@ -229,12 +213,6 @@ impl Schedule {
     /// Returns the start of the first slice.
     pub const fn first(&self) -> u64 {
         self.place * self.slice
-    }
-
-    /// Returns the end of the current slice.
-    #[inline]
-    pub const fn ends(&self) -> u64 {
-        self.ends
     }
 
     /// Determines the end of the slice that begins at `now`.
@@ -302,24 +280,24 @@ mod tests {
     #[test]
     fn a_dedicated_cpu_is_never_left() {
         let schedule = Schedule::new(1000, 1, 0, None);
-        assert_eq!((schedule.first(), schedule.ends()), (0, u64::MAX));
+        assert_eq!((schedule.first(), schedule.ends), (0, u64::MAX));
     }
 
     #[test]
     fn other_tasks_take_the_cpu_and_give_it_back() {
         let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
-        assert_eq!(schedule.ends(), 100);
+        assert_eq!(schedule.ends, 100);
         assert_eq!(schedule.next_slice(103), 110, "as long as without being late");
-        assert_eq!(schedule.ends(), 207, "at the same time as without being late");
+        assert_eq!(schedule.ends, 207, "at the same time as without being late");
         assert_eq!(schedule.next_slice(320), 334, "two turns");
-        assert_eq!(schedule.ends(), 421);
+        assert_eq!(schedule.ends, 421);
     }
 
     #[test]
     fn a_sleeping_vcpu_is_not_disturbed_but_waits_for_who_has_the_cpu() {
         let mut schedule = Schedule::new(1000, 1, 0, Some(others(100, 7)));
-        assert_eq!((schedule.woken(150), schedule.ends()), (150, 207));
-        assert_eq!((schedule.woken(210), schedule.ends()), (214, 314));
+        assert_eq!((schedule.woken(150), schedule.ends), (150, 207));
+        assert_eq!((schedule.woken(210), schedule.ends), (214, 314));
     }
 
     proptest! {
@@ -333,8 +311,8 @@ mod tests {
                 owners += u64::from(turn == at);
                 prop_assert!(turn >= at && turn - at < slice * sharing);
                 if sharing > 1 {
-                    prop_assert!(schedule.ends() > turn && schedule.ends() - turn <= slice);
-                    let ends = schedule.ends();
+                    prop_assert!(schedule.ends > turn && schedule.ends - turn <= slice);
+                    let ends = schedule.ends;
                     prop_assert_eq!(schedule.next_slice(ends), ends + slice * (sharing - 1));
                 }
             }
@@ -350,10 +328,10 @@ mod tests {
                 now += ns;
                 if sleeps {
                     now = schedule.woken(now);
-                } else if now >= schedule.ends() {
+                } else if now >= schedule.ends {
                     now = schedule.next_slice(now);
                 }
-                prop_assert_eq!(schedule.ends() % 107, 100);
+                prop_assert_eq!(schedule.ends % 107, 100);
             }
         }
     }

@@ -128,22 +128,14 @@ impl HostCounters for SimMediated {
         self.running.insert(counter);
     }
 
-    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
-
     fn set_period(&mut self, counter: CounterId, period: u64) {
         if let Some(one) = self.counters[counter.index()].as_mut() {
             one.due = one.rate.ns_for(one.taken.saturating_add(period));
         }
     }
 
-    fn touch(&mut self, _counter: CounterId) {}
-
     fn keeps_nothing_for(&self) -> CounterSet {
         self.running.complement()
-    }
-
-    fn due(&mut self) -> CounterSet {
-        CounterSet::EMPTY
     }
 
     fn on_entry(&mut self, _enabled: CounterSet) {

@@ -15,11 +15,6 @@ pub(crate) struct Prices<'a> {
 
 impl Prices<'_> {
     #[inline]
-    fn spend(&mut self, cost: &Cost, purpose: Purpose) {
-        self.clock.spend(cost, purpose);
-    }
-
-    #[inline]
     fn spend_n(&mut self, cost: &Cost, n: u64, purpose: Purpose) {
         let ns = cost.sample_n(n, self.clock.streams().of(purpose));
         self.clock.host(ns);
@@ -32,23 +27,23 @@ impl Prices<'_> {
         let costs = self.costs;
         match op {
             Op::Open { .. } => {
-                self.spend(if on_host == 0 { &costs.open_first } else { &costs.open_more }, Purpose::Open);
+                self.clock.spend(if on_host == 0 { &costs.open_first } else { &costs.open_more }, Purpose::Open);
             }
             Op::Release(_) => {
-                self.spend(if on_host == 1 { &costs.release_last } else { &costs.release }, Purpose::Release);
+                self.clock.spend(if on_host == 1 { &costs.release_last } else { &costs.release }, Purpose::Release);
             }
-            Op::Pause(_) => self.spend(&costs.pause, Purpose::Pause),
+            Op::Pause(_) => self.clock.spend(&costs.pause, Purpose::Pause),
             Op::Resume { beside, .. } => {
-                self.spend(&costs.resume, Purpose::Resume);
+                self.clock.spend(&costs.resume, Purpose::Resume);
                 if let Some(others) = beside {
                     self.spend_n(&costs.resume_other, others as u64, Purpose::ResumeOther);
                 }
             }
-            Op::Read(_) => self.spend(&costs.read, Purpose::Read),
-            Op::OpenGate => self.spend(&costs.resume, Purpose::Resume),
-            Op::LetIn => self.spend(&costs.resume_other, Purpose::ResumeOther),
+            Op::Read(_) => self.clock.spend(&costs.read, Purpose::Read),
+            Op::OpenGate => self.clock.spend(&costs.resume, Purpose::Resume),
+            Op::LetIn => self.clock.spend(&costs.resume_other, Purpose::ResumeOther),
             Op::ShutGate => {
-                self.spend(&costs.pause, Purpose::Pause);
+                self.clock.spend(&costs.pause, Purpose::Pause);
                 self.spend_n(&costs.group_read, held, Purpose::Read);
             }
             Op::Expiries(expiries) => self.expiries(expiries),
@@ -57,8 +52,8 @@ impl Prices<'_> {
 
     /// Sets a period; `moves_first`: what ends first is now another.
     #[inline]
-    pub(crate) fn period(mut self, moves_first: bool) {
-        self.spend(if moves_first { &self.costs.period_running } else { &self.costs.period }, Purpose::Period);
+    pub(crate) fn period(self, moves_first: bool) {
+        self.clock.spend(if moves_first { &self.costs.period_running } else { &self.costs.period }, Purpose::Period);
     }
 
     /// Lets so many clocks interrupt the thread in its host code, or in ring 0 of the guest.
@@ -72,7 +67,7 @@ impl Prices<'_> {
     /// Takes the thread out and in again, with its events.
     pub(crate) fn switch(mut self, held: u64, running: u64) {
         if held > 0 {
-            self.spend(&self.costs.switch, Purpose::Switch);
+            self.clock.spend(&self.costs.switch, Purpose::Switch);
             self.spend_n(&self.costs.switch_held, held, Purpose::Switch);
             self.spend_n(&self.costs.switch_running, running, Purpose::Switch);
         }

@@ -164,7 +164,7 @@ impl<H: SimHost> Vcpu<H> {
         let host = self.pmu.host();
         if host.overflow_due() {
             self.interrupt_by_pmu();
-        } else if host.clock().slice_ends() <= host.clock().now() {
+        } else if host.clock().slice_is_over() {
             host.leaves();
             self.enter();
         }
@@ -422,7 +422,7 @@ impl<H: SimHost> Cpu for Vcpu<H> {
             }
             let to_signal = host.user_ns_to_signal();
             let clock = host.clock();
-            let ns = to_signal.min(most - spent).min(until - now).min(clock.slice_ends().saturating_sub(now));
+            let ns = to_signal.min(most - spent).min(until - now).min(clock.schedule.ends.saturating_sub(now));
             clock.user(ns);
             spent += ns;
             if ns == to_signal {

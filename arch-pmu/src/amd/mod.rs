@@ -5,7 +5,6 @@ mod global;
 mod legacy;
 mod perf_ctl;
 mod perf_ctr;
-pub(crate) mod rdpmc;
 mod registers;
 mod table;
 

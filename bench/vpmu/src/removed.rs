@@ -41,8 +41,6 @@ const OPTIONS: &[Row] = &[
     ("ab", "--vcpus", "after --: vpmu ab BASE NEW -- --vcpus …"),
     ("ab", "--workload", "after --: vpmu ab BASE NEW -- --workload …"),
     ("", "--backend task-clock", "cpu-clock counts the same time of the vCPU's thread"),
-    ("", "--strategy kvm:pool", "kvm:stock: KVM reuses its events itself"),
-    ("", "--strategy kvm:reuse", "kvm:stock: KVM reuses its events itself"),
     ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
     ("calibrate", "--check", "vpmu sim MODEL beside vpmu nmi-latency, each with the same --strategy and --workload"),
     ("calibrate", "--name", "the model's name is that of its file: -o NAME.toml"),

@@ -6,6 +6,7 @@ mod key;
 pub mod model;
 pub mod monitor;
 pub mod perf;
+mod retired;
 pub mod scheduling;
 pub mod step;
 
@@ -134,7 +135,7 @@ pub trait Backend {
     }
 
     /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
-    fn stepper(&mut self) -> Option<&mut step::StepCounts> {
+    fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
         None
     }
 }

@@ -32,7 +32,6 @@ impl<B: Backend> Bank<B> {
             self.backoffs[counter.index()].failed(held.spec);
             self.release(held);
         }
-        self.failing.insert(counter);
         if is_on {
             self.retries.insert(counter);
         }
@@ -56,7 +55,6 @@ impl<B: Backend> Bank<B> {
         let Some(held) = &mut slots[counter.index()] else { return false };
         match host.op(OpKind::Read, |b| b.read(&mut held.event)) {
             Ok(total) => {
-                self.failing.remove(counter);
                 self.backoffs[counter.index()] = Backoff::default();
                 if std::mem::take(&mut held.forfeited) {
                     held.leave_out(total);

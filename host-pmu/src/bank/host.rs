@@ -145,6 +145,14 @@ impl Backoff {
         self.entries_left += 1;
     }
 
+    /// Notes that an event was seen to count.
+    #[inline]
+    pub(super) const fn counted(&mut self) {
+        if self.failures > 0 {
+            *self = Self { spec: None, failures: 0, entries_left: 0 };
+        }
+    }
+
     /// Returns whether this entry is one for a retry.
     pub(super) const fn due(&mut self) -> bool {
         self.entries_left = self.entries_left.saturating_sub(1);

@@ -100,9 +100,6 @@ pub struct Bank<B: Backend> {
     recorded: Option<CounterSet>,
     in_use: CounterSet,
     retries: CounterSet,
-    /// Counters whose events failed and were not seen to count since. An event that was opened may get no hardware counter, so its
-    /// opening alone proves nothing.
-    failing: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by
     /// the other's success.
     backoffs: [Backoff; MAX_COUNTERS],
@@ -136,7 +133,6 @@ impl<B: Backend> Bank<B> {
             recorded: Some(CounterSet::EMPTY),
             in_use: CounterSet::EMPTY,
             retries: CounterSet::EMPTY,
-            failing: CounterSet::EMPTY,
             backoffs: [Backoff::default(); MAX_COUNTERS],
             held: 0,
             parks: 0,
@@ -301,7 +297,6 @@ impl<B: Backend> Bank<B> {
                     self.fail_gate();
                 }
                 self.retries.insert(counter);
-                self.failing.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
         }
@@ -426,10 +421,8 @@ impl<B: Backend> Bank<B> {
     /// Returns the counts of `counter` since the last hand-over, given that its event now reads `total`.
     #[inline]
     fn gather(&mut self, counter: CounterId, total: u64) -> u64 {
-        if self.failing.contains(counter) {
-            self.failing.remove(counter);
-            self.backoffs[counter.index()] = Backoff::default();
-        }
+        // An event that was opened may get no hardware counter: its count is the proof that it has one.
+        self.backoffs[counter.index()].counted();
         self.slots[counter.index()].as_mut().map_or(0, |held| held.gather(total))
     }
 

@@ -124,7 +124,8 @@ impl Model {
         let per = if follow == Some("exits") { "per-exit" } else { "per-us" };
         values_of("", &mut table, per, &mut sources)?;
         complete(&mut table);
-        let File { name, about, tsc, fitted, checked, host, counts, mut cost } = table.try_into().map_err(one_line)?;
+        let File { name, about, tsc, fitted, checked, host, counts, mut cost } =
+            table.try_into().map_err(|error| one_line(&error))?;
         if counts.follow != CountBase::GuestTime && cost.peek.is_none() {
             cost.peek = Some(Cost::fixed(PEEK_NS));
         }
@@ -340,7 +341,7 @@ fn complete(file: &mut Table) {
 }
 
 /// Puts an error, with its key, into one line.
-fn one_line(error: toml::de::Error) -> String {
+fn one_line(error: &toml::de::Error) -> String {
     error.to_string().trim().replace('\n', " ")
 }
 
@@ -353,7 +354,7 @@ fn read_forms(base: &Table, forms: Value) -> Result<Vec<Form>, String> {
         .map(|(name, it)| (name.clone(), it.clone()))
         .collect();
     let form = |name: &str, value: Value| {
-        let form: FormKeys = value.try_into().map_err(one_line)?;
+        let form: FormKeys = value.try_into().map_err(|error| one_line(&error))?;
         let mut table = base.clone();
         if form.fits.is_none() {
             // Another host, known no better than the model.

@@ -134,7 +134,12 @@ fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
         let (what, known) =
             (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}")));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        return Err(Error::usage(what, "", suggestion(name, &known, "")));
+        let why = match name {
+            "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
+            file if is_toml(Path::new(file)) => "what stands between KVM and perf has no choices of its own",
+            _ => "",
+        };
+        return Err(Error::usage(what, why, suggestion(name, &known, "")));
     };
     let definition = toml::to_string(&preset).map_err(|error| internal("a strategy has no TOML", error))?;
     Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
@@ -270,7 +275,8 @@ mod tests {
         assert_eq!(names, ["kvm:stock", "recreate", "kvm:recreate", "kvm:direct"]);
         assert!(found.iter().all(|one| one.definition.is_some()));
         for (refused, needle) in [
-            (arms("kvm:mine.toml").map(drop), "no strategy kvm:mine.toml"),
+            (arms("kvm:mine.toml").map(drop), "no choices of its own"),
+            (arms("kvm:pool").map(drop), "kvm:stock"),
             (arms("kvm:recreat").map(drop), "did you mean kvm:recreate?"),
             (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
             (arms("kvm:gate,kvm:gate").map(drop), "two arms"),

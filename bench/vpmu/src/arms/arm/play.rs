@@ -156,15 +156,7 @@ impl HostCounters for Told {
         self.running.insert(counter);
     }
 
-    fn stop(&mut self, _counter: CounterId, _own_enable: bool) {}
-
     fn set_period(&mut self, _counter: CounterId, _period: u64) {}
-
-    fn touch(&mut self, _counter: CounterId) {}
-
-    fn due(&mut self) -> CounterSet {
-        CounterSet::EMPTY
-    }
 
     fn on_entry(&mut self, _enabled: CounterSet) {}
 }

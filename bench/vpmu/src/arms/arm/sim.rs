@@ -362,7 +362,7 @@ mod tests {
             ("no-such", "there are development-host"),
             ("development-hots", "did you mean development-host?"),
             ("/nonexistent/m.toml", "No such file"),
-            (file.to_str().unwrap(), "about: missing"),
+            (file.to_str().unwrap(), "missing field `about`"),
             (&format!("{colon}:x"), "no form 'x'"),
         ] {
             let error = model(name).unwrap_err();
