@@ -98,17 +98,8 @@ impl Attr {
         }
         let (config, period, sample_type, read_format, flags) =
             (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
-        let attr = Self {
-            type_,
-            config,
-            period,
-            by_frequency: flags & FREQ != 0,
-            sample_type,
-            sample_id_all: flags & SAMPLE_ID_ALL != 0,
-            read_format,
-            exclude_host: flags & EXCLUDE_HOST != 0,
-            exclude_kernel: flags & EXCLUDE_KERNEL != 0,
-        };
+        let sample_id_all = flags & SAMPLE_ID_ALL != 0;
+        let attr = Self { type_, config, period, sample_type, sample_id_all, read_format, ..Self::default() };
         Some((attr, size))
     }
 }

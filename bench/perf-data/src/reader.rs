@@ -1,10 +1,8 @@
 //! Reads samples and losses of recordings in files and pipes. Every field is distrusted: sizes are checked before they
 //! are used, and what is decompressed is bounded.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::ControlFlow;
 
 use thiserror::Error;
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
@@ -21,10 +19,8 @@ use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
 pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
-    /// Records of other files of its folder (`perf record --threads`).
-    parts: Vec<&'a [u8]>,
-    /// Parts that the header lists and the file lacks.
-    damage: Damage,
+    /// Bytes of records that the header says, and the file lacks.
+    missing: u64,
     pipe: bool,
     index: Index,
     /// Its events, without names.
@@ -66,8 +62,7 @@ impl<'a> Recording<'a> {
         let mut recording = Self {
             bytes,
             data: PIPE_HEADER as usize..bytes.len(),
-            parts: Vec::new(),
-            damage: Damage::default(),
+            missing: 0,
             pipe: true,
             index: Index { ids: BTreeMap::new(), identified: true, alike: true },
             events: Vec::new(),
@@ -113,17 +108,10 @@ impl<'a> Recording<'a> {
             return Err(ReadError::Header("its records lie outside of the file"));
         }
         let end = data.saturating_add(data_size);
-        let mut table = bytes.get(end..).unwrap_or_default();
-        // No recorder ends a file without a record. perf says size and place of its features at the end: what is behind the
-        // header of one that was killed are records. This crate's writer has features from the begin.
-        let unfinished = data_size == 0;
-        let has_table = Take(table).u64().is_some_and(|at| features != 0 && at <= bytes.len() as u64);
-        (self.pipe, self.data) = (false, data..end.min(bytes.len()));
-        if unfinished && !has_table {
-            (self.data.end, table) = (bytes.len(), &[][..]);
-        }
+        let table = bytes.get(end..).unwrap_or_default();
         // A file that was cut is shorter than it says.
-        self.damage = Damage { unfinished, missing: end.saturating_sub(bytes.len()) as u64, ..Damage::default() };
+        (self.pipe, self.data, self.missing) =
+            (false, data..end.min(bytes.len()), end.saturating_sub(bytes.len()) as u64);
         let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
         for (number, place) in numbers.zip(table.chunks_exact(ENTRY)) {
             let mut from = Take(place);
@@ -145,11 +133,6 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Adds files of records alone, which perf has beside the first for each thread of its own.
-    pub fn with_parts(self, parts: Vec<&'a [u8]>) -> Self {
-        Self { parts, ..self }
-    }
-
     fn add(&mut self, attr: Attr, ids: &[u8]) {
         let ids: Vec<u64> = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
         let (at, index) = (self.events.len(), &mut self.index);
@@ -159,43 +142,22 @@ impl<'a> Recording<'a> {
         self.events.push(Event { attr, name: String::new(), ids });
     }
 
-    /// Hands each record to `visit`, with the number of its event, in the order of the file, and says what could not be used.
-    pub fn records(&mut self, mut visit: impl FnMut(usize, Record)) -> Damage {
-        self.timed_records(|event, _, record| {
-            visit(event, record);
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// Visits each record with its time, if it has one, until `visit` breaks off. perf writes records by CPU, so that
-    /// they are in their order only for each of them.
-    pub fn timed_records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record) -> ControlFlow<()>) -> Damage {
-        let mut damage = self.damage;
+    /// Visits each record with the number of its event, and its time if it has one, in the order of the file, which perf writes by CPU;
+    /// says what could not be used.
+    pub fn records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record)) -> Damage {
+        let mut damage = Damage { missing: self.missing, ..Damage::default() };
         let mut inflate = Inflate::default();
         let bytes: &'a [u8] = self.bytes;
-        let mut parts = std::mem::take(&mut self.parts).into_iter();
         let mut rest = &bytes[self.data.clone()];
         let (mut plain, mut compressed) = (0, 0);
-        let over = Cell::new(false);
-        let mut visit = |event, time, record| {
-            if !over.get() {
-                over.set(visit(event, time, record).is_break());
-            }
-        };
-        while !over.get() {
-            let Some(one) = split(rest) else {
-                damage.rest += rest.len() as u64 + inflate.out.len() as u64;
-                let Some(next) = parts.next() else { break };
-                (rest, inflate.decoder) = (next, None);
-                inflate.out.clear();
-                continue;
-            };
+        while let Some(one) = split(rest) {
             let (frame, size) = match one.type_ {
                 kind::COMPRESSED => (Some(one.body), one.size),
+                // Its first writer counted all records of a write in the first of them.
                 kind::COMPRESSED2 => {
-                    let (frame, size) = compressed2(rest, one.size);
-                    damage.frames += u64::from(frame.is_none());
-                    (Some(frame.unwrap_or_default()), size)
+                    let body = one.body.split_first_chunk().map(|(length, body)| (u64::from_le_bytes(*length), body));
+                    let frame = body.map(|(length, body)| &body[..body.len().min(length as usize)]);
+                    (Some(frame.unwrap_or_default()), one.size)
                 }
                 _ => (None, one.size.saturating_add(self.behind(&one))),
             };
@@ -216,23 +178,18 @@ impl<'a> Recording<'a> {
                 }
                 self.one(&one, true, &mut damage, &mut visit);
             }
-            rest = rest.get(size..).unwrap_or_else(|| {
-                damage.rest += rest.len() as u64;
-                &[]
-            });
+            let Some(next) = rest.get(size..) else { break };
+            rest = next;
         }
+        damage.rest = rest.len() as u64 + inflate.out.len() as u64;
         self.volume = (if compressed == 0 { plain } else { inflate.total }, compressed);
         damage
     }
 
-    /// Returns the number of bytes that follow a record and are no records: descriptions of tracepoints in a pipe, a processor's trace.
+    /// Returns the number of bytes that follow a record and are no records: descriptions of tracepoints in a pipe.
     fn behind(&self, one: &Raw<'_>) -> usize {
-        let said = match one.type_ {
-            kind::TRACING_DATA if self.pipe => Take(one.body).u32().map(|size| u64::from(size).next_multiple_of(8)),
-            kind::AUXTRACE => Take(one.body).u64(),
-            _ => None,
-        };
-        said.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX))
+        let said = Take(one.body).u32().filter(|_| self.pipe && one.type_ == kind::TRACING_DATA);
+        said.map_or(0, |size| (size as usize).next_multiple_of(8))
     }
 
     /// Visits a record. In a pipe some that are not compressed take the place of a header; no recorder compresses these, and a
@@ -317,21 +274,6 @@ fn split(bytes: &[u8]) -> Option<Raw<'_>> {
     Some(Raw { type_, misc, body, size })
 }
 
-/// Returns the frame of a PERF_RECORD_COMPRESSED2 and the size of the record. Its first writer let the size wrap for
-/// the longest records, and counted in `data_size` all records of a write in the first of them.
-fn compressed2(record: &[u8], size: usize) -> (Option<&[u8]>, usize) {
-    let Some(length) = Take(record.get(HEADER..).unwrap_or_default()).u64().and_then(|n| usize::try_from(n).ok())
-    else {
-        return (None, size);
-    };
-    let start = HEADER + 8;
-    let padded = length.checked_add(start).map(|end| end.next_multiple_of(8));
-    let wrapped = size < start && padded.is_some_and(|padded| padded & 0xffff == size && padded <= 1 << 17);
-    let size = if wrapped { padded.unwrap_or(size) } else { size };
-    let end = start.saturating_add(length).min(size);
-    (record.get(start..end), size.max(HEADER))
-}
-
 // The header of a recording.
 
 /// Most ids of a file's events, which may all name the same bytes of it.
@@ -345,10 +287,8 @@ fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
 
 // Decompresses the frames of records: complete ones, and perf's, which are parts of one stream.
 
-/// Bytes that are decompressed at once.
+/// Bytes that are decompressed at once: more than a recorder puts into a frame, so that a damaged one is not used in part.
 const STEP: usize = 256 << 10;
-/// Bytes that are used before the frame ends: more than a recorder puts into one, so that a damaged frame is not used in part.
-const FULL: usize = 2 << 20;
 /// Most bytes that wait for the rest of their record: its size has 16 bits.
 const MOST_UNUSED: usize = 64 << 10;
 
@@ -370,58 +310,38 @@ impl Inflate {
             return;
         }
         self.compressed += frame.len() as u64;
-        if self.step.is_empty() {
-            self.step = vec![0; STEP];
-        }
+        self.step.resize(STEP, 0);
         let mut input = InBuffer::around(frame);
-        let before = self.total;
-        // The frame has records so far.
+        // The frame has records so far; what is behind them is not looked at.
         let mut sound = true;
         loop {
-            if self.decoder.is_none() {
-                self.decoder = Decoder::new().ok();
-            }
-            let Some(decoder) = &mut self.decoder else {
-                damage.frames += 1;
-                return;
-            };
+            self.decoder = self.decoder.take().or_else(|| Decoder::new().ok());
             let mut output = OutBuffer::around(&mut self.step[..]);
-            let run = decoder.run(&mut input, &mut output);
+            let run = self.decoder.as_mut().map(|decoder| decoder.run(&mut input, &mut output));
             let length = output.pos();
-            let rest = &frame[input.pos()..];
-            if run.is_err() {
+            if !matches!(run, Some(Ok(_))) {
                 // The next frame may be whole.
                 self.decoder = None;
-                // The padding of a record, behind a complete frame, is no frame.
-                if rest.len() < 8 && self.total > before && rest.iter().all(|&byte| byte == 0) {
-                    break;
-                }
-                damage.frames += 1;
                 self.out.clear();
+                damage.records += 1;
                 return;
             }
             self.total += length as u64;
-            if self.total > allowed(self.compressed) {
-                damage.too_much = true;
+            damage.too_much = self.total > allowed(self.compressed);
+            if damage.too_much {
                 self.out.clear();
                 return;
             }
             if sound {
                 self.out.extend_from_slice(&self.step[..length]);
-            }
-            // A full buffer may hide more.
-            if input.pos() == frame.len() && length < STEP {
-                break;
-            }
-            if self.out.len() >= FULL {
                 let used = take(&self.out, damage);
                 sound = self.used(used);
                 damage.records += u64::from(!sound);
             }
-        }
-        if sound {
-            let used = take(&self.out, damage);
-            damage.records += u64::from(!self.used(used));
+            // A full buffer may hide more.
+            if input.pos() == frame.len() && length < STEP {
+                return;
+            }
         }
     }
 
@@ -467,16 +387,12 @@ pub enum ReadError {
 /// Parts of a recording that the reader could not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// Records that were cut short or made no sense.
+    /// Records that were cut short, made no sense or could not be decompressed.
     pub records: u64,
-    /// Compressed records that could not be decompressed.
-    pub frames: u64,
     /// Bytes at the end that are no record.
     pub rest: u64,
     /// Bytes of records that its header says, and the file lacks.
     pub missing: u64,
-    /// Its recorder did not end it: it was killed.
-    pub unfinished: bool,
     /// More was compressed than is decompressed ([`allowed`]).
     pub too_much: bool,
 }
@@ -490,21 +406,9 @@ impl Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts = Vec::new();
-        if self.unfinished {
-            parts.push("its recorder was killed before it had ended it".to_owned());
-        }
-        if self.missing > 0 {
-            parts.push(format!("it was cut: {} bytes of records are missing", self.missing));
-        }
-        if self.records + self.frames + self.rest > 0 {
-            let Self { records, frames, rest, .. } = self;
-            parts.push(format!("{records} records, {frames} frames and {rest} bytes could not be used"));
-        }
-        if self.too_much {
-            parts.push("more is compressed in it than is read of so many bytes".to_owned());
-        }
-        write!(f, "the recording is damaged: {}", parts.join("; "))
+        let Self { records, rest, missing, too_much } = self;
+        let more = if *too_much { "; more is compressed in it than is read of so many bytes" } else { "" };
+        write!(f, "the recording is damaged: {records} records and {rest} bytes could not be used, {missing} bytes are missing{more}")
     }
 }
 
@@ -540,8 +444,8 @@ mod tests {
                 bytes.len()
             });
         }
-        assert!(most <= FULL + STEP && damage.too_much && inflate.total > allowed(0), "{most}, {damage:?}");
+        assert!(most <= MOST_UNUSED + STEP && damage.too_much && inflate.total > allowed(0), "{most}, {damage:?}");
         assert!(used as u64 <= allowed(3 * frame.len() as u64) && used >= 64 << 20, "{used}");
-        assert!(inflate.out.capacity() <= 2 * (FULL + STEP), "{}", inflate.out.capacity());
+        assert!(inflate.out.capacity() <= 2 * (MOST_UNUSED + STEP), "{}", inflate.out.capacity());
     }
 }

@@ -24,8 +24,6 @@ pub mod kind {
     pub const TRACING_DATA: u32 = 66;
     /// PERF_RECORD_HEADER_BUILD_ID.
     pub const BUILD_ID: u32 = 67;
-    /// PERF_RECORD_AUXTRACE: as many bytes as it says follow it.
-    pub const AUXTRACE: u32 = 71;
     /// PERF_RECORD_HEADER_FEATURE, in a pipe.
     pub const FEATURE: u32 = 80;
     /// PERF_RECORD_COMPRESSED.
@@ -38,29 +36,18 @@ pub mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Mode {
-    /// Unknown.
-    Unknown = 0,
     /// The host's kernel.
     Kernel = 1,
     /// A user task.
     User = 2,
-    /// A hypervisor.
-    Hypervisor = 3,
-    /// A guest's kernel.
-    GuestKernel = 4,
-    /// A guest's user task.
-    GuestUser = 5,
 }
 
 impl Mode {
     /// Returns the entry of a call chain ahead of entries of this mode (PERF_CONTEXT_*).
     pub const fn context(self) -> u64 {
         let distance: u64 = match self {
-            Self::Unknown | Self::Hypervisor => 32,
             Self::Kernel => 128,
             Self::User => 512,
-            Self::GuestKernel => 2176,
-            Self::GuestUser => 2560,
         };
         distance.wrapping_neg()
     }

@@ -8,7 +8,7 @@
 use results::published::Fitted;
 
 // Costs of single calls on one of several software events, ns, on the development host (2 CPUs, Linux 6.18): calls that were timed on
-// 21 November 2026; of a thread on 25 November, of an IOC_ID on 28 November.
+// 21 November 2026; of an IOC_ID on 28 November.
 
 const OPEN: f64 = 1119.0;
 /// Without rescheduling.
@@ -22,8 +22,6 @@ const CLOSE: f64 = 714.0;
 const ID: f64 = 409.0;
 /// Move to another CPU by sched_setaffinity.
 const MIGRATE: f64 = 11_856.0;
-/// Start and end of a thread on another CPU, with five requests to it.
-const THREAD: f64 = 136_000.0;
 
 /// Published: "> 700 events".
 pub const EVENTS: u32 = 700;
@@ -59,10 +57,6 @@ impl Shape {
 
 /// Phases of a set-up: open, enable, read, disable, close.
 const PHASES: u64 = 5;
-/// Interrupts that CPUs receive of a move: each is a reschedule, and four of five are a function call besides (perf 6.1 on 94 emulated
-/// CPUs).
-const INTERRUPTS_OF_A_MOVE: f64 = 1.8;
-
 /// System calls of one set-up on events and about affinity, and what these bring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
@@ -118,36 +112,25 @@ struct Machine {
     user: [f64; 2],
 }
 
-/// Calls of perf on one CPU.
-#[derive(Clone, Copy, Debug)]
-struct Work {
-    /// System time of opens and closes if local, ns.
-    whole: f64,
-    /// System time of IOC_ID, enable, read and disable if local, ns.
-    between: f64,
-    /// Calls that interrupt a CPU which the process is not on, before the series.
-    remote: f64,
-}
-
-fn work() -> Work {
+/// Returns the system time of perf's calls on one CPU if all are local, ns, and the number of those that interrupt a CPU which the
+/// process is not on, before the series.
+fn work() -> (f64, f64) {
     let [opens, ioctls, reads, closes] = Shape::PUBLISHED.calls(EVENTS).map(|calls| calls as f64);
     // Every leader is read once, enabled once and disabled once.
     let ids = ioctls - 2.0 * reads;
     // The counters of a CPU are soon all in use.
     let rescheduled = f64::from(COUNTERS) * (reads - f64::from(COUNTERS - 1) / 2.0);
-    Work {
-        whole: opens * OPEN + closes * CLOSE,
-        between: ids * ID + reads * (ENABLE + DISABLE + READ) + rescheduled * RESCHEDULE,
-        // Before Linux 5.5, open and close need an interrupt. Events are read while disabled, which needs none.
-        remote: opens + 2.0 * reads + closes,
-    }
+    let whole = opens * OPEN + closes * CLOSE;
+    let between = ids * ID + reads * (ENABLE + DISABLE + READ) + rescheduled * RESCHEDULE;
+    // Before Linux 5.5, open and close need an interrupt. Events are read while disabled, which needs none.
+    (whole + between, opens + 2.0 * reads + closes)
 }
 
 impl Machine {
     fn simulate(&self) -> Modelled {
-        let Work { whole, between, remote } = work();
+        let (of_cpu, remote) = work();
         let (cpus, away) = (f64::from(self.cpus), f64::from(self.cpus - 1));
-        let ns = cpus * (whole + between) * self.local;
+        let ns = cpus * of_cpu * self.local;
         let moves = f64::from(self.cpus * MOVES);
         let events = f64::from(self.cpus * EVENTS);
         let times = |sys: f64, wait: f64, user: f64| {
@@ -160,19 +143,7 @@ impl Machine {
                 after: times(ns + moves * MIGRATE, moves * self.wait, self.user[1]),
             },
             calls: cpus * Shape::PUBLISHED.calls(EVENTS).iter().sum::<u64>() as f64,
-            interrupts: [away * remote, moves * INTERRUPTS_OF_A_MOVE],
-            auto: self.auto(),
         }
-    }
-
-    /// Returns the time of `auto` there, s: a thread for each CPU, as for all events that compete for counters. Threads at best do
-    /// not meet. At worst their opens and closes queue on one lock, and each thread interrupts every other CPU to flush its TLB.
-    fn auto(&self) -> [f64; 2] {
-        let Work { whole, between, .. } = work();
-        let cpus = f64::from(self.cpus);
-        let apart = (whole + between) * self.local + cpus * THREAD;
-        let met = (cpus * (whole + THREAD) + between) * self.local + cpus * (cpus - 1.0) * self.interrupt;
-        [apart, met].map(|ns| ns / 1e9)
     }
 }
 
@@ -183,10 +154,6 @@ pub struct Modelled {
     pub times: Pair,
     /// Calls of perf on events, before as after the series.
     pub calls: f64,
-    /// Interrupts that CPUs receive of perf, before the series and after.
-    pub interrupts: [f64; 2],
-    /// Time of `auto` there, s: if threads do not meet, and if their opens and closes queue.
-    pub auto: [f64; 2],
 }
 
 /// Results for both machines, and the fitted constants.
@@ -207,8 +174,7 @@ pub fn simulate(cpus94: &Pair, sockets4: &Pair) -> Simulated {
         fitted.push(Fitted { constant: constant.to_owned(), value, unit, to });
         value
     };
-    let Work { whole, between, remote } = work();
-    let per_cpu = whole + between;
+    let (per_cpu, remote) = work();
     let cpus = f64::from(CPUS);
     let moves = f64::from(CPUS * MOVES);
     let local = (cpus94.after.sys * 1e9 - moves * MIGRATE) / (cpus * per_cpu);

@@ -4,7 +4,6 @@
 //! counted what is between that and its last known value; the overflows behind a PMI are those that the guest finds in its handler.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use arch_pmu::PmuMsr;
@@ -116,60 +115,42 @@ impl Source {
     }
 }
 
-/// A recording and how to read it.
-struct Recorded<'a> {
-    bytes: &'a [u8],
-    parts: &'a [Vec<u8>],
-    /// How to read each event, by its number.
-    sources: Vec<Option<Source>>,
-    lost: u64,
-    damage: Damage,
-}
-
-impl Recorded<'_> {
-    fn open(&self) -> Result<Recording<'_>, String> {
-        let recording = Recording::open(self.bytes).map_err(|error| error.to_string())?;
-        Ok(recording.with_parts(self.parts.iter().map(Vec::as_slice).collect()))
-    }
-
-    /// Visits the events in the order of their times. perf writes them by CPU, in rounds: what is older than the last round's end has
-    /// all come.
-    fn visit(&mut self, mut visit: impl FnMut(u32, &Told) -> Result<(), Error>) -> Result<(), Error> {
-        let mut recording = self.open().map_err(|why| Error::usage("cannot read the recording", why, ""))?;
-        let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
-        let mut ended = Ok(());
-        let (mut lost, mut lost_samples) = (0_u64, 0_u64);
-        let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
-            waiting.sort_by_key(|(_, told)| told.0);
-            let ready = waiting.partition_point(|(_, told)| told.0 <= until);
-            waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
-        };
-        self.damage = recording.timed_records(|event, time, record| {
-            match record {
-                Record::Sample(sample) => {
-                    latest = latest.max(sample.time);
-                    let source = self.sources.get(event).copied().flatten();
-                    let read = source.and_then(|source| source.read(sample.tid, &sample.raw)).unwrap_or_default();
-                    let told = |(tid, event)| (sample.pid, (sample.time, tid, event));
-                    waiting.extend(read.into_iter().flatten().map(told));
-                }
-                Record::Lost { count, .. } => {
-                    lost = lost.saturating_add(count);
-                    waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
-                }
-                // The events' own counts, which hold those of the records before.
-                Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
-                Record::Other(ROUND) => {
-                    ended = hand_over(&mut waiting, safe);
-                    safe = latest;
-                }
-                _ => {}
-            }
-            if ended.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
-        self.lost = lost.max(lost_samples);
-        ended.and_then(|()| hand_over(&mut waiting, u64::MAX))
-    }
+/// Visits the events of a recording in the order of their times, and returns the records that were lost. perf writes them by CPU, in
+/// rounds: what is older than the last round's end has all come. `sources`: how to read each event, by its number.
+fn visit(
+    recording: &mut Recording<'_>,
+    sources: &[Option<Source>],
+    mut visit: impl FnMut(u32, &Told) -> Result<(), Error>,
+) -> Result<(u64, Damage), Error> {
+    let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
+    let (mut ended, mut lost, mut lost_samples) = (Ok(()), 0_u64, 0_u64);
+    let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
+        waiting.sort_by_key(|(_, told)| told.0);
+        let ready = waiting.partition_point(|(_, told)| told.0 <= until);
+        waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
+    };
+    let damage = recording.records(|event, time, record| match record {
+        _ if ended.is_err() => {}
+        Record::Sample(sample) => {
+            latest = latest.max(sample.time);
+            let source = sources.get(event).copied().flatten();
+            let read = source.and_then(|source| source.read(sample.tid, &sample.raw)).unwrap_or_default();
+            let told = |(tid, event)| (sample.pid, (sample.time, tid, event));
+            waiting.extend(read.into_iter().flatten().map(told));
+        }
+        Record::Lost { count, .. } => {
+            lost = lost.saturating_add(count);
+            waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
+        }
+        // The events' own counts, which hold those of the records before.
+        Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
+        Record::Other(ROUND) => {
+            ended = hand_over(&mut waiting, safe);
+            safe = latest;
+        }
+        _ => {}
+    });
+    ended.and_then(|()| hand_over(&mut waiting, u64::MAX)).map(|()| (lost.max(lost_samples), damage))
 }
 
 /// The whole recording has this of a thread that enters a guest; it is gathered before any row is written.
@@ -436,34 +417,27 @@ impl Vcpu {
     }
 }
 
-/// Imports a recording: its name, its bytes and those of the other files of its folder. `pid` chooses the VM.
+/// Imports a recording by its name and its bytes. `pid` chooses the VM.
 ///
 /// # Errors
 /// Exit 2: it is none, has no such accesses or several VMs, or its PMU is not KVM's to tell of; else as of [`Writer::add`].
-pub fn import(
-    (name, bytes, parts): (&Path, &[u8], &[Vec<u8>]),
-    pid: Option<u32>,
-    to: &Path,
-) -> Result<(Meta, Damage), Error> {
+pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Result<(Meta, Damage), Error> {
     let what = format!("cannot import {}", name.display());
     let refuse = |why: String| Error::usage(&what, why, format!("record it by: {RECORD}"));
-    let mut recorded = Recorded { bytes, parts, sources: Vec::new(), lost: 0, damage: Damage::default() };
-    let mut recording = recorded.open().map_err(refuse)?;
+    let mut recording = Recording::open(bytes).map_err(|error| refuse(error.to_string()))?;
     if recording.tracepoints.is_empty() {
         // A pipe's are among its records.
-        recording.records(|_, _| ());
+        recording.records(|_, _, _| ());
+        if recording.tracepoints.is_empty() {
+            return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
+        }
     }
-    if recording.tracepoints.is_empty() {
-        return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
-    }
-    let points: Vec<Option<Tracepoint>> = recording
-        .events
-        .iter()
-        .map(|event| recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT))
-        .collect();
-    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
+    let point = |event: &perf_data::attr::Event| {
+        recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT)
+    };
+    let points: Vec<Option<Tracepoint>> = recording.events.iter().map(point).collect();
     let sources = points.iter().map(|point| point.as_ref().map_or(Ok(None), Source::of));
-    recorded.sources = sources.collect::<Result<_, _>>().map_err(refuse)?;
+    let sources: Vec<Option<Source>> = sources.collect::<Result<_, _>>().map_err(refuse)?;
     let has = |name: &str| points.iter().flatten().any(|point| point.name == name);
     let missing: Vec<_> =
         ["kvm:kvm_msr", "kvm:kvm_exit", "kvm:kvm_entry"].into_iter().filter(|name| !has(name)).collect();
@@ -471,7 +445,7 @@ pub fn import(
         return Err(refuse(format!("it has no {}", missing.join(", "))));
     }
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    recorded.visit(|pid, (at, tid, event)| {
+    visit(&mut recording, &sources, |pid, (at, tid, event)| {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
             let thread =
                 threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
@@ -482,6 +456,7 @@ pub fn import(
     let mut threads = chosen(threads.into_values().collect(), pid, &what)?;
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
     let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
+    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
     if is_mediated(&threads, &release) {
         let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
         return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
@@ -498,7 +473,7 @@ pub fn import(
     let places: BTreeMap<u32, usize> =
         threads.iter().enumerate().map(|(number, thread)| (thread.tid, number)).collect();
     let mut writer = Writer::begin(to, meta)?;
-    recorded.visit(|_, (at, tid, event)| {
+    let (lost, damage) = visit(&mut recording, &sources, |_, (at, tid, event)| {
         if matches!(event, Event::Gap) {
             for vcpu in &mut vcpus {
                 vcpu.tell(*at, *event);
@@ -510,9 +485,9 @@ pub fn import(
         Ok(())
     })?;
     vcpus.iter_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
-    writer.meta().lost = recorded.lost;
+    writer.meta().lost = lost;
     writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.brought).sum());
-    Ok((writer.finish()?, recorded.damage))
+    Ok((writer.finish()?, damage))
 }
 
 /// PERF_TYPE_TRACEPOINT.

@@ -24,54 +24,10 @@ pub struct Writer {
     gathered: usize,
     /// Time of each vCPU's last row.
     last: Vec<u64>,
-    paces: Vec<Pace>,
 }
 
-/// zstd's levels: for rows that come fast, and for others.
-const FAST: i32 = 3;
-const SMALL: i32 = 15;
-/// Bits of a step that are kept after its first one.
-const STEP_BITS: u32 = 2;
-/// The largest unit of a step, ns, and the smallest of the guest's and the host's.
-const MOST_UNIT: u64 = 1 << 13;
-const GUEST_UNIT: u64 = 1 << 6;
-const HOST_UNIT: u64 = 1 << 8;
-/// Rows that come faster than one in this time, ns, are not compressed as far: rings would be full before a segment is written.
-const SLOW_ROW: u64 = 10_000;
-
-/// The times of a vCPU's rows, as they are written. A step is right to an eighth, and to 4 µs. What one is off, the next one of its size
-/// makes good, so that errors do not add up and a short step does not pay for a long one.
-#[derive(Clone, Debug)]
-struct Pace {
-    given: u64,
-    written: u64,
-    owed: [i64; 65],
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self { given: 0, written: 0, owed: [0; 65] }
-    }
-}
-
-impl Pace {
-    /// Returns the time of the next row.
-    fn next(&mut self, row: &Row) -> u64 {
-        let step = row.at.saturating_sub(self.given);
-        self.given = self.given.max(row.at);
-        if step > 0 {
-            let bits = u64::BITS - step.leading_zeros();
-            let least = if row.kind == Kind::Entry { HOST_UNIT } else { GUEST_UNIT };
-            let unit = (1 << (bits - 1) >> STEP_BITS).clamp(least, MOST_UNIT);
-            let owed = &mut self.owed[bits as usize];
-            let due = step.saturating_add_signed(*owed);
-            let rounded = due.saturating_add(unit / 2) / unit * unit;
-            *owed = due.wrapping_sub(rounded).cast_signed();
-            self.written = self.written.saturating_add(rounded);
-        }
-        self.written
-    }
-}
+/// zstd's level: rings would be full before a segment is compressed further.
+const LEVEL: i32 = 3;
 
 /// Puts together counts of a counter between which the guest does not look at it, and leaves out those that it overwrites: the counter has
 /// the same value wherever the guest, or an overflow, could tell.
@@ -134,8 +90,7 @@ impl Writer {
         let meta = Meta { form: FORM.to_owned(), tool, columns, duckdb: DUCKDB.to_owned(), ..meta };
         let meta = Meta { finished: false, segments: 0, rows: 0, accesses: 0, ..meta };
         let (rows, last) = (vec![Vec::new(); meta.vcpus], vec![0; meta.vcpus]);
-        let paces = vec![Pace::default(); meta.vcpus];
-        let writer = Self { folder, path, meta, rows, gathered: 0, last, paces };
+        let writer = Self { folder, path, meta, rows, gathered: 0, last };
         writer.describe()?;
         Ok(writer)
     }
@@ -190,16 +145,8 @@ impl Writer {
         if self.gathered == 0 {
             return Ok(());
         }
-        let time = |rows: &Vec<Row>| rows.last()?.at.checked_sub(rows.first()?.at);
-        let time = self.rows.iter().filter_map(time).max().unwrap_or(0);
-        let small = self.gathered < SEGMENT / 16 || time / self.gathered as u64 >= SLOW_ROW;
-        for (rows, pace) in self.rows.iter_mut().zip(&mut self.paces) {
-            put_together(rows);
-            for row in rows {
-                row.at = pace.next(row);
-            }
-        }
-        self.write(if small { SMALL } else { FAST }).map_err(|error| self.cannot(&error))?;
+        self.rows.iter_mut().for_each(put_together);
+        self.write().map_err(|error| self.cannot(&error))?;
         for rows in &mut self.rows {
             self.meta.rows += rows.len() as u64;
             self.meta.accesses += rows.iter().filter(|row| row.kind.is_access()).count() as u64;
@@ -209,9 +156,9 @@ impl Writer {
         Ok(())
     }
 
-    fn write(&self, level: i32) -> io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         let mut pending = Target::at(&self.folder, segment(self.meta.segments).as_ref())?.begin()?;
-        let mut packed = Encoder::new(&mut pending, level)?;
+        let mut packed = Encoder::new(&mut pending, LEVEL)?;
         packed.include_checksum(true)?;
         let mut file = BufWriter::new(packed);
         lines::write(self.rows.iter().map(Vec::as_slice), &mut file)?;
@@ -279,22 +226,5 @@ mod tests {
         let mut rows = lossy.clone();
         put_together(&mut rows);
         assert_eq!(rows, [lossy[0], lossy[1], write]);
-    }
-
-    #[test]
-    fn a_step_is_right_to_an_eighth_and_errors_do_not_add_up() {
-        let mut pace = Pace::default();
-        let (mut at, mut before) = (0u64, 0);
-        let steps = (0..20_000u64).map(|n| [n % 977, 21_900 + n % 13, 2_000 + n % 400, 50_000_000 + n][n as usize % 4]);
-        for (n, step) in steps.chain([u64::MAX / 2]).enumerate() {
-            at += step;
-            let kind = if n % 2 == 0 { Kind::Entry } else { Kind::Read };
-            let next = pace.next(&Row { at, kind, ..Row::default() });
-            let (off, most) = ((next - before).abs_diff(step), (step / 4).clamp(HOST_UNIT, MOST_UNIT));
-            assert!(off <= most, "{step}: {}", next - before);
-            // Of each size of steps at most half a unit is owed.
-            assert!(next.abs_diff(at) <= 8 * MOST_UNIT, "{next} for {at}");
-            before = next;
-        }
     }
 }

@@ -59,11 +59,7 @@ const OPTIONS: &[Row] = &[
     ("linux", "--env", "--run 'NAME=VALUE command': a shell runs the line"),
     ("linux", "--stdin", "--with FILE and --run 'command <FILE': a shell runs the line"),
     ("linux", "--share", "--with FILE[:PATH] brings in, --get PATH with -o DIR brings out"),
-    (
-        "record",
-        "--as",
-        "with -g a Linux guest is a host for perf report --kallsyms, without it a guest for perf kvm report",
-    ),
+    ("record", "--as", "perf report --kallsyms FILE.kallsyms shows a Linux guest"),
     ("record", "--at-pmi", "-e cpu-clock samples the guest, and nmi-latency times its PMI handler"),
     ("record", "--compress-threads", "-z at a lower level, which the recorder's own thread keeps up with"),
     ("record", "--mmap-flush", "each half second, or 128K, is written together"),

@@ -147,9 +147,7 @@ pub fn software_list(n: usize) -> String {
 pub fn tracepoint_list(n: usize, sysfs: &Sysfs) -> Result<String, String> {
     let mut names: Vec<String> = Vec::new();
     for group in QUIET.split(' ') {
-        for (group, found) in sysfs.tracepoints(group, "*") {
-            names.extend(found.into_iter().map(|name| format!("{group}:{name}")));
-        }
+        names.extend(sysfs.tracepoints(group).into_iter().map(|name| format!("{group}:{name}")));
         names.truncate(MOST_TRACEPOINTS.min(n));
     }
     if names.is_empty() {

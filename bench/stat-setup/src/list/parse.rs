@@ -5,7 +5,7 @@
 //! item   = event | "{" event { "," event } "}" [ ":" modifiers ]
 //! event  = name [ ":" [ modifiers ] ]                page-faults:u, cycles, LLC-load-misses, r1a8
 //!        | name "/" terms "/" [ modifiers ]          cs/name=mine/u
-//!        | group ":" name [ ":" modifiers ]          sched:sched_switch, sched:*
+//!        | group ":" name [ ":" modifiers ]          sched:sched_switch
 //!        | pmu "/" terms "/" [ modifiers ]           cpu/event=0x3c,umask=0/u, msr/tsc/
 //!        | type ":" config [ ":" modifiers | "/" terms "/" [ modifiers ] ]   1:1:u, 4:0x1a8/name='a,b'/
 //! ```
@@ -26,7 +26,7 @@ const MAX_EVENT: usize = 1024;
 pub enum Kind {
     /// A plain name.
     Symbol(String),
-    /// A trace event; `*` and `?` are wildcards.
+    /// A trace event.
     Tracepoint {
         /// Group, such as sched.
         group: String,
@@ -167,7 +167,7 @@ fn event(text: &str) -> Result<(Written, &str), String> {
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.*?".contains(&b))
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
 }
 
 /// Returns whether perf takes this between quotes, as a name.
@@ -189,7 +189,7 @@ fn named(word: &str) -> Result<(Kind, Modifiers), String> {
     // perf takes a colon without modifiers.
     let parts: Vec<&str> = word.strip_suffix(':').unwrap_or(word).split(':').collect();
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
-        return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name" }, word));
+        return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name, and no pattern is taken" }, word));
     }
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {
@@ -214,7 +214,7 @@ fn pmu(word: &str) -> Result<(Kind, Modifiers), String> {
     let &[pmu, terms, letters] = parts.as_slice() else {
         return Err(wrong("a PMU's event is pmu/terms/", word));
     };
-    let named = is_name(pmu) && !pmu.contains(['*', '?']) && !pmu.starts_with('.');
+    let named = is_name(pmu) && !pmu.starts_with('.');
     if !named && symbol(pmu).is_none() {
         return Err(wrong("not a PMU's name", word));
     }
@@ -276,7 +276,6 @@ mod tests {
         assert_eq!(*terms, [("event".into(), Some("0x3c".into())), ("umask".into(), Some("0".into()))]);
         assert_eq!(groups[3].events[0].text, "cpu/event=0x3c,umask=0/u");
         assert_eq!(texts("msr/tsc/,{a,b}"), [vec!["msr/tsc/"], vec!["a", "b"]]);
-        assert_eq!(texts("sched:*"), [["sched:*"]]);
         assert_eq!(texts("cs:"), [["cs:"]]);
         for (text, name, hypervisor) in [("1:1", "1:1", false), ("0x1:01:hp", "0x1:01", true)] {
             let event = &parse(text).unwrap()[0].events[0];
@@ -306,6 +305,7 @@ mod tests {
             ("a:b:c:d", "too many colons"),
             ("mem:0x1000:r", "breakpoints"),
             ("1:1:x", "not a modifier"),
+            ("sched:*", "not a name, and no pattern is taken"),
             ("1:1/u", "closing /"),
             ("cs/name='1,b'/", "in quotes"),
             ("cs/name='a/", "in quotes"),

@@ -37,7 +37,7 @@ pub fn resolve(written: &[WrittenGroup], sysfs: &mut Sysfs) -> EventList {
             }
         }
         let found = first..list.events.len();
-        // A pattern outside of braces expands to single events, not to a group.
+        // Instances outside of braces are single events, not a group.
         let single = group.events.len() == 1;
         // Events on other CPUs than their leader's cannot follow it there; perf opens them without it, too.
         let joins = |&event: &usize| !single && list.events[event].cpus == list.events[first].cpus;
@@ -62,8 +62,8 @@ fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
         Kind::Pmu { .. } => &event.text[..=event.text.rfind('/').unwrap_or_default()],
         Kind::Tracepoint { .. } => return Vec::new(),
     };
-    // perf would take a pattern for several events, and a file of this name for a BPF program to load.
-    let other = text.contains(['*', '?']) || [".o", ".c", ".bpf"].iter().any(|end| text.ends_with(end));
+    // perf would take a file of this name for a BPF program to load.
+    let other = [".o", ".c", ".bpf"].iter().any(|end| text.ends_with(end));
     let Some(perf) = sysfs.perf.as_mut().filter(|_| !other) else { return Vec::new() };
     let encodings = perf.encodings(text);
     let by = |Encoding { kind, words }: Encoding| {
@@ -85,8 +85,8 @@ fn ask(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
     encodings.into_iter().map(by).collect()
 }
 
-/// Expands a pattern to the matching trace events, a PMU's name without its number to all instances, and a name that
-/// only sysfs knows to the PMUs that have it; other events are returned as they are.
+/// Expands a PMU's name without its number to all instances, and a name that only sysfs knows to the PMUs that have it; other events
+/// are returned as they are.
 fn expand(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
     let other = |text: String, kind: Kind| Written { text, kind, modifiers: event.modifiers };
     let found: Vec<Written> = match &event.kind {
@@ -99,16 +99,6 @@ fn expand(event: &Written, sysfs: &mut Sysfs) -> Vec<Written> {
         Kind::Symbol(name) if symbol(name).is_none() => {
             let of = |pmu| other(event.text.clone(), Kind::Pmu { pmu, terms: vec![(name.clone(), None)] });
             sysfs.with_event(name).into_iter().map(of).collect()
-        }
-        Kind::Tracepoint { group, name } if group.contains(['*', '?']) || name.contains(['*', '?']) => {
-            let letters = event.text.splitn(3, ':').nth(2).map(|letters| format!(":{letters}")).unwrap_or_default();
-            let of = |group: &str, name: String| {
-                other(format!("{group}:{name}{letters}"), Kind::Tracepoint { group: group.to_owned(), name })
-            };
-            let all = sysfs.tracepoints(group, name).into_iter();
-            all.flat_map(|(group, names)| names.into_iter().map(move |name| (group.clone(), name)))
-                .map(|(group, name)| of(&group, name))
-                .collect()
         }
         _ => Vec::new(),
     };
@@ -381,17 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn patterns_stand_for_every_match_and_groups_stay_whole() {
+    fn groups_stay_whole() {
         let (_dir, mut sysfs) = tree(HOST);
-        let list = resolve(&parse("sched:*:k,{cs,cpu-clock}:W,{dummy,sched:*}").unwrap(), &mut sysfs);
-        let names: Vec<&str> = list.events.iter().map(|event| event.name.as_str()).collect();
-        assert_eq!(names[..2], ["sched:sched_switch:k", "sched:sched_wakeup:k"]);
+        let list = resolve(&parse("{cs,cpu-clock}:W,{dummy,sched:sched_wakeup,sched:sched_switch}").unwrap(), &mut sysfs);
         let sizes: Vec<usize> = list.groups.iter().map(|group| group.members.len()).collect();
-        assert_eq!(sizes, [1, 1, 2, 3]);
-        assert!(list.groups[2].weak && !list.groups[3].weak);
-        assert_eq!(list.events[3].unit, "msec");
-        assert_eq!(list.main_class(), Some(Class::Tracepoint));
+        assert_eq!((sizes, list.groups[0].weak, list.groups[1].weak), (vec![2, 3], true, false));
+        assert_eq!((list.events[1].unit.as_str(), list.main_class()), ("msec", Some(Class::Tracepoint)));
         assert_eq!(list.to_perf(None).matches("}:W").count(), 1);
-        assert_eq!(list.to_perf(Some(4)).matches('{').count(), 2);
+        assert_eq!(list.to_perf(Some(3)).matches('{').count(), 2);
     }
 }

@@ -1,6 +1,6 @@
 //! PMUs and trace events from sysfs and tracefs; a [`Sysfs`] reads each file once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -208,20 +208,12 @@ impl Sysfs {
         TRACING.into_iter().find(|dir| self.root.join(dir).join("events").is_dir())
     }
 
-    /// Returns the trace events whose group and name match, sorted, by group.
-    pub fn tracepoints(&self, group: &str, name: &str) -> BTreeMap<String, Vec<String>> {
-        let Some(dir) = self.tracing() else { return BTreeMap::new() };
-        let groups = self.names(&format!("{dir}/events")).into_iter().filter(|found| glob(group, found));
-        groups
-            .map(|group| {
-                let all = self.names(&format!("{dir}/events/{group}"));
-                let here = |found: &String| {
-                    glob(name, found) && self.root.join(format!("{dir}/events/{group}/{found}/id")).exists()
-                };
-                (group.clone(), all.into_iter().filter(here).collect::<Vec<_>>())
-            })
-            .filter(|(_, names)| !names.is_empty())
-            .collect()
+    /// Returns the names of a group's trace events, sorted.
+    pub fn tracepoints(&self, group: &str) -> Vec<String> {
+        let Some(dir) = self.tracing() else { return Vec::new() };
+        let mut names = self.names(&format!("{dir}/events/{group}"));
+        names.retain(|name| self.root.join(format!("{dir}/events/{group}/{name}/id")).exists());
+        names
     }
 }
 
@@ -229,35 +221,6 @@ fn read(path: &Path) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
-}
-
-/// Returns whether `text` matches `pattern` with the wildcards `*` and `?`.
-fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                // Let the last `*` match one character more.
-                Some((at, taken)) => {
-                    star = Some((at, taken + 1));
-                    p = at + 1;
-                    t = taken + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
 }
 
 #[cfg(test)]
@@ -303,21 +266,5 @@ pub(crate) mod tests {
         assert_eq!(sysfs.pmu("uncore").unwrap().cpus, Some(vec![0, 4]));
         assert_eq!(sysfs.pmu("cpu_core").unwrap().cpus, Some(vec![0, 1]));
         assert_eq!(sysfs.pmu("software").unwrap().cpus, None, "an empty mask");
-    }
-
-    #[test]
-    fn globs() {
-        for (pattern, text, matches) in [
-            ("sched_*", "sched_switch", true),
-            ("*", "", true),
-            ("*it*", "sched_switch", true),
-            ("?", "", false),
-            ("a?c", "abc", true),
-            ("a*b*c", "axxbyyc", true),
-            ("a*b*c", "axxbyy", false),
-            ("sched", "sched_switch", false),
-        ] {
-            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
-        }
     }
 }

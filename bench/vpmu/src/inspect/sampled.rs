@@ -9,18 +9,20 @@ use host_pmu::sampler::{Rate, SampledEvent};
 use host_pmu::trace::Tracing;
 use perf_data::attr::{Attr, Event};
 use results::error::{Error, Exit};
-use results::host::{self, HostFs};
+use results::host::{HostFacts, HostFs};
 use vmm::kvm::Host;
 use vmm::machine::{CounterSource, Cpu};
-use vmm::outcome::RunOutcome;
+use vmm::outcome::Account;
 use vmm::sample::{MOST_EVENTS, Sampling};
 
 use crate::arms::arm::real;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::CountersOptions;
+use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::BehindOptions;
@@ -86,6 +88,11 @@ impl PayloadSpec {
         let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
         let host = HostOptions { behind: BehindOptions { pin, ..behind }, ..defaults() };
         spec.plan(&host, chosen, usable)
+    }
+
+    /// Returns its name, with its workload.
+    pub fn name(&self) -> String {
+        format!("payload {}", self.workload)
     }
 }
 
@@ -192,76 +199,63 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
     sampling.events.iter().enumerate().map(event).collect()
 }
 
-// A Linux guest that is sampled.
+// The guest, ready to run.
 
-/// Refuses a guest whose registers are those of another guest at times.
-///
-/// # Errors
-/// Exit 2: it is one.
-pub fn refuse_nested(linux: &LinuxSpec) -> Result<(), Error> {
-    if linux.nested {
-        return Err(Error::usage(
-            "cannot sample a guest with --nested",
-            "while a guest of its own runs, the registers are that one's",
-            "leave --nested out",
-        ));
-    }
-    Ok(())
-}
-
-// The payload as a guest that is sampled.
-
-/// A payload that may begin.
+/// A guest that may begin.
 #[derive(Debug)]
-pub struct ReadyPayload {
-    host: Host,
-    plan: Plan,
-    behind: CounterSource,
-    /// Its vCPUs.
-    pub vcpus: u64,
+pub enum Ready {
+    /// The payload, on the host that it runs on.
+    Payload(Box<PayloadSpec>, Host, Box<Plan>, CounterSource),
+    /// An image.
+    Image(Box<RunSpec>, BackendKey),
+    /// A Linux kernel.
+    Linux(Box<LinuxSpec>, BackendKey),
 }
 
-impl ReadyPayload {
-    /// Looks for all that it needs.
+/// The end of a guest, and what its vCPUs did, where that is known.
+pub type Ran = (Exit, Option<Vec<Account>>);
+
+impl Ready {
+    /// Looks for what the guest needs; `quiet`: it says nothing on stderr but errors.
     ///
     /// # Errors
-    /// A missing prerequisite.
-    pub fn new(payload: &PayloadSpec) -> Result<Self, Error> {
-        if let BackendChoice::Sim(_) = payload.counters.behind.backend {
-            return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
-        }
-        let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
-        let fs_of_host = HostFs::default();
-        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
-        let plan = payload.plan(&chosen, usable.as_deref())?;
-        let behind = if chosen.backend == BackendKey::None {
-            CounterSource::Floor
-        } else {
-            CounterSource::Events {
-                backend: chosen.backend.clone(),
-                strategy: resolve_one(&payload.counters.strategy)?,
+    /// A missing prerequisite, and exit 2 for a guest whose registers are those of another guest at times.
+    pub fn new(guest: GuestSpec, quiet: bool) -> Result<Self, Error> {
+        match guest {
+            GuestSpec::Payload(payload) => of_payload(payload),
+            GuestSpec::Run(mut image) => {
+                image.quiet.quiet |= quiet;
+                let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
+                Ok(Self::Image(image, backend))
             }
-        };
-        let host = open_kvm()?;
-        real::ensure(payload.counters.guest.vcpus)?;
-        sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-        Ok(Self { host, plan, behind, vcpus: payload.counters.guest.vcpus })
-    }
-
-    /// Returns what counts behind its counters.
-    pub fn backend(&self) -> &BackendKey {
-        match &self.behind {
-            CounterSource::Events { backend, .. } => backend,
-            _ => &BackendKey::None,
+            GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
+                "cannot sample a guest with --nested",
+                "while a guest of its own runs, the registers are that one's",
+                "leave --nested out",
+            )),
+            GuestSpec::Linux(mut linux) => {
+                linux.quiet.quiet |= quiet;
+                let backend = job::backend(&linux)?;
+                Ok(Self::Linux(linux, backend))
+            }
         }
     }
 
-    /// Returns its processor.
-    pub fn cpu(&self) -> Cpu {
-        self.plan.guest.machine.cpu
+    /// Returns its counters, what counts behind them, its processor, and its name.
+    pub fn counters(&self) -> (&CountersOptions, &BackendKey, Cpu, String) {
+        match self {
+            Self::Payload(payload, _, plan, behind) => {
+                let backend = if let CounterSource::Events { backend, .. } = behind { backend } else { &BackendKey::None };
+                (&payload.counters, backend, plan.guest.machine.cpu, payload.name())
+            }
+            Self::Image(image, backend) => {
+                (&image.counters, backend, Cpu::default(), image.image.display().to_string())
+            }
+            Self::Linux(linux, backend) => (&linux.counters, backend, linux.cpu, linux.kernel.display().to_string()),
+        }
     }
 
-    /// Runs it, and says on stderr what it did unless `quiet`. Returns the exit code that it stands for, and its outcome.
+    /// Runs it.
     ///
     /// # Errors
     /// It could not begin.
@@ -270,19 +264,51 @@ impl ReadyPayload {
         sampling: Option<Arc<Sampling>>,
         trace: Option<Arc<Tracing>>,
         quiet: bool,
-    ) -> Result<(Exit, RunOutcome), Error> {
-        let outcome =
-            real::recorded(&self.host, &self.plan.guest, self.behind, self.plan.parameters.samples, sampling, trace)?;
-        let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
-        if !quiet {
-            complain(&format!(
-                "the payload ended ({}) after {:.1} s and {nmis} NMIs",
-                outcome.end,
-                outcome.wall.as_secs_f64()
-            ));
+    ) -> Result<Ran, Error> {
+        match self {
+            Self::Payload(_, host, plan, behind) => {
+                let outcome =
+                    real::recorded(&host, &plan.guest, behind, plan.parameters.samples, sampling, trace)?;
+                let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
+                if !quiet {
+                    let seconds = outcome.wall.as_secs_f64();
+                    complain(&format!("the payload ended ({}) after {seconds:.1} s and {nmis} NMIs", outcome.end));
+                }
+                let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
+                Ok((exit, Some(outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect())))
+            }
+            Self::Image(mut image, backend) => {
+                (image.sampling, image.trace) = (sampling, trace);
+                run::run(&image, &backend).map(|exit| (exit, None))
+            }
+            Self::Linux(mut linux, backend) => {
+                (linux.sampling, linux.trace) = (sampling, trace);
+                let (exit, outcome) = job::ran(&linux, &backend)?;
+                let vcpus = outcome.map(|outcome| outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect());
+                Ok((exit, vcpus))
+            }
         }
-        Ok((if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive }, outcome))
     }
+}
+
+fn of_payload(payload: Box<PayloadSpec>) -> Result<Ready, Error> {
+    if let BackendChoice::Sim(_) = payload.counters.behind.backend {
+        return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
+    }
+    let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
+    let fs = HostFs::default();
+    let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
+    let plan = payload.plan(&chosen, usable.as_deref())?;
+    let behind = if chosen.backend == BackendKey::None {
+        CounterSource::Floor
+    } else {
+        let strategy = resolve_one(&payload.counters.strategy)?;
+        CounterSource::Events { backend: chosen.backend, strategy }
+    };
+    let host = open_kvm()?;
+    real::ensure(payload.counters.guest.vcpus)?;
+    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    Ok(Ready::Payload(payload, host, Box::new(plan), behind))
 }
 
 // Turns of vCPUs at the one thread that takes samples out of all queues.

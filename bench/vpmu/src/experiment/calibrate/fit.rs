@@ -18,9 +18,6 @@ const MOST: u64 = 40;
 const LEAST: u64 = 12;
 /// Change of a constant by which its effect on the simulation is found.
 const NUDGE: f64 = 0.2;
-/// Longest exit of a tick, ns, and the halves of that range in which one is looked for.
-const LONGEST_TICK: f64 = 1e6;
-const HALVES: u32 = 12;
 /// Instructions between the delivery of an NMI and the handler's first TSC.
 const TO_ENTRY: f64 = 2.0;
 
@@ -257,22 +254,6 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
         let rest = [0, 1, 2, 3].map(|at| if known[at] { here[at] } else { 0.0 });
         for (constant, by) in constants.iter_mut().zip(solution(effects, rest)) {
             *constant = (*constant + by).clamp(0.0, 1e9);
-        }
-    }
-    if known[1] {
-        let rotation = many.arm("floor")?.p50(&ROTATION).unwrap_or(0.0);
-        let (mut low, mut high) = (0.0, LONGEST_TICK);
-        for _ in 0..HALVES {
-            let tick = f64::midpoint(low, high);
-            set_solved(draft, spec, &[constants[0], tick, constants[2], constants[3]]);
-            let found = simulate(draft.model()?, spec, many, &["floor"], FEW)?.arm("floor")?.p50(&ROTATION);
-            *(if found.unwrap_or(0.0) < rotation { &mut low } else { &mut high }) = tick;
-        }
-        // On a busy host the means have the time of other tasks; the model gets what the medians say.
-        if (constants[1] - low).abs() > constants[1].max(low) / 2.0 {
-            set_solved(draft, spec, &[constants[0], low, constants[2], constants[3]]);
-            draft.ns("tick-exit", low, "not identified: the floor's rotations are too spread; by their medians");
-            return Ok(());
         }
     }
     set_solved(draft, spec, &constants);

@@ -65,13 +65,6 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
             // The list's groups were chosen by these calls.
             rows.push(against(new("calls", what, number, "calls", published), machine.calls, Origin::OfFitted));
         }
-        for (number, received) in [Number::Before, Number::After].into_iter().zip(machine.interrupts) {
-            let row = new("interrupts", "interrupts that CPUs receive, unverified", number, "interrupts", None);
-            rows.push(against(row, received, Origin::Predicted));
-        }
-        let what =
-            "auto there, unverified: a thread per CPU, that do not meet, or whose opens and closes queue on one lock";
-        rows.push(Row { predicted: machine.auto.to_vec(), ..new("auto", what, Number::After, "s", None) });
     }
     Some((rows, found.fitted))
 }

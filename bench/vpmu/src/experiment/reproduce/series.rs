@@ -478,17 +478,8 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
-    if runs.iter().any(|run| Duration::from_nanos(run.document.parameters.mux_interval_ns) == SLOW_TICK) {
-        let slow = "watchdog-off: the guest's tick is 100 ms; at 4 ms a rotation that creates events fills it.";
-        facts.push(slow.to_owned());
-    }
     let arms = || runs.iter().flat_map(|run| &run.document.arms);
-    let starved: u64 = arms().map(|arm| arm.own.counts.pinned_errors).sum();
-    if starved > 0 {
-        facts.push(format!(
-            "{starved} times an event had no counter: others hold some, a watchdog, perf, another guest."
-        ));
-    }
+    facts.extend(arms().flat_map(|arm| arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name))));
     let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
     facts.push(match kvm.map(|arm| &arm.not_available) {
         Some(None) if host.kvm_mediated_pmu == Some(true) => {
@@ -498,12 +489,6 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
         Some(Some(why)) => format!("KVM's own vPMU: not measured ({why})."),
         None => "KVM's own vPMU: not measured.".to_owned(),
     });
-    // Ordinary creations take tens of µs; the first one of a host, in each guest, takes tens of ms.
-    let creates = runs.iter().filter(|run| run.on).flat_map(|run| &run.document.arms);
-    let mut creates = creates.filter(|arm| arm.backend == "hardware").filter_map(|arm| arm.own.host_ops.get("open"));
-    if creates.any(|op| op.total_ns > op.count * 500_000) {
-        facts.push("watchdog-on: creating is expensive all the same, as if the watchdog held no event.".to_owned());
-    }
     // The load of each run has figures of its own.
     let warnings = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
     let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();

@@ -12,7 +12,7 @@ use results::stats::interval::Interval;
 use results::table::layout;
 use results::verdict::Judged;
 use stat_setup::list::software_list;
-use stat_setup::model::{CPUS, EVENTS, Shape, orders};
+use stat_setup::model::{EVENTS, Shape, orders};
 
 use super::run::Simulated;
 use crate::experiment::stat_setup::arms::SetUp;
@@ -22,8 +22,6 @@ use crate::terminal::progress::Progress;
 
 /// The order of perf before the series, and since.
 const ORDERS: [&str; 2] = ["event-major", "cpu-major"];
-/// The published machine with the calls of this host.
-const MODELLED: &str = "perf-stat-setup.94cpu.this-hosts-calls";
 
 /// Lists software events, seven of ten in a weak group: the model's list. Clocks are left out: the time that a busy host takes from
 /// a group's clock looks like a wrong count.
@@ -62,7 +60,7 @@ pub fn set_up(
     let (class, kernel) = (&document.host.class, document.host.kernel.as_deref().unwrap_or("unknown"));
     let mut notes = vec![
         format!("{class}; Linux {kernel}; {cpus} CPUs. Software events program no PMU."),
-        format!("Predicted: calls as they were timed, by both orders; {MODELLED}: the same on {CPUS} CPUs."),
+        "Predicted: calls as they were timed, by both orders.".to_owned(),
     ];
     notes.extend(document.warnings.iter().map(|warning| warning.message.clone()));
     let whole = document.status == Status::Complete && set_up.whole;
@@ -78,10 +76,10 @@ pub fn set_up(
     Ok(found)
 }
 
-/// Predicts the times of both orders on `cpus` CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
+/// Predicts the times of both orders on these CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
 /// known from `cpu-major`; by how much more from another, and what a move takes, from the reads. `None` on one CPU.
-fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, here: usize, cpus: usize) -> Option<[f64; 2]> {
-    let (here, rounds) = (here as f64, cpu_major.rounds.len() as f64);
+fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, cpus: usize) -> Option<[f64; 2]> {
+    let (here, rounds) = (cpus as f64, cpu_major.rounds.len() as f64);
     if here < 2.0 || rounds < 1.0 {
         return None;
     }
@@ -91,7 +89,7 @@ fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, here: usize
     };
     let phases: Option<Vec<_>> =
         ["open", "enable", "read", "disable", "close"].iter().map(|phase| of_calls(cpu_major, phase)).collect();
-    let local = cpus as f64 * phases?.into_iter().map(|(calls, ns)| calls * ns).sum::<f64>();
+    let local = here * phases?.into_iter().map(|(calls, ns)| calls * ns).sum::<f64>();
     let (calls, own) = of_calls(cpu_major, "read")?;
     let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
     let moved = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
@@ -99,22 +97,19 @@ fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, here: usize
     Some([local + stay.away as f64 * interrupt.max(0.0), local + moving.away as f64 * moved.max(0.0)])
 }
 
-/// Returns the published real times with what was predicted and measured here, and those of the published machine with
-/// this host's calls.
+/// Returns the published real times with what was predicted and measured here.
 fn rows(published: Vec<Row>, document: &Record, cpus: usize) -> Vec<Row> {
     let [Some(before), Some(after)] = ORDERS.map(|name| document.arm(name)) else { return Vec::new() };
-    let [here, there] = [cpus, CPUS as usize].map(|all| predicted([before, after], document, cpus, all));
+    let here = predicted([before, after], document, cpus);
     let mut rows = Vec::new();
     for row in published.into_iter().filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
         let row = row.published_alone();
-        let of = |times: Option<[f64; 2]>| -> Vec<f64> {
-            let number = |[before, after]: [f64; 2]| match row.number {
-                Number::Before => before / 1e9,
-                Number::After => after / 1e9,
-                _ => before / after,
-            };
-            times.map(number).into_iter().collect()
+        let number = |[before, after]: [f64; 2]| match row.number {
+            Number::Before => before / 1e9,
+            Number::After => after / 1e9,
+            _ => before / after,
         };
+        let predicted: Vec<f64> = here.map(number).into_iter().collect();
         let time = |arm: &Arm| {
             let found = level(arm, TOTAL.key, Statistic::P50)?;
             let seconds = |ns: Interval| Interval { low: ns.low / 1e9, high: ns.high / 1e9 };
@@ -125,18 +120,16 @@ fn rows(published: Vec<Row>, document: &Record, cpus: usize) -> Vec<Row> {
             Number::After => time(after),
             _ => ratio(before, after, TOTAL.key, Statistic::P50).map(|found| (found.ratio, found.interval)),
         };
-        rows.push(Row { figure: MODELLED.to_owned(), predicted: of(there), ..row.clone() });
         let (backend, host) = ("software events".to_owned(), document.host.class.clone());
         rows.push(Row {
-            predicted: of(here),
             measured: found.map(|(value, interval)| Measured { value, interval, backend, stand_in: true, host }),
             against_published: found.map(|_| Judged::not_comparable(&format!("{cpus} CPUs and software events"))),
             against_predicted: found
                 .filter(|_| here.is_some())
-                .map(|(value, interval)| Judged::of(value, interval, &of(here))),
+                .map(|(value, interval)| Judged::of(value, interval, &predicted)),
+            predicted,
             ..row
         });
     }
-    rows.sort_by_key(|row| row.figure == MODELLED);
     rows
 }

@@ -108,7 +108,7 @@ impl Grid {
     /// Returns the points, seeds fastest, and what they share. Values that make the same point are merged.
     ///
     /// # Errors
-    /// Exit 2 for invalid values, an axis without values or without effect, and too many points.
+    /// Exit 2 for invalid values, an axis without values, and too many points.
     pub fn points(&self) -> Result<(Vec<Point>, Shared), Error> {
         let mut axes = self.0.clone();
         let replays = axes.contains_key("trace");
@@ -160,10 +160,9 @@ impl Grid {
             }
             shared.point(keys)
         };
-        let all: Vec<(Point, bool)> = (0..many as usize).into_par_iter().map(point).collect::<Result<_, _>>()?;
-        check_axes(&axes, &all)?;
+        let mut points: Vec<Point> = (0..many as usize).into_par_iter().map(point).collect::<Result<_, _>>()?;
         let mut seen = BTreeSet::new();
-        let points = all.into_iter().map(|(point, _)| point).filter(|point| seen.insert(point.key.clone())).collect();
+        points.retain(|point| seen.insert(point.key.clone()));
         Ok((points, shared))
     }
 }
@@ -176,26 +175,6 @@ fn check_key(key: &str) -> Result<(), String> {
     let like =
         || most_like(key, known.iter().copied()).map_or_else(String::new, |like| format!("did you mean {like}? "));
     if known.contains(&key) { Ok(()) } else { Err(like() + KEYS) }
-}
-
-/// Refuses axes without an effect; points are in the order of their product, each with whether its vCPUs share CPUs.
-fn check_axes(axes: &[(String, Vec<String>)], points: &[(Point, bool)]) -> Result<(), Error> {
-    let mut stride = 1;
-    let useless = |key: &str, why: &str| {
-        Err(Error::usage(format!("{key} makes no difference to any point"), why, "leave it out, or one of its values"))
-    };
-    for (key, values) in axes.iter().rev() {
-        let first = |at: usize| at - at / stride % values.len() * stride;
-        if values.len() > 1 && (0..points.len()).all(|at| points[at].0.key == points[first(at)].0.key) {
-            return useless(key, "");
-        }
-        stride *= values.len();
-    }
-    let has_slice = axes.iter().any(|(key, _)| key == "slice");
-    if has_slice && points.iter().all(|(_, shares)| !shares) {
-        return useless("slice", "no vCPU shares a CPU: give fewer cpus than vcpus");
-    }
-    Ok(())
 }
 
 /// Reads what the points share, each file once.
@@ -295,11 +274,7 @@ mod tests {
             ("seed=1 seed=2", "'seed=2': seed is there twice"),
             ("seed", "'seed' has no values"),
             ("vcpus=0", "vcpus: '0': 0 is out of range; give 1 to"),
-            ("slice=1ms,2ms", "slice makes no difference"),
-            ("slice=1ms", "no vCPU shares a CPU"),
             ("slice=1", "slice: '1': a duration needs its unit"),
-            ("release-slices=1,2 strategy=reuse", "release-slices makes no difference"),
-            ("vcpus=1 cpus=1,2", "cpus makes no difference to any point"),
             ("cost.opne=1", "there is no key 'cost.opne'; did you mean cost.open?"),
             ("stratgy=reuse", "did you mean strategy?"),
             ("cost.open=-1", "cost.open is no factor"),

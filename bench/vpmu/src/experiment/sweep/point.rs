@@ -59,7 +59,7 @@ impl Shared {
         self.strategies.iter().map(|one| one.name.as_str()).collect()
     }
 
-    fn plan(&self, keys: &Keys) -> Result<(SimSpec, Plan, Model), Error> {
+    fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
         let mut spec: SimSpec = of_keys(keys)?;
         spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
         let model = self.models.get(&spec.model).cloned();
@@ -69,21 +69,21 @@ impl Shared {
         if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
             plan.replay(parts);
         }
-        Ok((spec, plan, model))
+        Ok((plan, model))
     }
 
-    /// Makes a point, and says whether its vCPUs share CPUs.
+    /// Makes a point.
     ///
     /// # Errors
     /// Exit 2 with the key that is wrong.
-    pub(super) fn point(&self, keys: Keys) -> Result<(Point, bool), Error> {
-        let (spec, plan, model) = self.plan(&keys)?;
+    pub(super) fn point(&self, keys: Keys) -> Result<Point, Error> {
+        let (plan, model) = self.plan(&keys)?;
         let parts = (SCHEMA, TOOL, &plan.parameters, plan.seed, facts(&model).model);
         let trace = plan.replayed.as_ref().map(|parts| (&parts.trace.meta, parts.trace.bytes()));
         // Serialization of numbers, texts and maps with text keys cannot fail.
         let mut key = sha256(&serde_json::to_vec(&(parts, trace)).unwrap_or_default());
         key.truncate(KEY_DIGITS);
-        Ok((Point { keys, key }, spec.shares()))
+        Ok(Point { keys, key })
     }
 
     /// Simulates a point, which is an ordinary experiment; `None` if the user stopped it.
@@ -91,7 +91,7 @@ impl Shared {
     /// # Errors
     /// Errors of the simulation.
     pub fn line(&self, point: &Point, stop: &AtomicBool) -> Result<Option<Line>, Error> {
-        let (_, plan, model) = self.plan(&point.keys)?;
+        let (plan, model) = self.plan(&point.keys)?;
         let document = simulate(&plan, model, stop)?;
         let whole = document.status != Status::Interrupted;
         Ok(whole.then(|| Line::of(point.shown(), point.key.clone(), TOOL, &document)))

@@ -3,21 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use linux_guest::loaded::Module;
 use perf_data::feature::BuildId;
-use perf_data::record::Mapping;
+use perf_data::record::{Mapping, Mode};
 
-use super::layout::{Kind, kernel_name, of_module};
+use super::layout::{EVERY_TASK, KERNEL, of_module};
 use crate::machine::linux::symbols::CodeReports;
 
-/// The guest that perf takes `--guestkallsyms` for.
-const DEFAULT_GUEST: i32 = 0;
 /// The code of a guest's kernel while it is recorded.
 #[derive(Debug)]
 pub struct KernelCode {
     reports: Arc<CodeReports>,
-    kind: Kind,
-    pid: u32,
     /// Modules that have a mapping.
     mapped: BTreeSet<(u64, String)>,
     build_ids: Vec<BuildId>,
@@ -25,10 +20,10 @@ pub struct KernelCode {
 }
 
 impl KernelCode {
-    /// Starts for a guest that is `kind` in the recording. `build_id` is that of the kernel's image.
-    pub fn new(reports: Arc<CodeReports>, kind: Kind, pid: u32, build_id: Option<Vec<u8>>) -> Self {
-        let mut code = Self { reports, kind, pid, mapped: BTreeSet::new(), build_ids: Vec::new(), left_out: 0 };
-        code.identify(kernel_name(kind).to_owned(), build_id);
+    /// Starts with the build-id of the kernel's image.
+    pub fn new(reports: Arc<CodeReports>, build_id: Option<Vec<u8>>) -> Self {
+        let mut code = Self { reports, mapped: BTreeSet::new(), build_ids: Vec::new(), left_out: 0 };
+        code.identify(KERNEL.to_owned(), build_id);
         code
     }
 
@@ -41,12 +36,12 @@ impl KernelCode {
     pub fn poll(&mut self) -> Vec<Mapping> {
         let mut mappings = Vec::new();
         while let Some(code) = self.reports.take() {
-            self.identify(kernel_name(self.kind).to_owned(), code.build_id);
+            self.identify(KERNEL.to_owned(), code.build_id);
             self.left_out = self.left_out.max(code.left_out);
             for (at, module) in code.modules.iter().enumerate() {
                 if self.mapped.insert((module.address, module.name.clone())) {
                     let next = code.modules.get(at + 1).map(|next| next.address);
-                    let mapping = of_module(self.kind, module, next, self.pid);
+                    let mapping = of_module(module, next);
                     self.identify(mapping.file.clone(), module.build_id.clone());
                     mappings.push(mapping);
                 }
@@ -64,17 +59,13 @@ impl KernelCode {
     fn identify(&mut self, file: String, id: Option<Vec<u8>>) {
         let Some(id) = id else { return };
         self.build_ids.retain(|known| known.file != file);
-        let kernel = of_module(self.kind, &Module::default(), None, self.pid);
-        // A guest's own id would give it a machine of its own in perf, which has no --guestkallsyms: those are the
-        // default guest's, 0.
-        let pid = if self.kind == Kind::Guest { DEFAULT_GUEST } else { kernel.pid.cast_signed() };
-        self.build_ids.push(BuildId { misc: kernel.misc, pid, id, file });
+        self.build_ids.push(BuildId { misc: Mode::Kernel as u16, pid: EVERY_TASK.cast_signed(), id, file });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use linux_guest::loaded::Code;
+    use linux_guest::loaded::{Code, Module};
 
     use super::*;
 
@@ -85,7 +76,7 @@ mod tests {
     #[test]
     fn a_module_is_mapped_once_and_has_its_build_id() {
         let reports = Arc::new(CodeReports::default());
-        let mut code = KernelCode::new(Arc::clone(&reports), Kind::Host, 7, Some(vec![9; 20]));
+        let mut code = KernelCode::new(Arc::clone(&reports), Some(vec![9; 20]));
         assert_eq!(code.poll(), Vec::new());
         let (first, second) = (module("one", 0xffff_ffff_c000_0001), module("two", 0xffff_ffff_c000_2001));
         reports.push(Code { build_id: None, modules: vec![first.clone()], left_out: 1 });
@@ -97,8 +88,5 @@ mod tests {
         let ids: Vec<_> = ids.iter().map(|id| (id.misc, id.pid, id.file.as_str(), id.id[0])).collect();
         assert_eq!(ids, [(1, -1, "[one]", 1), (1, -1, "[kernel.kallsyms]", 8), (1, -1, "[two]", 1)]);
         assert_eq!(left_out, 1);
-        let guest = KernelCode::new(Arc::default(), Kind::Guest, 7, Some(vec![9; 20]));
-        let ids: Vec<_> = guest.finish().0.iter().map(|id| (id.misc, id.pid, id.file.clone())).collect();
-        assert_eq!(ids, [(4, DEFAULT_GUEST, "[guest.kernel.kallsyms]".to_owned())]);
     }
 }

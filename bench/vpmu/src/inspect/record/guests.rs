@@ -14,22 +14,19 @@ use results::host::{self, HostFs};
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc, OrcError, Sampling};
 
-use super::beside::{Companion, Place};
+use super::beside::{self, KALLSYMS, PAYLOAD};
 use super::code::KernelCode;
 use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{self, Subject, output};
 use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
-use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
-use crate::inspect::sampled::{self, GuestSpec, PayloadSpec, ReadyPayload, refuse_nested};
+use crate::inspect::sampled::{self, Ready};
 use crate::machine;
-use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::symbols::{CodeReports, Symbols};
 use crate::machine::linux::userland;
-use crate::setting::backend::{ThisHost, choose};
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -50,15 +47,20 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         return Err(Error::usage(what, "", "give a file with --output, or leave --interval out"));
     }
     spec.sampling.check()?;
-    match spec.guest.clone() {
-        GuestSpec::Payload(payload) => of_payload(spec, &payload),
-        GuestSpec::Run(image) => of_image(spec, *image),
-        GuestSpec::Linux(linux) => of_linux(spec, *linux),
-    }
+    let mut ready = Ready::new(spec.guest.clone(), spec.quiet.quiet)?;
+    let mut sampling = spec.sampling.sampling(spec.chains, ready.counters().0.guest.vcpus);
+    let subject = match &mut ready {
+        Ready::Payload(..) => {
+            sampling.orc = spec.chains.then(tables_of_payload).flatten();
+            of_payload(spec)?
+        }
+        Ready::Image(image, _) => of_image(image)?,
+        Ready::Linux(linux, _) => of_linux(spec, linux, &mut sampling)?,
+    };
+    recorded(spec, Arc::new(sampling), subject, ready)
 }
 
-fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
-    let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
+fn of_image(image: &RunSpec) -> Result<Subject, Error> {
     let bytes = machine::read(&image.image, "the image")?;
     let path = fs::canonicalize(&image.image).unwrap_or_else(|_| image.image.clone());
     let names = Names { symbols: Functions::of_elf(&bytes).unwrap_or_default(), all: true };
@@ -67,42 +69,26 @@ fn of_image(spec: &RecordSpec, mut image: RunSpec) -> Result<Exit, Error> {
     if subject.mappings.is_empty() && !bytes.starts_with(b"\x7fELF") {
         complain("warning: the image is no ELF file: its functions have no names");
     }
-    image.quiet.quiet |= spec.quiet.quiet;
-    let sampling = Arc::new(spec.sampling.sampling(spec.chains, image.counters.guest.vcpus));
-    image.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || run::run(&image, &backend))
+    Ok(subject)
 }
 
-fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
-    refuse_nested(&linux)?;
+fn of_linux(spec: &RecordSpec, linux: &mut LinuxSpec, sampling: &mut Sampling) -> Result<Subject, Error> {
     if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
         return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
     }
-    let backend = job::backend(&linux)?;
     let kernel = userland::kernel(&linux.kernel)?;
-    let mut sampling = spec.sampling.sampling(spec.chains, linux.counters.guest.vcpus);
     sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();
-    let kind = Kind::of_linux(spec.chains);
     let names = Names { symbols: Functions::of_elf(kernel.image()).unwrap_or_default(), all: false };
     let (text, build_id) = (text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT), build_id(kernel.image()));
-    drop(kernel);
-    let (reports, pid) = (Arc::new(CodeReports::default()), std::process::id());
-    let mappings = vec![of_kernel(kind, text, pid, build_id.clone())];
-    let subject =
-        Subject { kind, mappings, code: Some(KernelCode::new(Arc::clone(&reports), kind, pid, build_id)), names };
+    let reports = Arc::new(CodeReports::default());
+    let mappings = vec![of_kernel(text, build_id.clone())];
+    let code = Some(KernelCode::new(Arc::clone(&reports), build_id));
     if linux.run.is_some() {
-        linux.symbols = Some(Symbols {
-            kallsyms: spec.companion(Companion::Kallsyms)?,
-            modules: spec.companion(Companion::Modules)?,
-            reports,
-        });
+        linux.symbols = Some(Symbols { kallsyms: spec.companion(KALLSYMS)?, reports });
     } else {
         complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
     }
-    linux.quiet.quiet |= spec.quiet.quiet;
-    let sampling = Arc::new(sampling);
-    linux.sampling = Some(Arc::clone(&sampling));
-    recorded(spec, sampling, subject, || job::run(&linux, &backend))
+    Ok(Subject { kind: Kind::Host, mappings, code, names })
 }
 
 /// `_text` of a kernel whose image does not say it.
@@ -142,14 +128,13 @@ fn tables_of_payload() -> Option<Orc> {
     Orc::of_callers(&rules)
 }
 
-fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
-    let ready = ReadyPayload::new(payload)?;
+fn of_payload(spec: &RecordSpec) -> Result<Subject, Error> {
     if spec.output.is_dir() {
         let what = format!("cannot write the recording to {}", spec.output.display());
         return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
     }
     // perf reads the functions' names from a file.
-    let file = spec.companion(Companion::Payload)?;
+    let file = spec.companion(PAYLOAD)?;
     let written = || {
         file.replace(guest::PMU_PAYLOAD)?;
         std::path::absolute(file.path())
@@ -160,34 +145,28 @@ fn of_payload(spec: &RecordSpec, payload: &PayloadSpec) -> Result<Exit, Error> {
     })?;
     let mappings = of_elf(guest::PMU_PAYLOAD, &elf, std::process::id());
     let names = Names { symbols: Functions::of_elf(guest::PMU_PAYLOAD).unwrap_or_default(), all: true };
-    let subject = Subject { kind: Kind::Task, mappings, code: None, names };
-    let mut sampling = spec.sampling.sampling(spec.chains, ready.vcpus);
-    sampling.orc = spec.chains.then(tables_of_payload).flatten();
-    let sampling = Arc::new(sampling);
-    let sampled = Arc::clone(&sampling);
-    recorded(spec, sampling, subject, || ready.run(Some(sampled), None, spec.quiet.quiet).map(|(exit, _)| exit))
+    Ok(Subject { kind: Kind::Task, mappings, code: None, names })
 }
 
-/// Records while `guest` runs, and says what came of it.
-fn recorded(
-    spec: &RecordSpec,
-    sampling: Arc<Sampling>,
-    subject: Subject,
-    guest: impl FnOnce() -> Result<Exit, Error>,
-) -> Result<Exit, Error> {
+/// Records while the guest runs, and says what came of it.
+fn recorded(spec: &RecordSpec, sampling: Arc<Sampling>, subject: Subject, ready: Ready) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     sampled::described(&sampling, kind == Kind::Task)?;
     let facts = facts(spec, vcpus);
-    let (output, place) = output(spec)?;
-    // A guest that did not begin leaves no recording, and earlier ones where they were.
-    let (recorded, exit) = recorder::record((sampling, output, subject), spec, facts, guest)?;
-    let kept = place.map_or(Ok(()), Place::keep);
+    let sampled = Arc::clone(&sampling);
+    let guest = || ready.run(Some(sampled), None, spec.quiet.quiet).map(|(exit, _)| exit);
+    let recorded = recorder::record((sampling, output(spec)?, subject), spec, facts, guest);
+    if recorded.is_err() && !spec.is_pipe() {
+        // A guest that did not begin leaves no recording; why it did not is the error to report.
+        let _ = beside::remove(&spec.output);
+    }
+    let (recorded, exit) = recorded?;
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
     let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
     for line in lines.iter().chain(&commands).filter(|_| !spec.quiet.quiet) {
         complain(line);
     }
-    for warning in warnings.into_iter().chain(kept.err()) {
+    for warning in warnings {
         complain(&format!("warning: {warning}"));
     }
     match summary::error(&recorded, Path::new(&spec.output)) {

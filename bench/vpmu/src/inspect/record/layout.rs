@@ -1,5 +1,5 @@
-//! Form in which stock perf reads a guest. It can name the functions of a user task, of its host's kernel, and of a guest's kernel,
-//! but drops call chains of guests.
+//! Form in which stock perf reads a guest: it names the functions of a user task and of its host's kernel, and drops call chains of
+//! guests.
 
 use std::path::Path;
 
@@ -19,30 +19,14 @@ const BROKEN_END: u64 = 0;
 pub enum Kind {
     /// A user task.
     Task,
-    /// A guest.
-    Guest,
     /// A host's kernel and its tasks.
     Host,
 }
 
 impl Kind {
-    /// Returns the kind of a Linux guest: perf shows call chains of no guest.
-    pub const fn of_linux(chains: bool) -> Self {
-        if chains { Self::Host } else { Self::Guest }
-    }
-
-    /// Modes of levels 0 and 3.
-    pub const fn modes(self) -> [Mode; 2] {
-        match self {
-            Self::Task => [Mode::User; 2],
-            Self::Guest => [Mode::GuestKernel, Mode::GuestUser],
-            Self::Host => [Mode::Kernel, Mode::User],
-        }
-    }
-
     /// Builds the record of a sample; `chains` as the recording has them.
     pub fn sample(self, taken: &Taken, cpu: u32, pid: u32, tid: u32, chains: bool) -> Sample {
-        let modes = self.modes();
+        let modes = if self == Self::Task { [Mode::User; 2] } else { [Mode::Kernel, Mode::User] };
         let mut chain = Vec::new();
         if chains {
             for (part, mode) in modes.into_iter().enumerate() {
@@ -101,32 +85,19 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
 /// Earliest begin of modules (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
 const MODULES: u64 = 0xffff_ffff_a000_0000;
 
-/// Names the kernel as build-ids do.
-pub const fn kernel_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Guest => "[guest.kernel.kallsyms]",
-        Kind::Host | Kind::Task => "[kernel.kallsyms]",
-    }
-}
-
-/// Process and thread of a kernel's mappings.
-const fn owner(kind: Kind, pid: u32) -> (u32, u32) {
-    match kind {
-        Kind::Guest => (pid, pid),
-        // The kernel belongs to every task.
-        Kind::Host | Kind::Task => (u32::MAX, 0),
-    }
-}
+/// The kernel's name, as build-ids have it.
+pub const KERNEL: &str = "[kernel.kallsyms]";
+/// Process of a kernel's mappings, which belong to every task.
+pub const EVERY_TASK: u32 = u32::MAX;
 
 /// Maps a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
 /// have the module's name in brackets.
-pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Mapping {
-    let (pid, tid) = owner(kind, pid);
+pub fn of_module(module: &Module, next: Option<u64>) -> Mapping {
     let room = next.map_or(u64::MAX, |next| next.saturating_sub(module.address));
     Mapping {
-        misc: kind.modes()[0] as u16,
-        pid,
-        tid,
+        misc: Mode::Kernel as u16,
+        pid: EVERY_TASK,
+        tid: 0,
         address: module.address,
         length: module.size.min(room),
         offset: 0,
@@ -136,17 +107,16 @@ pub fn of_module(kind: Kind, module: &Module, next: Option<u64>, pid: u32) -> Ma
 }
 
 /// Maps a guest's kernel with its text at `text`.
-pub fn of_kernel(kind: Kind, text: u64, pid: u32, build_id: Option<Vec<u8>>) -> Mapping {
-    let (pid, tid) = owner(kind, pid);
+pub fn of_kernel(text: u64, build_id: Option<Vec<u8>>) -> Mapping {
     let end = if text < MODULES { MODULES } else { u64::MAX };
     Mapping {
-        misc: kind.modes()[0] as u16,
-        pid,
-        tid,
+        misc: Mode::Kernel as u16,
+        pid: EVERY_TASK,
+        tid: 0,
         address: text,
         length: end - text,
         offset: text,
-        file: format!("{}_text", kernel_name(kind)),
+        file: format!("{KERNEL}_text"),
         build_id: build_id.unwrap_or_default(),
     }
 }
@@ -175,15 +145,13 @@ mod tests {
         let (kernel, user) = (Mode::Kernel.context(), Mode::User.context());
         assert_eq!(contexts(Kind::Host), [kernel, 0x10, 0x11, user, 0x12, BROKEN_END]);
         assert_eq!(contexts(Kind::Task), [user, 0x10, 0x11, 0x12, BROKEN_END]);
-        let guest = [Mode::GuestKernel.context(), 0x10, 0x11, Mode::GuestUser.context(), 0x12, BROKEN_END];
-        assert_eq!(contexts(Kind::Guest), guest);
         let sample = Kind::Host.sample(&Taken { user: true, ..taken() }, 2, 3, 4, false);
         assert_eq!((sample.misc, sample.id, sample.cpu, sample.chain.len()), (2, 2, 2, 0));
     }
 
     #[test]
     fn a_kernel_is_mapped_up_to_its_modules() {
-        let mapping = of_kernel(Kind::Host, 0xffff_ffff_8100_0000, 9, Some(vec![3; 20]));
+        let mapping = of_kernel(0xffff_ffff_8100_0000, Some(vec![3; 20]));
         assert_eq!((mapping.pid, mapping.misc, mapping.build_id.len()), (u32::MAX, 1, 20));
         assert_eq!((mapping.file.as_str(), mapping.address + mapping.length), ("[kernel.kallsyms]_text", MODULES));
     }
@@ -191,10 +159,9 @@ mod tests {
     #[test]
     fn a_module_ends_where_the_next_one_begins() {
         let module = Module { name: "loop".into(), address: 0xffff_ffff_c000_0000, size: 0x5000, ..Module::default() };
-        let mapping = of_module(Kind::Guest, &module, None, 9);
+        let mapping = of_module(&module, None);
         assert_eq!((mapping.file.as_str(), mapping.length), ("[loop]", 0x5000));
-        assert_eq!((mapping.misc, mapping.pid), (4, 9));
-        assert_eq!(of_module(Kind::Host, &module, Some(module.address + 0x1000), 9).length, 0x1000);
-        assert_eq!(of_module(Kind::Host, &module, Some(module.address), 9).length, 0, "two at one place");
+        assert_eq!(of_module(&module, Some(module.address + 0x1000)).length, 0x1000);
+        assert_eq!(of_module(&module, Some(module.address)).length, 0, "two at one place");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,10 +14,10 @@ use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
 use vmm::sample::{Channel, Sample, Sampling};
 
-use super::beside::{Companion, Place, forget};
+use super::beside::{self, KALLSYMS};
 use super::code::KernelCode;
 use super::layout::Kind;
-use super::spec::{PIPED, RecordSpec};
+use super::spec::RecordSpec;
 use super::tables::{Names, Tables};
 use crate::inspect::sampled;
 use crate::inspect::sampled::take_turn;
@@ -86,18 +86,18 @@ pub struct Subject {
 /// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
 ///
 /// # Errors
-/// Exit 2: it cannot be written. What was there is there again.
-pub fn output(spec: &RecordSpec) -> Result<(Output<File>, Option<Place>), Error> {
+/// Exit 2: it cannot be written.
+pub fn output(spec: &RecordSpec) -> Result<Output<File>, Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot write the recording to {}", spec.output.display());
         Error::output(what, &error, "give another --output")
     };
     if spec.is_pipe() {
-        forget(Path::new(PIPED)).map_err(cannot)?;
+        beside::remove(&spec.beside(KALLSYMS)).map_err(cannot)?;
         // Whatever the guest writes to stdout goes to stderr from here on.
-        return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), None)).map_err(cannot);
+        return sys::take_stdout().map(|fd| Output::Pipe(File::from(fd))).map_err(cannot);
     }
-    Place::clear(&spec.output).map(|(place, file)| (Output::File(file), Some(place))).map_err(cannot)
+    beside::begin(&spec.output).map(Output::File).map_err(cannot)
 }
 
 /// Writes the samples of `sampling` by a thread while `guest` runs; returns what is there, and the guest's exit code. At the end of
@@ -123,7 +123,7 @@ pub fn record(
         tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
         sampling,
         writer,
-        kallsyms: spec.beside(Companion::Kallsyms),
+        kallsyms: spec.beside(KALLSYMS),
         subject,
         facts,
         chains: spec.chains,

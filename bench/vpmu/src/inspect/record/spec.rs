@@ -8,7 +8,7 @@ use perf_data::writer::Options;
 use results::error::Error;
 use results::write::Target;
 
-use super::beside::Companion;
+use super::beside;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
 use crate::setting::options::QuietOption;
 use crate::setting::parse::{duration_in, number_in};
@@ -78,12 +78,12 @@ impl RecordSpec {
         self.output == Path::new("-")
     }
 
-    /// Opens a companion in the folder that the recording is in now.
+    /// Opens a file [beside](Self::beside) it in the folder that the recording is in now.
     ///
     /// # Errors
     /// Exit 2: the folder's.
-    pub fn companion(&self, what: Companion) -> Result<Target, Error> {
-        let path = self.beside(what);
+    pub fn companion(&self, word: &str) -> Result<Target, Error> {
+        let path = self.beside(word);
         let target = Target::of(&path).map(|target| target.private().always_file());
         target.map_err(|error| {
             let what = format!("cannot write {} beside the recording", path.display());
@@ -92,10 +92,7 @@ impl RecordSpec {
     }
 
     /// Returns the file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.
-    pub fn beside(&self, what: Companion) -> PathBuf {
-        what.of(if self.is_pipe() { Path::new(PIPED) } else { &self.output })
+    pub fn beside(&self, word: &str) -> PathBuf {
+        beside::with(if self.is_pipe() { Path::new("perf.pipe") } else { &self.output }, word)
     }
 }
-
-/// The name that stands for a recording on stdout.
-pub const PIPED: &str = "perf.pipe";

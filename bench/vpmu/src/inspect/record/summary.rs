@@ -6,7 +6,7 @@ use std::path::Path;
 use linux_guest::loaded::MOST_MODULES;
 use results::error::{Error, Exit};
 
-use super::beside::Companion;
+use super::beside::KALLSYMS;
 use super::layout::Kind;
 use super::recorder::Recorded;
 use super::spec::RecordSpec;
@@ -143,24 +143,13 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
 
 /// Returns the commands that show a recording.
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
-    let (file, kallsyms) = (spec.output.display(), spec.beside(Companion::Kallsyms));
-    let modules = spec.beside(Companion::Modules);
-    if spec.is_pipe() {
-        return (kind != Kind::Task).then(|| {
-            format!("names of the guest's kernel, if it has --run: {}, {}", kallsyms.display(), modules.display())
-        });
+    let kallsyms = spec.beside(KALLSYMS);
+    let names = if kind == Kind::Task { String::new() } else { format!("--kallsyms {} ", kallsyms.display()) };
+    match kind {
+        _ if !spec.is_pipe() => Some(format!("look at it: perf report {names}-i {}", spec.output.display())),
+        Kind::Task => None,
+        Kind::Host => Some(format!("names of the guest's kernel, if it has --run: {}", kallsyms.display())),
     }
-    Some(match kind {
-        Kind::Task => format!("look at it: perf report -i {file}"),
-        Kind::Host => {
-            format!("look at it: perf report --kallsyms {} -i {file}", kallsyms.display())
-        }
-        Kind::Guest => format!(
-            "look at it: perf kvm --guest --guestkallsyms {} --guestmodules {} report -i {file}",
-            kallsyms.display(),
-            modules.display()
-        ),
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `vpmu trace import`: the trace that a stock KVM's tracepoints make.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use perf_data::reader::Damage;
@@ -36,8 +36,8 @@ pub struct ImportOptions {
 /// Exit 2: it cannot be read, or has no trace in it; as of [`Error::output`]: the trace cannot be written to its end.
 pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
-    let (bytes, parts) = files(recording)?;
-    let (meta, damage) = import::import((recording, &bytes, &parts), *pid, output)?;
+    let bytes = machine::read(recording, "the recording")?;
+    let (meta, damage) = import::import((recording, &bytes), *pid, output)?;
     record::summarize(output, &meta, quiet.quiet)?;
     if !quiet.quiet {
         complain(&format!("notice: the recording does not tell {}", meta.unknown.join("; ")));
@@ -51,20 +51,4 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     // perf ends a compressed recording within a record.
     let is_whole = meta.lost == 0 && damage == Damage { rest: damage.rest, ..Damage::default() };
     Ok(if is_whole { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Reads the files of a recording: the one with the header, and those of records alone, which `perf record --threads`
-/// has beside it in a folder.
-fn files(recording: &Path) -> Result<(Vec<u8>, Vec<Vec<u8>>), Error> {
-    if !recording.is_dir() {
-        return Ok((machine::read(recording, "the recording")?, Vec::new()));
-    }
-    let cannot =
-        |error: std::io::Error| Error::usage(format!("cannot read {}", recording.display()), error.to_string(), "");
-    let entries = std::fs::read_dir(recording).map_err(cannot)?.collect::<Result<Vec<_>, _>>().map_err(cannot)?;
-    let mut parts: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-    parts.retain(|path| path.file_stem().is_some_and(|stem| stem == "data") && path.extension().is_some());
-    parts.sort();
-    let read = |path: &PathBuf| machine::read(path, "the recording");
-    Ok((read(&recording.join("data"))?, parts.iter().map(read).collect::<Result<_, _>>()?))
 }

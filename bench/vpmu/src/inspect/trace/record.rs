@@ -15,14 +15,11 @@ use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
-use vmm::outcome::Account;
 
 use crate::arms::arm::sim::{self, SimRunner};
-use crate::inspect::run;
-use crate::inspect::sampled::{GuestSpec, PayloadSpec, ReadyPayload, refuse_nested, take_turn};
+use crate::inspect::sampled::{GuestSpec, PayloadSpec, Ready, take_turn};
 use crate::machine::CountersOptions;
-use crate::machine::linux::job;
-use crate::setting::backend::{BackendChoice, ThisHost, choose};
+use crate::setting::backend::BackendChoice;
 use crate::setting::options::QuietOption;
 use crate::setting::parse::folder;
 use crate::setting::strategy::resolve_one;
@@ -53,71 +50,34 @@ type Told = (Exit, Vec<u64>, Option<u64>);
 /// # Errors
 /// Conditions that keep it from starting, and a trace that ended early.
 pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
-    match options.guest.clone() {
-        GuestSpec::Payload(payload) => match &payload.counters.behind.backend {
-            BackendChoice::Sim(model) => of_model(options, &payload, model),
-            _ => of_payload(options, &payload),
-        },
-        GuestSpec::Run(mut image) => {
-            let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
-            let meta = meta(
-                &image.counters,
-                &backend,
-                Cpu::default(),
-                image.counters.guest.vcpus,
-                &format!("{}", image.image.display()),
-            )?;
-            image.quiet.quiet |= options.quiet.quiet;
-            traced(&options.output, options.quiet.quiet, meta, |tracing| {
-                image.trace = Some(tracing);
-                Ok((run::run(&image, &backend)?, Vec::new(), None))
-            })
-        }
-        GuestSpec::Linux(mut linux) => {
-            refuse_nested(&linux)?;
-            let backend = job::backend(&linux)?;
-            let meta = meta(
-                &linux.counters,
-                &backend,
-                linux.cpu,
-                linux.counters.guest.vcpus,
-                &format!("{}", linux.kernel.display()),
-            )?;
-            linux.quiet.quiet |= options.quiet.quiet;
-            traced(&options.output, options.quiet.quiet, meta, |tracing| {
-                linux.trace = Some(tracing);
-                let (exit, outcome) = job::ran(&linux, &backend)?;
-                let Some(outcome) = outcome else { return Ok((exit, Vec::new(), None)) };
-                Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
-            })
-        }
+    let RecordOptions { output, quiet: QuietOption { quiet }, guest } = options;
+    if let GuestSpec::Payload(payload) = guest
+        && let BackendChoice::Sim(model) = &payload.counters.behind.backend
+    {
+        return of_model(options, payload, model);
     }
+    let ready = Ready::new(guest.clone(), *quiet)?;
+    traced(output, *quiet, meta(ready.counters())?, |tracing| {
+        let (exit, vcpus) = ready.run(None, Some(tracing), *quiet)?;
+        let Some(vcpus) = vcpus else { return Ok((exit, Vec::new(), None)) };
+        let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
+        Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), Some(pmis)))
+    })
 }
 
-fn meta(counters: &CountersOptions, backend: &BackendKey, cpu: Cpu, vcpus: u64, guest: &str) -> Result<Meta, Error> {
+fn meta((counters, backend, cpu, guest): (&CountersOptions, &BackendKey, Cpu, String)) -> Result<Meta, Error> {
     let strategy = if *backend == BackendKey::None { None } else { Some(resolve_one(&counters.strategy)?) };
     let definition = strategy.as_ref().map(toml::to_string).transpose();
     Ok(Meta {
-        vcpus: vcpus as usize,
+        vcpus: counters.guest.vcpus as usize,
         cpu: cpu.name().to_owned(),
         pmu_version: counters.guest.pmu_version,
         backend: backend.to_string(),
         strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
         definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),
         host: HostFacts::read(&HostFs::default()).class,
-        guest: guest.to_owned(),
+        guest,
         ..Meta::default()
-    })
-}
-
-fn of_payload(options: &RecordOptions, payload: &PayloadSpec) -> Result<Exit, Error> {
-    let ready = ReadyPayload::new(payload)?;
-    let (backend, cpu) = (ready.backend().clone(), ready.cpu());
-    let meta =
-        meta(&payload.counters, &backend, cpu, payload.counters.guest.vcpus, &format!("payload {}", payload.workload))?;
-    traced(&options.output, options.quiet.quiet, meta, |tracing| {
-        let (exit, outcome) = ready.run(None, Some(tracing), options.quiet.quiet)?;
-        Ok(told(exit, &outcome.vcpus.iter().map(|vcpu| &vcpu.account)))
     })
 }
 
@@ -129,13 +89,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
     let host_plan = runner.plan(arm, payload.samples)?;
     let backend = sim::chosen(&model, "").backend;
-    let meta = meta(
-        &payload.counters,
-        &backend,
-        plan.guest.machine.cpu,
-        payload.counters.guest.vcpus,
-        &format!("payload {}", payload.workload),
-    )?;
+    let meta = meta((&payload.counters, &backend, plan.guest.machine.cpu, payload.name()))?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     traced(&options.output, options.quiet.quiet, meta, |tracing| {
@@ -144,12 +98,6 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
         Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), Some(pmis)))
     })
-}
-
-/// Sums what the vCPUs of a guest on KVM did.
-fn told<'a>(exit: Exit, vcpus: &(impl Iterator<Item = &'a Account> + Clone)) -> Told {
-    let pmis = vcpus.clone().map(|account| account.counts.pmis).sum();
-    (exit, operations(&vcpus.clone().map(|account| &account.host)), Some(pmis))
 }
 
 /// Sums operations in the order of their kinds.

@@ -14,8 +14,6 @@ use crate::sys::monotonic_ns;
 pub struct Symbols {
     /// The file for the kernel's list of symbols, at the end.
     pub kallsyms: Target,
-    /// The file for the list of its modules, at the end.
-    pub modules: Target,
     /// Its code, before the command and after it.
     pub reports: Arc<CodeReports>,
 }

@@ -59,61 +59,41 @@ fn agree(what: &str, ours: &Shares, theirs: &Shares) -> Result<()> {
     Ok(())
 }
 
-/// A guest's kernel by `perf kvm --guest report` and `perf script`, and, as a host's, by `perf report` and `perf script`.
+/// A guest's kernel by `perf report` and `perf script`, with its call chains and without.
 pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
-    let guest = || linux(UNPACKED, &["--append", "nmi_watchdog=0"], WORK).into_iter().skip(1);
-    let record = |options: &[&str]| {
-        let words = ["/vpmu", "record", "-F", "499"].iter().chain(options).chain(&["--"]);
-        words.map(|word| (*word).to_owned()).chain(guest()).collect::<Vec<_>>()
+    let file = |chains: bool| if chains { "/tmp/g.data" } else { "/tmp/plain.data" };
+    let record = |chains: bool| {
+        let words = ["/vpmu", "record", "-F", "499", "-o", file(chains)].into_iter().chain(chains.then_some("-g"));
+        let guest = linux(UNPACKED, &["--append", "nmi_watchdog=0"], WORK).into_iter().skip(1);
+        words.chain(["--"]).map(str::to_owned).chain(guest).collect::<Vec<_>>()
     };
-    let lists = ["--guestkallsyms", "/tmp/g.data.kallsyms", "--guestmodules", "/tmp/g.data.modules"];
-    let kvm = [
-        &["/usr/bin/perf", "kvm", "--guest"][..],
-        &lists,
-        &["report", "-i", "/tmp/g.data", "--stdio", "-F", "sample,sym"],
-    ]
-    .concat();
-    let script = [&["/usr/bin/perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
-    let host_script =
-        ["/usr/bin/perf", "script", "--kallsyms", "/tmp/h.data.kallsyms", "-i", "/tmp/h.data", "-G", "-F", "ip,sym"];
-    let as_host = [
-        &[
-            "/usr/bin/perf",
-            "report",
-            "--kallsyms",
-            "/tmp/h.data.kallsyms",
-            "-i",
-            "/tmp/h.data",
-            "--stdio",
-            "--no-children",
-        ][..],
-        &["-g", "none", "-F", "sample,sym"],
-    ]
-    .concat();
+    let show = |chains: bool, command: &str, options: &[&str]| {
+        let names = format!("{}.kallsyms", file(chains));
+        let words = ["/usr/bin/perf", command, "--kallsyms", &names, "-i", file(chains)].into_iter();
+        words.chain(options.iter().copied()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    const REPORT: &[&str] = &["--stdio", "-F", "sample,sym"];
+    let with_chains = [&["--no-children", "-g", "none"], REPORT].concat();
     let report = job(parts)?
-        .command(record(&["-o", "/tmp/g.data"]))
-        .command(kvm)
-        .command(script)
-        .command(record(&["-g", "-o", "/tmp/h.data"]))
-        .command(as_host)
-        .command(host_script)
+        .command(record(false))
+        .command(show(false, "report", REPORT))
+        .command(show(false, "script", &["-F", "ip,sym"]))
+        .command(record(true))
+        .command(show(true, "report", &with_chains))
+        .command(show(true, "script", &["-G", "-F", "ip,sym"]))
         .run(parts)?;
-    let [recorded, kvm, script, with_chains, as_host, host_script] = report.done()?;
-    for recorded in [recorded, with_chains] {
+    let [plain, plain_report, plain_script, chains, report, script] = report.done()?;
+    for recorded in [plain, chains] {
         let said = String::from_utf8_lossy(&recorded.stderr);
         ensure!(recorded.status == 0 && said.contains("recorded "), "exit {}: {said}", recorded.status);
-        eprintln!(
-            "# {}",
-            said.lines()
-                .filter(|line| line.contains("complete") || line.contains("recorded"))
-                .collect::<Vec<_>>()
-                .join("; ")
-        );
+        let lines = said.lines().filter(|line| line.contains("complete") || line.contains("recorded"));
+        eprintln!("# {}", lines.collect::<Vec<_>>().join("; "));
     }
-    let of = |what: &'static str, command| text(command).context(what);
-    agree("perf kvm --guest report", &of_script(of("script", script)?), &of_report(of("perf kvm", kvm)?))?;
-    let (script, shown) = (of("script", host_script)?, of("perf report", as_host)?);
-    agree("perf report --kallsyms", &of_script(script), &of_report(shown))
+    for (what, script, report) in [("without chains", plain_script, plain_report), ("with chains", script, report)] {
+        let of = |command| text(command).context(what);
+        agree(what, &of_script(of(script)?), &of_report(of(report)?))?;
+    }
+    Ok(())
 }
 
 // The workloads of triage in a Linux guest, whose vPMU has hardware events.

@@ -1,4 +1,4 @@
-//! Recordings at their edges: a full disk, what lies beside them, the guest's last exit.
+//! Recordings at their edges: a full disk, the guest's last exit.
 
 use std::process::Command;
 
@@ -51,20 +51,6 @@ pub(crate) fn full_disk() -> Result<()> {
         ensure!(said_samples(&output)? == shown, "{options:?}: perf script shows {shown}: {said}");
         ensure!(said.contains(&format!("recorded {shown} of ")), "{options:?}: all are there? {said}");
     }
-    Ok(())
-}
-
-/// The earlier recording is kept once there is a new one.
-pub(crate) fn beside() -> Result<()> {
-    let folder = planted(3000)?;
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("perf.data"), "earlier")?;
-    std::fs::write(at("perf.data.kallsyms"), "earlier")?;
-    std::fs::write(at("perf.data.old"), "before it")?;
-    record(folder.path(), &["-F", RATE])?;
-    let text = |name: &str| std::fs::read_to_string(at(name)).ok();
-    ensure!(text("perf.data.old").as_deref() == Some("earlier"), "{:?}", text("perf.data.old"));
-    ensure!(text("perf.data.old.kallsyms").as_deref() == Some("earlier") && text("perf.data.kallsyms").is_none());
     Ok(())
 }
 

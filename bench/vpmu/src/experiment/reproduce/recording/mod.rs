@@ -131,7 +131,7 @@ impl Recordings {
         let bytes = machine::read(&self.folder.path().join(FILE), "the recording")?;
         let mut recording = Recording::open(&bytes).map_err(|error| damaged(error.to_string()))?;
         let mut samples = 0;
-        if recording.records(|_, record| samples += u64::from(matches!(record, Record::Sample(_)))).any() {
+        if recording.records(|_, _, record| samples += u64::from(matches!(record, Record::Sample(_)))).any() {
             return Err(damaged("the recording is damaged".to_owned()));
         }
         #[expect(clippy::cast_sign_loss, reason = "processor time does not shrink")]

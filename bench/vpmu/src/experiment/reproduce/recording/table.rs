@@ -2,15 +2,13 @@
 
 use results::document::{Arm, Record};
 use results::metric::{ELAPSED, PROCESSOR};
-use results::paired::{Pair, Ratio, Statistic, of_turns, pairs, ratio};
+use results::paired::{Statistic, ratio};
 use results::table::layout::{dash, plural, ratio_with};
 use results::table::{Report, Table};
 
 use super::{COMPRESSED, LEVELS, NAME, TRANSFERRED};
 use crate::experiment::reproduce::recipe::{float, text};
 use crate::experiment::reproduce::run::figures;
-
-const METRICS: [&str; 2] = [ELAPSED.key, PROCESSOR.key];
 
 /// Returns the published time over that at level 0, and the bytes for each compressed one.
 fn published(level: u32, aio: bool) -> Option<[f64; 2]> {
@@ -55,16 +53,6 @@ pub fn report(document: &Record) -> Report {
     report.note(
         "Published for perf record on a matrix product, results/published.toml record-compression: another program, host and trace.",
     );
-    for writes in ["serial", "aio"] {
-        let all = [("vpmu", 1), ("vpmu", 0), ("perf", 1), ("perf", 0)].map(|(by, level)| find(by, level, writes));
-        let [Some(ours), Some(zero), Some(perfs), Some(perfs_zero)] = all else { continue };
-        let against = METRICS.map(|metric| beside([ours, zero, perfs, perfs_zero], metric));
-        let [time, busy] = against.map(|found| found.map_or_else(dash, |found| ratio_with(&found)));
-        report.note(format!(
-            "Level 1, {writes}, against perf in the same round: overhead {time} ×, of processor time {busy} ×; compression {:.3} × perf's.",
-            compressed(ours) / compressed(perfs)
-        ));
-    }
     let rounds = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "round");
     let parameter = |name| document.parameter(name).unwrap_or_default();
     report.note(format!("{}; {rounds} in random order, seed {}.", parameter("guest"), document.seed));
@@ -86,20 +74,9 @@ fn compressed(arm: &Arm) -> f64 {
 fn cells(arm: &Arm, zero: Option<&Arm>) -> Vec<String> {
     let over =
         |metric| zero.and_then(|zero| ratio(arm, zero, metric, Statistic::P50)).map_or_else(dash, |it| ratio_with(&it));
-    let [time, busy] = METRICS.map(over);
+    let [time, busy] = [ELAPSED.key, PROCESSOR.key].map(over);
     let mib = sum(arm, TRANSFERRED) / f64::from(1 << 20);
     vec![time, busy, format!("{:.3}", compressed(arm)), format!("{mib:.2}")]
-}
-
-/// Returns the ratio of two overheads in the same rounds.
-fn beside([ours, zero, perfs, perfs_zero]: [&Arm; 4], metric: &str) -> Option<Ratio> {
-    let own = pairs(ours, zero, metric, Statistic::P50);
-    let other = pairs(perfs, perfs_zero, metric, Statistic::P50);
-    let both = own.iter().filter_map(|own| {
-        let other = other.iter().find(|other| other.round == own.round)?;
-        Some(Pair { log: own.log - other.log, ..*own })
-    });
-    of_turns(&both.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -115,13 +92,7 @@ mod tests {
     fn overheads_are_ratios_within_a_round() {
         // A round takes 1, 2 … s without compression, half as long again with vpmu's, a fourth more with perf's.
         let take = |way: Way, round: u64| {
-            let slower = if way.level == 0 {
-                0
-            } else if way.by == "vpmu" {
-                2
-            } else {
-                1
-            };
+            let slower = if way.level == 0 { 0 } else { 1 + u64::from(way.by == "vpmu") };
             let ns = 1_000_000_000 * (1 + round) * (4 + slower) / 4;
             let mut sample = Sample::default().with(&ELAPSED, [ns]).with(&PROCESSOR, [2 * ns]);
             sample.add(SAMPLES, [10]);
@@ -146,7 +117,6 @@ mod tests {
         for figure in ["1.500", "1.250", "8.000", "6.00"] {
             assert!(cells.contains(&figure), "{figure} in {row}");
         }
-        assert!(text.contains("against perf in the same round: overhead 1.200"), "{text}");
         assert_eq!(published(0, true), Some([1.0; 2]));
     }
 }
