@@ -57,8 +57,6 @@ pub struct Attr {
     pub sample_type: u64,
     /// Records other than samples end with the fields that identify one.
     pub sample_id_all: bool,
-    /// PERF_FORMAT_*.
-    pub read_format: u64,
     /// It counts in guest mode only.
     pub exclude_host: bool,
     /// It counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
@@ -74,7 +72,8 @@ impl Attr {
         to.u64(self.config);
         to.u64(self.period);
         to.u64(self.sample_type);
-        to.u64(self.read_format);
+        // PERF_FORMAT_*: no counts are read.
+        to.u64(0);
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         to.u64(
             USE_CLOCKID
@@ -96,10 +95,10 @@ impl Attr {
         if size < LEAST || size > bytes.len() {
             return None;
         }
-        let (config, period, sample_type, read_format, flags) =
+        let (config, period, sample_type, _format, flags) =
             (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
         let sample_id_all = flags & SAMPLE_ID_ALL != 0;
-        let attr = Self { type_, config, period, sample_type, sample_id_all, read_format, ..Self::default() };
+        let attr = Self { type_, config, period, sample_type, sample_id_all, ..Self::default() };
         Some((attr, size))
     }
 }

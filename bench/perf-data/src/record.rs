@@ -255,6 +255,10 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
 /// Reads the fields up to the raw bytes of a tracepoint.
 fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     let has = |bit: u64| attr.sample_type & bit != 0;
+    if has(attr::READ) {
+        // Counts of a whole group, as `{...}:S` has them, are not read.
+        return None;
+    }
     let mut sample = Sample { misc, ..Sample::default() };
     if has(attr::IDENTIFIER) {
         sample.id = from.u64()?;
@@ -284,9 +288,6 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
     if has(attr::PERIOD) {
         sample.period = from.u64()?;
     }
-    if has(attr::READ) {
-        skip_counts(&mut from, attr.read_format)?;
-    }
     if has(attr::CALLCHAIN) {
         let entries = usize::try_from(from.u64()?).ok()?;
         let mut bytes = Take(from.bytes(entries.checked_mul(8)?)?);
@@ -297,18 +298,6 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         sample.raw = from.bytes(size)?.to_vec();
     }
     Some(sample)
-}
-
-/// Skips PERF_SAMPLE_READ.
-fn skip_counts(from: &mut Take<'_>, format: u64) -> Option<()> {
-    let (times, id, lost) = ((format & 3).count_ones() as usize, format >> 2 & 1, format >> 4 & 1);
-    let values = 1 + id as usize + lost as usize;
-    let words = if format & 8 == 0 {
-        times + values
-    } else {
-        times.checked_add(usize::try_from(from.u64()?).ok()?.checked_mul(values)?)?
-    };
-    from.bytes(words.checked_mul(8)?).map(drop)
 }
 
 /// Returns the time of a record other than a sample, at its end.

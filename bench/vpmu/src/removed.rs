@@ -78,6 +78,7 @@ const OPTIONS: &[Row] = &[
     ("reproduce", "--levels", "leave it out: the figure is recorded as it was published"),
     ("reproduce", "--products", "leave it out: the figure is recorded as it was published"),
     ("reproduce", "--run record-overhead", "time vpmu run IMAGE beside vpmu record -F HZ -- run IMAGE"),
+    ("run", "--environ", "--module environ: a file of that name with such lines"),
     ("stat-setup", "--last-close", "no way of closing shortens it (docs/stat-setup.md)"),
     ("stat-setup", "--scale", "--events 100,200,400 has a result for each number"),
     ("stat-setup", "--mode", "perf bench internals evlist-open-close times events with buffers"),

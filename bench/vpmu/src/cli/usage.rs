@@ -125,10 +125,8 @@ mod tests {
         ("advise --strategy gate,mediated --on spr-2026,development-host", "cannot have strategy mediated"),
         // Images and kernels.
         ("run x --memory 4G", "2M to 3G"),
-        ("run x --environ A", "KEY=VALUE"),
         ("linux k --get /x", "--run"),
         ("linux k --initrd i --run x", "--initrd"),
-        ("run x --environ =1", "KEY of letters"),
         ("linux k --with=", "FILE"),
         ("linux k --load nested=1", "NAME PARAMETER=VALUE"),
         ("linux k --cpu epyc", "clx"),

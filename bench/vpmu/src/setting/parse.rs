@@ -118,16 +118,6 @@ pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads `KEY=VALUE`.
-pub fn environ(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, e.g. NR_CPUS=2")?;
-    let is_name = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if !is_name || value.contains(['\n', '\0']) {
-        return Err("give a KEY of letters, digits and _, and a VALUE of one line".to_owned());
-    }
-    Ok((key.to_owned(), value.to_owned()))
-}
-
 /// One of `all`, by name. Help and completions list the names.
 pub fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [T],

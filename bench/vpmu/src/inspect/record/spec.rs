@@ -47,9 +47,9 @@ pub struct RecordSpec {
           value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// Print a table of the guest's functions on stdout in each such time, and a summary at the end
+    /// Print a table of the guest's functions on stdout in each such time, the last one at its end
     ///
-    /// Functions of a Linux kernel without a symbol table are shown by page; in the summary of --run they have names. The guest's own
+    /// Functions of a Linux kernel without a symbol table are shown by page; in the last table of --run they have names. The guest's own
     /// output goes to stderr.
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(100)..=Duration::from_secs(3600)))]
     pub interval: Option<Duration>,

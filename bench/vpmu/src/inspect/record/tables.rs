@@ -60,21 +60,18 @@ impl Tables {
         self.print(&table)
     }
 
-    /// Prints the last table and a summary, whose names are those of the guest's list if it had none before. `lost`: samples that found
-    /// no room in a queue of this program's, and in the kernel's ring; and the times that an event was throttled.
+    /// Prints the last table, whose names are those of the guest's list if it had none before. `lost`: samples that found no room in a
+    /// queue of this program's, and in the kernel's ring; and the times that an event was throttled.
     ///
     /// # Errors
     /// Those of [`Self::poll`].
     pub fn end(mut self, lost: [u64; 3], late: &Path) -> io::Result<()> {
-        if self.samples.new > 0 {
-            self.next(lost)?;
-        }
         if self.names.symbols.is_empty()
             && let Ok(text) = machine::read(late, "the guest's symbols")
         {
             self.names.symbols = Symbols::of_kallsyms(&String::from_utf8_lossy(&text));
         }
-        self.print(&self.samples.summary(&self.names, &lost))
+        self.next(lost)
     }
 
     fn print(&self, text: &str) -> io::Result<()> {
@@ -100,8 +97,8 @@ struct Place {
 const OTHERS: u64 = u64::MAX;
 /// Most addresses that are told apart; those that come later are one. A guest can make any number.
 const MOST_PLACES: usize = 1 << 17;
-/// Functions of a table, and of the summary.
-const ROWS: [usize; 2] = [20, 10];
+/// Functions of a table.
+const ROWS: usize = 20;
 /// Longest name that is shown, characters.
 const LONGEST: usize = 160;
 
@@ -112,9 +109,6 @@ struct Tally {
     events: Vec<(String, u64, u64)>,
     /// Samples of each place since the last table, and over all.
     places: HashMap<Place, [u64; 2]>,
-    /// Samples of all events since the last table, and over all.
-    new: u64,
-    every: u64,
     time: Duration,
 }
 
@@ -124,8 +118,6 @@ impl Tally {
     }
 
     fn add(&mut self, sample: &Sample) {
-        self.new += 1;
-        self.every += 1;
         if let Some((_, samples, counts)) = self.events.get_mut(sample.event) {
             *samples += 1;
             *counts = counts.saturating_add(sample.period);
@@ -144,71 +136,43 @@ impl Tally {
     /// Begins the next table.
     fn turn(&mut self, length: Duration) {
         self.time += length;
-        self.new = 0;
         self.events.iter_mut().for_each(|(_, samples, counts)| (*samples, *counts) = (0, 0));
         self.places.values_mut().for_each(|samples| samples[0] = 0);
     }
 
-    /// Lists the functions, those with most samples first: since the last table (`by` 0), or over all (1).
-    fn functions(&self, names: &Names, by: usize) -> Vec<((bool, String), [u64; 2])> {
+    /// Lists the functions, those with most samples since the last table first.
+    fn functions(&self, names: &Names) -> Vec<((bool, String), [u64; 2])> {
         let mut found: HashMap<(bool, String), [u64; 2]> = HashMap::new();
         for (&place, samples) in &self.places {
             let sums = found.entry((place.user, names.of(place))).or_default();
             sums.iter_mut().zip(samples).for_each(|(sum, samples)| *sum += samples);
         }
         let mut lines: Vec<_> = found.into_iter().collect();
-        let key = |samples: &[u64; 2]| std::cmp::Reverse((samples[by], samples[1]));
-        lines.sort_by(|(a, of_a), (b, of_b)| (key(of_a), a).cmp(&(key(of_b), b)));
+        lines.sort_by(|(a, of_a), (b, of_b)| (of_b, a).cmp(&(of_a, b)));
         lines
     }
 
     /// Formats the table of the time since the last one.
     fn table(&self, number: u64, length: Duration, names: &Names, lost: &[u64; 3]) -> String {
         let (seconds, at) = (length.as_secs_f64(), (self.time + length).as_secs_f64());
-        let functions = self.functions(names, 0);
-        let [new, all] = sums(&functions);
-        let lost = lost[0] + lost[1];
-        let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}\n");
+        let functions = self.functions(names);
+        let [new, all] = [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum::<u64>());
+        let (lost, throttled) = (lost[0] + lost[1], lost[2]);
+        let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}");
+        text += &if throttled > 0 { format!("  throttled {throttled} times\n") } else { "\n".to_owned() };
         for (name, samples, counts) in &self.events {
             let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
             let [samples, counts] = [*samples, *counts].map(per_second);
             let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
         }
         let _ = writeln!(text, "{:>8}{:>9}  ring  function", "now", "all");
-        for ((user, name), samples) in functions.iter().take(ROWS[0]) {
+        for ((user, name), samples) in functions.iter().take(ROWS) {
             let [now, over_all] = [percent(samples[0], new), percent(samples[1], all)];
             let _ = writeln!(text, "{now:>6.2} %{over_all:>7.2} %{:>6}  {name}", ring(*user));
         }
         text + "\n"
     }
 
-    /// Formats the summary.
-    fn summary(&self, names: &Names, [queue, kernel, throttled]: &[u64; 3]) -> String {
-        let mut text =
-            format!("summary  {} samples in {:.3} s, {} lost", self.every, self.time.as_secs_f64(), queue + kernel);
-        if queue + kernel > 0 {
-            let _ = write!(text, " ({queue} since the reader was late, {kernel} since the kernel's ring was full)");
-        }
-        text.push('\n');
-        if *throttled > 0 {
-            let _ = writeln!(text, "the kernel throttled an event {throttled} times: sample less often");
-        }
-        let functions = self.functions(names, 1);
-        if functions.is_empty() {
-            return text
-                + "no sample was taken: the guest ran for less than a period, slept, or the event does not happen\n";
-        }
-        let [_, all] = sums(&functions);
-        let _ = writeln!(text, "{:>8}  ring  function", "all");
-        for ((user, name), samples) in functions.iter().take(ROWS[1]) {
-            let _ = writeln!(text, "{:>6.2} %{:>6}  {name}", percent(samples[1], all), ring(*user));
-        }
-        text
-    }
-}
-
-fn sums(functions: &[((bool, String), [u64; 2])]) -> [u64; 2] {
-    [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum())
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
@@ -275,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_its_interval_and_the_whole_and_a_summary_the_whole() {
+    fn a_table_has_its_interval_and_the_whole() {
         let mut samples = tally(&["cpu-clock", "kvm:kvm_exit"]);
         add(&mut samples, 0, false, 0x1001, 3);
         add(&mut samples, 0, true, 0x2001, 5);
@@ -284,9 +248,9 @@ mod tests {
         add(&mut samples, 0, false, 0x3000, 3);
         add(&mut samples, 1, false, 0x2000, 4);
         assert_eq!(
-            samples.table(2, Duration::from_secs(2), &names(), &[2, 1, 0]),
+            samples.table(2, Duration::from_secs(2), &names(), &[2, 1, 5]),
             "\
-table 2  at 3.000 s  samples 12  over all 20  lost 3
+table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5 times
 event    cpu-clock  samples/s 6.0  counts/s 60.0
 event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
      now      all  ring  function
@@ -296,19 +260,6 @@ event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
 
 "
         );
-        samples.turn(Duration::from_secs(2));
-        assert_eq!(
-            samples.summary(&names(), &[2, 1, 5]),
-            "\
-summary  24 samples in 3.000 s, 3 lost (2 since the reader was late, 1 since the kernel's ring was full)
-the kernel throttled an event 5 times: sample less often
-     all  ring  function
- 60.00 %     0  one
- 25.00 %     3  two
- 15.00 %     0  a::b
-"
-        );
-        assert!(tally(&[]).summary(&names(), &[0; 3]).contains("no sample was taken"));
     }
 
     #[test]

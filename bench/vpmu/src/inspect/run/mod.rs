@@ -73,8 +73,11 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         modules.push(FileForImage { name, contents: machine::read(path, "module")? });
     }
-    if modules.is_empty() || !args.environ.is_empty() {
-        modules.push(FileForImage { name: "environ".to_owned(), contents: environ(args).into_bytes() });
+    if modules.is_empty() {
+        // kvm-unit-tests read the machine's size there.
+        let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
+        let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
+        modules.push(FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() });
     }
     Ok(ImagePlan {
         machine,
@@ -86,56 +89,22 @@ fn plan_of(args: &RunSpec, backend: &BackendKey) -> Result<ImagePlan, Error> {
     })
 }
 
-/// The module "environ": the machine's size, overridden and added to by the user.
-fn environ(args: &RunSpec) -> String {
-    let mut lines = vec![
-        ("NR_CPUS".to_owned(), args.counters.guest.vcpus.to_string()),
-        ("MEMSIZE".to_owned(), (args.memory >> 20).to_string()),
-        ("TEST_DEVICE".to_owned(), "0".to_owned()),
-    ];
-    for (key, value) in &args.environ {
-        match lines.iter_mut().find(|(known, _)| known == key) {
-            Some(line) => line.1.clone_from(value),
-            None => lines.push((key.clone(), value.clone())),
-        }
-    }
-    lines.iter().fold(String::new(), |text, (key, value)| text + key + "=" + value + "\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::setting::parse::options;
 
-    fn spec() -> RunSpec {
-        options(&["dir/x.flat"]).unwrap()
-    }
-
-    fn pair(key: &str, value: &str) -> (String, String) {
-        (key.to_owned(), value.to_owned())
-    }
-
     #[test]
-    fn the_environment_has_the_machines_size_unless_overridden() {
-        let mut two = spec();
-        two.counters.guest.vcpus = 2;
-        assert_eq!(environ(&two), "NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n");
-        let lines = environ(&RunSpec { environ: vec![pair("MEMSIZE", "1"), pair("X", "y")], ..spec() });
-        assert_eq!(lines, "NR_CPUS=1\nMEMSIZE=1\nTEST_DEVICE=0\nX=y\n");
-    }
-
-    #[test]
-    fn modules_displace_the_environment() {
+    fn a_module_takes_the_place_of_the_environment() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "abc").unwrap();
-        let path = file.path().to_owned();
-        let lengths = |spec: &RunSpec| -> Vec<usize> {
-            let plan = plan_of(spec, &BackendKey::None).unwrap();
-            plan.modules.iter().map(|module| module.contents.len()).collect()
+        let texts = |module: Vec<std::path::PathBuf>| -> Vec<String> {
+            let mut spec = RunSpec { module, ..options(&["dir/x.flat"]).unwrap() };
+            spec.counters.guest.vcpus = 2;
+            let plan = plan_of(&spec, &BackendKey::None).unwrap();
+            plan.modules.into_iter().map(|module| String::from_utf8(module.contents).unwrap()).collect()
         };
-        assert_eq!(lengths(&spec()).len(), 1);
-        assert_eq!(lengths(&RunSpec { module: vec![path.clone()], ..spec() }), [3]);
-        let both = RunSpec { module: vec![path], environ: vec![pair("A", "1")], ..spec() };
-        assert_eq!(lengths(&both).len(), 2);
+        assert_eq!(texts(Vec::new()), ["NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n"]);
+        assert_eq!(texts(vec![file.path().to_owned()]), ["abc"]);
     }
 }

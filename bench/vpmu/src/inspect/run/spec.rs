@@ -15,7 +15,7 @@ use vmm::sample::Sampling;
 
 use crate::machine::CountersOptions;
 use crate::setting::options::QuietOption;
-use crate::setting::parse::{duration_in, environ, one_of, size_in};
+use crate::setting::parse::{duration_in, one_of, size_in};
 
 /// Treatments of an image's RDPMC instructions.
 const RDPMC: [Rdpmc; 2] = [Rdpmc::Rewrite, Rdpmc::Fault];
@@ -39,15 +39,11 @@ pub struct RunSpec {
     pub append: String,
 
     /// A boot module; repeat for more. -initrd, too
+    ///
+    /// Without one there is a module "environ", from which kvm-unit-tests read their environment: NR_CPUS, MEMSIZE (MiB) and
+    /// TEST_DEVICE=0.
     #[arg(long, value_name = "FILE", visible_alias = "initrd")]
     pub module: Vec<PathBuf>,
-
-    /// A line of the module "environ", over NR_CPUS, MEMSIZE (MiB) and TEST_DEVICE=0
-    ///
-    /// kvm-unit-tests read their environment from there. Without --module that module is always given; with --module
-    /// only if --environ is, too, and as the last one.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = environ)]
-    pub environ: Vec<(String, String)>,
 
     /// Guest memory: a number and K, M or G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]

@@ -40,7 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("a_sample_in_the_handling_of_an_exit_is_at_its_instruction", &with_perf, at_the_exit),
         case("the_last_overflow_is_a_sample", &with_tracepoint, last_overflow),
         case("a_reader_that_leaves_ends_the_recording", &here, reader_leaves),
-        case("tables_add_up_to_the_summary", &here, totals),
+        case("tables_add_up", &here, totals),
         case("a_reader_of_tables_that_leaves_ends_the_guest", &here, table_reader_leaves),
         case("a_recorded_payload_takes_all_its_nmis", &here, payload),
         case("the_table_of_compression_has_every_level", &here, table_of_compression),

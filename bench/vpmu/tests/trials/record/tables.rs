@@ -29,18 +29,16 @@ pub(crate) fn totals() -> Result<()> {
     let output = command.output()?;
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| text(bytes));
     ensure!(output.status.code() == Some(0), "{}: {err}", output.status);
-    let (tables, summary) = out.split_once("\nsummary").with_context(|| format!("no summary: {out}"))?;
     let mut samples = 0;
-    for (at, head) in tables.lines().filter(|line| line.starts_with("table ")).enumerate() {
+    for (at, head) in out.lines().filter(|line| line.starts_with("table ")).enumerate() {
         ensure!(behind(head, "table")? == at as u64 + 1, "{head}");
         samples += behind(head, "samples")?;
         ensure!(behind(head, "all")? == samples, "{head} is not the sum of those before");
     }
-    ensure!(behind(&format!("summary{summary}"), "summary")? == samples, "{summary}");
     for begin in ["event    cpu-clock", "     now      all"] {
-        line(tables, begin)?;
+        line(&out, begin)?;
     }
-    ensure!(summary.contains("  ring3_ftest\n"), "{summary}");
+    ensure!(samples > 0 && out.contains("  ring3_ftest\n"), "{out}");
     Ok(())
 }
 
