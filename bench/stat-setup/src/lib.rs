@@ -7,7 +7,6 @@ pub mod bare;
 pub mod list;
 pub mod method;
 pub mod model;
-pub mod monitor;
 pub mod run;
 mod sys;
 pub mod unit;

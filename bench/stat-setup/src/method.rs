@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use crate::list::{Class, EventList};
-use crate::sys;
 
 // Phases in the life of an event, and their cost.
 
@@ -39,27 +38,20 @@ pub struct PhaseCost {
     pub phase: Phase,
     /// Time from the first call to the end of the last.
     pub wall: Duration,
-    /// User time of the process during the phase.
-    pub user: Duration,
-    /// System time of the process during the phase.
-    pub sys: Duration,
-    /// System calls on events and affinity calls; without those for thread start and synchronisation.
-    pub syscalls: u64,
     /// Duration of each call on an event, ns, unordered. One close_range is one call.
     pub calls_ns: Vec<u32>,
 }
 
-/// Counts and times calls within a phase.
+/// Times calls within a phase.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     last: Instant,
     pub(crate) calls_ns: Vec<u32>,
-    pub(crate) syscalls: u64,
 }
 
 impl Recorder {
     pub(crate) fn new(expected: usize) -> Self {
-        Self { last: Instant::now(), calls_ns: Vec::with_capacity(expected), syscalls: 0 }
+        Self { last: Instant::now(), calls_ns: Vec::with_capacity(expected) }
     }
 
     /// Starts the time of the next call here instead of at the end of the last.
@@ -72,45 +64,11 @@ impl Recorder {
         let now = Instant::now();
         let ns = now.duration_since(self.last).as_nanos();
         self.calls_ns.push(u32::try_from(ns).unwrap_or(u32::MAX));
-        self.syscalls += 1;
         self.last = now;
-    }
-
-    /// Counts calls that are not timed.
-    pub(crate) fn other(&mut self, calls: u64) {
-        self.syscalls += calls;
     }
 
     pub(crate) fn absorb(&mut self, other: Self) {
         self.calls_ns.extend(other.calls_ns);
-        self.syscalls += other.syscalls;
-    }
-}
-
-/// Start of a phase: wall clock and CPU times.
-#[derive(Debug)]
-pub(crate) struct Watch {
-    began: Instant,
-    times: (Duration, Duration),
-}
-
-impl Watch {
-    pub(crate) fn start() -> Self {
-        let times = sys::times();
-        Self { began: Instant::now(), times }
-    }
-
-    pub(crate) fn stop(self, phase: Phase, recorder: Recorder) -> PhaseCost {
-        let wall = self.began.elapsed();
-        let (user, system) = sys::times();
-        PhaseCost {
-            phase,
-            wall,
-            user: user.saturating_sub(self.times.0),
-            sys: system.saturating_sub(self.times.1),
-            syscalls: recorder.syscalls,
-            calls_ns: recorder.calls_ns,
-        }
     }
 }
 

@@ -57,25 +57,12 @@ impl Shape {
 
 /// Phases of a set-up: open, enable, read, disable, close.
 const PHASES: u64 = 5;
-/// System calls of one set-up on events and about affinity, and what these bring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Traffic {
-    /// System calls.
-    pub syscalls: u64,
-    /// Event-major counts interrupts that CPUs receive, cpu-major its moves to another CPU.
-    pub away: u64,
-}
-
-/// Returns what event-major and cpu-major (a move to each CPU in each phase) do to `events` events in `leaders` groups,
-/// since Linux 5.5: of events that program no PMU and do not begin or end the use of their kind.
-pub fn orders(events: u64, leaders: u64, cpus: u64) -> [Traffic; 2] {
-    let calls = (2 * events + 3 * leaders) * cpus;
-    [
-        // A disabled event opens without an interrupt (db0503e4f675).
-        Traffic { syscalls: calls, away: (events + 3 * leaders) * cpus.saturating_sub(1) },
-        // The mask is saved, set for each CPU, and restored. Each phase but perhaps the first begins on the CPU where the last one ended.
-        Traffic { syscalls: calls + PHASES * (cpus + 2), away: if cpus > 1 { PHASES * cpus } else { 0 } },
-    ]
+/// Returns the interrupts that CPUs receive of event-major, and cpu-major's moves to another CPU (to each CPU in each phase), with
+/// `events` events in `leaders` groups, since Linux 5.5: of events that program no PMU and do not begin or end the use of their kind.
+pub fn orders(events: u64, leaders: u64, cpus: u64) -> [u64; 2] {
+    // A disabled event opens without an interrupt (db0503e4f675). Each phase but perhaps the first begins on the CPU where the last one
+    // ended.
+    [(events + 3 * leaders) * cpus.saturating_sub(1), if cpus > 1 { PHASES * cpus } else { 0 }]
 }
 
 /// Times of one `perf stat`, s.

@@ -6,7 +6,7 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use crate::list::sysfs::Sysfs;
-use crate::method::{Job, Order, Phase, PhaseCost, Recorder, Watch, layout};
+use crate::method::{Job, Order, Phase, PhaseCost, Recorder, layout};
 use crate::sys::{self, Mask};
 use crate::unit::{Outcome, Shared, Step, Unit, outcomes};
 
@@ -33,12 +33,12 @@ pub type Hook<'a> = &'a mut dyn FnMut(Phase, Option<&[Outcome]>);
 pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
     let packs = layout(job.list, job.method.pack);
     let shared = Shared::new(job, &packs);
-    let watch = Watch::start();
+    let began = Instant::now();
     let (reply, replies) = channel();
     let seat = |cpu, worker| Seat { unit: Some(Unit::new(cpu, &shared)), worker };
     if job.method.order != Order::Threads {
         let seats = job.cpus.iter().map(|&cpu| seat(cpu, None)).collect();
-        return Ok(Crew { job, shared: &shared, seats, replies, alone: false }.phases(watch, hook));
+        return Ok(Crew { job, shared: &shared, seats, replies, alone: false }.phases(began, hook));
     }
     // The table grows before it is shared with threads, so that it need not wait for them.
     sys::make_room(job.list.events.len());
@@ -56,7 +56,7 @@ pub fn run(job: &Job<'_>, hook: Hook<'_>) -> Result<Finished, String> {
             guard.move_to(cpu);
         }
         let crew = Crew { job, shared: &shared, seats, replies, alone: guard.at.is_some() };
-        Ok::<_, String>((crew.phases(watch, hook), Instant::now()))
+        Ok::<_, String>((crew.phases(began, hook), Instant::now()))
     })?;
     // As the first phase has their starts, the last has the ends of the threads.
     if let Some(close) = done.phases.last_mut() {
@@ -123,13 +123,12 @@ const SPARE: u64 = 64;
 pub(crate) struct Guard {
     saved: Option<Mask>,
     at: Option<u32>,
-    pub(crate) calls: u64,
 }
 
 impl Guard {
     /// Saves the mask. If that fails, `move_to` does nothing because the mask could not be restored.
     pub(crate) fn new() -> Self {
-        Self { saved: sys::affinity().ok(), at: None, calls: 1 }
+        Self { saved: sys::affinity().ok(), at: None }
     }
 
     /// Moves to `cpu`. A refusal (CPU outside of the cpuset) is ignored; calls then cost an IPI each.
@@ -137,21 +136,13 @@ impl Guard {
         if self.saved.is_none() || self.at == Some(cpu) {
             return;
         }
-        self.calls += 1;
         if sys::set_affinity(&Mask::one(cpu)).is_ok() {
             self.at = Some(cpu);
         }
     }
 
-    /// Restores the mask; returns the number of system calls made by this guard.
-    pub(crate) fn back(mut self) -> u64 {
-        self.restore();
-        self.calls
-    }
-
     fn restore(&mut self) {
         if let (Some(mask), Some(_)) = (&self.saved, self.at.take()) {
-            self.calls += 1;
             // Fails only if all CPUs of the saved mask are offline now.
             let _ = sys::set_affinity(mask);
         }
@@ -211,11 +202,6 @@ fn next<T>(from: &Receiver<T>, alone: bool) -> Option<T> {
     from.recv().ok()
 }
 
-/// Returns the thread name of the workers; the process id distinguishes runs in traces.
-pub(crate) fn worker_name() -> String {
-    format!("su{}", std::process::id())
-}
-
 /// Starts the worker of a CPU.
 fn started<'scope>(
     scope: &'scope Scope<'scope, '_>,
@@ -237,23 +223,23 @@ fn started<'scope>(
             }
         }
     };
-    let thread = std::thread::Builder::new().name(worker_name()).stack_size(256 << 10).spawn_scoped(scope, work);
+    let thread = std::thread::Builder::new().name("set-up".to_owned()).stack_size(256 << 10).spawn_scoped(scope, work);
     thread.map(|_| request).map_err(|error| format!("no thread started for CPU {cpu}: {error}"))
 }
 
 impl Crew<'_> {
-    fn phases(mut self, first: Watch, hook: Hook<'_>) -> Finished {
+    fn phases(mut self, first: Instant, hook: Hook<'_>) -> Finished {
         let mut costs = Vec::new();
         // The time of the first phase includes the start of the threads.
         let (mut first, mut enabled, mut settled) = (Some(first), None, (Vec::new(), 0));
         for phase in Phase::ALL {
-            let watch = first.take().unwrap_or_else(Watch::start);
+            let began = first.take().unwrap_or_else(Instant::now);
             let counted = enabled.map(|since: Instant| since.elapsed()).unwrap_or_default();
             let mut rec = self.step(Step::Phase(phase));
             if phase == Phase::Open && self.shared.any_broken() {
                 rec.absorb(self.step(Step::Regroup));
             }
-            costs.push(watch.stop(phase, rec));
+            costs.push(PhaseCost { phase, wall: began.elapsed(), calls_ns: rec.calls_ns });
             if phase == Phase::Read {
                 settled = self.outcomes(counted);
             }
@@ -292,7 +278,6 @@ impl Crew<'_> {
                     }
                     unit.step(shared, step, &mut rec);
                 }
-                rec.other(guard.map_or(0, Guard::back));
             }
             Order::EventMajor => {
                 let mut units: Vec<&mut Unit> = self.seats.iter_mut().filter_map(|seat| seat.unit.as_mut()).collect();
@@ -324,10 +309,6 @@ impl Crew<'_> {
             self.seats[at].unit = Some(unit);
             rec.absorb(theirs);
         }
-        if step == Step::Phase(Phase::Open) {
-            // sched_setaffinity, close_range, and the two of make_room; of the caller sched_getaffinity in place of close_range.
-            rec.other(4 * (sent + 1) as u64);
-        }
     }
 }
 
@@ -353,12 +334,12 @@ mod tests {
         guard.move_to(cpu);
         assert_eq!(sys::affinity().unwrap(), Mask::one(cpu));
         assert_eq!(sys::current_cpu(), cpu);
-        assert_eq!(guard.back(), 3);
+        drop(guard);
         assert_eq!(sys::affinity().unwrap(), before);
         // An impossible CPU is ignored: nothing changed, nothing to restore.
         let mut guard = Guard::new();
         guard.move_to(8191);
-        assert_eq!(guard.back(), 2);
+        drop(guard);
         assert_eq!(sys::affinity().unwrap(), before);
     }
 }

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::time::Duration;
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr};
@@ -39,13 +38,6 @@ pub(crate) fn disable(fd: &OwnedFd) -> io::Result<()> {
     checked(unsafe { perf::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
 }
 
-/// Calls IOC_SET_FILTER: a tracepoint event counts only matching records.
-pub(crate) fn set_filter(fd: &OwnedFd, filter: &std::ffi::CStr) -> io::Result<()> {
-    const REQUEST: libc::Ioctl = perf::bindings::SET_FILTER as libc::Ioctl;
-    // SAFETY: the kernel copies the NUL-terminated string during the call.
-    checked(unsafe { libc::ioctl(fd.as_raw_fd(), REQUEST, filter.as_ptr()) }).map(drop)
-}
-
 /// Reads an event; returns the number of complete words.
 pub(crate) fn read(fd: &OwnedFd, words: &mut [u64]) -> io::Result<usize> {
     // SAFETY: the buffer is `size_of_val(words)` writable bytes, and any bytes are valid u64s.
@@ -59,21 +51,18 @@ pub(crate) fn close(fd: OwnedFd) -> io::Result<()> {
     checked(unsafe { libc::close(fd.into_raw_fd()) }).map(drop)
 }
 
-/// Closes descriptors, consecutive numbers with one call; returns the number of calls.
-pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) -> u64 {
+/// Closes descriptors, consecutive numbers with one call.
+pub(crate) fn close_all(fds: impl IntoIterator<Item = OwnedFd>) {
     let mut raw: Vec<libc::c_int> = fds.into_iter().map(IntoRawFd::into_raw_fd).collect();
     raw.sort_unstable();
-    let mut calls = 0;
     let mut rest = raw.as_slice();
     while let [first, ..] = *rest {
         let run = rest.iter().zip(first..).take_while(|&(&fd, expected)| fd == expected).count();
         let last = rest[run - 1];
-        calls += 1;
         // SAFETY: every number from `first` to `last` is a descriptor of `fds`, whose ownership was given up above.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         rest = &rest[run..];
     }
-    calls
 }
 
 /// Gives the calling thread a private descriptor table with the standard streams only.
@@ -140,18 +129,6 @@ pub(crate) fn set_affinity(mask: &Mask) -> io::Result<()> {
 pub(crate) fn current_cpu() -> u32 {
     // SAFETY: takes no pointer.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
-}
-
-/// Returns user and system time of this process.
-pub(crate) fn times() -> (Duration, Duration) {
-    // SAFETY: all-zero is a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_SELF.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    let duration = |time: libc::timeval| {
-        Duration::from_secs(time.tv_sec.cast_unsigned()) + Duration::from_micros(time.tv_usec.cast_unsigned())
-    };
-    (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
 /// Returns soft and hard RLIMIT_NOFILE.

@@ -96,11 +96,6 @@ impl Sysfs {
         self.names(DEVICES).into_iter().find(|name| self.pmu(name).is_ok_and(|pmu| pmu.kind == kind))
     }
 
-    /// Returns the place of a file that is not kept, as its text changes.
-    pub(crate) fn path(&self, path: &str) -> PathBuf {
-        self.root.join(path)
-    }
-
     /// Returns the text of a file without trailing white space.
     pub fn text(&mut self, path: &str) -> Result<String, std::io::ErrorKind> {
         let path = self.root.join(path);

@@ -1,17 +1,15 @@
-//! The arms: strategies, the bare calls, and the commands of stock perf. Strategies are checked and monitored before the rounds.
+//! The arms: strategies, the bare calls, and the commands of stock perf. Strategies are checked before the rounds.
 
 use std::time::Duration;
 
 use host_pmu::stats::ns;
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
-use results::table::layout::time;
 use serde_json::json;
 use stat_setup::bare;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, Event, EventList};
 use stat_setup::method::{Job, Method, Phase};
-use stat_setup::monitor::{COUNTS, Monitor};
 use stat_setup::run::{Finished, run};
 use stat_setup::unit::Outcome;
 use stat_setup::verify::{alike, check, differences, plant};
@@ -121,21 +119,6 @@ impl Setting {
         Ok((Strategy { name: name.to_owned(), method, opened, notes }, outcomes, right))
     }
 
-    /// Sets up once under the monitor, and says what came of it by phase. Counting costs time: none of it is in a timed round.
-    fn monitored(&self, method: Method, monitor: &Monitor) -> Result<String, Error> {
-        let (mut traffic, mut began) = (Vec::new(), monitor.begin());
-        let finished = self.run(method, &mut |_, _| {
-            traffic.push(monitor.end(began));
-            began = monitor.begin();
-        })?;
-        let shown = finished.phases.iter().zip(traffic).map(|(cost, counts)| {
-            let counts = counts.map(|count| count.map_or_else(|| "?".to_owned(), |count| count.to_string()));
-            let [user, sys] = [cost.user, cost.sys].map(|cpu| time(cpu.as_nanos() as f64));
-            format!("{} {}/{}, {user} + {sys}", cost.phase.name(), cost.syscalls, counts.join("/"))
-        });
-        let shown = shown.collect::<Vec<_>>().join("; ");
-        Ok(format!("monitored, calls/{}, user + sys: {shown}", COUNTS.join("/")))
-    }
 }
 
 /// A strategy that was checked.
@@ -160,7 +143,7 @@ pub(crate) struct SetUp {
 }
 
 impl SetUp {
-    /// Sets up once by each strategy around a known amount of work, and once under the monitor.
+    /// Sets up once by each strategy around a known amount of work.
     ///
     /// # Errors
     /// Exit 2 for bad input; exit 4 if the host cannot do it or the peer is missing.
@@ -181,13 +164,6 @@ impl SetUp {
             strategies.push(strategy);
         }
         let outcomes = first.map(|(_, outcomes)| outcomes).unwrap_or_default();
-        let monitor = Monitor::open(&mut sysfs);
-        // Its own descriptors take room, too.
-        events::affordable(&[], &setting.list, &setting.cpus, &mut Vec::new())?;
-        for strategy in &mut strategies {
-            strategy.notes.push(setting.monitored(strategy.method, &monitor)?);
-            strategy.notes.extend(monitor.missing.iter().map(|why| format!("not counted: {why}")));
-        }
         if let Some(first) = strategies.first_mut() {
             first.notes.extend(setting.notes.iter().cloned());
             first.notes.extend(not_counted(&setting.list, &outcomes));
