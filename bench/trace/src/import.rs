@@ -16,7 +16,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
 use perf_data::reader::{Damage, Recording};
 use perf_data::record::Record;
-use perf_data::tracepoint::{Field, Tracepoint};
+use perf_data::tracepoint::Tracepoint;
 use results::error::Error;
 use results::table::layout::plural;
 
@@ -59,67 +59,51 @@ enum Event {
 /// An event of a thread, or of all for a gap.
 type Told = (u64, u32, Event);
 
-/// A tracepoint that is used, and its fields.
-#[derive(Clone, Copy, Debug)]
-enum Source {
-    Msr([Field; 4]),
-    Exit([Field; 2], Option<Field>),
-    Entry(Option<Field>),
-    Accept([Field; 2]),
-    Switch([Field; 2]),
-}
+/// The tracepoints that are used, and the fields that they must have.
+const FIELDS: [(&str, &[&str]); 5] = [
+    ("kvm:kvm_msr", &["write", "ecx", "data", "exception"]),
+    ("kvm:kvm_exit", &["exit_reason", "guest_rip"]),
+    ("kvm:kvm_entry", &[]),
+    ("kvm:kvm_apic_accept_irq", &["apicid", "dm"]),
+    ("sched:sched_switch", &["prev_state", "next_pid"]),
+];
 
-impl Source {
-    /// Returns how to read this tracepoint; `None`: it tells nothing. The error is the field that it lacks.
-    fn of(point: &Tracepoint) -> Result<Option<Self>, String> {
-        let field = |name: &str| point.field(name).ok_or_else(|| format!("{} has no field {name}", point.name));
-        Ok(Some(match point.name.as_str() {
-            "kvm:kvm_msr" => Self::Msr([field("write")?, field("ecx")?, field("data")?, field("exception")?]),
-            "kvm:kvm_exit" => Self::Exit([field("exit_reason")?, field("guest_rip")?], point.field("isa")),
-            "kvm:kvm_entry" => Self::Entry(point.field("vcpu_id")),
-            "kvm:kvm_apic_accept_irq" => Self::Accept([field("apicid")?, field("dm")?]),
-            "sched:sched_switch" => Self::Switch([field("prev_state")?, field("next_pid")?]),
-            _ => return Ok(None),
-        }))
-    }
-
-    /// Reads a sample of thread `tid`: up to two events, with their threads.
-    fn read(self, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
-        let one = |event| Some([Some((tid, event)), None]);
-        match self {
-            Self::Msr([write, ecx, data, exception]) => {
-                let (is_write, is_fault) = (write.of(raw)? != 0, exception.of(raw)? != 0);
-                let kind = match (is_write, is_fault) {
-                    (false, false) => Kind::Read,
-                    (true, false) => Kind::Write,
-                    (false, true) => Kind::ReadFault,
-                    (true, true) => Kind::WriteFault,
-                };
-                let value = if kind == Kind::ReadFault { 0 } else { data.of(raw)? };
-                one(Event::Access(kind, ecx.of(raw)? as u32, value))
-            }
-            Self::Exit([reason, rip], isa) => {
-                let (reason, isa) = (reason.of(raw)?, isa.and_then(|isa| isa.of(raw)));
-                let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
-                one(Event::Exit(rip.of(raw)?, rdpmc))
-            }
-            Self::Entry(vcpu) => one(Event::Entry(vcpu.and_then(|field| field.of(raw)))),
-            Self::Accept([apic, mode]) if mode.of(raw)? == NMI => one(Event::Nmi(apic.of(raw)?)),
-            Self::Accept(_) => None,
-            Self::Switch([state, next]) => {
-                // A thread that was preempted would go on; from 0x100 on the states are marks.
-                let sleeps = state.of(raw)? & 0xff != 0;
-                Some([Some((tid, Event::Out(sleeps))), Some((next.of(raw)? as u32, Event::In))])
-            }
+/// Reads a sample of thread `tid`: up to two events, with their threads. `None`: it tells nothing.
+fn told(point: &Tracepoint, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
+    let field = |name: &str| point.field(name)?.of(raw);
+    let event = match point.name.as_str() {
+        "kvm:kvm_msr" => {
+            let kind = match (field("write")? != 0, field("exception")? != 0) {
+                (false, false) => Kind::Read,
+                (true, false) => Kind::Write,
+                (false, true) => Kind::ReadFault,
+                (true, true) => Kind::WriteFault,
+            };
+            let value = if kind == Kind::ReadFault { 0 } else { field("data")? };
+            Event::Access(kind, field("ecx")? as u32, value)
         }
-    }
+        "kvm:kvm_exit" => {
+            let (reason, isa) = (field("exit_reason")?, field("isa"));
+            let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
+            Event::Exit(field("guest_rip")?, rdpmc)
+        }
+        "kvm:kvm_entry" => Event::Entry(field("vcpu_id")),
+        "kvm:kvm_apic_accept_irq" if field("dm")? == NMI => Event::Nmi(field("apicid")?),
+        "sched:sched_switch" => {
+            // A thread that was preempted would go on; from 0x100 on the states are marks.
+            let sleeps = field("prev_state")? & 0xff != 0;
+            return Some([Some((tid, Event::Out(sleeps))), Some((field("next_pid")? as u32, Event::In))]);
+        }
+        _ => return None,
+    };
+    Some([Some((tid, event)), None])
 }
 
 /// Visits the events of a recording in the order of their times, and returns the records that were lost. perf writes them by CPU, in
-/// rounds: what is older than the last round's end has all come. `sources`: how to read each event, by its number.
+/// rounds: what is older than the last round's end has all come. `points`: the tracepoint of each event, by its number.
 fn visit(
     recording: &mut Recording<'_>,
-    sources: &[Option<Source>],
+    points: &[Option<Tracepoint>],
     mut visit: impl FnMut(u32, &Told) -> Result<(), Error>,
 ) -> Result<(u64, Damage), Error> {
     let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
@@ -133,10 +117,10 @@ fn visit(
         _ if ended.is_err() => {}
         Record::Sample(sample) => {
             latest = latest.max(sample.time);
-            let source = sources.get(event).copied().flatten();
-            let read = source.and_then(|source| source.read(sample.tid, &sample.raw)).unwrap_or_default();
-            let told = |(tid, event)| (sample.pid, (sample.time, tid, event));
-            waiting.extend(read.into_iter().flatten().map(told));
+            let point = points.get(event).and_then(Option::as_ref);
+            let events = point.and_then(|point| told(point, sample.tid, &sample.raw)).unwrap_or_default();
+            let of_thread = |(tid, event)| (sample.pid, (sample.time, tid, event));
+            waiting.extend(events.into_iter().flatten().map(of_thread));
         }
         Record::Lost { count, .. } => {
             lost = lost.saturating_add(count);
@@ -436,16 +420,20 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
         recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT)
     };
     let points: Vec<Option<Tracepoint>> = recording.events.iter().map(point).collect();
-    let sources = points.iter().map(|point| point.as_ref().map_or(Ok(None), Source::of));
-    let sources: Vec<Option<Source>> = sources.collect::<Result<_, _>>().map_err(refuse)?;
-    let has = |name: &str| points.iter().flatten().any(|point| point.name == name);
-    let missing: Vec<_> =
-        ["kvm:kvm_msr", "kvm:kvm_exit", "kvm:kvm_entry"].into_iter().filter(|name| !has(name)).collect();
+    let find = |name: &str| points.iter().flatten().find(|point| point.name == name);
+    let has = |name: &str| find(name).is_some();
+    let missing: Vec<_> = FIELDS[..3].iter().map(|(name, _)| *name).filter(|name| !has(name)).collect();
     if !missing.is_empty() {
         return Err(refuse(format!("it has no {}", missing.join(", "))));
     }
+    for (name, fields) in FIELDS {
+        let lacks = |field: &&&str| find(name).is_some_and(|point| point.field(field).is_none());
+        if let Some(field) = fields.iter().find(lacks) {
+            return Err(refuse(format!("{name} has no field {field}")));
+        }
+    }
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    visit(&mut recording, &sources, |pid, (at, tid, event)| {
+    visit(&mut recording, &points, |pid, (at, tid, event)| {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
             let thread =
                 threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
@@ -473,7 +461,7 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
     let places: BTreeMap<u32, usize> =
         threads.iter().enumerate().map(|(number, thread)| (thread.tid, number)).collect();
     let mut writer = Writer::begin(to, meta)?;
-    let (lost, damage) = visit(&mut recording, &sources, |_, (at, tid, event)| {
+    let (lost, damage) = visit(&mut recording, &points, |_, (at, tid, event)| {
         if matches!(event, Event::Gap) {
             for vcpu in &mut vcpus {
                 vcpu.tell(*at, *event);

@@ -7,7 +7,7 @@ use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use vmm::machine::Cpu;
 
-use crate::experiment::conformance::run::{self, Checks, Target};
+use crate::experiment::conformance::run::{self, Target};
 use crate::experiment::conformance::tap::{self, Checked};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{JsonOption, QuietOption};
@@ -111,8 +111,8 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
         ));
     }
     let guest = run::of_kvm()?;
-    let target = Target::Kvm { counts_events: !args.counts_time };
-    checked(args, &Checks { guests: vec![guest], target })
+    let target = Target::kvm(args.counts_time);
+    checked(args, &target.name.clone(), (&[guest], &[target]))
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
@@ -158,16 +158,17 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     if backend == BackendKey::Step {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
-    let target = Target::Vpmu { strategies, counts_time: args.counts_time, backend };
-    checked(args, &Checks { guests, target })
+    let target = |strategy| Target::vpmu(strategy, &backend, args.counts_time);
+    let targets: Vec<Target> = strategies.into_iter().map(target).collect();
+    checked(args, &backend.to_string(), (&guests, &targets))
 }
 
 /// Runs the checks and prints what they say.
-fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
+fn checked(args: &ConformanceArgs, backend: &str, checks: (&[Checked], &[Target])) -> Result<Exit, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };
-    tap(&tap::head(checks.guests.len() * checks.target.names().len()))?;
+    tap(&format!("TAP version 14\n1..{}\n", checks.0.len() * checks.1.len()))?;
     let mut number = 0;
     let runs = run::run(&host, checks, sys::interrupted(), |run| {
         number += 1;
@@ -175,7 +176,7 @@ fn checked(args: &ConformanceArgs, checks: &Checks) -> Result<Exit, Error> {
     })?;
     tap(&tap::summary(&runs))?;
     if args.json.json {
-        let json = tap::json(&checks.target.backend(), &runs);
+        let json = tap::json(backend, &runs);
         print(&(json.map_err(|error| internal("cannot show the result", error))? + "\n"))?;
     }
     Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })

@@ -166,15 +166,7 @@ const USUAL: u64 = 999;
 fn event(text: &str) -> Result<SampledEvent, String> {
     text.parse().map_err(|_: String| {
         let known: Vec<_> = SampledEvent::named().collect();
-        match text.split_once('/').or_else(|| text.split_once(':')) {
-            Some((name, _)) if known.contains(&name) => {
-                format!("events have no modifiers here: those of a PMU count in guest mode, clocks all the thread's time; give {name}")
-            }
-            Some((group, name)) if text.contains('/') && !group.is_empty() && !name.is_empty() => {
-                format!("a tracepoint has a colon in place of the slash: {group}:{}", name.trim_end_matches('/'))
-            }
-            _ => suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit"),
-        }
+        suggestion(text, &known, ", rHEX, and tracepoints as kvm:kvm_exit; none has modifiers")
     })
 }
 

@@ -32,59 +32,36 @@ const PATIENCE: u32 = 16;
 /// Longest time: stepping on an emulated host is slow.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// PMU that is checked.
+/// What stands behind a guest's counters.
 #[derive(Clone, Debug)]
-pub enum Target {
-    /// The userspace vPMU.
-    Vpmu {
-        /// Its strategies, one run each.
-        strategies: Vec<Strategy>,
-        /// Hardware events count time in place of the selected event.
-        counts_time: bool,
-        /// Its backend.
-        backend: BackendKey,
-    },
-    /// KVM's own.
-    Kvm {
-        /// The host's hardware events count the selected event.
-        counts_events: bool,
-    },
+pub struct Target {
+    /// The name of its runs: that of the strategy, or KVM's.
+    pub name: String,
+    behind: CounterSource,
+    /// What the counters count (`FLAG_COUNTS_*`).
+    counts: u64,
+    time_limit: Duration,
 }
 
 impl Target {
-    /// Returns the name of each run.
-    pub fn names(&self) -> Vec<&str> {
-        match self {
-            Self::Vpmu { strategies, .. } => strategies.iter().map(|strategy| strategy.name.as_str()).collect(),
-            Self::Kvm { .. } => vec![kvm_arm(&HostFs::default())],
-        }
+    /// The userspace vPMU by this strategy; `counts_time`: hardware events count time in place of the selected event.
+    pub fn vpmu(strategy: Strategy, backend: &BackendKey, counts_time: bool) -> Self {
+        let name = strategy.name.clone();
+        let events = CounterSource::Events { backend: backend.clone(), strategy };
+        let (behind, counts, time_limit) = match backend {
+            BackendKey::None => (CounterSource::Floor, 0, LIMIT),
+            BackendKey::Step => (events, FLAG_COUNTS_EXACT, STEP_LIMIT),
+            BackendKey::Hardware if !counts_time => (events, FLAG_COUNTS_EVENTS, LIMIT),
+            _ => (events, 0, LIMIT),
+        };
+        Self { name, behind, counts, time_limit }
     }
 
-    /// Returns the backend, or KVM.
-    pub fn backend(&self) -> String {
-        match self {
-            Self::Vpmu { backend, .. } => backend.to_string(),
-            Self::Kvm { .. } => kvm_arm(&HostFs::default()).to_owned(),
-        }
-    }
-
-    /// Returns the parameters of run `n`: the source of the counters, what these count (`FLAG_COUNTS_*`), and the time it may take.
-    fn run(&self, n: usize) -> (CounterSource, u64, Duration) {
-        match self {
-            Self::Kvm { counts_events } => {
-                (CounterSource::Kvm { module: None }, if *counts_events { FLAG_COUNTS_EVENTS } else { 0 }, KVM_LIMIT)
-            }
-            Self::Vpmu { backend: BackendKey::None, .. } => (CounterSource::Floor, 0, LIMIT),
-            Self::Vpmu { strategies, counts_time, backend } => {
-                let strategy = strategies[n].clone();
-                let behind = CounterSource::Events { backend: backend.clone(), strategy };
-                match backend {
-                    BackendKey::Step => (behind, FLAG_COUNTS_EXACT, STEP_LIMIT),
-                    BackendKey::Hardware if !counts_time => (behind, FLAG_COUNTS_EVENTS, LIMIT),
-                    _ => (behind, 0, LIMIT),
-                }
-            }
-        }
+    /// KVM's own vPMU.
+    pub fn kvm(counts_time: bool) -> Self {
+        let counts = if counts_time { 0 } else { FLAG_COUNTS_EVENTS };
+        let name = kvm_arm(&HostFs::default()).to_owned();
+        Self { name, behind: CounterSource::Kvm { module: None }, counts, time_limit: KVM_LIMIT }
     }
 }
 
@@ -128,31 +105,22 @@ fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
     }
 }
 
-/// The vPMUs to check.
-#[derive(Clone, Debug)]
-pub struct Checks {
-    /// The guests.
-    pub guests: Vec<Checked>,
-    /// Source of their counters.
-    pub target: Target,
-}
-
 /// Runs the payload for each guest and strategy, handing over each run when it is done.
 ///
 /// # Errors
 /// Exit 4 where no guest can run.
 pub fn run(
     host: &Host,
-    checks: &Checks,
+    (guests, targets): (&[Checked], &[Target]),
     interrupted: &AtomicBool,
     mut done: impl FnMut(&Run) -> Result<(), Error>,
 ) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
-    for &guest in &checks.guests {
-        for (n, name) in checks.target.names().into_iter().enumerate() {
-            let plan = plan(guest, checks.target.run(n));
+    for &guest in guests {
+        for target in targets {
+            let plan = plan(guest, target);
             let outcome = payload::run_conformance(host, &plan, interrupted).map_err(refused)?;
-            let run = Run::new(guest, name, &outcome.end, outcome.report.as_deref());
+            let run = Run::new(guest, &target.name, &outcome.end, outcome.report.as_deref());
             done(&run)?;
             runs.push(run);
             if interrupted.load(Ordering::Relaxed) {
@@ -163,7 +131,8 @@ pub fn run(
     Ok(runs)
 }
 
-fn plan(guest: Checked, (behind, counts, time_limit): (CounterSource, u64, Duration)) -> PayloadPlan {
+fn plan(guest: Checked, target: &Target) -> PayloadPlan {
+    let Target { behind, counts, time_limit, .. } = target.clone();
     let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
     let machine = Plan {
         behind,
@@ -190,22 +159,21 @@ mod tests {
     /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
-        let strategies = vec![Strategy::preset("pool").unwrap()];
+        let of = |backend: &BackendKey, counts_time, version| {
+            let target = Target::vpmu(Strategy::preset("pool").unwrap(), backend, counts_time);
+            plan(Checked { cpu: Cpu::default(), version }, &target)
+        };
         for (backend, flags) in [
             (BackendKey::Step, FLAG_COUNTS_EXACT),
             (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
             (BackendKey::CpuClock, 0),
             (BackendKey::None, 0),
         ] {
-            let target = Target::Vpmu { strategies: strategies.clone(), counts_time: false, backend: backend.clone() };
-            let v2 = plan(Checked { cpu: Cpu::default(), version: 2 }, target.run(0));
-            let v4 = plan(Checked { cpu: Cpu::default(), version: 4 }, target.run(0));
+            let [v2, v4] = [2, 4].map(|version| of(&backend, false, version));
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
-        let clocked = Target::Vpmu { strategies, counts_time: true, backend: BackendKey::Hardware };
-        assert_eq!([clocked.run(0).1, Target::Kvm { counts_events: false }.run(0).1], [0, 0], "a PMU that counts time");
-        assert_eq!(Target::Kvm { counts_events: true }.run(0).0, CounterSource::Kvm { module: None });
+        assert_eq!([of(&BackendKey::Hardware, true, 2).boot.flags, Target::kvm(true).counts], [0, 0], "a PMU that counts time");
     }
 }

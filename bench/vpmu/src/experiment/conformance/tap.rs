@@ -172,11 +172,6 @@ impl Run {
     }
 }
 
-/// Returns the first lines of a stream of `runs` runs.
-pub fn head(runs: usize) -> String {
-    format!("TAP version 14\n1..{runs}\n")
-}
-
 /// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
 pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! Comparison of strategies by scenario: Pareto fronts of latency, events held and creates.
+//! Comparison of strategies by scenario: Pareto fronts of latency and events held.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,13 @@ use results::metric::HOST_WORK;
 use results::paired::Statistic;
 use results::sweep::{Arm, Line};
 
-/// Position of a strategy relative to the Pareto fronts of its scenario.
+/// Position of a strategy relative to the Pareto front of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Front {
     /// On the front of latency and events held.
     LatencyAndHeld,
-    /// Dominated there, but on the front of latency, events held and creates.
-    WithCreates,
-    /// Dominated in all three.
+    /// Dominated there.
     Beaten,
     /// It has no latency.
     Unknown,
@@ -44,7 +42,7 @@ pub struct StrategySummary {
     pub creates: f64,
     /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
     pub doubtful: u64,
-    /// Position relative to the fronts.
+    /// Position relative to the front.
     pub front: Front,
 }
 
@@ -101,16 +99,10 @@ fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
         }
     }
     let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name, lines, by)).collect();
-    let known = || rows.iter().filter_map(|row| Some((row.latency_ns?, row.held_mean, row.creates)));
-    let of_two = front(&known().map(|(latency, held, _)| [latency, held]).collect::<Vec<_>>());
-    let of_three = front(&known().map(|(latency, held, creates)| [latency, held, creates]).collect::<Vec<_>>());
-    let ranked = rows.iter_mut().filter(|row| row.latency_ns.is_some());
-    for (row, on) in ranked.zip(of_two.into_iter().zip(of_three)) {
-        row.front = match on {
-            (true, _) => Front::LatencyAndHeld,
-            (false, true) => Front::WithCreates,
-            (false, false) => Front::Beaten,
-        };
+    let known = rows.iter().filter_map(|row| Some([row.latency_ns?, row.held_mean]));
+    let on = front(&known.collect::<Vec<_>>());
+    for (row, on) in rows.iter_mut().filter(|row| row.latency_ns.is_some()).zip(on) {
+        row.front = if on { Front::LatencyAndHeld } else { Front::Beaten };
     }
     rows
 }
@@ -177,19 +169,12 @@ mod tests {
             let strategies = values.iter().enumerate().map(|(i, &value)| arm(&i.to_string(), ArmKind::Strategy, value));
             let arms = strategies.chain([arm("floor", ArmKind::Floor, (1, 0, 0))]).collect();
             let rows = &compare(&[Line { arms, ..Line::default() }]).scenarios[0].rows;
-            let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean, row.creates];
+            let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean];
             for row in rows {
-                let by = |count: usize, on: &dyn Fn(&StrategySummary) -> bool| {
-                    rows.iter().any(|other| on(other) && dominates(&objectives(other)[..count], &objectives(row)[..count]))
+                let by = |other: &StrategySummary| {
+                    other.front == Front::LatencyAndHeld && dominates(&objectives(other), &objectives(row))
                 };
-                match row.front {
-                    Front::LatencyAndHeld => prop_assert!(!by(2, &|_| true)),
-                    Front::WithCreates => {
-                        prop_assert!(by(2, &|other| other.front == Front::LatencyAndHeld) && !by(3, &|_| true));
-                    }
-                    Front::Beaten => prop_assert!(by(3, &|other| other.front != Front::Beaten)),
-                    Front::Unknown => prop_assert!(false),
-                }
+                prop_assert_eq!(rows.iter().any(by), row.front == Front::Beaten);
             }
         }
     }

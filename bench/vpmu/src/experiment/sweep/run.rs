@@ -75,9 +75,7 @@ pub fn run(
         error.remedy = [error.remedy, kept].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
         return Err(error);
     }
-    if lines.len() < points.len() {
-        store.sync()?;
-    } else {
+    if lines.len() == points.len() {
         let mut sorted = lines.values().map(text).collect::<Result<Vec<_>, _>>()?;
         sorted.extend(found.others(points).map(str::to_owned));
         store.finish(&sorted)?;

@@ -14,7 +14,7 @@ use results::write::replace;
 
 const LEGEND: [&str; 2] = [
     "latency: NMI handler (rotation, where the guest only counts; of a trace the host's work per PMI); held: host events of a vCPU, over time; creates: per NMI (rotation)",
-    "front: ● on the Pareto front of latency and events held; ○ on that of latency, events held and creates",
+    "front: ● on the Pareto front of latency and events held",
 ];
 const NO_LATENCY: &str =
     "latency –: with some seed no handler was timed: no period passed, or the guest livelocks; on no front";
@@ -41,8 +41,7 @@ fn cells(row: &StrategySummary) -> [String; 8] {
         ratio(row.creates),
         match row.front {
             Front::LatencyAndHeld => "●".to_owned(),
-            Front::WithCreates => "○".to_owned(),
-            Front::Beaten => String::new(),
+                Front::Beaten => String::new(),
             Front::Unknown => dash(),
         },
     ]

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -16,9 +15,6 @@ use results::write::{append, replace};
 
 use results::sweep::MAX_BYTES;
 pub use results::sweep::{FILE, FRONT};
-
-/// Interval of fsync: bound on the loss at a power cut. A killed process loses nothing.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,9 +70,6 @@ impl Found {
 pub struct Store {
     path: PathBuf,
     file: File,
-    /// Offset of the end of the last complete line.
-    len: u64,
-    synced: Instant,
     /// The folder, locked until drop.
     _locked: File,
 }
@@ -101,46 +94,23 @@ impl Store {
         let file = append(&path).map_err(|error| failed(&error))?;
         let len = found.lines.iter().map(|(_, line)| line.len() as u64 + 1).sum();
         file.set_len(len).map_err(|error| failed(&error))?;
-        Ok((Self { path, file, len, synced: Instant::now(), _locked: locked }, found))
+        Ok((Self { path, file, _locked: locked }, found))
     }
 
-    /// Appends a line. An incomplete write is undone.
+    /// Appends a line. Of an incomplete write the next sweep removes what is there.
     ///
     /// # Errors
     /// Exit 2, with the file system's reason.
     pub fn append(&mut self, line: &str) -> Result<(), Error> {
-        let text = format!("{line}\n");
-        if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // If this fails, too, the next sweep removes the truncated line.
-            let _ = self.file.set_len(self.len);
-            return Err(cannot(&self.path, &error));
-        }
-        self.len += text.len() as u64;
-        if self.synced.elapsed() >= SYNC_EVERY {
-            self.sync()?;
-        }
-        Ok(())
-    }
-
-    /// Calls fsync on the file.
-    ///
-    /// # Errors
-    /// Exit 2, with the file system's reason.
-    pub fn sync(&mut self) -> Result<(), Error> {
-        self.synced = Instant::now();
-        self.file.sync_data().map_err(|error| cannot(&self.path, &error))
+        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| cannot(&self.path, &error))
     }
 
     /// Replaces the file by `lines`.
     ///
     /// # Errors
     /// Exit 2 with the file unchanged.
-    pub fn finish(mut self, lines: &[impl AsRef<str>]) -> Result<(), Error> {
-        self.sync()?;
+    pub fn finish(self, lines: &[impl AsRef<str>]) -> Result<(), Error> {
         let text: String = lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect();
-        if open::found_bytes(&self.path, MAX_BYTES).is_ok_and(|there| there == text.as_bytes()) {
-            return Ok(());
-        }
         replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
     }
 }
