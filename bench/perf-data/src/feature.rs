@@ -86,8 +86,6 @@ pub struct Facts {
     pub version: String,
     /// Its processor.
     pub cpu: String,
-    /// Its memory, KiB.
-    pub memory_kib: u64,
     /// The command line.
     pub command_line: Vec<String>,
     /// CPUs, which samples name.
@@ -128,7 +126,6 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     }
     features.push((7, [facts.cpus.to_le_bytes(); 2].concat()));
     features.push((8, string(&facts.cpu)));
-    features.push((10, facts.memory_kib.to_le_bytes().to_vec()));
     let mut command = Vec::new();
     command.u32(facts.command_line.len() as u32);
     facts.command_line.iter().for_each(|word| command.extend(string(word)));

@@ -408,7 +408,10 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { records, rest, missing, too_much } = self;
         let more = if *too_much { "; more is compressed in it than is read of so many bytes" } else { "" };
-        write!(f, "the recording is damaged: {records} records and {rest} bytes could not be used, {missing} bytes are missing{more}")
+        write!(
+            f,
+            "the recording is damaged: {records} records and {rest} bytes could not be used, {missing} bytes are missing{more}"
+        )
     }
 }
 

@@ -189,7 +189,10 @@ fn named(word: &str) -> Result<(Kind, Modifiers), String> {
     // perf takes a colon without modifiers.
     let parts: Vec<&str> = word.strip_suffix(':').unwrap_or(word).split(':').collect();
     if let Some(bad) = parts.iter().find(|part| !is_name(part)) {
-        return Err(wrong(if bad.is_empty() { "a name is missing" } else { "not a name, and no pattern is taken" }, word));
+        return Err(wrong(
+            if bad.is_empty() { "a name is missing" } else { "not a name, and no pattern is taken" },
+            word,
+        ));
     }
     let tracepoint = |group: &str, name: &str| Kind::Tracepoint { group: group.to_owned(), name: name.to_owned() };
     match *parts.as_slice() {

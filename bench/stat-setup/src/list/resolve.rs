@@ -373,7 +373,8 @@ mod tests {
     #[test]
     fn groups_stay_whole() {
         let (_dir, mut sysfs) = tree(HOST);
-        let list = resolve(&parse("{cs,cpu-clock}:W,{dummy,sched:sched_wakeup,sched:sched_switch}").unwrap(), &mut sysfs);
+        let list =
+            resolve(&parse("{cs,cpu-clock}:W,{dummy,sched:sched_wakeup,sched:sched_switch}").unwrap(), &mut sysfs);
         let sizes: Vec<usize> = list.groups.iter().map(|group| group.members.len()).collect();
         assert_eq!((sizes, list.groups[0].weak, list.groups[1].weak), (vec![2, 3], true, false));
         assert_eq!((list.events[1].unit.as_str(), list.main_class()), ("msec", Some(Class::Tracepoint)));

@@ -237,7 +237,8 @@ impl Ready {
     pub fn counters(&self) -> (&CountersOptions, &BackendKey, Cpu, String) {
         match self {
             Self::Payload(payload, _, plan, behind) => {
-                let backend = if let CounterSource::Events { backend, .. } = behind { backend } else { &BackendKey::None };
+                let backend =
+                    if let CounterSource::Events { backend, .. } = behind { backend } else { &BackendKey::None };
                 (&payload.counters, backend, plan.guest.machine.cpu, payload.name())
             }
             Self::Image(image, backend) => {
@@ -251,16 +252,10 @@ impl Ready {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(
-        self,
-        sampling: Option<Arc<Sampling>>,
-        trace: Option<Arc<Tracing>>,
-        quiet: bool,
-    ) -> Result<Ran, Error> {
+    pub fn run(self, sampling: Option<Arc<Sampling>>, trace: Option<Arc<Tracing>>, quiet: bool) -> Result<Ran, Error> {
         match self {
             Self::Payload(_, host, plan, behind) => {
-                let outcome =
-                    real::recorded(&host, &plan.guest, behind, plan.parameters.samples, sampling, trace)?;
+                let outcome = real::recorded(&host, &plan.guest, behind, plan.parameters.samples, sampling, trace)?;
                 let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
                 if !quiet {
                     let seconds = outcome.wall.as_secs_f64();

@@ -77,27 +77,6 @@ fn numbers_of_events_have_a_result_each() {
     assert_eq!(std::fs::read_dir(dir.path().join("vpmu-results")).unwrap().count(), 2);
 }
 
-/// The phases of a round are all of its time.
-fn its_document_has_the_phases_of_its_rounds() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("x.json");
-    let file = file.to_str().unwrap();
-    let measured = setup(&["--events", "20", "--rounds", "3", "--json"]);
-    assert_eq!(measured.status.code(), Some(3), "{}", text(&measured.stderr));
-    std::fs::write(file, &measured.stdout).unwrap();
-
-    let record = results::read::record(Path::new(file)).unwrap();
-    let auto = record.arm("auto").unwrap();
-    assert_eq!((auto.rounds.len(), auto.metrics["total_ns"].count), (3, 3));
-    for at in 0..auto.rounds.len() {
-        let metrics = &auto.rounds.metrics;
-        let ns = |name: &str| metrics[name].get(at).expect("a figure").p50;
-        let phases: u64 = metrics.keys().filter(|name| name.ends_with("/wall_ns")).map(|name| ns(name)).sum();
-        // A last close without tracepoints is no phase.
-        assert!(ns("total_ns").abs_diff(phases) < 100_000 && ns("to_counts_ns") <= ns("total_ns"), "{metrics:?}");
-    }
-}
-
 /// Groups as perf writes them, and events that this host cannot count: named, the rest measured.
 fn events_that_cannot_be_counted_are_named() {
     let list = "cs,{page-faults,dummy}:W,nothing-of-the-kind,nmu/x/,cpu-clock:u";
@@ -293,7 +272,6 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("strategies_agree", events(), strategies_agree),
         case("numbers_of_events_have_a_result_each", events(), numbers_of_events_have_a_result_each),
-        case("its_document_has_the_phases_of_its_rounds", events(), its_document_has_the_phases_of_its_rounds),
         case("events_that_cannot_be_counted_are_named", events(), events_that_cannot_be_counted_are_named),
         case("a_weak_group_is_broken_up", events(), a_weak_group_is_broken_up),
         case("the_hard_limit_is_raised", events(), the_hard_limit_is_raised),

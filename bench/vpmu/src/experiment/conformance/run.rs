@@ -174,6 +174,10 @@ mod tests {
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
-        assert_eq!([of(&BackendKey::Hardware, true, 2).boot.flags, Target::kvm(true).counts], [0, 0], "a PMU that counts time");
+        assert_eq!(
+            [of(&BackendKey::Hardware, true, 2).boot.flags, Target::kvm(true).counts],
+            [0, 0],
+            "a PMU that counts time"
+        );
     }
 }

@@ -479,7 +479,9 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
     let arms = || runs.iter().flat_map(|run| &run.document.arms);
-    facts.extend(arms().flat_map(|arm| arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name))));
+    facts.extend(
+        arms().flat_map(|arm| arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name))),
+    );
     let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
     facts.push(match kvm.map(|arm| &arm.not_available) {
         Some(None) if host.kvm_mediated_pmu == Some(true) => {

@@ -118,7 +118,6 @@ impl Setting {
         notes.extend((broken > 0).then(|| format!("weak groups broken up: {broken}")));
         Ok((Strategy { name: name.to_owned(), method, opened, notes }, outcomes, right))
     }
-
 }
 
 /// A strategy that was checked.

@@ -41,7 +41,7 @@ fn cells(row: &StrategySummary) -> [String; 8] {
         ratio(row.creates),
         match row.front {
             Front::LatencyAndHeld => "●".to_owned(),
-                Front::Beaten => String::new(),
+            Front::Beaten => String::new(),
             Front::Unknown => dash(),
         },
     ]

@@ -97,12 +97,17 @@ impl Store {
         Ok((Self { path, file, _locked: locked }, found))
     }
 
-    /// Appends a line. Of an incomplete write the next sweep removes what is there.
+    /// Appends a line. An incomplete write is undone.
     ///
     /// # Errors
     /// Exit 2, with the file system's reason.
     pub fn append(&mut self, line: &str) -> Result<(), Error> {
-        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| cannot(&self.path, &error))
+        let end = self.file.metadata().map_err(|error| cannot(&self.path, &error))?.len();
+        self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| {
+            // If this fails, too, the next sweep removes the truncated line.
+            let _ = self.file.set_len(end);
+            cannot(&self.path, &error)
+        })
     }
 
     /// Replaces the file by `lines`.

@@ -178,10 +178,6 @@ fn recorded(spec: &RecordSpec, sampling: Arc<Sampling>, subject: Subject, ready:
 fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
     let fs_of_host = HostFs::default();
     let facts = host::HostFacts::read(&fs_of_host);
-    let memory = fs_of_host.text("proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.split_whitespace().next()?.parse().ok()
-    });
     let text = |file| fs_of_host.text(file).unwrap_or_default().trim().to_owned();
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, ns);
     Facts {
@@ -189,7 +185,6 @@ fn facts(spec: &RecordSpec, vcpus: usize) -> Facts {
         os_release: text("proc/sys/kernel/osrelease"),
         version: format!("vpmu {}", env!("CARGO_PKG_VERSION")),
         cpu: facts.cpu_model.unwrap_or_default(),
-        memory_kib: memory.unwrap_or(0),
         command_line: spec.command_line.clone(),
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),

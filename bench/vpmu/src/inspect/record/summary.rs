@@ -70,12 +70,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
         }
     }
     let mut warnings = warnings(recorded);
-    if counts.samples > 0 {
-        let none = events.iter().enumerate().filter(|&(n, _)| of_event(n) == 0);
-        warnings.extend(none.map(|(_, event)| {
-            format!("no sample of {event} was taken: it did not happen, or less often than its period")
-        }));
-    }
     if counts.at_exit * 2 > counts.samples {
         warnings.push(
             "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),

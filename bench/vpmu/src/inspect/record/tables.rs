@@ -172,7 +172,6 @@ impl Tally {
         }
         text + "\n"
     }
-
 }
 
 fn percent(part: u64, whole: u64) -> f64 {

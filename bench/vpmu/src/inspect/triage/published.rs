@@ -27,7 +27,6 @@ pub struct Figure {
     id: String,
     source: String,
     what: String,
-    unit: String,
     /// The workloads; the figure is measured by a run of each.
     workloads: Vec<String>,
     before: Option<f64>,
@@ -85,17 +84,6 @@ fn all() -> Vec<Figure> {
     of_workloads.filter_map(|figure| figure.try_into().ok()).collect()
 }
 
-/// Lists what was published of a workload, as no figure of this host.
-pub fn figures(workload: &str) -> Vec<String> {
-    let line = |figure: Figure| {
-        let Figure { id, source, what, unit, .. } = &figure;
-        let numbers = figure.numbers().into_iter().map(|(name, value)| format!("{name} {value}").trim().to_owned());
-        let numbers = numbers.collect::<Vec<_>>().join(", ");
-        format!("published, not measured here: {id} [{source}]: {what}: {numbers} ({unit})")
-    };
-    all().into_iter().filter(|figure| figure.workloads.iter().any(|name| name == workload)).map(line).collect()
-}
-
 /// The share of samples in a spin lock, percent, with its 95 % interval by Wilson.
 fn share(arm: &Arm) -> Option<(f64, Option<Interval>)> {
     /// The 97.5 % quantile of the normal distribution.
@@ -139,11 +127,9 @@ impl Figure {
         found.ok_or_else(|| internal("a figure cannot be measured", id))
     }
 
-    /// Returns its numbers, in their order, with their names.
-    fn numbers(&self) -> Vec<(&'static str, f64)> {
-        let named = [("before", self.before), ("after", self.after), ("ratio", self.ratio)];
-        let named = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        named.chain(self.rows.iter().map(|value| ("", *value))).collect()
+    /// Returns its numbers, in their order.
+    fn numbers(&self) -> Vec<f64> {
+        [self.before, self.after, self.ratio].into_iter().flatten().chain(self.rows.iter().copied()).collect()
     }
 
     /// Returns what is run for it.
@@ -165,7 +151,7 @@ impl Figure {
     /// Returns the published number of a line, or the quotient of its two.
     fn published(&self, line: &Line) -> Option<f64> {
         let numbers = self.numbers();
-        line.published.iter().filter_map(|at| Some(numbers.get(*at)?.1)).reduce(|one, other| one / other)
+        line.published.iter().filter_map(|at| numbers.get(*at).copied()).reduce(|one, other| one / other)
     }
 
     /// Returns the figure with what it is here, as JSON.
@@ -236,6 +222,5 @@ mod tests {
             let places = practice.lines.iter().flat_map(|line| &line.published);
             assert!(places.max() < Some(&figure.numbers().len()) && !figure.report(&[]).1, "{id}");
         }
-        assert_eq!((figures("rand").len(), figures("setup-disks").len(), figures("spinlock").len()), (2, 1, 0));
     }
 }

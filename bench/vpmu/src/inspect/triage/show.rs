@@ -9,7 +9,7 @@ use results::table::{Report, Table, state};
 use triage::choice::Rates;
 use triage::counting::Event;
 
-use super::{SAMPLES, TIME, published};
+use super::{SAMPLES, TIME};
 
 /// Formats three significant digits with the prefix of a unit: `571`, `12.3k`, `4.56M`.
 fn figure(value: f64) -> String {
@@ -113,6 +113,5 @@ pub fn report(document: &Record) -> Report {
     }
     report.note(difference(document));
     state(document, &mut report);
-    report.notes(published::figures(&workload));
     report
 }
