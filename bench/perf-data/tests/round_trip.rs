@@ -246,19 +246,6 @@ fn what_takes_the_place_of_a_header_is_not_read_from_compressed_records() {
     assert_eq!((events.len(), comms, damage.records, damage.rest), (1, 1, 2, 0), "{records:?}");
 }
 
-#[test]
-fn a_stream_that_stops_at_a_size_below_a_header_goes_on_with_the_next_frame() {
-    let (mut bytes, _) = empty_pipe();
-    let comm = raw(3, &[0; 56]);
-    let stops = [comm.clone(), vec![0; 1 << 20]].concat();
-    for records in [&stops, &stops, &comm] {
-        bytes.extend(raw(81, &zstd::bulk::compress(records, 1).unwrap()));
-    }
-    let (records, damage, _) = read(&bytes);
-    let comms = records.iter().filter(|(_, record)| *record == Record::Other(kind::COMM)).count();
-    assert_eq!((comms, damage.records, damage.rest), (3, 2, 0));
-}
-
 // Streams that are longer than a write, by every way of writing them.
 
 const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];

@@ -495,20 +495,14 @@ fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thre
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let of = match (pid, vms.len()) {
-        (_, 0) => {
-            let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
-            return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
-        }
-        (Some(pid), _) if vms.contains_key(&pid) => pid,
-        (Some(pid), _) => {
-            let one = format!("give --pid one of {}", list());
-            return Err(Error::usage(what, format!("process {pid} is no VM of it"), one));
-        }
-        (None, 1) => threads[0].pid,
-        (None, _) => {
-            return Err(Error::usage(what, "it has several VMs", format!("choose one with --pid: {}", list())));
-        }
+    if vms.is_empty() {
+        let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
+        return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
+    }
+    let only = if vms.len() == 1 { vms.keys().next().copied() } else { None };
+    let Some(of) = pid.or(only).filter(|of| vms.contains_key(of)) else {
+        let why = pid.map_or("it has several VMs".to_owned(), |pid| format!("process {pid} is no VM of it"));
+        return Err(Error::usage(what, why, format!("give --pid one of {}", list())));
     };
     Ok(threads.into_iter().filter(|thread| thread.pid == of).collect())
 }

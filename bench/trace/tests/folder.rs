@@ -127,23 +127,6 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
 }
 
 #[test]
-fn what_takes_the_name_of_a_folder_gets_none_of_its_files() {
-    let dir = TempDir::new().unwrap();
-    let at = |name: &str| dir.path().join(name);
-    let mut writer = Writer::begin(&at("t"), meta(1)).unwrap();
-    writer.add(Row::default()).unwrap();
-    fs::rename(at("t"), at("moved")).unwrap();
-    fs::create_dir(at("other")).unwrap();
-    symlink(at("other"), at("t")).unwrap();
-    writer.finish().unwrap();
-    assert_eq!(fs::read_dir(at("other")).unwrap().count(), 0);
-    let trace = Trace::open(&at("moved")).unwrap();
-    fs::rename(at("moved"), at("again")).unwrap();
-    symlink(at("other"), at("moved")).unwrap();
-    assert_eq!(trace.batches().map(Result::unwrap).collect::<Vec<_>>().concat(), [Row::default()]);
-}
-
-#[test]
 fn a_trace_without_its_end_has_what_was_finished() {
     let (_dir, folder) = write(&rows());
     let dir = TempDir::new().unwrap();

