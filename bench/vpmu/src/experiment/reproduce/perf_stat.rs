@@ -3,14 +3,10 @@
 use results::published::{Fitted, Number, Origin, Row};
 use stat_setup::model::{Pair, Simulated, Times, simulate};
 
-use super::recipe::{float, text};
+use super::recipe::{find, float, text};
 
-const FIGURES: [&str; 2] = ["94cpu", "4socket"];
+const MACHINES: [&str; 2] = ["94cpu", "4socket"];
 const MODEL: &str = "stat_setup::model";
-
-fn find<'a>(figures: &'a [toml::Value], id: &str) -> Option<&'a toml::Value> {
-    figures.iter().find(|figure| text(figure, "id") == id)
-}
 
 fn published(figure: &toml::Value) -> Option<Pair> {
     let times = |key: &str| -> Option<Times> {
@@ -21,23 +17,28 @@ fn published(figure: &toml::Value) -> Option<Pair> {
 }
 
 /// Returns the rows, and the model's fitted constants; `None` if the published figures are not whole.
-pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
-    let all = FIGURES.map(|name| find(figures, &format!("perf-stat-setup.{name}")));
+pub(super) fn rows() -> Option<(Vec<Row>, Vec<Fitted>)> {
+    let all = MACHINES.map(|name| find(&format!("perf-stat-setup.{name}")));
     let [small, large] = all.map(|figure| figure.and_then(published));
     let (small, large) = (small?, large?);
     let found = simulate(&small, &large);
     let mut rows = Vec::new();
     for (name, figure, pair, machine) in
-        [(FIGURES[0], all[0]?, small, &found.cpus94), (FIGURES[1], all[1]?, large, &found.sockets4)]
+        [(MACHINES[0], all[0]?, small, &found.cpus94), (MACHINES[1], all[1]?, large, &found.sockets4)]
     {
-        let new = |part: &str, what: &str, number, unit: &str, published: Option<f64>| {
-            let (figure, what, unit) = (format!("perf-stat-setup.{name}.{part}"), what.to_owned(), unit.to_owned());
-            Row { figure, what, number, unit, published, model: MODEL.to_owned(), ..Row::default() }
-        };
-        let against = |row: Row, simulated: f64, origin| {
-            let error = row.published.map(|published| 100.0 * (simulated / published - 1.0));
-            Row { simulated: Some(simulated), error, origin, ..row }
-        };
+        let row =
+            |part: &str, what: &str, number, unit: &str, (published, simulated): (Option<f64>, f64), origin| Row {
+                figure: format!("perf-stat-setup.{name}.{part}"),
+                what: what.to_owned(),
+                number,
+                unit: unit.to_owned(),
+                published,
+                model: MODEL.to_owned(),
+                simulated: Some(simulated),
+                error: published.map(|published| 100.0 * (simulated / published - 1.0)),
+                origin,
+                ..Row::default()
+            };
         let what = text(figure, "what").split(": ").next().unwrap_or_default();
         let of = |part: &str, number: Number, pair: &Pair| {
             let time = |times: &Times| match part {
@@ -54,16 +55,17 @@ pub(super) fn rows(figures: &[toml::Value]) -> Option<(Vec<Row>, Vec<Fitted>)> {
         for part in ["real", "user", "sys"] {
             for number in [Number::Before, Number::After, Number::Ratio] {
                 let unit = if number == Number::Ratio { "ratio" } else { "s" };
-                let row = new(part, &format!("{what}, {part}"), number, unit, Some(of(part, number, &pair)));
-                rows.push(against(row, of(part, number, &machine.times), origin(&found, name, part, number)));
+                let values = (Some(of(part, number, &pair)), of(part, number, &machine.times));
+                let origin = origin(&found, name, part, number);
+                rows.push(row(part, &format!("{what}, {part}"), number, unit, values, origin));
             }
         }
-        let calls = find(figures, &format!("perf-stat-setup.{name}.calls"));
+        let calls = find(&format!("perf-stat-setup.{name}.calls"));
         for number in [Number::Before, Number::After] {
             let published = calls.and_then(|calls| calls.get(number.key()).and_then(float));
             let what = "system calls on events: published time by time a call";
             // The list's groups were chosen by these calls.
-            rows.push(against(new("calls", what, number, "calls", published), machine.calls, Origin::OfFitted));
+            rows.push(row("calls", what, number, "calls", (published, machine.calls), Origin::OfFitted));
         }
     }
     Some((rows, found.fitted))

@@ -59,6 +59,17 @@ enum Statistic {
 
 pub(super) static RECIPES: LazyLock<BTreeMap<String, Recipe>> = LazyLock::new(|| read().unwrap_or_default());
 
+/// The published figures.
+pub(super) static FIGURES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let table: Option<Table> = PUBLISHED.parse().ok();
+    table.and_then(|table| table.get("figure")?.as_array().cloned()).unwrap_or_default()
+});
+
+/// Returns the figure of this id.
+pub(super) fn find(id: &str) -> Option<&'static Value> {
+    FIGURES.iter().find(|figure| text(figure, "id") == id)
+}
+
 /// Reads the recipes: each is a table over the usual one, and so are its keys of `vpmu sim`.
 fn read() -> Option<BTreeMap<String, Recipe>> {
     let mut table: Table = PUBLISHED.parse().ok()?;

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use rayon::prelude::*;
 use results::document::Document;
 use results::error::Error;
-use results::published::{Number, Origin, PUBLISHED, Reproduction, Row};
+use results::published::{Number, Origin, Reproduction, Row};
 
 use super::perf_stat;
-use super::recipe::{self, RECIPES, Recipe, float, text};
+use super::recipe::{self, FIGURES, RECIPES, Recipe, float, text};
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
@@ -41,7 +41,6 @@ fn numbers(figure: &toml::Value) -> Vec<(String, Number, f64)> {
 #[derive(Debug)]
 pub struct Simulated {
     seed: u64,
-    figures: Vec<toml::Value>,
     /// By [`name`].
     pub(super) numbers: BTreeMap<String, f64>,
 }
@@ -69,11 +68,10 @@ impl Simulated {
     /// Simulates the published figures, several at a time.
     ///
     /// # Errors
-    /// Internal error in the embedded figures or models.
+    /// Internal error in the embedded models.
     pub fn run(seed: u64) -> Result<Self, Error> {
-        let figures = figures()?;
         let mut wanted: BTreeMap<Keys, Wanted<'_>> = BTreeMap::new();
-        for (figure, number, _) in figures.iter().flat_map(numbers) {
+        for (figure, number, _) in FIGURES.iter().flat_map(numbers) {
             let Some(recipe) = RECIPES.get(&figure) else { continue };
             for keys in forms(recipe)? {
                 let name = name(&figure, number, &keys[MODEL]);
@@ -89,31 +87,31 @@ impl Simulated {
             Ok(numbers.into_iter().filter_map(of).collect::<Vec<_>>())
         };
         let numbers: Result<Vec<_>, Error> = wanted.into_par_iter().map(run).collect();
-        Ok(Self { seed, figures, numbers: numbers?.into_iter().flatten().collect() })
+        Ok(Self { seed, numbers: numbers?.into_iter().flatten().collect() })
     }
 
     /// Returns the result of [`Self::run`] with the default seed, without simulating.
     ///
     /// # Errors
-    /// Internal error in the embedded figures or models.
+    /// Internal error in the embedded models.
     pub fn stored() -> Result<Self, Error> {
         let numbers = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
-        Ok(Self { seed: SEED, figures: figures()?, numbers })
+        Ok(Self { seed: SEED, numbers })
     }
 
     /// Returns whether some published figure has a counterpart in this document.
     pub fn answers(&self, document: &Document) -> bool {
         let document = std::slice::from_ref(document);
-        self.figures.iter().flat_map(numbers).any(|(id, number, _)| recipe::number(document, &id, number).is_some())
+        FIGURES.iter().flat_map(numbers).any(|(id, number, _)| recipe::number(document, &id, number).is_some())
     }
 
     /// Adds measured counterparts from `documents`.
     ///
     /// # Errors
-    /// Internal error in the embedded figures or models.
+    /// Internal error in the embedded models.
     pub fn beside(&self, documents: &[Document]) -> Result<Reproduction, Error> {
         let mut rows = Vec::new();
-        for figure in &self.figures {
+        for figure in FIGURES.iter() {
             let unit = text(figure, "unit");
             for (id, number, published) in numbers(figure) {
                 let Some(recipe) = RECIPES.get(&id) else { continue };
@@ -143,8 +141,7 @@ impl Simulated {
                 });
             }
         }
-        let (more, fitted) =
-            perf_stat::rows(&self.figures).ok_or_else(|| unreadable("perf-stat-setup is not whole"))?;
+        let (more, fitted) = perf_stat::rows().unwrap_or_default();
         rows.extend(more);
         Ok(Reproduction { schema: "vpmu-reproduce/1", seed: self.seed, rows, fitted, here: None })
     }
@@ -184,16 +181,6 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
     let mut figures = of_model.iter().filter_map(|one| one.figure.split(' ').next());
     let same = |other: &&str| *other != id && is_part(other) && RECIPES.get(*other) == Some(recipe);
     Ok(figures.find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned())))
-}
-
-/// Returns the embedded figures.
-pub(super) fn figures() -> Result<Vec<toml::Value>, Error> {
-    let table: toml::Table = PUBLISHED.parse().map_err(|error: toml::de::Error| unreadable(error.to_string()))?;
-    Ok(table.get("figure").and_then(toml::Value::as_array).ok_or_else(|| unreadable("none"))?.clone())
-}
-
-fn unreadable(why: impl std::fmt::Display) -> Error {
-    internal("cannot read the published figures", why)
 }
 
 #[cfg(test)]

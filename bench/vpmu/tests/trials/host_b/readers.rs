@@ -72,11 +72,11 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         let words = ["/usr/bin/perf", command, "--kallsyms", &names, "-i", file(chains)].into_iter();
         words.chain(options.iter().copied()).map(str::to_owned).collect::<Vec<_>>()
     };
-    const REPORT: &[&str] = &["--stdio", "-F", "sample,sym"];
-    let with_chains = [&["--no-children", "-g", "none"], REPORT].concat();
+    let without = ["--stdio", "-F", "sample,sym"];
+    let with_chains = [&["--no-children", "-g", "none"][..], &without].concat();
     let report = job(parts)?
         .command(record(false))
-        .command(show(false, "report", REPORT))
+        .command(show(false, "report", &without))
         .command(show(false, "script", &["-F", "ip,sym"]))
         .command(record(true))
         .command(show(true, "report", &with_chains))

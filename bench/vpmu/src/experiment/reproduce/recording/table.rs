@@ -7,17 +7,15 @@ use results::table::layout::{dash, plural, ratio_with};
 use results::table::{Report, Table};
 
 use super::{COMPRESSED, LEVELS, NAME, TRANSFERRED};
-use crate::experiment::reproduce::recipe::{float, text};
-use crate::experiment::reproduce::run::figures;
+use crate::experiment::reproduce::recipe::{find, float};
 
 /// Returns the published time over that at level 0, and the bytes for each compressed one.
 fn published(level: u32, aio: bool) -> Option<[f64; 2]> {
     if level == 0 {
         return Some([1.0; 2]);
     }
-    let figure = figures().ok()?.into_iter().find(|figure| text(figure, "id") == NAME)?;
     let is = |row: &&toml::Value| row.get(0).and_then(toml::Value::as_integer) == Some(level.into());
-    let row = figure.get("rows")?.as_array()?.iter().find(is)?;
+    let row = find(NAME)?.get("rows")?.as_array()?.iter().find(is)?;
     let at = if aio { 3 } else { 1 };
     Some([float(row.get(at)?)?, float(row.get(at + 1)?)?])
 }
