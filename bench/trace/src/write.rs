@@ -120,28 +120,11 @@ impl Writer {
         self.gathered == 0 && self.meta.segments == 0
     }
 
-    /// Writes the segment that was gathered, but for what belongs to an entry that is still to come.
-    ///
-    /// # Errors
-    /// As of [`add`](Self::add).
-    pub fn flush(&mut self) -> Result<(), Error> {
-        // One entry with so many rows is none of a vCPU's.
-        let is_full = self.gathered >= SEGMENT;
-        let entry = |rows: &Vec<Row>| rows.iter().rposition(|row| row.kind == Kind::Entry);
-        let whole = |rows: &Vec<Row>| entry(rows).map_or(if is_full { rows.len() } else { 0 }, |at| at + 1);
-        let tails: Vec<Vec<Row>> = self.rows.iter_mut().map(|rows| rows.split_off(whole(rows))).collect();
-        self.gathered = self.rows.iter().map(Vec::len).sum();
-        self.flush_all()?;
-        self.gathered = tails.iter().map(Vec::len).sum();
-        self.rows = tails;
-        Ok(())
-    }
-
     /// Writes all that was gathered.
     ///
     /// # Errors
     /// As of [`add`](Self::add).
-    pub fn flush_all(&mut self) -> Result<(), Error> {
+    pub fn flush(&mut self) -> Result<(), Error> {
         if self.gathered == 0 {
             return Ok(());
         }
@@ -191,7 +174,7 @@ impl Writer {
     /// # Errors
     /// As of [`add`](Self::add).
     pub fn finish(mut self) -> Result<Meta, Error> {
-        self.flush_all()?;
+        self.flush()?;
         self.meta.finished = true;
         self.describe()?;
         Ok(self.meta)

@@ -150,8 +150,10 @@ impl SetUp {
         let mut sysfs = Sysfs::host();
         let text = events::text(&spec.events, &sysfs)?;
         let (setting, names) = Setting::of(spec, &text, &spec.strategies, &mut sysfs)?;
-        let commands =
-            spec.against.map(|_| Command::all(&text, &setting.list, &setting.cpus, setting.cpus == sysfs.online()));
+        let commands = spec
+            .against
+            .as_ref()
+            .map(|_| Command::all(&text, &setting.list, &setting.cpus, setting.cpus == sysfs.online()));
         let (mut strategies, mut agree, mut first): (Vec<Strategy>, _, _) = (Vec::new(), true, None);
         for name in &names {
             if strategies.iter().any(|known| known.name == *name) {

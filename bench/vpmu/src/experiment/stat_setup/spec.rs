@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
 use cpu_list::CpuList;
 
 use crate::setting::parse::{duration_in, number_in};
@@ -14,13 +14,6 @@ pub const NAME: &str = "stat-setup";
 /// Names of the strategies.
 pub const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
 
-/// A peer that runs in the same rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Peer {
-    /// The `perf` of $PATH.
-    Perf,
-}
-
 /// Options of `vpmu stat-setup`, apart from where the result goes.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct StatSetupSpec {
@@ -29,9 +22,9 @@ pub struct StatSetupSpec {
           value_parser = PossibleValuesParser::new(STRATEGIES))]
     pub strategies: Vec<String>,
 
-    /// Also time stock perf, in the same rounds
-    #[arg(long, value_name = "PEER", value_enum, help_heading = "Comparison")]
-    pub against: Option<Peer>,
+    /// Also time the `perf` of $PATH, in the same rounds
+    #[arg(long, value_name = "PEER", value_parser = ["perf"], help_heading = "Comparison")]
+    pub against: Option<String>,
 
     /// The events: numbers, a list as perf writes it, or a file of such lists
     ///

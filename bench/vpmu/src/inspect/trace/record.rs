@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
@@ -133,7 +133,7 @@ fn traced(
             if writer.is_empty() {
                 writer.discard();
             } else {
-                writer.flush_all()?;
+                writer.flush()?;
             }
             return Err(error);
         }
@@ -169,12 +169,9 @@ pub(super) fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), E
 
 /// Longest time between two looks at the lanes.
 const POLL: Duration = Duration::from_millis(5);
-/// Longest time of a segment: what a crash loses of an idle guest. A test does not wait for it.
-const LONGEST_SEGMENT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 10 });
-
 /// Writes what the vCPUs trace until the run is over. After an error nothing more is written, and the guest is ended.
 fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, Option<Error>) {
-    let (mut failed, mut origin, mut flushed) = (None, None, Instant::now());
+    let (mut failed, mut origin) = (None, None);
     let end_guest = || sys::interrupted().store(true, Ordering::Relaxed);
     loop {
         // Looked at before the lanes: what is in them at the end is taken out.
@@ -194,10 +191,6 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
                     }
                 },
             );
-        }
-        if failed.is_none() && flushed.elapsed() >= LONGEST_SEGMENT {
-            failed = writer.flush().err().inspect(|_| end_guest());
-            flushed = Instant::now();
         }
         if last && !more {
             return (writer, failed);
@@ -228,10 +221,6 @@ mod tests {
             let mut tracer = Tracer::new(&tracing, 0, 1_000_000, false).unwrap();
             tracer.row(1, Kind::Write, 0x38f, 1, 0);
             tracer.entry(2);
-            // A segment ends by time, while the guest is idle.
-            while !some.join("000000.csv.zst").exists() {
-                std::thread::yield_now();
-            }
             tracer.row(3, Kind::Read, 0x38f, 1, 0);
             fails()
         });
