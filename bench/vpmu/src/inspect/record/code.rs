@@ -27,11 +27,6 @@ impl KernelCode {
         code
     }
 
-    /// Begin and end of the guest's command, where they have been.
-    pub fn command(&self) -> [Option<u64>; 2] {
-        self.reports.command()
-    }
-
     /// Takes what the guest said since the last call: the mappings to write.
     pub fn poll(&mut self) -> Vec<Mapping> {
         let mut mappings = Vec::new();

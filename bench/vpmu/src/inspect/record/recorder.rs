@@ -49,8 +49,6 @@ pub struct Counts {
     pub complete: [u64; 2],
     /// Samples whose chain broke at code of the kernel without an unwind table.
     pub no_table: u64,
-    /// Samples of a Linux guest before its command began, and after it had ended; none if it never began.
-    pub around: [u64; 2],
     /// Samples after `--duration`, which are left out.
     pub too_late: u64,
 }
@@ -215,10 +213,6 @@ impl Work {
             let printed = tables.end(totals(&self.sampling), &self.kallsyms);
             self.keep_table(printed);
         }
-        // Without a command nothing is before it.
-        if self.subject.code.as_ref().is_some_and(|code| code.command()[0].is_none()) {
-            self.counts.around = [0, 0];
-        }
         let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
         let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
         facts.build_ids.extend(build_ids);
@@ -287,12 +281,6 @@ impl Work {
         }
         by_event[taken.event] += 1;
         self.counts.at_exit += u64::from(taken.at_exit);
-        if let Some(code) = &self.subject.code {
-            let [began, ended] = code.command();
-            let before = began.is_none_or(|began| taken.time < began);
-            self.counts.around[0] += u64::from(before);
-            self.counts.around[1] += u64::from(!before && ended.is_some_and(|ended| taken.time > ended));
-        }
         if self.chains {
             self.counts.no_table += u64::from(taken.no_table);
             for part in 0..2 {

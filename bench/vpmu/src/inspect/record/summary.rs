@@ -46,12 +46,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
     if counts.too_late > 0 {
         lines.push(format!("{} samples after --duration are left out", counts.too_late));
     }
-    let [before, after] = counts.around;
-    if before + after > 0 {
-        lines.push(format!(
-            "of the samples, {before} are of the guest's start and {after} of its end, before and after the command"
-        ));
-    }
     if spec.chains {
         let part = |at: usize, what: &str| {
             let whole = counts.parts[at];

@@ -104,15 +104,11 @@ impl Session<'_> {
         self.agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
         if let Some(symbols) = &self.spec.symbols {
             self.report_code(symbols)?;
-            symbols.reports.command_begins();
         }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
         let left = time_limit.saturating_sub(began.elapsed());
         let ran = self.agent.run(&shell, Some(left), &mut out, &mut err);
-        if let Some(symbols) = &self.spec.symbols {
-            symbols.reports.command_ended();
-        }
         let ended = ran.map_err(failed("the command did not end"))?;
         match ended.cut {
             Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
