@@ -40,6 +40,7 @@ const SOURCES: &[&str] = &[
     "c/nmi.c",
     "c/loop.c",
     "c/tick.c",
+    "c/timer.c",
     "c/stat.c",
     "c/replay.c",
     "c/workload.c",

@@ -201,31 +201,32 @@ static void reset_pmu(void)
 		wrmsr(MSR_FIXED_CTR0 + i, 0);
 	wrmsr(MSR_DEBUGCTL, 0);
 	wrmsr(MSR_GLOBAL_OVF_CTRL, GLOBAL_MASK | BIT(62) | BIT(63) | (s.v4 ? V4_STATUS : 0));
-	reset_handler();
 }
 
-static void reset_amd(void)
+void run_cases(void (*const cases[])(void), u32 count)
 {
-	amd_reset(s.pmu);
-	reset_handler();
-}
+	bool intel = s.pmu == PMU_INTEL;
 
-void run_case(u64 id, void (*body)(void))
-{
-	s.report->running = id + 1;
-	s.now = &s.report->results[id];
-	s.now->outcome = CONFORMANCE_PASS;
-	if (s.pmu != PMU_INTEL) {
-		if (id != CASE_AMD_RESET)
-			reset_amd();
-		body();
-		amd_stop_all();
-		return;
+	for (u32 i = 0; i < count; i++) {
+		u64 id = s.cases++;
+
+		s.report->running = id + 1;
+		s.now = &s.report->results[id];
+		s.now->outcome = CONFORMANCE_PASS;
+		/* The first case looks at what RESET leaves. */
+		if (id != 0 && id != AMD_CASES_FROM) {
+			if (intel)
+				reset_pmu();
+			else
+				amd_reset(s.pmu);
+			reset_handler();
+		}
+		cases[i]();
+		if (intel)
+			stop();
+		else
+			amd_stop_all();
 	}
-	if (id != CASE_RESET)
-		reset_pmu();
-	body();
-	stop();
 }
 
 static bool rdpmc_faults(u32 index)

@@ -36,6 +36,7 @@ struct state {
 	BootPage *boot;
 	ConformanceReport *report;
 	ConformanceResult *now;   /* of the case that runs */
+	u64 cases;                /* that were begun; the number of the next one */
 	enum pmu_kind pmu;
 	bool v4, exact, events;
 	u64 near;                 /* a period that is soon over, in counts */
@@ -127,4 +128,5 @@ void counted_loop_by(u64 on, u64 turns, u32 msr);
 void counted_nops_by(u64 on, u64 turns, u32 msr);
 extern const char counted_nops_by_first[];
 
-void run_case(u64 id, void (*body)(void));
+/* Runs cases in their order, each from a reset PMU but the first of all. */
+void run_cases(void (*const cases[])(void), u32 count);

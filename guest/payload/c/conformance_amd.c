@@ -266,25 +266,11 @@ static void count_rings(void)
 
 void amd_register_and_counting_cases(void)
 {
-	run_case(CASE_AMD_RESET, reset);
-	run_case(CASE_AMD_CPUID, cpuid_leaves);
-	run_case(CASE_AMD_ABSENT_COUNTERS, absent_counters);
-	run_case(CASE_AMD_SELECTOR_BITS, selector_bits);
-	run_case(CASE_AMD_COUNTER_WIDTH, counter_width);
-	run_case(CASE_AMD_ALIASES, aliases);
-	run_case(CASE_AMD_GLOBAL_ABSENT, global_absent);
-	run_case(CASE_AMD_GLOBAL_CTL_BITS, global_ctl_bits);
-	run_case(CASE_AMD_STATUS_READ_ONLY, status_read_only);
-	run_case(CASE_AMD_STATUS_SET_CLR, status_set_clr);
-	run_case(CASE_AMD_RDPMC, rdpmc_of_no_counter);
-	run_case(CASE_AMD_OWN_ENABLE, own_enable);
-	run_case(CASE_AMD_GLOBAL_ENABLE, global_enable);
-	run_case(CASE_AMD_GROWTH, growth);
-	run_case(CASE_AMD_PAUSE, pause);
-	run_case(CASE_AMD_WRITE_WHILE_RUNNING, write_while_running);
-	run_case(CASE_AMD_SELECT_12_BITS, select_12_bits);
-	run_case(CASE_AMD_GUEST_HOST_ONLY, guest_host_only);
-	run_case(CASE_AMD_COUNT_INSTRUCTIONS, count_instructions);
-	run_case(CASE_AMD_COUNT_BRANCHES, count_branches);
-	run_case(CASE_AMD_COUNT_RINGS, count_rings);
+	static void (*const cases[])(void) = {
+		reset, cpuid_leaves, absent_counters, selector_bits, counter_width, aliases, global_absent, global_ctl_bits,
+		status_read_only, status_set_clr, rdpmc_of_no_counter, own_enable, global_enable, growth, pause,
+		write_while_running, select_12_bits, guest_host_only, count_instructions, count_branches, count_rings,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

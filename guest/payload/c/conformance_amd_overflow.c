@@ -225,19 +225,10 @@ static void not_frozen(void)
 
 void amd_overflow_and_delivery_cases(void)
 {
-	run_case(CASE_AMD_WITHOUT_INT, without_int);
-	run_case(CASE_AMD_WITH_INT, with_int);
-	run_case(CASE_AMD_ZERO_HAS_ITS_WIDTH, zero_has_its_width);
-	run_case(CASE_AMD_WRITE_MOVES, write_moves);
-	run_case(CASE_AMD_STATUS_IS_STICKY, status_is_sticky);
-	run_case(CASE_AMD_SAMPLING, sampling);
-	run_case(CASE_AMD_TOGETHER, together);
-	run_case(CASE_AMD_PRESET_IS_EXACT, preset_is_exact);
-	run_case(CASE_AMD_PMI_IS_EXACT, pmi_is_exact);
-	run_case(CASE_AMD_NOT_MASKED, not_masked);
-	run_case(CASE_AMD_NEXT_WITHOUT_UNMASK, next_without_unmask);
-	run_case(CASE_AMD_MASKED, masked);
-	run_case(CASE_AMD_FIXED_VECTOR, fixed_vector);
-	run_case(CASE_AMD_HLT_IS_WOKEN, hlt_is_woken);
-	run_case(CASE_AMD_NOT_FROZEN, not_frozen);
+	static void (*const cases[])(void) = {
+		without_int, with_int, zero_has_its_width, write_moves, status_is_sticky, sampling, together, preset_is_exact,
+		pmi_is_exact, not_masked, next_without_unmask, masked, fixed_vector, hlt_is_woken, not_frozen,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

@@ -298,26 +298,12 @@ static void count_fixed_rings(void)
 
 void counting_cases(void)
 {
-	run_case(CASE_OWN_ENABLE, own_enable);
-	run_case(CASE_GLOBAL_ENABLE, global_enable);
-	run_case(CASE_GROWTH, growth);
-	run_case(CASE_FIXED_INSTRUCTIONS, fixed_instructions);
-	run_case(CASE_FIXED_CYCLES, fixed_cycles);
-	run_case(CASE_PAUSE_BY_OWN_ENABLE, pause_by_own_enable);
-	run_case(CASE_PAUSE_BY_GLOBAL, pause_by_global);
-	run_case(CASE_PAUSE_FIXED, pause_fixed);
-	run_case(CASE_FIXED_NIBBLES, fixed_nibbles);
-	run_case(CASE_UNCHANGED_WRITES, unchanged_writes);
-	run_case(CASE_WRITE_WHILE_OFF, write_while_off);
-	run_case(CASE_WRITE_WHILE_RUNNING, write_while_running);
-	run_case(CASE_SELECTOR_CHANGE, selector_change);
-	run_case(CASE_ALIASES, aliases);
-	run_case(CASE_COUNT_INSTRUCTIONS, count_instructions);
-	run_case(CASE_COUNT_FIXED, count_fixed);
-	run_case(CASE_COUNT_BRANCHES, count_branches);
-	run_case(CASE_COUNT_TAKEN_BRANCHES, count_taken_branches);
-	run_case(CASE_COUNTERS_AGREE, counters_agree);
-	run_case(CASE_WINDOWS_ADD_UP, windows_add_up);
-	run_case(CASE_COUNT_RINGS, count_rings);
-	run_case(CASE_COUNT_FIXED_RINGS, count_fixed_rings);
+	static void (*const cases[])(void) = {
+		own_enable, global_enable, growth, fixed_instructions, fixed_cycles, pause_by_own_enable, pause_by_global,
+		pause_fixed, fixed_nibbles, unchanged_writes, write_while_off, write_while_running, selector_change, aliases,
+		count_instructions, count_fixed, count_branches, count_taken_branches, counters_agree, windows_add_up,
+		count_rings, count_fixed_rings,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

@@ -313,22 +313,11 @@ static void late_unmask_acknowledged(void)
 
 void delivery_cases(void)
 {
-	run_case(CASE_MASKED_ON_DELIVERY, masked_on_delivery);
-	run_case(CASE_MASKED_STATUS_ALONE, masked_gives_status_alone);
-	run_case(CASE_UNMASKED_AGAIN, unmasked_again);
-	run_case(CASE_FIXED_VECTOR, fixed_vector);
-	run_case(CASE_FIXED_VECTOR_WAITS, fixed_vector_waits);
-	run_case(CASE_PENDING_WAKES_HLT, pending_wakes_hlt);
-	run_case(CASE_HLT_IS_WOKEN, hlt_is_woken);
-	run_case(CASE_INTERRUPTS_RING3, interrupts_ring3);
-	run_case(CASE_NO_FREEZE_UNASKED, no_freeze_unasked);
-	run_case(CASE_V2_FREEZE, v2_freeze);
-	run_case(CASE_V4_FREEZE, v4_freeze);
-	run_case(CASE_V4_FREEZE_LBRS, v4_freeze_lbrs);
-	run_case(CASE_V4_FROZEN_BY_SOFTWARE, v4_frozen_by_software);
-	run_case(CASE_NO_PMI_NO_FREEZE, masked_does_not_freeze);
-	run_case(CASE_MISC_ENABLE, misc_enable);
-	run_case(CASE_APIC_OFF, apic_off);
-	run_case(CASE_LATE_UNMASK, late_unmask);
-	run_case(CASE_LATE_UNMASK_ACKNOWLEDGED, late_unmask_acknowledged);
+	static void (*const cases[])(void) = {
+		masked_on_delivery, masked_gives_status_alone, unmasked_again, fixed_vector, fixed_vector_waits,
+		pending_wakes_hlt, hlt_is_woken, interrupts_ring3, no_freeze_unasked, v2_freeze, v4_freeze, v4_freeze_lbrs,
+		v4_frozen_by_software, masked_does_not_freeze, misc_enable, apic_off, late_unmask, late_unmask_acknowledged,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

@@ -340,24 +340,12 @@ static void branch_overflow_is_exact(void)
 
 void overflow_cases(void)
 {
-	run_case(CASE_OVERFLOW_WITHOUT_INT, without_int);
-	run_case(CASE_OVERFLOW_WITH_INT, with_int);
-	run_case(CASE_FIXED_WITHOUT_PMI, fixed_without_pmi);
-	run_case(CASE_FIXED_WITH_PMI, fixed_with_pmi);
-	run_case(CASE_FIXED_CYCLES_PMI, fixed_cycles_pmi);
-	run_case(CASE_ZERO_HAS_ITS_WIDTH, zero_has_its_width);
-	run_case(CASE_LEGACY_PRESET, legacy_preset);
-	run_case(CASE_OVF_CTRL_CLEARS, ovf_ctrl_clears_what_is_written);
-	run_case(CASE_STATUS_IS_STICKY, status_is_sticky);
-	run_case(CASE_WRITE_MOVES_NEAR, write_moves_overflow_near);
-	run_case(CASE_WRITE_MOVES_AWAY, write_moves_overflow_away);
-	run_case(CASE_GATING_DELAYS, gating_delays_the_overflow);
-	run_case(CASE_ONE_OVERFLOW_ONE_PMI, one_overflow_one_pmi);
-	run_case(CASE_SAMPLING, sampling);
-	run_case(CASE_TOGETHER, together);
-	run_case(CASE_CLEARED_SELECTOR, cleared_selector);
-	run_case(CASE_PRESET_IS_EXACT, preset_is_exact);
-	run_case(CASE_PRESET_ONE_LESS, preset_one_less_count);
-	run_case(CASE_PMI_IS_EXACT, pmi_is_exact);
-	run_case(CASE_BRANCH_OVERFLOW_IS_EXACT, branch_overflow_is_exact);
+	static void (*const cases[])(void) = {
+		without_int, with_int, fixed_without_pmi, fixed_with_pmi, fixed_cycles_pmi, zero_has_its_width, legacy_preset,
+		ovf_ctrl_clears_what_is_written, status_is_sticky, write_moves_overflow_near, write_moves_overflow_away,
+		gating_delays_the_overflow, one_overflow_one_pmi, sampling, together, cleared_selector, preset_is_exact,
+		preset_one_less_count, pmi_is_exact, branch_overflow_is_exact,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

@@ -265,28 +265,12 @@ static void debugctl(void)
 
 void register_cases(void)
 {
-	run_case(CASE_RESET, reset);
-	run_case(CASE_CPUID, cpuid_leaf);
-	run_case(CASE_PERF_CAPABILITIES, perf_capabilities);
-	run_case(CASE_ABSENT_COUNTERS, absent_counters);
-	run_case(CASE_ABSENT_DEBUG_STORE, absent_debug_store);
-	run_case(CASE_SELECTOR_BITS, selector_bits);
-	run_case(CASE_SELECTOR_ANY, selector_any);
-	run_case(CASE_SELECTOR_RESERVED, selector_reserved);
-	run_case(CASE_SELECTOR_TRANSACTIONS, selector_transactions);
-	run_case(CASE_FIXED_CTRL_BITS, fixed_ctrl_bits);
-	run_case(CASE_FIXED_CTRL_ANY, fixed_ctrl_any);
-	run_case(CASE_GLOBAL_CTRL_BITS, global_ctrl_bits);
-	run_case(CASE_STATUS_READ_ONLY, status_read_only);
-	run_case(CASE_OVF_CTRL, ovf_ctrl);
-	run_case(CASE_V4_REGISTERS_ABSENT, v4_registers_absent);
-	run_case(CASE_V4_STATUS_SET, v4_status_set);
-	run_case(CASE_V4_INUSE, v4_inuse);
-	run_case(CASE_COUNTER_SIGN_EXTENSION, counter_sign_extension);
-	run_case(CASE_COUNTER_UPPER_HALF, counter_upper_half);
-	run_case(CASE_FULL_WIDTH, full_width);
-	run_case(CASE_FULL_WIDTH_RESERVED, full_width_reserved);
-	run_case(CASE_FIXED_WIDTH, fixed_width);
-	run_case(CASE_DEBUGCTL, debugctl);
-	run_case(CASE_RDPMC, rdpmc_of_no_counter);
+	static void (*const cases[])(void) = {
+		reset, cpuid_leaf, perf_capabilities, absent_counters, absent_debug_store, selector_bits, selector_any,
+		selector_reserved, selector_transactions, fixed_ctrl_bits, fixed_ctrl_any, global_ctrl_bits, status_read_only,
+		ovf_ctrl, v4_registers_absent, v4_status_set, v4_inuse, counter_sign_extension, counter_upper_half, full_width,
+		full_width_reserved, fixed_width, debugctl, rdpmc_of_no_counter,
+	};
+
+	run_cases(cases, sizeof(cases) / sizeof(*cases));
 }

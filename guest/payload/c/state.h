@@ -131,7 +131,7 @@ static inline void log_entry(struct cpu *c, u64 kind, const struct interrupt *fr
 /* loop.c */
 void time_loop(struct cpu *c);
 
-/* tick.c */
+/* timer.c */
 void tick_soon(const struct cpu *c);
 
 /* pmu.c */

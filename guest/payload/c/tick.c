@@ -35,16 +35,6 @@ static void publish(struct cpu *c)
 	report->dropped = wanted - report->logged;
 }
 
-/* Shorter periods of its timer KVM would not keep (min_timer_period_us). */
-#define SOON 250000
-
-/* Nothing is left to be sampled in this turn: the tick that ends it is not waited for. */
-void tick_soon(const struct cpu *c)
-{
-	if (c->boot->tick_count > SOON)
-		wrmsr(MSR_TIMER_COUNT, SOON);
-}
-
 /*
  * Between two turns the vCPU is in the doorbell's exit, as if a task switch had taken all events and the timer from it: TSC ticks gone by are
  * nobody's. A tick that is pending by then is taken as the next turn begins, and then none for a whole interval. False if no turn follows.
