@@ -1,22 +1,19 @@
-//! The system calls of a process that runs a guest.
+//! The system calls of the threads that a guest reaches.
 //!
 //! A guest that found a hole in the VMM would act from its vCPU's thread, or from that of a device that reads its
 //! queues. A vCPU's thread needs few system calls: KVM's and perf's ioctls, opening and closing events of its own, its
 //! timer, memory, and the end of a thread. A device's thread needs no ioctl at all: it waits, and moves bytes through
-//! its own socket. Any other call ends the process at once. In a debug build it raises SIGSYS first, and the handler
-//! names the call, so that a call missing here is seen as the bug it is; a thread that obeys someone else could have
-//! replaced the handler.
+//! its own socket. Any other call kills the process by SIGSYS; the kernel's audit log has the call's number.
 //!
-//! `seccompiler` makes the filters; they are installed by `sys::confine`, for its flags. One is installed after everything is made that takes other calls, and holds until the thread ends. Memory is one of
-//! these: KVM_SET_USER_MEMORY_REGION would give a guest any part of the process.
+//! `seccompiler` makes the filters; they are installed by `sys::confine`, for its flags. One is installed after everything
+//! is made that takes other calls, and holds until the thread ends. Memory is one of these: KVM_SET_USER_MEMORY_REGION
+//! would give a guest any part of the process.
 //!
 //! All threads have one address space, so a thread that obeys a guest can write the stack of one that may do more. It
-//! has no call that makes another thread run a handler, and the process as a whole does without the calls of
-//! [`confine_process`].
+//! has no call that makes another thread run a handler.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::sync::{Mutex, PoisonError};
 
 use host_pmu::kick::Owner;
 use kvm_bindings::{
@@ -24,21 +21,18 @@ use kvm_bindings::{
     kvm_nested_state, kvm_regs, kvm_sregs, kvm_translation, kvm_vcpu_events,
 };
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
-use seccompiler::SeccompCmpOp::{self, Eq, Ge, MaskedEq, Ne};
+use seccompiler::SeccompCmpOp::{self, Eq, Ge, MaskedEq};
 use seccompiler::{BpfProgram, SeccompAction, SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter};
 use thiserror::Error;
 
-use crate::sys::{self, Threads};
+use crate::sys;
 
-/// Why a process or a thread cannot be confined.
+/// Why a thread cannot be confined.
 #[derive(Debug, Error)]
 pub enum SeccompError {
     /// The kernel refused it.
-    #[error("the kernel refused the seccomp filter of a guest's {1}: {0}; run without it: --no-seccomp")]
-    Install(std::io::Error, &'static str),
-    /// The handler of what it forbids.
-    #[error("sigaction for SIGSYS: {0}")]
-    Handler(std::io::Error),
+    #[error("the kernel refused the seccomp filter of a guest's thread: {0}; run without it: --no-seccomp")]
+    Install(std::io::Error),
     /// The memory that says whom events signal.
     #[error("no page below {end:#x} for the owner of a vCPU's events: {0}; lower vm.mmap_min_addr, or run without seccomp filters: \
              --no-seccomp", end = Owner::END)]
@@ -122,80 +116,6 @@ const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SY
 /// Calls of a device's thread for its socket alone.
 const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shutdown];
 
-/// Calls that no thread of a process with a guest makes: to become another program, to act on other processes, to
-/// change the kernel, the clock or what is mounted, to open files by what is no name.
-const NEVER: [i64; 53] = [
-    libc::SYS_connect,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_syslog,
-    libc::SYS_quotactl,
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_pidfd_send_signal,
-    libc::SYS_tkill,
-    libc::SYS_rt_sigqueueinfo,
-    libc::SYS_rt_tgsigqueueinfo,
-    libc::SYS_setpgid,
-    libc::SYS_bpf,
-    libc::SYS_userfaultfd,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_setns,
-    libc::SYS_unshare,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_mknod,
-    libc::SYS_mknodat,
-    libc::SYS_open_by_handle_at,
-];
-
-/// The answer to a forbidden call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The process is killed by SIGSYS; the kernel's audit log has the call's number.
-    Kill,
-    /// The process says which call it was, and ends with exit code 70.
-    Name,
-}
-
-impl Default for Answer {
-    /// Answers as the kind of build does.
-    fn default() -> Self {
-        if cfg!(debug_assertions) { Self::Name } else { Self::Kill }
-    }
-}
-
 /// The descriptors that the thread of a device writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
@@ -210,7 +130,7 @@ pub struct Descriptors {
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
+pub fn confine_vcpu() -> Result<Owner, SeccompError> {
     let owner = Owner::this_thread().map_err(SeccompError::Owner)?;
     let mut rules = common();
     rules.insert(libc::SYS_ioctl, IOCTLS.map(|ioctl| rule([int(1, Eq, ioctl)])).into());
@@ -224,7 +144,7 @@ pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
     rules.insert(libc::SYS_perf_event_open, vec![own_event]);
     // The words of a panic.
     rules.insert(libc::SYS_write, vec![rule([int(0, Eq, STDERR)])]);
-    install(&allow_only(rules, answer), answer, Threads::This)?;
+    allow_only(rules)?;
     Ok(owner)
 }
 
@@ -232,56 +152,13 @@ pub fn confine_vcpu(answer: Answer) -> Result<Owner, SeccompError> {
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn confine_device(own: Descriptors, answer: Answer) -> Result<(), SeccompError> {
+pub fn confine_device(own: Descriptors) -> Result<(), SeccompError> {
     let mut rules = common();
     rules.extend(WAITING.map(|call| (call, Vec::new())));
     rules.extend(ON_SOCKET.map(|call| (call, vec![rule([int(0, Eq, own.socket.cast_unsigned())])])));
     let written = [own.interrupt.cast_unsigned(), own.socket.cast_unsigned(), STDERR];
     rules.insert(libc::SYS_write, written.map(|descriptor| rule([int(0, Eq, descriptor)])).into());
-    install(&allow_only(rules, answer), answer, Threads::This)
-}
-
-/// Takes from all threads of the process what none needs once a guest runs, for good. A second call changes nothing.
-///
-/// # Errors
-/// The kernel refuses it: some thread has a filter that the others have not.
-pub fn confine_process(answer: Answer) -> Result<(), SeccompError> {
-    static CONFINED: Mutex<bool> = Mutex::new(false);
-    let mut confined = CONFINED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*confined {
-        let own = std::process::id();
-        let mut rules: BTreeMap<_, _> = NEVER.map(|call| (call, Vec::new())).into();
-        // Two put keys into a terminal as if they had been typed there, two name the owner of a socket's signals.
-        let typing = [libc::TIOCSTI as u32, libc::TIOCLINUX as u32, FIOSETOWN, SIOCSPGRP];
-        rules.insert(libc::SYS_ioctl, typing.map(|ioctl| rule([int(1, Eq, ioctl)])).into());
-        // F_SETSIG makes the signal of a pipe or terminal any. F_SETOWN_EX remains, for events that are tried before a
-        // guest's own: its owner is in memory.
-        let owning = [libc::F_SETOWN as u32, F_SETSIG];
-        rules.insert(libc::SYS_fcntl, owning.map(|command| rule([int(1, Eq, command)])).into());
-        rules.extend([libc::SYS_kill, libc::SYS_tgkill].map(|call| (call, vec![rule([int(0, Ne, own)])])));
-        rules.insert(libc::SYS_socket, vec![rule([int(0, Ne, libc::AF_UNIX as u32)])]);
-        let filter = [another_abi(answer), compile(rules, SeccompAction::Allow, answer.into())].concat();
-        install(&filter, answer, Threads::All)?;
-        *confined = true;
-    }
-    Ok(())
-}
-
-fn install(filter: &[sock_filter], answer: Answer, threads: Threads) -> Result<(), SeccompError> {
-    if answer == Answer::Name {
-        sys::install_forbidden_handler().map_err(SeccompError::Handler)?;
-    }
-    let whose = if threads == Threads::All { "process" } else { "thread" };
-    sys::confine(filter, threads).map_err(|error| SeccompError::Install(error, whose))
-}
-
-impl From<Answer> for SeccompAction {
-    fn from(answer: Answer) -> Self {
-        match answer {
-            Answer::Kill => Self::KillProcess,
-            Answer::Name => Self::Trap,
-        }
-    }
+    allow_only(rules)
 }
 
 /// Calls by number, with the rules of which one must hold; none: any arguments.
@@ -321,31 +198,23 @@ fn common() -> Rules {
     rules
 }
 
-fn compile(rules: Rules, rest: SeccompAction, listed: SeccompAction) -> BpfProgram {
-    let filter = SeccompFilter::new(rules, rest, listed, TargetArch::x86_64).expect("two different actions");
-    BpfProgram::try_from(filter).expect("less than 4096 instructions")
-}
-
-/// Builds the filter of a thread that makes no call but these. glibc looks at /proc/sys/vm/overcommit_memory when it gives
-/// memory back, and does without: opening a file fails.
-fn allow_only(rules: Rules, answer: Answer) -> BpfProgram {
-    let open = [
+/// Confines the calling thread to these calls. glibc looks at /proc/sys/vm/overcommit_memory when it gives memory back,
+/// and does without: opening a file fails. The calls of the x32 ABI are the same ones once more, by numbers of their own
+/// and for the same architecture; seccompiler knows neither these nor a third action, so the filter begins by hand.
+fn allow_only(rules: Rules) -> Result<(), SeccompError> {
+    /// The first number of the x32 ABI.
+    const X32: u32 = 0x4000_0000;
+    let (kill, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
+    let begin = [
+        instruction(LOAD, 0, 0, 0),
+        instruction(IF_AT_LEAST, X32, 0, 1),
+        instruction(RETURN, kill.clone().into(), 0, 0),
         instruction(IF_EQUAL, libc::SYS_openat as u32, 0, 1),
         instruction(RETURN, SeccompAction::Errno(libc::EACCES as u32).into(), 0, 0),
     ];
-    [another_abi(answer), open.into(), compile(rules, answer.into(), SeccompAction::Allow)].concat()
-}
-
-/// Begins a filter: loads the call's number and answers those of the x32 ABI, which are the same calls once more.
-/// seccompiler knows no second action, and the architecture of x32 is that of 64 bits.
-fn another_abi(answer: Answer) -> BpfProgram {
-    /// The first number of the x32 ABI.
-    const X32: u32 = 0x4000_0000;
-    vec![
-        instruction(LOAD, 0, 0, 0),
-        instruction(IF_AT_LEAST, X32, 0, 1),
-        instruction(RETURN, SeccompAction::from(answer).into(), 0, 0),
-    ]
+    let filter = SeccompFilter::new(rules, kill, allow, TargetArch::x86_64).expect("two different actions");
+    let filter = BpfProgram::try_from(filter).expect("less than 4096 instructions");
+    sys::confine(&[&begin[..], &filter].concat()).map_err(SeccompError::Install)
 }
 
 // Instructions of <linux/bpf_common.h>.
@@ -360,8 +229,4 @@ const fn instruction(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
 
 /// PERF_FLAG_FD_CLOEXEC of <linux/perf_event.h>.
 const FD_CLOEXEC: u32 = 8;
-/// F_SETSIG of <linux/fcntl.h>, FIOSETOWN and SIOCSPGRP of <asm/sockios.h>.
-const F_SETSIG: u32 = 10;
-const FIOSETOWN: u32 = 0x8901;
-const SIOCSPGRP: u32 = 0x8902;
 const STDERR: u32 = 2;

@@ -42,22 +42,18 @@ extern "C" fn on_kick(_signal: libc::c_int) {
     });
 }
 
-/// Sets the handler of a signal, which is async-signal-safe.
-fn set_handler(signal: libc::c_int, handler: usize, flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: all-zero is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    (action.sa_sigaction, action.sa_flags) = (handler, flags);
-    // SAFETY: the structure outlives the call, and both handlers of this crate are async-signal-safe.
-    match unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Installs the kick's handler for `signal`, and lets it reach the calling thread and those that it starts, whatever
 /// the process was started with.
 pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
-    set_handler(signal, on_kick as *const () as usize, libc::SA_RESTART)?;
+    // SAFETY: all-zero is a valid sigaction; it outlives the call, and the handler is async-signal-safe.
+    let failed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        (action.sa_sigaction, action.sa_flags) = (on_kick as *const () as usize, libc::SA_RESTART);
+        libc::sigaction(signal, &raw const action, std::ptr::null_mut())
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: all-zero is a valid sigset_t, and it outlives the calls.
     let refused = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -67,82 +63,21 @@ pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
     if refused != 0 { Err(io::Error::from_raw_os_error(refused)) } else { Ok(()) }
 }
 
-/// Runs where seccomp trapped a call: says which, and ends the process. Async-signal-safe: it formats by hand.
-extern "C" fn on_forbidden(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
-    const EXIT: libc::c_int = 70;
-    // SAFETY: with SA_SIGINFO the kernel passes both structures. For SIGSYS `info` holds, after three ints and a pad, the
-    // address of the call and then its number (siginfo(2)); the ucontext holds the registers.
-    let (call, second) = unsafe {
-        let call = info.cast::<u8>().add(24).cast::<libc::c_int>().read_unaligned();
-        (call, (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSI as usize])
-    };
-    let mut text = [0u8; 192];
-    let mut length = 0;
-    let mut put = |bytes: &[u8]| {
-        for &byte in bytes {
-            if let Some(slot) = text.get_mut(length) {
-                *slot = byte;
-                length += 1;
-            }
-        }
-    };
-    put(b"vpmu: error: a confined thread made system call ");
-    put_hex(&mut put, u64::from(call.cast_unsigned()));
-    put(b" (second argument ");
-    put_hex(&mut put, second.cast_unsigned());
-    put(b"), which its seccomp filter forbids; run with --no-seccomp, and please report this as a bug\n");
-    // SAFETY: the buffer is valid for its length; both calls are async-signal-safe and allowed by the filter.
-    unsafe {
-        libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), length);
-        libc::_exit(EXIT);
-    }
-}
-
-fn put_hex(put: &mut impl FnMut(&[u8]), value: u64) {
-    put(b"0x");
-    let digits = (64 - value.leading_zeros()).div_ceil(4).max(1);
-    for digit in (0..digits).rev() {
-        put(&[b"0123456789abcdef"[(value >> (4 * digit) & 0xf) as usize]]);
-    }
-}
-
-/// The threads that get a filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Threads {
-    /// The calling one.
-    This,
-    /// All threads of the process.
-    All,
-}
-
-/// Confines threads to what `filter` allows, until they end.
+/// Confines the calling thread to what `filter` allows, until it ends.
 ///
 /// With SECCOMP_FILTER_FLAG_SPEC_ALLOW: before Linux 5.16 a filter without it turns on the mitigations of speculative store
 /// bypass for the thread, and so for the guest it runs, which would be measured along.
-pub(crate) fn confine(filter: &[seccompiler::sock_filter], threads: Threads) -> io::Result<()> {
+pub(crate) fn confine(filter: &[seccompiler::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(io::Error::other)?;
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut().cast() };
-    let flags = match threads {
-        Threads::This => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-        Threads::All => libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW | libc::SECCOMP_FILTER_FLAG_TSYNC,
+    let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // SAFETY: the first call takes integers only; `program` and the instructions it points to, both crates' form of the
+    // kernel's struct, outlive the second, which copies them.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) == 0
     };
-    // SAFETY: takes integers only.
-    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `program` and the instructions it points to, both crates' form of the kernel's struct, outlive the call,
-    // which copies them.
-    match unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) } {
-        0 => Ok(()),
-        thread @ 1.. => Err(io::Error::other(format!("thread {thread} has a filter of its own"))),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Installs the handler of system calls that a filter forbids.
-pub(crate) fn install_forbidden_handler() -> io::Result<()> {
-    set_handler(libc::SIGSYS, on_forbidden as *const () as usize, libc::SA_SIGINFO)
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Ties this thread's kicks to a vCPU until it is dropped.

@@ -25,7 +25,7 @@ use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
 use crate::sample::VcpuSampler;
-use crate::seccomp::{Answer, confine_process, confine_vcpu};
+use crate::seccomp::confine_vcpu;
 use crate::sys;
 
 /// One run of a guest.
@@ -61,9 +61,6 @@ pub(super) fn run<G: Guest>(
     let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
     let in_kernel = guest.load(&memory, facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
-    if plan.seccomp {
-        confine_process(Answer::default())?;
-    }
     guest.attach(&vm, &memory)?;
     let look = Look { model: plan.cpu, without_misemulated: in_kernel.without_misemulated };
     let mut vcpus = Vec::with_capacity(plan.vcpus);
@@ -199,7 +196,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             strategy: shared.plan.behind.strategy_name(),
         };
         let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
-        let _owner = shared.plan.seccomp.then(|| confine_vcpu(Answer::default())).transpose()?;
+        let _owner = shared.plan.seccomp.then(confine_vcpu).transpose()?;
         let (guard, mut stopped) = (vcpu.guard(), false);
         loop {
             let mut end = if stopped { End::Stopped } else { run_loop::run(&mut vcpu, &guard) };

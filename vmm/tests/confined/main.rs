@@ -8,8 +8,7 @@ use std::net::Shutdown;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{ExitStatusExt as _, parent_id};
-use std::process::{Command, ExitCode, Output};
-use std::sync::mpsc;
+use std::process::{Command, ExitCode};
 use std::thread;
 
 use arch_pmu::intel::PerfEvtSel;
@@ -18,7 +17,7 @@ use host_pmu::backend::{Backend as _, BackendKey};
 use host_pmu::kick::Owner;
 use host_pmu::open;
 use trials::Case;
-use vmm::seccomp::{Answer, Descriptors, SeccompError, confine_device, confine_process, confine_vcpu};
+use vmm::seccomp::{Descriptors, SeccompError, confine_device, confine_vcpu};
 
 /// A call that a child process makes on a confined thread: its name, its number, and its arguments, given the number of
 /// another process.
@@ -35,7 +34,9 @@ const FIXED: i64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) a
 const REMAP: i64 = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as i64;
 
 /// Calls which neither kind of thread may make.
-const FORBIDDEN: [Call; 18] = [
+const FORBIDDEN: [Call; 19] = [
+    // The x32 ABI's number of ptrace, which the rules by number do not have.
+    ("a call of the x32 ABI", 0x4000_0000 | libc::SYS_ptrace, |_| [0; 6]),
     ("write to another descriptor", libc::SYS_write, |_| [1, 0, 0, 0, 0, 0]),
     ("socket", libc::SYS_socket, |_| [libc::AF_INET.into(), libc::SOCK_DGRAM.into(), 0, 0, 0, 0]),
     ("tgkill another process", libc::SYS_tgkill, |process| [process, sys::gettid(), 0, 0, 0, 0]),
@@ -56,22 +57,6 @@ const FORBIDDEN: [Call; 18] = [
     ("mmap over an owner", libc::SYS_mmap, |_| [OWNER, PAGE, libc::PROT_WRITE.into(), FIXED, -1, 0]),
 ];
 
-/// Calls that no thread of a process with a guest may make, though its thread began before the guest.
-const FORBIDDEN_TO_ALL: [Call; 11] = [
-    ("execve", libc::SYS_execve, |_| [0; 6]),
-    ("kill", libc::SYS_kill, |process| [process, 0, 0, 0, 0, 0]),
-    ("tgkill another process", libc::SYS_tgkill, |process| [process, sys::gettid(), 0, 0, 0, 0]),
-    ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, |process| [process, 0, 0, 0, 0, 0]),
-    ("socket", libc::SYS_socket, |_| [libc::AF_INET.into(), libc::SOCK_DGRAM.into(), 0, 0, 0, 0]),
-    ("connect", libc::SYS_connect, |_| [NO_FILE, 0, 0, 0, 0, 0]),
-    ("TIOCSTI", libc::SYS_ioctl, |_| [NO_FILE, libc::TIOCSTI.cast_signed(), 0, 0, 0, 0]),
-    ("FIOSETOWN", libc::SYS_ioctl, |_| [NO_FILE, 0x8901, 0, 0, 0, 0]),
-    ("F_SETOWN", libc::SYS_fcntl, |_| [NO_FILE, libc::F_SETOWN.into(), 1, 0, 0, 0]),
-    ("F_SETSIG", libc::SYS_fcntl, |_| [NO_FILE, 10, libc::SIGKILL.into(), 0, 0, 0]),
-    // The x32 ABI's number of ptrace, which the rules by number do not have.
-    ("a call of the x32 ABI", 0x4000_0000 | libc::SYS_ptrace, |_| [0; 6]),
-];
-
 /// Calls that a vCPU's thread may make, or one with other descriptors, and a device's may not.
 const FORBIDDEN_TO_DEVICES: [Call; 3] = [
     ("recvfrom another socket", libc::SYS_recvfrom, |_| [NO_FILE, 0, 0, 0, 0, 0]),
@@ -86,29 +71,26 @@ fn own() -> i64 {
 /// A kind of thread, by its name for a child.
 const VCPU: &str = "vcpu";
 const DEVICE: &str = "device";
-const ANY: &str = "any";
 
-/// First argument of a child that makes a forbidden call; then the thread, the call's name and the answer.
+/// First argument of a child that makes a forbidden call; then the thread and the call's name.
 const CHILD: &str = "make-a-forbidden-call";
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let [child, thread, name, answer] = &arguments[..]
+    if let [child, thread, name] = &arguments[..]
         && child == CHILD
     {
-        make_a_forbidden_call(thread, name, if answer == "kill" { Answer::Kill } else { Answer::Name });
+        make_a_forbidden_call(thread, name);
         return ExitCode::SUCCESS;
     }
-    let missing = in_jail(Answer::Name, || ()).err().map(|error| error.to_string());
-    let cases: [(&str, fn()); 8] = [
+    let missing = in_jail(|| ()).err().map(|error| error.to_string());
+    let cases: [(&str, fn()); 6] = [
         ("a_confined_device_moves_bytes_through_its_socket", device_moves_bytes),
         ("a_confined_thread_works_and_opens_nothing", works_and_opens_nothing),
-        ("a_forbidden_call_is_named_and_ends_the_process", named_and_ends_the_process),
         ("a_forbidden_call_kills_the_process_at_once", kills_the_process_at_once),
         ("a_confined_thread_signals_itself_and_no_other", signals_itself),
         ("a_confined_thread_opens_events_that_signal_it", opens_events),
         ("threads_leave_their_owners_to_later_ones", owners_are_reused),
-        ("what_a_process_with_a_guest_does_not_need_is_taken_from_all_its_threads", all_threads_lose_calls),
     ];
     let no_perf = |name: &str| (name.contains("opens_events")).then(|| open::probe(&BackendKey::CpuClock).err());
     let cases = cases.map(|(name, run)| {
@@ -119,8 +101,8 @@ fn main() -> ExitCode {
 }
 
 /// Runs `body` on a confined vCPU thread.
-fn in_jail<T: Send + 'static>(answer: Answer, body: impl FnOnce() -> T + Send + 'static) -> Result<T, SeccompError> {
-    on_thread(move || confine_vcpu(answer), body)
+fn in_jail<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<T, SeccompError> {
+    on_thread(confine_vcpu, body)
 }
 
 fn on_thread<G, T: Send + 'static>(
@@ -136,7 +118,7 @@ fn device_moves_bytes() {
     let own_descriptors = Descriptors { socket: own.as_raw_fd(), interrupt: libc::STDERR_FILENO };
     other.write_all(b"in").unwrap();
     let moved = on_thread(
-        move || confine_device(own_descriptors, Answer::Name),
+        move || confine_device(own_descriptors),
         move || {
             let mut bytes = vec![0; 64 << 20];
             let count = own.read(&mut bytes).unwrap();
@@ -153,7 +135,7 @@ fn device_moves_bytes() {
 }
 
 fn works_and_opens_nothing() {
-    let opened = in_jail(Answer::Name, || {
+    let opened = in_jail(|| {
         // Memory from the kernel, a clock, the thread's end.
         let memory = vec![1u8; 64 << 20];
         std::hint::black_box((memory, std::time::Instant::now()));
@@ -163,13 +145,13 @@ fn works_and_opens_nothing() {
 }
 
 fn signals_itself() {
-    assert!(in_jail(Answer::Name, || sys::call(libc::SYS_tgkill, [own(), sys::gettid(), 0, 0, 0, 0])).unwrap());
+    assert!(in_jail(|| sys::call(libc::SYS_tgkill, [own(), sys::gettid(), 0, 0, 0, 0])).unwrap());
 }
 
 fn opens_events() {
     let open = || {
         let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000).unwrap();
-        let _owner = confine_vcpu(Answer::Name).unwrap();
+        let _owner = confine_vcpu().unwrap();
         // Cycles, which the clock stands in for.
         let mut event = backend.open(PerfEvtSel::from_bits(0x53_003c).spec(), 1 << 40).unwrap();
         let count = backend.pause(&mut event).unwrap();
@@ -182,63 +164,25 @@ fn opens_events() {
 fn owners_are_reused() {
     // There is memory for 768 at a time.
     for _ in 0..800 {
-        in_jail(Answer::Name, || ()).unwrap();
+        in_jail(|| ()).unwrap();
     }
 }
 
-fn make_a_forbidden_call(thread: &str, name: &str, answer: Answer) {
-    let all = FORBIDDEN.into_iter().chain(FORBIDDEN_TO_DEVICES).chain(FORBIDDEN_TO_ALL);
+fn make_a_forbidden_call(thread: &str, name: &str) {
+    let all = FORBIDDEN.into_iter().chain(FORBIDDEN_TO_DEVICES);
     let (_, number, arguments) = all.into_iter().find(|(known, ..)| *known == name).unwrap();
     let other = parent_id().into();
     let call = move || sys::call(number, arguments(other));
     let (socket, _other_end) = UnixStream::pair().unwrap();
     let own = Descriptors { socket: socket.as_raw_fd(), interrupt: libc::STDERR_FILENO };
-    let made = match thread {
-        DEVICE => on_thread(move || confine_device(own, answer), call),
-        ANY => {
-            let (go, ready) = mpsc::channel();
-            let early = thread::spawn(move || ready.recv().is_ok() && call());
-            confine_process(answer).map(|()| {
-                go.send(()).unwrap();
-                early.join().unwrap()
-            })
-        }
-        _ => in_jail(answer, call),
-    };
+    let made = if thread == DEVICE { on_thread(move || confine_device(own), call) } else { in_jail(call) };
     eprintln!("the process outlived {name}: {made:?}");
 }
 
-/// Lists the calls that each kind of thread may not make.
-fn forbidden() -> impl Iterator<Item = (&'static str, &'static str, i64)> {
-    let of = |thread, calls: &'static [Call]| calls.iter().map(move |&(name, number, _)| (thread, name, number));
-    of(VCPU, &FORBIDDEN).chain(of(DEVICE, &FORBIDDEN)).chain(of(DEVICE, &FORBIDDEN_TO_DEVICES))
-}
-
-fn all_threads_lose_calls() {
-    for (name, number, _) in FORBIDDEN_TO_ALL {
-        let child = child(ANY, name, "name");
-        let said = String::from_utf8_lossy(&child.stderr);
-        assert_eq!(child.status.code(), Some(70), "{name}: {said}");
-        assert!(said.contains(&format!("system call {number:#x} ")), "{name}: {said}");
-    }
-}
-
-fn child(thread: &str, name: &str, answer: &str) -> Output {
-    Command::new(std::env::current_exe().unwrap()).args([CHILD, thread, name, answer]).output().unwrap()
-}
-
-fn named_and_ends_the_process() {
-    for (thread, name, number) in forbidden() {
-        let child = child(thread, name, "name");
-        let said = String::from_utf8_lossy(&child.stderr);
-        assert_eq!(child.status.code(), Some(70), "{thread}, {name}: {said}");
-        assert!(said.contains(&format!("system call {number:#x} ")) && said.contains("--no-seccomp"), "{said}");
-    }
-}
-
 fn kills_the_process_at_once() {
-    for (thread, name, _) in forbidden() {
-        let child = child(thread, name, "kill");
+    let of = |thread, calls: &'static [Call]| calls.iter().map(move |&(name, ..)| (thread, name));
+    for (thread, name) in of(VCPU, &FORBIDDEN).chain(of(DEVICE, &FORBIDDEN)).chain(of(DEVICE, &FORBIDDEN_TO_DEVICES)) {
+        let child = Command::new(std::env::current_exe().unwrap()).args([CHILD, thread, name]).output().unwrap();
         let said = String::from_utf8_lossy(&child.stderr);
         assert_eq!((child.status.signal(), &*said), (Some(libc::SIGSYS), ""), "{thread}, {name}");
     }

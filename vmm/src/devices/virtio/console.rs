@@ -7,22 +7,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use kvm_ioctls::{IoEventAddress, VmFd};
+use kvm_ioctls::{IoEventAddress, NoDatamatch, VmFd};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::control::QUEUES;
 use super::device::{Device, Faults, PUT_OFF, Work};
 use super::transport::{read_config, register};
-use crate::seccomp::{Answer, Descriptors, confine_device};
+use crate::seccomp::{Descriptors, confine_device};
 
 /// Milliseconds between two looks at a device that is being set up.
 const SET_UP_INTERVAL: i32 = 5;
 
-/// Tags of the thread's events: a kick's is its queue's number.
-const SOCKET: u64 = QUEUES as u64;
-const STOP: u64 = SOCKET + 1;
+/// Tags of the thread's events.
+const KICK: u64 = 0;
+const SOCKET: u64 = 1;
+const STOP: u64 = 2;
 
 #[derive(Debug)]
 struct Shared {
@@ -64,57 +64,38 @@ impl Console {
         gsi: u32,
         confined: bool,
     ) -> io::Result<()> {
-        let (kicks, interrupt) = self.start(memory, confined)?;
-        for (number, kick) in kicks.iter().enumerate() {
-            let address = IoEventAddress::Mmio(base + register::QUEUE_NOTIFY);
-            vm.register_ioevent(kick, &address, number as u32)?;
-        }
+        let (kick, interrupt) = self.start(memory, confined)?;
+        // Whatever the queue: the thread looks at all of them.
+        vm.register_ioevent(&kick, &IoEventAddress::Mmio(base + register::QUEUE_NOTIFY), NoDatamatch)?;
         Ok(vm.register_irqfd(&interrupt, gsi)?)
     }
 
-    /// Starts the thread; returns its kicks by queue, and the eventfd of its interrupts.
-    pub(super) fn start(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        confined: bool,
-    ) -> io::Result<([EventFd; QUEUES], EventFd)> {
+    /// Starts the thread; returns the eventfds of its kicks and of its interrupts.
+    pub(super) fn start(&mut self, memory: &GuestMemoryMmap, confined: bool) -> io::Result<(EventFd, EventFd)> {
         let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
-        let (stop, interrupt) = (eventfd()?, eventfd()?);
-        let mut kicks = Vec::with_capacity(QUEUES);
-        for _ in 0..QUEUES {
-            kicks.push(eventfd()?);
-        }
-        let kicks: [EventFd; QUEUES] = kicks.try_into().map_err(|_| io::Error::other("queues without kicks"))?;
+        let (stop, kick, interrupt) = (eventfd()?, eventfd()?, eventfd()?);
         let mut device = self.shared.device();
         device.set_memory(memory);
         device.stream.prepare()?;
         let socket = device.stream.descriptor();
         drop(device);
 
-        let epoll = Epoll::new()?;
-        let mut copies = Vec::with_capacity(QUEUES);
-        for (number, kick) in kicks.iter().enumerate() {
-            let copy = kick.try_clone()?;
-            let event = EpollEvent::new(EventSet::IN, number as u64);
-            epoll.ctl(ControlOperation::Add, copy.as_raw_fd(), event)?;
-            copies.push(copy);
-        }
-        let stop_copy = stop.try_clone()?;
-        epoll.ctl(ControlOperation::Add, stop_copy.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
-        let interrupt_copy = interrupt.try_clone()?;
         let worker = Worker {
             shared: Arc::clone(&self.shared),
             confined,
-            epoll,
-            kicks: copies,
-            _stop: stop_copy,
-            interrupt: interrupt_copy,
+            epoll: Epoll::new()?,
+            kick: kick.try_clone()?,
+            stop: stop.try_clone()?,
+            interrupt: interrupt.try_clone()?,
             socket,
             interest: EventSet::empty(),
         };
+        for (event, tag) in [(&worker.kick, KICK), (&worker.stop, STOP)] {
+            worker.epoll.ctl(ControlOperation::Add, event.as_raw_fd(), EpollEvent::new(EventSet::IN, tag))?;
+        }
         let thread = std::thread::Builder::new().name("virtio".to_owned()).spawn(move || worker.run())?;
         self.thread = Some((stop, thread));
-        Ok((kicks, interrupt))
+        Ok((kick, interrupt))
     }
 
     /// Handles a read by a vCPU, `offset` bytes into the device's window.
@@ -173,9 +154,8 @@ struct Worker {
     shared: Arc<Shared>,
     confined: bool,
     epoll: Epoll,
-    kicks: Vec<EventFd>,
-    /// Keeps the descriptor in `epoll` open.
-    _stop: EventFd,
+    kick: EventFd,
+    stop: EventFd,
     interrupt: EventFd,
     socket: i32,
     /// The socket's events that `epoll` waits for.
@@ -206,9 +186,9 @@ impl Worker {
     fn serve(&mut self) -> io::Result<()> {
         if self.confined {
             let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
-            confine_device(own, Answer::default()).map_err(io::Error::other)?;
+            confine_device(own).map_err(io::Error::other)?;
         }
-        let mut events = [EpollEvent::default(); QUEUES + 2];
+        let mut events = [EpollEvent::default(); 3];
         let mut timeout = 0;
         loop {
             let count = match self.epoll.wait(timeout, &mut events) {
@@ -216,17 +196,11 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
                 Err(error) => return Err(error),
             };
-            for event in &events[..count] {
-                match event.data() {
-                    STOP => return Ok(()),
-                    tag => {
-                        if let Some(kick) = usize::try_from(tag).ok().and_then(|number| self.kicks.get(number)) {
-                            // An error is a kick that an earlier read took.
-                            let _ = kick.read();
-                        }
-                    }
-                }
+            if events[..count].iter().any(|event| event.data() == STOP) {
+                return Ok(());
             }
+            // An error is that there was no kick.
+            let _ = self.kick.read();
             timeout = self.turn()?;
         }
     }
@@ -286,13 +260,13 @@ mod tests {
     use super::super::tests::{BUFFER, Driver, SIZE, memory};
     use super::super::transport::register;
     use super::Console;
-    use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
+    use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
 
     const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 1;
 
     struct Machine<'a> {
         console: Console,
-        kicks: [EventFd; QUEUES],
+        kick: EventFd,
         interrupt: EventFd,
         driver: Driver<'a>,
     }
@@ -301,20 +275,20 @@ mod tests {
         fn new(memory: &'a GuestMemoryMmap) -> (Self, UnixStream) {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut console = Console::new(ours);
-            let (kicks, interrupt) = console.start(memory, true).unwrap();
+            let (kick, interrupt) = console.start(memory, true).unwrap();
             let driver = Driver::new(memory, FEATURES, |offset, value| console.write(offset, &value.to_le_bytes()));
-            let mut machine = Self { console, kicks, interrupt, driver };
+            let mut machine = Self { console, kick, interrupt, driver };
             for (id, event) in [(0, 0), (1, 3), (1, 6)] {
                 machine.driver.control(id, event, 1);
             }
-            machine.kick(CONTROL_TRANSMIT);
+            machine.kick();
             machine.until(|driver| driver.given_back(CONTROL_TRANSMIT) == 3 && driver.given_back(CONTROL_RECEIVE) == 3);
             machine.driver.receive(CONTROL_RECEIVE);
             (machine, theirs)
         }
 
-        fn kick(&self, queue: usize) {
-            self.kicks[queue].write(1).unwrap();
+        fn kick(&self) {
+            self.kick.write(1).unwrap();
         }
 
         fn register(&self, offset: u64) -> u32 {
@@ -353,7 +327,7 @@ mod tests {
             host
         });
         let (mut sent, mut received, mut outstanding) = (0_usize, Vec::new(), 0);
-        let kicks = machine.kicks.each_ref().map(|kick| kick.try_clone().unwrap());
+        let kick = machine.kick.try_clone().unwrap();
         machine.until(|driver| {
             while driver.take(TRANSMIT).is_some() {
                 outstanding -= 1;
@@ -362,11 +336,11 @@ mod tests {
                 let bytes: Vec<u8> = (sent..sent + BUFFER as usize).map(|at| (at % 253) as u8).collect();
                 driver.send(TRANSMIT, &bytes);
                 (sent, outstanding) = (sent + bytes.len(), outstanding + 1);
-                kicks[TRANSMIT].write(1).unwrap();
+                kick.write(1).unwrap();
             }
             let bytes = driver.receive(RECEIVE);
             if !bytes.is_empty() {
-                kicks[RECEIVE].write(1).unwrap();
+                kick.write(1).unwrap();
             }
             received.extend(bytes);
             received.len() == BYTES
@@ -393,7 +367,7 @@ mod tests {
             let _ = machine.interrupt.read();
         }
         machine.driver.control(1, 3, 1);
-        machine.kick(CONTROL_TRANSMIT);
+        machine.kick();
         host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         assert_eq!(host.read(&mut [0; 1]).unwrap(), 0);
         let faults = machine.console.end().unwrap();
@@ -413,7 +387,7 @@ mod tests {
             for (offset, value) in steps {
                 machine.console.write(offset, &value.to_le_bytes());
             }
-            machine.kick(TRANSMIT);
+            machine.kick();
             machine.console.write(last.0, &last.1.to_le_bytes());
             machine.driver = driver;
             let mut text = [0; 5];
