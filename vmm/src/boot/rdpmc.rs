@@ -10,11 +10,6 @@
 //! executable section (each executable segment, in a file without sections) is decoded linearly from its start, and
 //! anew from each function symbol, which repairs what data between functions may have upset.
 //!
-//! Tens of megabytes of a Linux kernel would take seconds on an emulated host. Decoding x86 code from the middle of an
-//! instruction falls into step with the true instructions after a few of them, so in a large section the code before each
-//! byte pair is decoded from several neighbouring starts. If all agree on the pair, that is the answer, else the section is
-//! decoded as a whole.
-//!
 //! # 32 or 64 bits
 //! Code in ELF64 is 64-bit code. ELF32 may hold either: `objcopy -O elf32-i386` makes such containers for multiboot
 //! loaders that refuse ELF64. The byte range 40–4F decides: a REX prefix in 64-bit code, and INC or DEC
@@ -42,13 +37,6 @@ const RDMSR: u8 = 0x32;
 const SAMPLE: usize = 1 << 16;
 /// Code shorter than this many instructions follows its container.
 const SAMPLE_MIN: usize = 16;
-
-/// Least size of a section that is decoded around its byte pairs only.
-const LARGE: usize = 1 << 20;
-/// Distance before a pair at which decoding begins.
-const BEFORE: usize = 512;
-/// Neighbouring starts: more than the longest instruction has bytes.
-const STARTS: usize = 16;
 
 /// One rewritten RDPMC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,9 +72,7 @@ pub fn rewrite(image: &mut [u8]) -> Result<Vec<Site>, LoadError> {
         let bytes = &image[code.file.clone()];
         if bytes.windows(2).any(|pair| pair == PAIR) {
             let bits = if elf.is_64 || is_64_bit(bytes) { 64 } else { 32 };
-            let section = Section { code, bytes, bits };
-            let quick = if bytes.len() < LARGE { None } else { section.around_pairs() };
-            sites.extend(quick.unwrap_or_else(|| section.whole(&elf.symbols)));
+            sites.extend(Section { code, bytes, bits }.rdpmcs(&elf.symbols));
         }
     }
     sites.sort_unstable();
@@ -122,25 +108,8 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Finds the RDPMCs by decoding around each byte pair; `None` if that does not decide.
-    fn around_pairs(self) -> Option<Vec<Site>> {
-        let pairs = self.bytes.windows(2).enumerate().filter(|(_, pair)| *pair == PAIR);
-        let sites = pairs.map(|(pair, _)| {
-            // At the start of a section only its first byte is sure to begin an instruction.
-            let starts = if pair < BEFORE { 0..1 } else { pair - BEFORE..pair - BEFORE + STARTS };
-            let mut found = starts.map(|start| {
-                let end = self.bytes.len().min(pair + STARTS);
-                let last = self.decode(start..end, pair - start).pop();
-                last.filter(|site| site.offset == self.code.file.start + pair + 1)
-            });
-            let first = found.next()?;
-            found.all(|site| site == first).then_some(first)
-        });
-        Some(sites.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
-    }
-
-    /// Finds the RDPMCs by decoding all of the section, anew from each symbol.
-    fn whole(self, symbols: &[u64]) -> Vec<Site> {
+    /// Finds the RDPMCs by decoding the section, anew from each symbol.
+    fn rdpmcs(self, symbols: &[u64]) -> Vec<Site> {
         // Symbols are distinct, so no more of them lie in a section than it has bytes.
         let end = self.code.address.saturating_add(self.bytes.len() as u64);
         let first = symbols.partition_point(|&symbol| symbol <= self.code.address);
@@ -279,31 +248,7 @@ mod tests {
         assert!(matches!(rewrite(&mut file), Err(LoadError::Elf(why)) if why.contains("overlap")));
     }
 
-    /// Instructions as a compiler makes them; the last four hold the byte pair, and the last two are RDPMC.
-    const PIECES: [&[u8]; 12] = [
-        &[0x48, 0x89, 0xd8],
-        &[0x55],
-        &[0x0f, 0xb7, 0x0c, 0x02],
-        &[0xe8, 0x10, 0x20, 0x00, 0x00],
-        &[0x48, 0x8d, 0x05, 0x10, 0x00, 0x33, 0x00],
-        &[0x74, 0x0f],
-        &[0x90],
-        &[0xc3],
-        &[0xb8, 0x0f, 0x33, 0x00, 0x00],
-        &[0x48, 0x8b, 0x80, 0x0f, 0x33, 0x00, 0x00],
-        &[0x0f, 0x33],
-        &[0x48, 0x0f, 0x33],
-    ];
-
     proptest! {
-        #[test]
-        fn around_its_pairs_a_section_is_decoded_as_the_whole_of_it(pieces in prop::collection::vec(0_usize..12, 1..2000)) {
-            let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| PIECES[piece]).copied().collect();
-            let code = Code { address: BASE, file: 0x40..0x40 + bytes.len() };
-            let section = Section { code: &code, bytes: &bytes, bits: 64 };
-            prop_assert!(section.around_pairs().is_none_or(|sites| sites == section.whole(&[])));
-        }
-
         /// Whatever the code, only RDPMC's second bytes change.
         #[test]
         fn random_code_is_rewritten_soundly(

@@ -14,8 +14,8 @@ const MOST_APART: u64 = 1 << 20;
 /// Start of the kernel's half of linear addresses.
 const KERNEL: u64 = 1 << 63;
 
-/// Linux's segment of 32-bit programs (__USER32_CS).
-const USER32_CS: u16 = 0x23;
+/// Linux's segment of 64-bit programs (__USER_CS).
+const USER_CS: u64 = 0x33;
 
 /// Offsets in `struct pt_regs`.
 mod at {
@@ -46,13 +46,6 @@ pub(super) struct Others {
     pub(super) r13: u64,
 }
 
-/// The bytes of a word on the stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
-    Bits32,
-    Bits64,
-}
-
 /// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack
 /// is: the sample's own instruction may be the one before.
 pub(super) fn follow(
@@ -61,7 +54,6 @@ pub(super) fn follow(
     frame: Frame,
     others: Others,
     user: bool,
-    width: Width,
     words: &mut Words,
 ) -> u64 {
     let broken = |user: bool| if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
@@ -74,35 +66,23 @@ pub(super) fn follow(
                 Ended::Complete => 0,
                 Ended::Broken(user) => broken(user),
                 Ended::NoTable => flag::KERNEL_BROKEN | flag::NO_TABLE,
-                Ended::User(frame, width)
-                    if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, width, words) =>
-                {
-                    0
-                }
-                Ended::User(..) => flag::USER_BROKEN,
+                Ended::User(frame) if words.entry(true, frame.ip) && by_frame_pointers(space, frame, true, words) => 0,
+                Ended::User(_) => flag::USER_BROKEN,
             }
         }
-        _ if by_frame_pointers(space, frame, user, width, words) => 0,
+        _ if by_frame_pointers(space, frame, user, words) => 0,
         _ => broken(user),
     }
 }
 
 /// Follows frame pointers from the last entry on; returns whether the chain has an end.
-fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Width, words: &mut Words) -> bool {
-    let size = match width {
-        Width::Bits32 => 4,
-        Width::Bits64 => 8,
-    };
-    let word = |space: &mut Space<'_>, at: u64| match width {
-        Width::Bits32 => space.u32(at).map(u64::from),
-        Width::Bits64 => space.u64(at),
-    };
+fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, words: &mut Words) -> bool {
     let (mut bp, mut least) = (frame.bp, frame.sp);
     // The innermost function may not have its frame yet, or no more.
-    match edge(space, frame.ip, width) {
+    match edge(space, frame.ip) {
         Edge::Inside => {}
         Edge::NoFrame => {
-            let Some(caller) = word(space, frame.sp) else { return false };
+            let Some(caller) = space.u64(frame.sp) else { return false };
             if caller == 0 {
                 return true;
             }
@@ -111,7 +91,7 @@ fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Wid
             }
         }
         Edge::Pushed => {
-            let (Some(saved), Some(caller)) = (word(space, frame.sp), word(space, frame.sp.wrapping_add(size))) else {
+            let (Some(saved), Some(caller)) = (space.u64(frame.sp), space.u64(frame.sp.wrapping_add(8))) else {
                 return false;
             };
             if caller == 0 {
@@ -127,17 +107,17 @@ fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, width: Wid
         if bp == 0 {
             return true;
         }
-        if bp < least || bp - least > MOST_APART || bp % size != 0 {
+        if bp < least || bp - least > MOST_APART || bp % 8 != 0 {
             return false;
         }
-        let (Some(saved), Some(caller)) = (word(space, bp), word(space, bp.wrapping_add(size))) else { return false };
+        let (Some(saved), Some(caller)) = (space.u64(bp), space.u64(bp.wrapping_add(8))) else { return false };
         if caller == 0 {
             return true;
         }
         if !words.entry(user, caller) {
             return false;
         }
-        let Some(above) = bp.checked_add(2 * size) else { return false };
+        let Some(above) = bp.checked_add(16) else { return false };
         least = above;
         bp = saved;
     }
@@ -156,16 +136,15 @@ enum Edge {
 }
 
 /// Looks at the code at `ip`: `push %rbp`, `mov %rsp,%rbp`, `ret`.
-fn edge(space: &mut Space<'_>, ip: u64, width: Width) -> Edge {
+fn edge(space: &mut Space<'_>, ip: u64) -> Edge {
     let mut code = [0; 5];
     for (at, byte) in code.iter_mut().enumerate() {
         // After the last page there is no code.
         *byte = space.u8(ip.wrapping_add(at as u64)).unwrap_or(0);
     }
-    match (code, width) {
-        ([0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, 0x55], _) => Edge::NoFrame,
-        ([0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..], Width::Bits64)
-        | ([0x89, 0xe5, ..] | [0x8b, 0xec, ..], Width::Bits32) => Edge::Pushed,
+    match code {
+        [0x55 | 0xc3 | 0xc2, ..] | [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, 0x55] => Edge::NoFrame,
+        [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] => Edge::Pushed,
         _ => Edge::Inside,
     }
 }
@@ -178,7 +157,7 @@ enum Ended {
     /// It ended at code of which no table is known.
     NoTable,
     /// It ended at the entry from a user task with these registers.
-    User(Frame, Width),
+    User(Frame),
 }
 
 /// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
@@ -235,7 +214,8 @@ fn by_orc(
                 if cs & 3 != 0 && tables.code().contains(&frame.ip) {
                     (user, least) = (true, frame.sp);
                 } else if cs & 3 != 0 {
-                    return Ended::User(frame, if cs as u16 == USER32_CS { Width::Bits32 } else { Width::Bits64 });
+                    // The stack of a 32-bit program is not followed.
+                    return if cs & 0xffff == USER_CS { Ended::User(frame) } else { Ended::Broken(true) };
                 }
             }
             Kind::Undefined | Kind::End => return Ended::Broken(user),
@@ -310,7 +290,7 @@ mod tests {
     }
 
     fn sregs() -> kvm_sregs {
-        kvm_sregs { cr0: 1 << 31, cr3: 0x1000, cr4: 1 << 5, efer: 1 << 10, ..kvm_sregs::default() }
+        kvm_sregs { cr0: 1 << 31, cr3: 0x1000, efer: 1 << 10, ..kvm_sregs::default() }
     }
 
     fn put(memory: &GuestMemoryMmap, at: u64, words: &[u64]) {
@@ -324,7 +304,7 @@ mod tests {
         let mut space = Space::new(memory, &sregs);
         let mut words = Words::new();
         words.begin(frame.ip);
-        let flags = follow(&mut space, orc, frame, Others::default(), user, Width::Bits64, &mut words);
+        let flags = follow(&mut space, orc, frame, Others::default(), user, &mut words);
         let queue = Queue::default();
         queue.push(words.of(0, 0, 0, flags));
         let sample = queue.pop().unwrap();
@@ -398,11 +378,9 @@ mod tests {
         let kernel = vec![TEXT + 4, TEXT + 0x110, TEXT + 0x210];
         let whole = ([kernel, vec![0x5000, 0x5002]], [true, true]);
         assert_eq!(chain(&memory, Some(&orc), frame, false), whole);
-        // A 32-bit program has words of 32 bits.
-        put(&memory, 0x10_0000, &[0x5002 << 32]);
-        assert_eq!(chain(&memory, Some(&orc), frame, false).1, [true, false]);
+        // The stack of a 32-bit program is not followed.
         put(&memory, bp + 16 + 8 * 17, &[0x23]);
-        assert_eq!(chain(&memory, Some(&orc), frame, false), whole);
+        assert_eq!(chain(&memory, Some(&orc), frame, false), ([whole.0[0].clone(), vec![]], [true, false]));
         // From a kernel thread: the end.
         put(&memory, bp + 8, &[TEXT + 0x310]);
         let ended = ([vec![TEXT + 4, TEXT + 0x110, TEXT + 0x310], vec![]], [true, true]);
@@ -427,7 +405,7 @@ mod tests {
             words.begin(TEXT);
             let frame = Frame { ip: TEXT, sp: STACK, bp: 0 };
             let mut space = Space::new(&memory, &sregs);
-            follow(&mut space, Some(&orc), frame, Others::default(), false, Width::Bits64, &mut words)
+            follow(&mut space, Some(&orc), frame, Others::default(), false, &mut words)
         };
         assert_eq!(flags(0xffff_ffff_c000_0010), flag::KERNEL_BROKEN | flag::NO_TABLE, "a module's code");
         assert_eq!(flags(0x5000), flag::KERNEL_BROKEN, "no code of the kernel");

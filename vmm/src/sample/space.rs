@@ -4,8 +4,6 @@ use kvm_bindings::kvm_sregs;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 const CR0_PG: u64 = 1 << 31;
-const CR4_PSE: u64 = 1 << 4;
-const CR4_PAE: u64 = 1 << 5;
 const CR4_LA57: u64 = 1 << 12;
 const EFER_LMA: u64 = 1 << 10;
 const PRESENT: u64 = 1;
@@ -15,23 +13,12 @@ const LARGE: u64 = 1 << 7;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const PAGE: u64 = 0x1000;
 
-/// Paging mode: how linear addresses become physical ones (SDM vol. 3, 5.1.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Paging {
-    Off,
-    /// 32-bit paging, with pages of 4 MiB if the flag is set.
-    Bits32 {
-        large: bool,
-    },
-    Pae,
-    Levels(u32),
-}
-
 /// The address space of a vCPU at one time.
 #[derive(Debug)]
 pub(super) struct Space<'a> {
     memory: &'a GuestMemoryMmap,
-    paging: Paging,
+    /// Levels of its page tables, 0 without paging; `None`: those of 32 bits, which are not followed.
+    levels: Option<u32>,
     root: u64,
     /// The page that was translated last: chains stay on few pages.
     last: Option<(u64, u64)>,
@@ -39,36 +26,22 @@ pub(super) struct Space<'a> {
 
 impl<'a> Space<'a> {
     pub(super) fn new(memory: &'a GuestMemoryMmap, sregs: &kvm_sregs) -> Self {
-        let paging = if sregs.cr0 & CR0_PG == 0 {
-            Paging::Off
-        } else if sregs.cr4 & CR4_PAE == 0 {
-            Paging::Bits32 { large: sregs.cr4 & CR4_PSE != 0 }
-        } else if sregs.efer & EFER_LMA == 0 {
-            Paging::Pae
-        } else {
-            Paging::Levels(if sregs.cr4 & CR4_LA57 == 0 { 4 } else { 5 })
+        let levels = match (sregs.cr0 & CR0_PG != 0, sregs.efer & EFER_LMA != 0) {
+            (false, _) => Some(0),
+            (true, false) => None,
+            (true, true) => Some(if sregs.cr4 & CR4_LA57 == 0 { 4 } else { 5 }),
         };
-        Self { memory, paging, root: sregs.cr3, last: None }
+        Self { memory, levels, root: sregs.cr3, last: None }
     }
 
     /// Reads 8 bytes.
     pub(super) fn u64(&mut self, linear: u64) -> Option<u64> {
         if linear % PAGE > PAGE - 8 {
-            let (low, high) = (self.u32(linear)?, self.u32(linear.wrapping_add(4))?);
-            return Some(u64::from(low) | u64::from(high) << 32);
-        }
-        let physical = self.translate(linear)?;
-        self.memory.read_obj(GuestAddress(physical)).ok()
-    }
-
-    /// Reads 4 bytes.
-    pub(super) fn u32(&mut self, linear: u64) -> Option<u32> {
-        if linear % PAGE > PAGE - 4 {
-            let mut bytes = [0; 4];
+            let mut bytes = [0; 8];
             for (at, byte) in bytes.iter_mut().enumerate() {
                 *byte = self.u8(linear.wrapping_add(at as u64))?;
             }
-            return Some(u32::from_le_bytes(bytes));
+            return Some(u64::from_le_bytes(bytes));
         }
         let physical = self.translate(linear)?;
         self.memory.read_obj(GuestAddress(physical)).ok()
@@ -89,14 +62,9 @@ impl<'a> Space<'a> {
         {
             return Some(physical + linear % PAGE);
         }
-        let physical = match self.paging {
-            Paging::Off => page,
-            Paging::Bits32 { large } => self.walk_32(page, large)?,
-            Paging::Pae => {
-                let top = self.entry((self.root & 0xffff_ffe0) + 8 * (page >> 30 & 3))?;
-                self.walk(top & ADDRESS, page, 2)?
-            }
-            Paging::Levels(levels) => {
+        let physical = match self.levels? {
+            0 => page,
+            levels => {
                 // Linear addresses are canonical.
                 let unused = 64 - 12 - 9 * levels;
                 if ((page << unused).cast_signed() >> unused).cast_unsigned() != page {
@@ -123,23 +91,9 @@ impl<'a> Space<'a> {
         None
     }
 
-    fn walk_32(&self, page: u64, large: bool) -> Option<u64> {
-        let entry = self.entry_32((self.root & 0xffff_f000) + 4 * (page >> 22 & 1023))?;
-        if large && entry & LARGE != 0 {
-            return Some((entry & 0xffc0_0000) + (page & 0x003f_f000));
-        }
-        let entry = self.entry_32((entry & 0xffff_f000) + 4 * (page >> 12 & 1023))?;
-        Some(entry & 0xffff_f000)
-    }
-
     fn entry(&self, at: u64) -> Option<u64> {
         let entry: u64 = self.memory.read_obj(GuestAddress(at)).ok()?;
         (entry & PRESENT != 0).then_some(entry)
-    }
-
-    fn entry_32(&self, at: u64) -> Option<u64> {
-        let entry: u32 = self.memory.read_obj(GuestAddress(at)).ok()?;
-        (u64::from(entry) & PRESENT != 0).then_some(entry.into())
     }
 }
 
@@ -152,7 +106,7 @@ mod tests {
     }
 
     fn long_mode(cr3: u64) -> kvm_sregs {
-        kvm_sregs { cr0: CR0_PG, cr3, cr4: CR4_PAE, efer: EFER_LMA, ..kvm_sregs::default() }
+        kvm_sregs { cr0: CR0_PG, cr3, efer: EFER_LMA, ..kvm_sregs::default() }
     }
 
     #[test]
@@ -179,20 +133,8 @@ mod tests {
         assert_eq!(Space::new(&memory, &sregs).u64(0), Some(0x1001));
         put(0x1000, 0xffff_ffff_f001);
         assert_eq!(Space::new(&memory, &sregs).u64(0), None);
-    }
-
-    #[test]
-    fn paging_of_32_bits_and_none() {
-        let memory = memory();
-        let put = |at: u64, value: u32| memory.write_obj(value, GuestAddress(at)).unwrap();
-        put(0x1000 + 4, 0x2001);
-        put(0x2000, 0x7001);
-        put(0x1000 + 8, 0x81);
-        put(0x7004, 9);
-        let sregs = kvm_sregs { cr0: CR0_PG, cr3: 0x1000, cr4: CR4_PSE, ..kvm_sregs::default() };
-        let mut space = Space::new(&memory, &sregs);
-        assert_eq!((space.u32(0x40_0004), space.u32(0x80_7004), space.u32(0xc0_0000)), (Some(9), Some(9), None));
-        let mut space = Space::new(&memory, &kvm_sregs::default());
-        assert_eq!((space.u32(0x7004), space.u32(0x20_0000)), (Some(9), None));
+        let of_32_bits = kvm_sregs { efer: 0, ..sregs };
+        assert_eq!(Space::new(&memory, &of_32_bits).u64(0x7008), None);
+        assert_eq!(Space::new(&memory, &kvm_sregs::default()).u64(0x7008), Some(42), "without paging");
     }
 }

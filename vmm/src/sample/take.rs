@@ -7,7 +7,7 @@ use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
-use super::chain::{Frame, Others, Width, follow};
+use super::chain::{Frame, Others, follow};
 use super::orc::Orc;
 use super::queue::{Queue, Words, flag};
 use super::space::Space;
@@ -193,24 +193,21 @@ fn walk(
     let user = sregs.ss.dpl == 3;
     let flags = if user { flag::USER } else { 0 };
     let mut space = Space::new(memory, sregs);
-    let ip = regs.rip.wrapping_add(if sregs.cs.l == 0 { sregs.cs.base } else { 0 });
+    let long = sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0;
+    let ip = regs.rip.wrapping_add(if long { 0 } else { sregs.cs.base });
     // The sample is at the instruction that made the exit; the stack is that of the next one.
     words.begin(ip.wrapping_sub(past.back(&mut space, ip)));
-    let width = match (sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0, sregs.cs.db != 0) {
-        (true, _) => Width::Bits64,
-        (false, true) if sregs.cs.base == 0 && sregs.ss.base == 0 => Width::Bits32,
-        // 16-bit code, or segments with a base: there is no chain.
-        _ => {
-            words.first(user);
-            return flags | if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
-        }
-    };
+    // Of other than 64-bit code there is the instruction alone.
+    if !long {
+        words.first(user);
+        return flags | if user { flag::USER_BROKEN } else { flag::KERNEL_BROKEN };
+    }
     if !sampling.chains {
         return flags;
     }
     let frame = Frame { ip, sp: regs.rsp, bp: regs.rbp };
     let others = Others { dx: regs.rdx, di: regs.rdi, r10: regs.r10, r13: regs.r13 };
-    flags | follow(&mut space, sampling.orc.as_ref(), frame, others, user, width, words)
+    flags | follow(&mut space, sampling.orc.as_ref(), frame, others, user, words)
 }
 
 #[cfg(test)]
@@ -256,23 +253,22 @@ mod tests {
     fn the_stack_is_read_by_the_instruction_after_the_exit() {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
         let sampling = Sampling::new(Vec::new(), Rate::Hertz(1), true, 1);
-        // The frame is set up, and the stack holds something other than a return address.
-        let words_of = |at: u64, words: &[u32]| {
-            words.iter().zip(0..).for_each(|(word, n)| memory.write_obj(*word, GuestAddress(at + 4 * n)).unwrap());
-        };
-        words_of(0x8000, &[0x6666, 0, 0, 0, 0, 0x5555]);
-        let mut sregs = kvm_sregs { cr0: 1, ..kvm_sregs::default() };
-        sregs.cs.db = 1;
-        let regs = kvm_regs { rip: 0x2003, rsp: 0x8000, rbp: 0x8010, ..kvm_regs::default() };
-        // mov %eax, displacement(%ebx): a last byte as of `push %ebp` or `ret`.
+        // The first 2 MiB are mapped; the frame is set up, and the stack holds something other than a return address.
+        for (at, value) in [(0x1000, 0x2001), (0x2000, 0x3001), (0x3000, 0x81), (0x8000, 0x6666), (0x8018, 0x5555)] {
+            memory.write_obj::<u64>(value, GuestAddress(at)).unwrap();
+        }
+        let mut sregs = kvm_sregs { cr0: 1 << 31, cr3: 0x1000, efer: EFER_LMA, ..kvm_sregs::default() };
+        sregs.cs.l = 1;
+        let regs = kvm_regs { rip: 0x5003, rsp: 0x8000, rbp: 0x8010, ..kvm_regs::default() };
+        // mov %eax, displacement(%rbx): a last byte as of `push %rbp` or `ret`.
         for displacement in [0x55, 0xc3] {
-            memory.write_slice(&[0x89, 0x43, displacement, 0x90], GuestAddress(0x2000)).unwrap();
+            memory.write_slice(&[0x89, 0x43, displacement, 0x90], GuestAddress(0x5000)).unwrap();
             let mut words = Words::new();
             let flags = walk(&regs, &sregs, &memory, &sampling, Past::Yes, &mut words);
             let queue = Queue::default();
             queue.push(words.of(0, 0, 0, flags));
             let sample = queue.pop().unwrap();
-            assert_eq!((sample.rip, &sample.chain[0]), (0x2002, &vec![0x2002, 0x5555]), "{displacement:#x}");
+            assert_eq!((sample.rip, &sample.chain[0]), (0x5002, &vec![0x5002, 0x5555]), "{displacement:#x}");
             assert_eq!(sample.complete, [true; 2]);
         }
     }

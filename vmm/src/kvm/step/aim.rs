@@ -3,14 +3,12 @@
 use kvm_bindings::kvm_regs;
 
 use super::instruction::{Before, Kind};
-use super::mode::{Mode, VectorTable};
 use super::registers::{lost, own_steps};
 use super::traps::{Frame, TF};
 use super::view::View;
 use crate::outcome::End;
 
 const MSR_LSTAR: u32 = 0xc000_0082;
-const MSR_CSTAR: u32 = 0xc000_0083;
 const MSR_SYSENTER_ESP: u32 = 0x175;
 const MSR_SYSENTER_EIP: u32 = 0x176;
 
@@ -20,19 +18,19 @@ pub(super) struct Target {
     pub(super) rip: Option<u64>,
     /// RSP there, if the instruction is an IRET, SYSCALL or SYSENTER.
     rsp: Option<u64>,
-    /// Linear address and RIP at which the step needs a trap.
-    pub(super) trap: Option<(u64, u64)>,
+    /// Address at which the step needs a trap.
+    pub(super) trap: Option<u64>,
     /// True if the target is in ring 3.
     pub(super) ring3: bool,
 }
 
 impl Target {
     /// Returns whether a vCPU at the trap at `rip` came there by the instruction itself: an event would have pushed a frame.
-    pub(super) fn is_reached(&self, kind: Kind, rip: u64, mode: Mode, rsp: u64) -> bool {
-        matches!(kind, Kind::Iret(_) | Kind::Syscall | Kind::Sysenter)
+    pub(super) fn is_reached(&self, kind: Kind, rip: u64, rsp: u64) -> bool {
+        matches!(kind, Kind::Iret | Kind::Syscall | Kind::Sysenter)
             && self.rip.is_none_or(|target| target == rip)
-            && self.trap.is_some_and(|(_, trap)| trap == rip)
-            && self.rsp.is_some_and(|expected| mode.same_stack(expected, rsp))
+            && self.trap == Some(rip)
+            && self.rsp == Some(rsp)
     }
 }
 
@@ -41,7 +39,7 @@ impl Target {
 pub(super) struct Aim {
     /// The frame of an IRET to ring 3, with TF set in it.
     planted: Option<Frame>,
-    /// Place where a PUSHF saves it: linear address and size.
+    /// Place where a PUSHF saves it: address and size.
     pushed: Option<(u64, u8)>,
 }
 
@@ -53,60 +51,53 @@ impl Aim {
     pub(super) fn take(
         &mut self,
         before: &Before,
-        mode: Mode,
+        cs: u16,
         regs: &mut kvm_regs,
         view: &View<'_>,
         msr: impl FnMut(u32) -> Option<u64>,
     ) -> Result<Target, End> {
         *self = Self::default();
-        let top = mode.stack(regs.rsp);
         match before.kind {
-            Kind::Pushf(word) => self.pushed = Some((mode.stack(regs.rsp.wrapping_sub(word.into())), word)),
-            Kind::Popf(word) if view.word(top, word.into()).is_some_and(|flags| flags & TF != 0) => {
+            Kind::Pushf(word) => self.pushed = Some((regs.rsp.wrapping_sub(word.into()), word)),
+            Kind::Popf(word) if view.word(regs.rsp, word.into()).is_some_and(|flags| flags & TF != 0) => {
                 return Err(own_steps(before.rip));
             }
-            Kind::Iret(word) => return self.iret(before, word, mode, regs.rsp, view),
-            Kind::Sysret(_) if regs.r11 & TF != 0 => return Err(own_steps(before.rip)),
-            Kind::Sysret(mask) => {
+            Kind::Iret => return self.iret(before, cs, regs.rsp, view),
+            Kind::Sysret if regs.r11 & TF != 0 => return Err(own_steps(before.rip)),
+            Kind::Sysret => {
                 regs.r11 |= TF;
-                return Ok(Target { rip: Some(regs.rcx & mask), ring3: true, ..Target::default() });
+                return Ok(Target { rip: Some(regs.rcx), ring3: true, ..Target::default() });
             }
-            Kind::Sysexit(mask) => {
-                return Ok(Target { rip: Some(regs.rdx & mask), ring3: true, ..Target::default() });
-            }
-            Kind::Syscall | Kind::Sysenter => return Ok(system_call(before.kind, mode, regs.rsp, msr)),
+            Kind::Sysexit => return Ok(Target { rip: Some(regs.rdx), ring3: true, ..Target::default() }),
+            Kind::Syscall | Kind::Sysenter => return Ok(system_call(before.kind, regs.rsp, msr)),
             _ => {}
         }
         Ok(Target::default())
     }
 
-    fn iret(&mut self, before: &Before, word: u8, mode: Mode, rsp: u64, view: &View<'_>) -> Result<Target, End> {
-        let Some(frame) = Frame::read(mode.stack(rsp), word, view) else { return Ok(Target::default()) };
+    fn iret(&mut self, before: &Before, cs: u16, rsp: u64, view: &View<'_>) -> Result<Target, End> {
+        let Some(frame) = Frame::read(rsp, view) else { return Ok(Target::default()) };
         if frame.flags & TF != 0 {
             return Err(own_steps(before.rip));
         }
         let mut target = Target { rip: Some(frame.rip), ..Target::default() };
-        if mode.vectors != VectorTable::RealMode && frame.cs & 3 > u16::from(mode.ring) {
+        if frame.cs & 3 > cs & 3 {
             if !frame.set_tf(true, view) {
                 return Err(lost(before, frame.rip));
             }
             self.planted = Some(frame);
             target.ring3 = frame.cs & 3 == 3;
-        } else if frame.cs == mode.cs {
+        } else if frame.cs == cs {
             // KVM without hardware virtualization traps one instruction late.
-            target.trap = Some((mode.code(frame.rip), frame.rip));
-            target.rsp = if mode.bits == 64 {
-                frame.outer_stack(view).map(|(rsp, _)| rsp)
-            } else {
-                Some(rsp.wrapping_add(3 * u64::from(word)))
-            };
+            target.trap = Some(frame.rip);
+            target.rsp = frame.outer_stack(view).map(|(rsp, _)| rsp);
         }
         Ok(target)
     }
 
     /// Takes TF back from an instruction that has not begun. `None`: the stack is not in memory.
     pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, view: &View<'_>) -> Option<()> {
-        if matches!(kind, Kind::Sysret(_)) {
+        if kind == Kind::Sysret {
             regs.r11 &= !TF;
         }
         match self.planted.take() {
@@ -133,32 +124,21 @@ pub(super) fn clear_pushed(at: u64, word: u8, view: &View<'_>) -> Option<()> {
 }
 
 /// Returns the target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
-fn system_call(kind: Kind, mode: Mode, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) -> Target {
+fn system_call(kind: Kind, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) -> Target {
     let (index, rsp) = match kind {
         Kind::Sysenter => (MSR_SYSENTER_EIP, msr(MSR_SYSENTER_ESP)),
-        _ if mode.bits == 64 => (MSR_LSTAR, Some(rsp)),
-        _ => (MSR_CSTAR, Some(rsp)),
+        _ => (MSR_LSTAR, Some(rsp)),
     };
-    let trap = msr(index).map(|entry| (entry, entry));
-    Target { rsp, trap, ..Target::default() }
+    Target { rsp, trap: msr(index), ..Target::default() }
 }
 
 #[cfg(test)]
 mod tests {
-    use kvm_bindings::kvm_sregs;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
-    use crate::boot::vcpu;
 
     const CODE: u16 = 8;
-
-    fn mode() -> Mode {
-        let mut sregs = kvm_sregs::default();
-        vcpu::enter_64_bit_mode(&mut sregs, 0);
-        sregs.cs.selector = CODE;
-        Mode::of(&sregs, 2)
-    }
 
     fn stack(words: &[u64]) -> GuestMemoryMmap {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
@@ -170,9 +150,9 @@ mod tests {
 
     fn take(bytes: &[u8], memory: &GuestMemoryMmap, regs: &mut kvm_regs) -> (Aim, Result<Target, End>) {
         let (identity, mut aim) = (|linear| Some(linear), Aim::default());
-        let before = Before::decode(64, bytes, 0x1000, false);
+        let before = Before::decode(bytes, 0x1000, false);
         let view = View::new(memory, &identity);
-        let target = aim.take(&before, mode(), regs, &view, |index| (index == MSR_LSTAR).then_some(0x7000));
+        let target = aim.take(&before, CODE, regs, &view, |index| (index == MSR_LSTAR).then_some(0x7000));
         (aim, target)
     }
 
@@ -190,19 +170,15 @@ mod tests {
         let (memory, mut regs) = (stack(&[0x5000, 0x1b, 0x202, 0x900, 0x23]), regs());
         let (mut aim, target) = take(&[0x48, 0xcf], &memory, &mut regs);
         assert_eq!((target.unwrap().rip, target_ring(&memory, 0x810)), (Some(0x5000), true));
-        aim.withdraw(Kind::Iret(8), &mut regs, &View::new(&memory, &identity)).unwrap();
+        aim.withdraw(Kind::Iret, &mut regs, &View::new(&memory, &identity)).unwrap();
         assert_eq!(flags(&memory, 0x810), 0x202);
 
         let (mut aim, target) = take(&[0x48, 0x0f, 0x07], &memory, &mut regs);
         assert_eq!((target.unwrap().rip, regs.r11), (Some(0x1_0000_2000), 0x302));
-        aim.withdraw(Kind::Sysret(u64::MAX), &mut regs, &View::new(&memory, &identity)).unwrap();
+        aim.withdraw(Kind::Sysret, &mut regs, &View::new(&memory, &identity)).unwrap();
         assert_eq!(regs.r11, 0x202);
-        for (bytes, rip) in [(&[0x0f, 0x07][..], 0x2000), (&[0x0f, 0x35], 0x3000), (&[0x48, 0x0f, 0x35], 0x1_0000_3000)]
-        {
-            regs.r11 = 0x202;
-            let target = take(bytes, &memory, &mut regs).1.unwrap();
-            assert_eq!((target.rip, target.ring3), (Some(rip), true), "{bytes:x?}");
-        }
+        let target = take(&[0x48, 0x0f, 0x35], &memory, &mut regs).1.unwrap();
+        assert_eq!((target.rip, target.ring3), (Some(0x1_0000_3000), true), "SYSEXIT");
     }
 
     fn target_ring(memory: &GuestMemoryMmap, at: u64) -> bool {
@@ -213,16 +189,16 @@ mod tests {
     fn a_target_is_reached_only_with_the_stack_that_the_instruction_leaves() {
         let (memory, mut regs) = (stack(&[0x5000, CODE.into(), 0x202, 0x900, 0x10]), regs());
         let target = take(&[0x48, 0xcf], &memory, &mut regs).1.unwrap();
-        assert_eq!((target.trap, target.ring3), (Some((0x5000, 0x5000)), false));
-        let reached = |rip, rsp| target.is_reached(Kind::Iret(8), rip, mode(), rsp);
+        assert_eq!((target.trap, target.ring3), (Some(0x5000), false));
+        let reached = |rip, rsp| target.is_reached(Kind::Iret, rip, rsp);
         assert!(reached(0x5000, 0x900));
         assert!(!reached(0x5000, 0x8d8), "an event's frame lies on it");
-        assert!(!reached(0x6000, 0x900) && !target.is_reached(Kind::Plain, 0x5000, mode(), 0x900));
+        assert!(!reached(0x6000, 0x900) && !target.is_reached(Kind::Plain, 0x5000, 0x900));
 
         let target = take(&[0x0f, 0x05], &memory, &mut regs).1.unwrap();
-        assert_eq!((target.rip, target.trap), (None, Some((0x7000, 0x7000))));
-        assert!(target.is_reached(Kind::Syscall, 0x7000, mode(), 0x800));
-        assert!(!target.is_reached(Kind::Syscall, 0x7000, mode(), 0x7d8));
+        assert_eq!((target.rip, target.trap), (None, Some(0x7000)));
+        assert!(target.is_reached(Kind::Syscall, 0x7000, 0x800));
+        assert!(!target.is_reached(Kind::Syscall, 0x7000, 0x7d8));
     }
 
     #[test]

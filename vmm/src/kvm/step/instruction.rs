@@ -2,7 +2,7 @@
 
 use host_pmu::backend::step::Retired;
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register,
 };
 
 /// Longest instruction (SDM vol. 2, 2.3.11).
@@ -19,11 +19,13 @@ pub(super) enum Kind {
     Shadows,
     /// INT n, INT3, INTO, INT1.
     SoftwareInterrupt,
-    /// IRET; the size of a word of the frame that it pops.
-    Iret(u8),
-    /// SYSRET, SYSEXIT: to ring 3, with RFLAGS from R11 or as they are; the bits of RCX or RDX that are the target.
-    Sysret(u64),
-    Sysexit(u64),
+    /// IRETQ.
+    Iret,
+    /// SYSRET, SYSEXIT to 64-bit code of ring 3, with RFLAGS from R11 or as they are.
+    Sysret,
+    Sysexit,
+    /// A return by a frame of another size, or to other code than that of 64 bits.
+    OtherReturn,
     /// PUSHF, POPF; bytes of the word.
     Pushf(u8),
     Popf(u8),
@@ -31,9 +33,6 @@ pub(super) enum Kind {
     Syscall,
     Sysenter,
 }
-
-/// A target of 32 bits.
-const LOW_HALF: u64 = 0xffff_ffff;
 
 /// The ways on from an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +60,11 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// Decodes the instruction at `rip` with these first bytes, in code of `bits` bits.
-    pub(super) fn decode(bits: u32, bytes: &[u8], rip: u64, ring3: bool) -> Self {
-        let instruction = Decoder::with_ip(bits, bytes, rip, DecoderOptions::NONE).decode();
-        let mask = match bits {
-            16 => 0xffff,
-            32 => 0xffff_ffff,
-            _ => u64::MAX,
-        };
+    /// Decodes the instruction at `rip` with these first bytes.
+    pub(super) fn decode(bytes: &[u8], rip: u64, ring3: bool) -> Self {
+        let instruction = Decoder::with_ip(64, bytes, rip, DecoderOptions::NONE).decode();
         let (kind, ways) = (kind(&instruction), ways(&instruction));
-        Self { rip, next: instruction.next_ip() & mask, kind, ring3, writes: writes(&instruction), ways }
+        Self { rip, next: instruction.next_ip(), kind, ring3, writes: writes(&instruction), ways }
     }
 
     /// Returns the instruction as retired if it can have led to `after`. An interrupt, a fault or another turn of a REP
@@ -115,22 +109,15 @@ fn kind(instruction: &Instruction) -> Kind {
         Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => Kind::SoftwareInterrupt,
         Mnemonic::Syscall => Kind::Syscall,
         Mnemonic::Sysenter => Kind::Sysenter,
-        Mnemonic::Sysret => Kind::Sysret(LOW_HALF),
-        Mnemonic::Sysretq => Kind::Sysret(u64::MAX),
-        Mnemonic::Sysexit => Kind::Sysexit(LOW_HALF),
-        Mnemonic::Sysexitq => Kind::Sysexit(u64::MAX),
+        Mnemonic::Sysretq => Kind::Sysret,
+        Mnemonic::Sysexitq => Kind::Sysexit,
+        Mnemonic::Iretq => Kind::Iret,
+        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Sysret | Mnemonic::Sysexit => Kind::OtherReturn,
         Mnemonic::Pushf => Kind::Pushf(2),
-        Mnemonic::Pushfd => Kind::Pushf(4),
         Mnemonic::Pushfq => Kind::Pushf(8),
         Mnemonic::Popf => Kind::Popf(2),
-        Mnemonic::Popfd => Kind::Popf(4),
         Mnemonic::Popfq => Kind::Popf(8),
-        _ => match instruction.code() {
-            Code::Iretw => Kind::Iret(2),
-            Code::Iretd => Kind::Iret(4),
-            Code::Iretq => Kind::Iret(8),
-            _ => Kind::Plain,
-        },
+        _ => Kind::Plain,
     }
 }
 
@@ -158,7 +145,7 @@ mod tests {
     use super::*;
 
     fn before(bytes: &[u8]) -> Before {
-        Before::decode(64, bytes, 0x1000, false)
+        Before::decode(bytes, 0x1000, false)
     }
 
     #[test]
@@ -178,23 +165,9 @@ mod tests {
         assert_eq!((wrmsr.retired(0x1002), wrmsr.retired(0x1000)), (plain, None), "a #GP leaves RIP");
         let stos = before(&[0xf3, 0xaa]);
         assert_eq!((stos.retired(0x1000), stos.retired(0x1002)), (None, plain));
-        let in_ring3 = Before::decode(64, &[0x90], 0x1000, true);
+        let in_ring3 = Before::decode(&[0x90], 0x1000, true);
         assert_eq!(in_ring3.retired(0x1001), Some(Retired { ring3: true, ..Retired::default() }));
         assert_eq!((before(&[]).retired(0x5000), before(&[]).kind), (None, Kind::Invalid));
-    }
-
-    #[test]
-    fn bytes_are_decoded_by_the_size_of_code() {
-        // INC EAX; DEC EAX in 32-bit code, a REX prefix and NOP in 64-bit code.
-        let bytes = [0x40, 0x48, 0x90];
-        assert_eq!(Before::decode(32, &bytes, 0x1000, false).next, 0x1001);
-        assert_eq!(Before::decode(64, &bytes, 0x1000, false).next, 0x1003);
-        // MOV EAX, imm32; MOV AX, imm16.
-        let bytes = [0xb8, 1, 2, 3, 4];
-        assert_eq!(Before::decode(32, &bytes, 0, false).next, 5);
-        assert_eq!(Before::decode(16, &bytes, 0xfffe, false).next, 1, "IP wraps at 64 KiB");
-        let taken = Before::decode(16, &[0xeb, 0xfe], 0x20, false);
-        assert!(taken.retired(0x20).is_some_and(|retired| retired.taken), "a jump to itself");
     }
 
     #[test]
@@ -223,32 +196,29 @@ mod tests {
 
     #[test]
     fn what_needs_care_is_recognised() {
-        for (bits, bytes, kind) in [
-            (64, &[0xf4][..], Kind::Halt),
-            (64, &[0x8e, 0xd0], Kind::Shadows),
-            (32, &[0x17], Kind::Shadows),
-            (64, &[0xfb], Kind::Shadows),
-            (64, &[0x8e, 0xd8], Kind::Plain),
-            (64, &[0xcd, 0x80], Kind::SoftwareInterrupt),
-            (64, &[0x48, 0xcf], Kind::Iret(8)),
-            (32, &[0xcf], Kind::Iret(4)),
-            (16, &[0xcf], Kind::Iret(2)),
-            (64, &[0x0f, 0x05], Kind::Syscall),
-            (64, &[0x48, 0x0f, 0x07], Kind::Sysret(u64::MAX)),
-            (64, &[0x0f, 0x07], Kind::Sysret(0xffff_ffff)),
-            (32, &[0x0f, 0x34], Kind::Sysenter),
-            (64, &[0x0f, 0x35], Kind::Sysexit(0xffff_ffff)),
-            (64, &[0x48, 0x0f, 0x35], Kind::Sysexit(u64::MAX)),
-            (64, &[0x9c], Kind::Pushf(8)),
-            (32, &[0x9c], Kind::Pushf(4)),
-            (16, &[0x9d], Kind::Popf(2)),
-            (64, &[0x9d], Kind::Popf(8)),
-            (64, &[0x06], Kind::Invalid),
+        for (bytes, kind) in [
+            (&[0xf4][..], Kind::Halt),
+            (&[0x8e, 0xd0], Kind::Shadows),
+            (&[0xfb], Kind::Shadows),
+            (&[0x8e, 0xd8], Kind::Plain),
+            (&[0xcd, 0x80], Kind::SoftwareInterrupt),
+            (&[0x48, 0xcf], Kind::Iret),
+            (&[0xcf], Kind::OtherReturn),
+            (&[0x66, 0xcf], Kind::OtherReturn),
+            (&[0x0f, 0x05], Kind::Syscall),
+            (&[0x48, 0x0f, 0x07], Kind::Sysret),
+            (&[0x0f, 0x07], Kind::OtherReturn),
+            (&[0x0f, 0x34], Kind::Sysenter),
+            (&[0x0f, 0x35], Kind::OtherReturn),
+            (&[0x48, 0x0f, 0x35], Kind::Sysexit),
+            (&[0x9c], Kind::Pushf(8)),
+            (&[0x66, 0x9d], Kind::Popf(2)),
+            (&[0x9d], Kind::Popf(8)),
+            (&[0x06], Kind::Invalid),
         ] {
-            assert_eq!(Before::decode(bits, bytes, 0, false).kind, kind, "{bytes:x?}");
+            assert_eq!(before(bytes).kind, kind, "{bytes:x?}");
         }
-        // Far transfers lead where their operand says; VMCALL is no branch.
-        assert!(Before::decode(32, &[0xea, 0, 0, 1, 0, 8, 0], 0, false).retired(0x1_0000).is_some());
+        // VMCALL is no branch.
         assert_eq!(before(&[0x0f, 0x01, 0xc1]).retired(0x1003), Some(Retired::default()));
     }
 }

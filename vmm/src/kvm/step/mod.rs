@@ -2,14 +2,14 @@
 //!
 //! # How an instruction is stepped
 //! KVM's guest debugging (KVM_GUESTDBG_SINGLESTEP) is armed for each instruction, and only while a counter runs.
-//! [`instruction`] decodes the instruction at RIP in the vCPU's mode ([`mode`]: 16, 32 or 64 bits) from its linear address
-//! ([`view`]: KVM_TRANSLATE). After the step, RIP says whether it retired.
+//! [`instruction`] decodes the instruction at RIP as 64-bit code from its linear address ([`view`]: KVM_TRANSLATE); other
+//! code is refused. After the step, RIP says whether it retired.
 //!
-//! # Events The delivery of an interrupt, an NMI or an exception clears RFLAGS.TF, and the handler would run without steps. Hardware
+//! # Events
+//! The delivery of an interrupt, an NMI or an exception clears RFLAGS.TF, and the handler would run without steps. Hardware
 //! breakpoints are too few for 256 vectors, and QEMU's software emulation (host B) ignores them in a nested guest, just
-//! as the intercept of INT3. Therefore the first two bytes of each handler in the guest's IDT ([`gates`]: 64-bit,
-//! 32-bit and 16-bit gates, real-mode vectors) hold an OUT to a port that only the stepper knows ([`traps`]) while
-//! steps are made: any delivery ends in an exit at the handler's first instruction. The saved RIP on the guest's stack
+//! as the intercept of INT3. Therefore the first two bytes of each handler in the guest's IDT ([`gates`]) hold an OUT to a
+//! port that only the stepper knows ([`traps`]) while steps are made: any delivery ends in an exit at the handler's first instruction. The saved RIP on the guest's stack
 //! ([`traps::Frame`]) says whether the interrupted instruction retired. The frame's TF, which the delivery saved, is
 //! cleared. The traps are lifted when no counter runs, and from the instruction that is stepped. They are visible to a
 //! guest that reads its own handlers, and to other vCPUs: backend `step` takes one vCPU only.
@@ -34,7 +34,6 @@
 mod aim;
 mod gates;
 mod instruction;
-mod mode;
 mod registers;
 mod stepper;
 mod traps;

@@ -6,7 +6,6 @@ use kvm_ioctls::VcpuFd;
 use super::super::exit::Exit;
 use super::gates;
 use super::instruction::Before;
-use super::mode::Mode;
 use super::traps::{Frame, TF};
 use super::view::View;
 use crate::outcome::End;
@@ -34,9 +33,10 @@ pub(super) fn overlap(at: u64) -> End {
     ))
 }
 
-pub(super) fn task_gate(vector: u8) -> End {
+/// Returns the error for code that is not 64-bit code, at `at` or behind it.
+pub(super) fn other_mode(at: u64) -> End {
     End::Host(format!(
-        "backend step cannot count here: vector {vector} is a task gate, whose handler it cannot see begin"
+        "backend step cannot count here: it counts 64-bit code, and at {at:#x} the guest runs other code, or returns to it"
     ))
 }
 
@@ -70,10 +70,9 @@ pub(super) fn rip(fd: &VcpuFd) -> Result<u64, End> {
     Ok(fd.get_regs().map_err(failed("KVM_GET_REGS"))?.rip)
 }
 
-pub(super) fn mode(fd: &VcpuFd) -> Result<Mode, End> {
-    let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
-    let regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
-    Ok(Mode::of(&sregs, regs.rflags))
+/// Returns the privilege level.
+pub(super) fn ring(fd: &VcpuFd) -> Result<u16, End> {
+    Ok(fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?.cs.selector & 3)
 }
 
 /// Completes the OUT of a trap.

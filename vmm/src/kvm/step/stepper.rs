@@ -12,10 +12,9 @@ use super::super::other_msrs::OneMsr;
 use super::aim::{self, Aim, Target};
 use super::gates;
 use super::instruction::{Before, Kind, LONGEST_INSTRUCTION};
-use super::mode::Mode;
 use super::registers::{
-    ambiguous, complete, event_pending, failed, halt, has_single_step, is_halted, lost, mode, overlap, own_steps, rip,
-    take_single_step, task_gate, undo,
+    ambiguous, complete, event_pending, failed, halt, has_single_step, is_halted, lost, other_mode, overlap, own_steps,
+    ring, rip, take_single_step, undo,
 };
 use super::traps::{self, Trap, Traps};
 use super::traps::{Frame, TF};
@@ -69,7 +68,7 @@ pub(in super::super) struct Stepper<'a> {
     traps: Traps,
     /// The vector table and the registers that the traps were made from.
     table: Vec<u8>,
-    made_from: Option<[u64; 8]>,
+    made_from: Option<(u64, u16, u64)>,
     /// Memory may have changed since the traps and the table were compared with it.
     written: bool,
     scratch: Vec<u8>,
@@ -109,9 +108,12 @@ impl<'a> Stepper<'a> {
         }
         let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
         let regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
-        let mode = Mode::of(&sregs, regs.rflags);
+        if sregs.efer & EFER_LMA == 0 || sregs.cs.l == 0 {
+            return Err(other_mode(regs.rip));
+        }
+        let ring = sregs.cs.selector & 3;
         if let State::Within(before) = self.state {
-            let before = before.unwrap_or_else(|| self.decode(fd, mode, regs.rip));
+            let before = before.unwrap_or_else(|| self.decode(fd, ring, regs.rip));
             self.state = State::Within(Some(before));
             fd.set_kvm_immediate_exit(1);
             return Ok(Go::Enter);
@@ -124,19 +126,22 @@ impl<'a> Stepper<'a> {
         if !self.armed && regs.rflags & TF != 0 {
             return Err(own_steps(regs.rip));
         }
-        self.set_traps(fd, &sregs, mode)?;
-        let before = self.decode(fd, mode, regs.rip);
+        self.set_traps(fd, &sregs)?;
+        let before = self.decode(fd, ring, regs.rip);
+        if before.kind == Kind::OtherReturn {
+            return Err(other_mode(regs.rip));
+        }
         // A vCPU that waits already, or to which an event comes first, is entered as it is.
-        if before.kind == Kind::Halt && mode.ring == 0 && !is_halted(fd)? && !event_pending(fd, regs.rflags)? {
+        if before.kind == Kind::Halt && ring == 0 && !is_halted(fd)? && !event_pending(fd, regs.rflags)? {
             halt(fd, before.next, &regs)?;
             self.state = State::Free;
             return Ok(Go::Retired { due: counts.retire(before.retired(before.next).unwrap_or_default()) });
         }
-        let target = self.aim(fd, &before, mode, &regs)?;
+        let target = self.aim(fd, &before, sregs.cs.selector, &regs)?;
         if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && has_single_step(fd)? {
             return Err(ambiguous(before.rip));
         }
-        open(self.memory, &mut self.traps, fd, mode, &before);
+        open(self.memory, &mut self.traps, fd, &before);
         let debug =
             kvm_guest_debug { control: KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_SINGLESTEP, ..kvm_guest_debug::default() };
         fd.set_guest_debug(&debug).map_err(failed("KVM_SET_GUEST_DEBUG"))?;
@@ -231,7 +236,7 @@ impl<'a> Stepper<'a> {
             // The instruction after one that had no trap of its own.
             Before { kind: Kind::Shadows, next, .. } if at == next => {
                 self.due |= counts.retire(before.retired(next).unwrap_or_default());
-                self.decode(fd, mode(fd)?, at)
+                self.decode(fd, ring(fd)?, at)
             }
             // KVM's emulator has moved RIP on already at an OUT.
             before if at == before.rip || at == before.next => before,
@@ -254,9 +259,8 @@ impl<'a> Stepper<'a> {
         if let Some(target) = target.rip {
             return if after == target { Ok(counts.retire(before.transferred())) } else { Err(lost(before, after)) };
         }
-        let mode = mode(fd)?;
-        if let Some((due, last)) = self.led_to(before, after, mode, fd, counts) {
-            self.clean(last, mode, fd)?.ok_or_else(|| lost(before, after))?;
+        if let Some((due, last)) = self.led_to(before, after, ring(fd)?, fd, counts) {
+            self.clean(last, fd)?.ok_or_else(|| lost(before, after))?;
             return Ok(due);
         }
         if after == before.rip {
@@ -273,7 +277,7 @@ impl<'a> Stepper<'a> {
         &self,
         before: &Before,
         after: u64,
-        mode: Mode,
+        ring: u16,
         fd: &VcpuFd,
         counts: &mut StepCounts,
     ) -> Option<(bool, Kind)> {
@@ -281,19 +285,19 @@ impl<'a> Stepper<'a> {
             return Some((counts.retire(retired), before.kind));
         }
         let first = before.retired(before.next).filter(|_| before.kind == Kind::Shadows)?;
-        let second = self.decode(fd, mode, before.next);
+        let second = self.decode(fd, ring, before.next);
         let retired = second.retired(after)?;
         Some((counts.retire(first) | counts.retire(retired), second.kind))
     }
 
     /// Clears the step's TF where an instruction that retired has saved it. `None`: the stack is not in memory.
-    fn clean(&self, last: Kind, mode: Mode, fd: &VcpuFd) -> Result<Option<()>, End> {
+    fn clean(&self, last: Kind, fd: &VcpuFd) -> Result<Option<()>, End> {
         let regs = || fd.get_regs().map_err(failed("KVM_GET_REGS"));
         match last {
             Kind::Pushf(word) => {
-                let translate = translation(fd, mode.paging);
+                let translate = translation(fd);
                 let view = View::new(self.memory, &translate);
-                Ok(aim::clear_pushed(mode.stack(regs()?.rsp), word, &view))
+                Ok(aim::clear_pushed(regs()?.rsp, word, &view))
             }
             Kind::Syscall => {
                 let mut regs = regs()?;
@@ -308,7 +312,7 @@ impl<'a> Stepper<'a> {
     /// Takes back TF from what an instruction that has not begun would load.
     fn withdraw(&mut self, before: &Before, fd: &VcpuFd) -> Result<(), End> {
         let mut regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
-        let translate = translation(fd, mode(fd)?.paging);
+        let translate = translation(fd);
         let view = View::new(self.memory, &translate);
         self.aim.withdraw(before.kind, &mut regs, &view).ok_or_else(|| lost(before, before.rip))?;
         fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))
@@ -326,25 +330,22 @@ impl<'a> Stepper<'a> {
         let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
         let mut regs = fd.get_regs().map_err(failed("KVM_GET_REGS"))?;
         regs.rip = trap.rip;
-        let mode = Mode::of(&sregs, regs.rflags);
         // SYSCALL saved RFLAGS in R11.
         if before.kind == Kind::Syscall {
             regs.r11 &= !TF;
         }
         // The target may be another's handler, too: the stack says whether an event has pushed a frame.
-        if target.is_reached(before.kind, trap.rip, mode, regs.rsp) {
+        if target.is_reached(before.kind, trap.rip, regs.rsp) {
             fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
             return Ok(counts.retire(before.transferred()));
         }
-        if trap.word == 0 {
+        if trap.target {
             return Err(lost(before, trap.rip));
         }
-        let translate = translation(fd, mode.paging);
+        let translate = translation(fd);
         let view = View::new(self.memory, &translate);
-        let stack = mode.stack(regs.rsp);
-        let frames = [false, true].map(|code| {
-            trap.error_code[usize::from(code)].then(|| Frame::of_event(stack, trap.word, code, &view)).flatten()
-        });
+        let frames = [false, true]
+            .map(|code| trap.error_code[usize::from(code)].then(|| Frame::of_event(regs.rsp, code, &view)).flatten());
         // A handler of vectors with and without an error code: the frame is the one that follows from the instruction.
         let fits = |frame: &Frame| {
             let rip = frame.rip;
@@ -371,7 +372,8 @@ impl<'a> Stepper<'a> {
             None if frame.rip == before.rip => None,
             // The event came after the instruction.
             None => {
-                let led = self.led_to(before, frame.rip, mode.in_ring3(before.ring3), fd, counts);
+                let ring = if before.ring3 { 3 } else { 0 };
+                let led = self.led_to(before, frame.rip, ring, fd, counts);
                 let (due, last) = led.ok_or_else(|| lost(before, frame.rip))?;
                 self.aim.clean(last, &view).ok_or_else(|| lost(before, frame.rip))?;
                 return Ok(due);
@@ -395,19 +397,19 @@ impl<'a> Stepper<'a> {
     ) -> Result<bool, End> {
         let Some(to) = target.rip else { return self.settle(before, target, after, fd, counts) };
         let due = counts.retire(before.transferred());
-        let first = self.decode(fd, mode(fd)?, to);
+        let first = self.decode(fd, ring(fd)?, to);
         Ok(self.settle(&first, Target::default(), after, fd, counts)? | due)
     }
 
     /// Returns the instruction's target, and sets TF in what it loads.
-    fn aim(&mut self, fd: &VcpuFd, before: &Before, mode: Mode, regs: &kvm_regs) -> Result<Target, End> {
-        let translate = translation(fd, mode.paging);
+    fn aim(&mut self, fd: &VcpuFd, before: &Before, cs: u16, regs: &kvm_regs) -> Result<Target, End> {
+        let translate = translation(fd);
         let view = View::new(self.memory, &translate);
         let mut armed = *regs;
         let (msr, traps) = (&mut self.msr, &mut self.traps);
-        let target = self.aim.take(before, mode, &mut armed, &view, |index| msr.read(fd, index))?;
-        if let Some((linear, rip)) = target.trap {
-            traps.add_target(linear, rip, &view, self.memory).map_err(overlap)?;
+        let target = self.aim.take(before, cs, &mut armed, &view, |index| msr.read(fd, index))?;
+        if let Some(rip) = target.trap {
+            traps.add_target(rip, &view, self.memory).map_err(overlap)?;
         }
         if armed.r11 != regs.r11 {
             fd.set_regs(&armed).map_err(failed("KVM_SET_REGS"))?;
@@ -417,45 +419,38 @@ impl<'a> Stepper<'a> {
 
     /// Makes the traps anew if the vector table, or what it is read by, has changed. Both, and the traps, are compared with memory
     /// unless nothing can have been written there.
-    fn set_traps(&mut self, fd: &VcpuFd, sregs: &kvm_sregs, mode: Mode) -> Result<(), End> {
-        let from = [
-            sregs.idt.base,
-            sregs.idt.limit.into(),
-            sregs.gdt.base,
-            sregs.cr0,
-            sregs.cr3,
-            sregs.cr4,
-            sregs.efer,
-            mode.vectors as u64,
-        ];
-        if !std::mem::replace(&mut self.written, true) && self.made_from == Some(from) {
+    fn set_traps(&mut self, fd: &VcpuFd, sregs: &kvm_sregs) -> Result<(), End> {
+        let from = Some((sregs.idt.base, sregs.idt.limit, sregs.cr3));
+        if !std::mem::replace(&mut self.written, true) && self.made_from == from {
             return Ok(());
         }
-        let translate = translation(fd, mode.paging);
+        let translate = translation(fd);
         let view = View::new(self.memory, &translate);
-        let vectors = gates::table(sregs, mode, &view, &mut self.scratch);
-        let same = self.made_from == Some(from) && self.table == self.scratch;
-        if same && self.traps.intact(&view, self.memory) {
+        gates::table(sregs, &view, &mut self.scratch);
+        if self.made_from == from && self.table == self.scratch && self.traps.intact(&view, self.memory) {
             return Ok(());
         }
-        let handlers = gates::handlers(&self.scratch[..vectors], sregs, mode, &view).map_err(task_gate)?;
-        self.traps.replace(&handlers, &view, self.memory).map_err(overlap)?;
+        self.traps.replace(&gates::handlers(&self.scratch), &view, self.memory).map_err(overlap)?;
         std::mem::swap(&mut self.table, &mut self.scratch);
-        self.made_from = Some(from);
+        self.made_from = from;
         Ok(())
     }
 
     /// Decodes the instruction at `rip`, as the guest wrote it.
-    fn decode(&self, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
-        decode(self.memory, &self.traps, fd, mode, rip)
+    fn decode(&self, fd: &VcpuFd, ring: u16, rip: u64) -> Before {
+        let translate = translation(fd);
+        let view = View::new(self.memory, &translate);
+        let mut bytes = [0; LONGEST_INSTRUCTION];
+        let got = read(rip, &mut bytes, &self.traps, &view);
+        Before::decode(&bytes[..got], rip, ring == 3)
     }
 
     /// Returns the trap at which the vCPU is: at its OUT, or before it.
     fn reached_trap(&self, exit: Exit, fd: &VcpuFd) -> Result<Option<Trap>, End> {
-        let (at, mode) = (rip(fd)?, mode(fd)?);
-        let here = self.traps.at(mode.code(at));
+        let at = rip(fd)?;
+        let here = self.traps.at(at);
         // KVM's emulator has moved RIP on already.
-        let behind = || self.traps.at(mode.code(at.wrapping_sub(2))).filter(|_| exit != Exit::Interrupted);
+        let behind = || self.traps.at(at.wrapping_sub(2)).filter(|_| exit != Exit::Interrupted);
         Ok(here.or_else(behind).cloned())
     }
 
@@ -485,15 +480,7 @@ fn count(counts: &mut StepCounts, retired: Option<host_pmu::backend::step::Retir
 }
 
 const PAGE: u64 = 0x1000;
-
-/// Decodes the instruction at `rip`.
-pub(super) fn decode(memory: &GuestMemoryMmap, traps: &Traps, fd: &VcpuFd, mode: Mode, rip: u64) -> Before {
-    let translate = translation(fd, mode.paging);
-    let view = View::new(memory, &translate);
-    let mut bytes = [0; LONGEST_INSTRUCTION];
-    let got = read(mode.code(rip), &mut bytes, traps, &view);
-    Before::decode(mode.bits, &bytes[..got], rip, mode.ring3())
-}
+const EFER_LMA: u64 = 1 << 10;
 
 /// Reads code from `linear` on, without the traps. Returns how many bytes were read.
 fn read(linear: u64, bytes: &mut [u8], traps: &Traps, view: &View<'_>) -> usize {
@@ -505,10 +492,10 @@ fn read(linear: u64, bytes: &mut [u8], traps: &Traps, view: &View<'_>) -> usize 
 }
 
 /// Removes the traps from an instruction.
-pub(super) fn open(memory: &GuestMemoryMmap, traps: &mut Traps, fd: &VcpuFd, mode: Mode, before: &Before) {
-    let translate = translation(fd, mode.paging);
+fn open(memory: &GuestMemoryMmap, traps: &mut Traps, fd: &VcpuFd, before: &Before) {
+    let translate = translation(fd);
     let view = View::new(memory, &translate);
-    let ranges = pages(mode.code(before.rip), before.length(), &view);
+    let ranges = pages(before.rip, before.length(), &view);
     let ranges: Vec<_> = ranges.map(|(part, physical)| physical..physical + part.len() as u64).collect();
     traps.open(&ranges, memory);
 }
@@ -541,7 +528,7 @@ mod tests {
         memory.write_slice(&[3, 4], GuestAddress(0x4000)).unwrap();
         memory.write_slice(&[0xaa, 0xbb], GuestAddress(0x2000)).unwrap();
         let mut traps = Traps::default();
-        let handler = Handler { vector: 6, linear: 0x9000, rip: 0x9000, word: 8 };
+        let handler = Handler { vector: 6, rip: 0x9000 };
         traps.replace(&[handler], &View::new(&memory, &handlers), &memory).unwrap();
         let mut bytes = [0; 4];
         assert_eq!(read(0x1ffe, &mut bytes, &traps, &View::new(&memory, &code)), 4);

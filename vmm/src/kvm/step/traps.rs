@@ -16,12 +16,10 @@ const OUT: [u8; 2] = [0xe6, PORT as u8];
 /// One trap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trap {
-    /// Linear address.
-    pub(super) linear: u64,
-    /// RIP there.
+    /// Its address.
     pub(super) rip: u64,
-    /// Bytes of a word of the frame; 0 at the target of an instruction that pushes none: SYSCALL, SYSENTER, IRET.
-    pub(super) word: u8,
+    /// True at the target of an instruction that pushes no frame: SYSCALL, SYSENTER, IRET.
+    pub(super) target: bool,
     /// True if the handler serves vector 1 (#DB).
     pub(super) debug: bool,
     /// True if it serves vector 1 and another one.
@@ -46,7 +44,7 @@ impl Traps {
     /// Replaces all traps by those of `handlers`. A handler that is not in memory has none: its delivery faults.
     ///
     /// # Errors
-    /// The linear address of a handler that begins in the middle of another's trap.
+    /// The address of a handler that begins in the middle of another's trap.
     pub(super) fn replace(
         &mut self,
         handlers: &[Handler],
@@ -55,13 +53,13 @@ impl Traps {
     ) -> Result<(), u64> {
         self.lift(memory);
         for handler in handlers {
-            for page in [handler.linear & !PAGE_OFFSET, handler.linear.wrapping_add(1) & !PAGE_OFFSET] {
+            for page in [handler.rip & !PAGE_OFFSET, handler.rip.wrapping_add(1) & !PAGE_OFFSET] {
                 if self.pages.iter().all(|known| known.0 != page) {
                     self.pages.push((page, view.physical(page)));
                 }
             }
             let (with_code, debug) = (has_error_code(handler.vector), handler.vector == 1);
-            if let Some(known) = self.traps.iter_mut().find(|trap| trap.linear == handler.linear) {
+            if let Some(known) = self.traps.iter_mut().find(|trap| trap.rip == handler.rip) {
                 known.error_code[usize::from(with_code)] = true;
                 known.debug_shared |= known.debug != debug;
                 known.debug |= debug;
@@ -69,7 +67,7 @@ impl Traps {
             }
             let mut error_code = [false; 2];
             error_code[usize::from(with_code)] = true;
-            self.add(handler.linear, handler.rip, handler.word, debug, error_code, view, memory)?;
+            self.add(handler.rip, false, debug, error_code, view, memory)?;
         }
         Ok(())
     }
@@ -90,45 +88,36 @@ impl Traps {
     ///
     /// # Errors
     /// The address, if it or the byte after it is another handler's first byte.
-    pub(super) fn add_target(
-        &mut self,
-        linear: u64,
-        rip: u64,
-        view: &View<'_>,
-        memory: &GuestMemoryMmap,
-    ) -> Result<(), u64> {
-        if self.traps.iter().any(|trap| trap.linear == linear) {
+    pub(super) fn add_target(&mut self, rip: u64, view: &View<'_>, memory: &GuestMemoryMmap) -> Result<(), u64> {
+        if self.traps.iter().any(|trap| trap.rip == rip) {
             return Ok(());
         }
-        let first = view.physical(linear);
+        let first = view.physical(rip);
         if let Some(around) = self.traps.iter_mut().find(|trap| first == Some(trap.physical[1])) {
             around.restore(memory);
         }
-        self.add(linear, rip, 0, false, [false; 2], view, memory)
+        self.add(rip, true, false, [false; 2], view, memory)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of a trap")]
     fn add(
         &mut self,
-        linear: u64,
         rip: u64,
-        word: u8,
+        target: bool,
         debug: bool,
         error_code: [bool; 2],
         view: &View<'_>,
         memory: &GuestMemoryMmap,
     ) -> Result<(), u64> {
-        let (Some(first), Some(second)) = (view.physical(linear), view.physical(linear.wrapping_add(1))) else {
+        let (Some(first), Some(second)) = (view.physical(rip), view.physical(rip.wrapping_add(1))) else {
             return Ok(());
         };
         let overlaps = |trap: &Trap| trap.physical.contains(&first) || trap.physical.contains(&second);
         if self.traps.iter().any(|trap| trap.placed && overlaps(trap)) {
-            return Err(linear);
+            return Err(rip);
         }
         let physical = [first, second];
         let saved = [0; 2];
-        let mut trap =
-            Trap { linear, rip, word, debug, debug_shared: false, error_code, physical, saved, placed: false };
+        let mut trap = Trap { rip, target, debug, debug_shared: false, error_code, physical, saved, placed: false };
         trap.place(memory);
         self.traps.push(trap);
         Ok(())
@@ -154,7 +143,7 @@ impl Traps {
 
     /// Places the traps that [`open`](Self::open) removed, and removes the target's.
     pub(super) fn close(&mut self, memory: &GuestMemoryMmap) {
-        if self.traps.last().is_some_and(|trap| trap.word == 0)
+        if self.traps.last().is_some_and(|trap| trap.target)
             && let Some(mut target) = self.traps.pop()
         {
             target.restore(memory);
@@ -164,9 +153,9 @@ impl Traps {
         }
     }
 
-    /// Returns the placed trap at linear address `at`.
+    /// Returns the placed trap at address `at`.
     pub(super) fn at(&self, at: u64) -> Option<&Trap> {
-        self.traps.iter().find(|trap| trap.placed && trap.linear == at)
+        self.traps.iter().find(|trap| trap.placed && trap.rip == at)
     }
 
     /// Replaces the traps' bytes in code that was read from `physical` on, within a page, by the guest's own.
@@ -226,9 +215,8 @@ pub(super) const TF: u64 = 1 << 8;
 /// A frame on the guest's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Linear address of the saved IP.
+    /// Address of the saved RIP.
     at: u64,
-    word: u8,
     pub(super) rip: u64,
     pub(super) cs: u16,
     pub(super) flags: u64,
@@ -240,21 +228,20 @@ pub(super) const fn has_error_code(vector: u8) -> bool {
 }
 
 impl Frame {
-    /// Reads the frame of words of `word` bytes whose saved IP is at `at`: an IRET's operand.
-    pub(super) fn read(at: u64, word: u8, view: &View<'_>) -> Option<Self> {
-        let get = |n: u64| view.word(at.wrapping_add(n * u64::from(word)), usize::from(word));
-        Some(Self { at, word, rip: get(0)?, cs: get(1)? as u16, flags: get(2)? })
+    /// Reads the frame whose saved RIP is at `at`: an IRETQ's operand.
+    pub(super) fn read(at: u64, view: &View<'_>) -> Option<Self> {
+        let get = |n: u64| view.word(at.wrapping_add(8 * n), 8);
+        Some(Self { at, rip: get(0)?, cs: get(1)? as u16, flags: get(2)? })
     }
 
     /// Reads the frame at the stack top of a handler, above an error code if there is one.
-    pub(super) fn of_event(stack: u64, word: u8, error_code: bool, view: &View<'_>) -> Option<Self> {
-        Self::read(stack.wrapping_add(u64::from(error_code) * u64::from(word)), word, view)
+    pub(super) fn of_event(stack: u64, error_code: bool, view: &View<'_>) -> Option<Self> {
+        Self::read(stack.wrapping_add(8 * u64::from(error_code)), view)
     }
 
-    /// Returns the saved SP and SS of an event that changed the ring.
+    /// Returns the saved SP and SS.
     pub(super) fn outer_stack(&self, view: &View<'_>) -> Option<(u64, u16)> {
-        let get = |n: u64| view.word(self.at.wrapping_add(n * u64::from(self.word)), usize::from(self.word));
-        Some((get(3)?, get(4)? as u16))
+        Some((view.word(self.at.wrapping_add(24), 8)?, view.word(self.at.wrapping_add(32), 8)? as u16))
     }
 
     /// Sets or clears the saved TF. Returns whether the stack could be written.
@@ -269,8 +256,7 @@ impl Frame {
     }
 
     fn write_flags(&self, flags: u64, view: &View<'_>) -> bool {
-        let at = self.at.wrapping_add(2 * u64::from(self.word));
-        view.write(at, &flags.to_le_bytes()[..usize::from(self.word)])
+        view.write(self.at.wrapping_add(16), &flags.to_le_bytes())
     }
 }
 
@@ -292,8 +278,8 @@ mod tests {
         bytes
     }
 
-    fn handler(vector: u8, linear: u64) -> Handler {
-        Handler { vector, linear, rip: linear, word: 8 }
+    fn handler(vector: u8, rip: u64) -> Handler {
+        Handler { vector, rip }
     }
 
     /// Translates linear addresses, which are 0x10_0000 above physical ones.
@@ -345,47 +331,41 @@ mod tests {
         traps.replace(&[handler(1, 0x10_1000), handler(6, 0x10_1000)], &view, &memory).unwrap();
         assert_eq!(traps.debug_handler(), Some(true));
         traps.replace(&[handler(6, 0x10_1000)], &view, &memory).unwrap();
-        traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
-        traps.add_target(0x10_1002, 2, &view, &memory).unwrap();
-        assert_eq!(traps.at(0x10_1002).map(|trap| (trap.word, trap.rip)), Some((0, 2)));
+        traps.add_target(0x10_1002, &view, &memory).unwrap();
+        traps.add_target(0x10_1002, &view, &memory).unwrap();
+        assert!(traps.at(0x10_1002).is_some_and(|trap| trap.target));
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6], "a target's trap is for one instruction");
         // A target within a handler's trap, behind an instruction of one byte.
-        traps.add_target(0x10_1001, 1, &view, &memory).unwrap();
+        traps.add_target(0x10_1001, &view, &memory).unwrap();
         assert_eq!(bytes(&memory), [1, 0xe6, 0xe8, 4, 5, 6]);
         assert!(traps.at(0x10_1000).is_none() && traps.at(0x10_1001).is_some());
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6]);
-        assert_eq!(
-            traps.add_target(0x10_0fff, 1, &view, &memory),
-            Err(0x10_0fff),
-            "an event would run its second byte"
-        );
+        assert_eq!(traps.add_target(0x10_0fff, &view, &memory), Err(0x10_0fff), "an event would run its second byte");
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]
-    fn frames_of_every_word_size_with_and_without_an_error_code() {
+    fn frames_with_and_without_an_error_code() {
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
         let identity = |linear| Some(linear);
         let view = View::new(&memory, &identity);
-        for word in [2_u8, 4, 8] {
-            for error_code in [false, true] {
-                let words = [0x1234_u64, 0x1b, 0x302, 0x7ff0, 0x23];
-                let mut bytes = vec![0xee; usize::from(word) * usize::from(error_code)];
-                bytes.extend(words.iter().flat_map(|value| value.to_le_bytes()[..usize::from(word)].to_vec()));
-                memory.write_slice(&bytes, GuestAddress(0x100)).unwrap();
-                let frame = Frame::of_event(0x100, word, error_code, &view).unwrap();
-                assert_eq!((frame.rip, frame.cs, frame.flags), (0x1234, 0x1b, 0x302));
-                assert_eq!(frame.outer_stack(&view), Some((0x7ff0, 0x23)));
-                assert!(frame.set_tf(false, &view));
-                assert_eq!(Frame::of_event(0x100, word, error_code, &view).unwrap().flags, 0x202);
-                assert!(frame.restore(&view));
-                assert_eq!(Frame::of_event(0x100, word, error_code, &view).unwrap().flags, 0x302);
-            }
+        for error_code in [false, true] {
+            let words = [0xee, 0x1234_u64, 0x1b, 0x302, 0x7ff0, 0x23].into_iter().skip(usize::from(!error_code));
+            let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+            memory.write_slice(&bytes, GuestAddress(0x100)).unwrap();
+            let flags = || Frame::of_event(0x100, error_code, &view).unwrap().flags;
+            let frame = Frame::of_event(0x100, error_code, &view).unwrap();
+            assert_eq!((frame.rip, frame.cs, frame.flags), (0x1234, 0x1b, 0x302));
+            assert_eq!(frame.outer_stack(&view), Some((0x7ff0, 0x23)));
+            assert!(frame.set_tf(false, &view));
+            assert_eq!(flags(), 0x202);
+            assert!(frame.restore(&view));
+            assert_eq!(flags(), 0x302);
         }
-        assert_eq!(Frame::read(0xffe, 2, &view), None);
+        assert_eq!(Frame::read(0xffe, &view), None);
         assert!(has_error_code(14) && has_error_code(8) && !has_error_code(2) && !has_error_code(9));
     }
 }

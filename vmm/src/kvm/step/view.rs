@@ -11,12 +11,9 @@ pub(super) struct View<'a> {
     translate: &'a dyn Fn(u64) -> Option<u64>,
 }
 
-/// Returns KVM_TRANSLATE, or the identity without paging.
-pub(super) fn translation(fd: &VcpuFd, paging: bool) -> impl Fn(u64) -> Option<u64> + '_ {
+/// Returns KVM_TRANSLATE.
+pub(super) fn translation(fd: &VcpuFd) -> impl Fn(u64) -> Option<u64> + '_ {
     move |linear| {
-        if !paging {
-            return Some(linear);
-        }
         let found = fd.translate_gva(linear).ok()?;
         (found.valid != 0).then_some(found.physical_address)
     }

@@ -69,7 +69,8 @@ mod tests {
     /// The landmarks stand where the payload has them.
     #[test]
     fn the_table_follows_the_payload() {
-        let tables = TABLES.iter().map(|text| text.split("cases[])(void) = {").nth(1).unwrap().split('}').next().unwrap());
+        let tables =
+            TABLES.iter().map(|text| text.split("cases[])(void) = {").nth(1).unwrap().split('}').next().unwrap());
         let bodies: Vec<_> = tables.flat_map(|table| table.split([',', '\n'])).map(str::trim).collect();
         let bodies: Vec<_> = bodies.into_iter().filter(|body| !body.is_empty()).collect();
         assert_eq!(bodies.len(), CASES.len());

@@ -1,40 +1,23 @@
 /*
  * Counts known instructions with the PMU and prints the counts, a line a case: "NAME FIXED0 PMC0 PMC1", in hexadecimal.
- * BITS64: an ELF64 image, entered in 64-bit mode; else a multiboot image in 32-bit protected mode. CASE_* choose the cases.
+ * An ELF64 image, entered in 64-bit mode. CASE_* choose the cases.
  * It is linked at 0x100000.
  * An instruction between the WRMSR that starts the counters and the one that stops them counts; these two do not.
  */
-#ifdef BITS64
 #define SP %rsp
 #define SI %rsi
 #define WORD .quad
 #define RETURN iretq                    /* from an event in ring 0 */
 #define SAVED_CS 8
 #define IDT_BYTES 4096
-#else
-#define SP %esp
-#define SI %esi
-#define WORD .long
-/* KVM without hardware virtualization cannot emulate IRET in 32-bit mode: drop CS and EFLAGS. */
-#define RETURN ret $8
-#define SAVED_CS 4
-#define IDT_BYTES 2048
-#endif
 #define TURNS 1000
 
 	.text
-#ifndef BITS64
-	.code32
-	.balign 4
-	.long	0x1badb002, 0, -0x1badb002
-#endif
 	.globl	_start
 _start:
 	mov	$stack, SP
-#ifdef BITS64
 	mov	$pml4, %eax
 	mov	%rax, %cr3
-#endif
 	lgdt	gdt_pointer
 	lidt	idt_pointer
 	mov	$0x28, %eax
@@ -148,11 +131,7 @@ _start:
 	push	$2
 	push	$0x1b
 	push	$user
-#ifdef BITS64
 	iretq
-#else
-	iret
-#endif
 user:
 	mov	$TURNS, %ebx
 1:	dec	%ebx
@@ -240,11 +219,7 @@ put:	mov	$0x3f8, %edx
 	.org	0x1000                  /* 0x101000: #UD skips UD2 in ring 0, and leaves ring 3 */
 	testb	$3, SAVED_CS(SP)
 	jnz	1f
-#ifdef BITS64
 	addq	$2, (SP)
-#else
-	addl	$2, (SP)
-#endif
 	RETURN
 1:
 #ifdef CASE_RING3
@@ -264,11 +239,7 @@ put:	mov	$0x3f8, %edx
 
 	.org	0x2000                  /* 0x102000 */
 gdt:	.quad	0
-#ifdef BITS64
 	.quad	0x00af9b000000ffff, 0x00cf93000000ffff, 0x00affb000000ffff, 0x00cff3000000ffff
-#else
-	.quad	0x00cf9b000000ffff, 0x00cf93000000ffff, 0x00cffb000000ffff, 0x00cff3000000ffff
-#endif
 	.quad	0x0000891031000067, 0   /* the TSS */
 gdt_pointer:
 	.word	55
@@ -282,17 +253,10 @@ message:
 	.org	0x3100                  /* 0x103100: the TSS */
 	.long	0
 	WORD	stack
-#ifndef BITS64
-	.long	0x10
-#endif
 
 	.macro	gate at, dpl
-#ifdef BITS64
 	.word	\at, 8, 0x8e00 | \dpl << 13, 0x10
 	.quad	0
-#else
-	.word	\at, 8, 0x8e00 | \dpl << 13, 0x10
-#endif
 	.endm
 
 	.org	0x4000
@@ -311,7 +275,6 @@ message:
 	.endr
 
 	.org	0x6000
-#ifdef BITS64
 pml4:	.quad	0x107007
 	.org	0x7000
 	.set	directory, 0x108007
@@ -325,7 +288,6 @@ pml4:	.quad	0x107007
 	.quad	page
 	.set	page, page + 0x200000
 	.endr
-#endif
 	.org	0xd000
 user_stack:
 	.org	0xe000
