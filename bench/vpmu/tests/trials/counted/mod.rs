@@ -57,15 +57,7 @@ const fn image(
 impl Counted {
     /// Assembles and links the image.
     pub(crate) fn build(&self) -> Result<Vec<u8>> {
-        let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name);
-        let (source, object, image) = (at("counted.S"), at("counted.o"), at("counted"));
-        std::fs::write(&source, [LONG_MODE, SOURCE].concat())?;
-        run(Command::new("cc").arg(format!("-D{}", self.define)).arg("-c").arg(&source).arg("-o").arg(&object))?;
-        let mut ld = Command::new("ld");
-        ld.args(["-N", "-Ttext", "0x100000", "-e", "_start", "--build-id=none"]);
-        run(ld.arg(&object).arg("-o").arg(&image))?;
-        std::fs::read(&image).context("the image was not linked")
+        assemble(&[LONG_MODE, SOURCE].concat(), 64, &[self.define], &[])
     }
 
     /// Options of `vpmu run` after the image.
@@ -101,9 +93,22 @@ impl Counted {
     }
 }
 
-fn run(command: &mut Command) -> Result<()> {
-    let program = Path::new(command.get_program()).to_owned();
-    let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
-    ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    Ok(())
+/// Assembles an image of so many bits, and links it to 1 MiB with further options of ld.
+pub(crate) fn assemble(source: &str, bits: u32, defines: &[&str], ld: &[&str]) -> Result<Vec<u8>> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("image.S"), source)?;
+    let emulation = if bits == 64 { "elf_x86_64" } else { "elf_i386" };
+    let mut assembler = Command::new("cc");
+    assembler.arg(format!("-m{bits}")).args(defines.iter().map(|define| format!("-D{define}")));
+    assembler.arg("-c").arg(at("image.S")).arg("-o").arg(at("image.o"));
+    let mut linker = Command::new("ld");
+    linker.args(["-m", emulation, "-N", "-Ttext=0x100000", "--build-id=none"]).args(ld);
+    linker.arg(at("image.o")).arg("-o").arg(at("image"));
+    for mut command in [assembler, linker] {
+        let program = Path::new(command.get_program()).to_owned();
+        let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
+        ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::read(at("image")).context("the image was not linked")
 }

@@ -1,10 +1,9 @@
 //! One image of each boot protocol, and of those that are refused by name.
 
-use std::process::Command;
-
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::binary::{text, vpmu};
+use crate::counted::assemble;
 
 /// One image.
 #[derive(Clone, Copy, Debug)]
@@ -54,28 +53,13 @@ impl Protocol {
     /// Runs the image.
     pub(crate) fn check(&self) -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name);
-        match self.make {
-            Make::Bytes(bytes) => std::fs::write(at("image"), bytes)?,
+        let image = match self.make {
+            Make::Bytes(bytes) => bytes.to_vec(),
             Make::Assembled(defines) => {
-                std::fs::write(at("image.S"), include_str!("protocols.S"))?;
-                let mut cc = Command::new("cc");
-                cc.args(["-m32", "-c"]).args(defines.iter().map(|define| format!("-D{define}")));
-                let assembled = cc.arg(at("image.S")).arg("-o").arg(at("image.o")).output().context("cannot run cc")?;
-                ensure!(assembled.status.success(), "cc: {}", text(&assembled.stderr));
-                let mut ld = Command::new("ld");
-                ld.args([
-                    "-m",
-                    "elf_i386",
-                    "-N",
-                    "-Ttext=0x100000",
-                    "--section-start=.note.Xen=0x101000",
-                    "--build-id=none",
-                ]);
-                let linked = ld.arg(at("image.o")).arg("-o").arg(at("image")).output().context("cannot run ld")?;
-                ensure!(linked.status.success(), "ld: {}", text(&linked.stderr));
+                assemble(include_str!("protocols.S"), 32, defines, &["--section-start=.note.Xen=0x101000"])?
             }
-        }
+        };
+        std::fs::write(folder.path().join("image"), image)?;
         let line = ["run", "image", "--backend", "none", "--memory", "16M", "--time-limit", "50s", "--append", "hello"];
         let output = vpmu(folder.path(), &line).output()?;
         let report = text(&output.stderr);
