@@ -27,37 +27,6 @@ pub fn arrows(root: &Path) -> Result<Graph> {
     Ok(graph)
 }
 
-/// Calls that open a file by its path, or make one or a folder.
-const CALLS: &[&str] = &[
-    "File::open",
-    "File::create",
-    "File::create_new",
-    "File::options",
-    "OpenOptions::new",
-    "DirBuilder::new",
-    "fs::read",
-    "fs::read_to_string",
-    "fs::write",
-    "fs::copy",
-    "fs::create_dir",
-    "fs::create_dir_all",
-];
-
-/// Returns the files of the crate of `root`, named from its folder, that open files by their path, each with such a call.
-pub fn openers(root: &Path) -> Result<BTreeMap<String, String>> {
-    let krate = Crate::read(root)?;
-    let mut found = BTreeMap::new();
-    for module in &krate.modules {
-        for path in &module.paths {
-            let call = path[path.len().saturating_sub(2)..].join("::");
-            if CALLS.contains(&call.as_str()) {
-                found.insert(krate.files[module.file].clone(), call);
-            }
-        }
-    }
-    Ok(found)
-}
-
 // Names and attributes of items.
 
 /// A path as written, by segments; `self`, `super`, `crate` included.
@@ -72,40 +41,24 @@ fn is_test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Returns the attributes of an item.
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(item) => &item.attrs,
-        Item::Enum(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        Item::Macro(item) => &item.attrs,
-        Item::Mod(item) => &item.attrs,
-        Item::Static(item) => &item.attrs,
-        Item::Struct(item) => &item.attrs,
-        Item::Trait(item) => &item.attrs,
-        Item::Type(item) => &item.attrs,
-        Item::Union(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-/// Returns the name that an item adds to its module; modules and imports aside.
-fn name(item: &Item) -> Option<String> {
-    let ident = match item {
-        Item::Const(item) => &item.ident,
-        Item::Enum(item) => &item.ident,
-        Item::Fn(item) => &item.sig.ident,
-        Item::Macro(item) => item.ident.as_ref()?,
-        Item::Static(item) => &item.ident,
-        Item::Struct(item) => &item.ident,
-        Item::Trait(item) => &item.ident,
-        Item::Type(item) => &item.ident,
-        Item::Union(item) => &item.ident,
-        _ => return None,
+/// Returns the attributes of an item, and the name that it adds to its module; modules and imports add none.
+fn parts(item: &Item) -> (&[Attribute], Option<String>) {
+    let (attributes, name) = match item {
+        Item::Const(item) => (&item.attrs, Some(&item.ident)),
+        Item::Enum(item) => (&item.attrs, Some(&item.ident)),
+        Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
+        Item::Impl(item) => (&item.attrs, None),
+        Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
+        Item::Mod(item) => (&item.attrs, None),
+        Item::Static(item) => (&item.attrs, Some(&item.ident)),
+        Item::Struct(item) => (&item.attrs, Some(&item.ident)),
+        Item::Trait(item) => (&item.attrs, Some(&item.ident)),
+        Item::Type(item) => (&item.attrs, Some(&item.ident)),
+        Item::Union(item) => (&item.attrs, Some(&item.ident)),
+        Item::Use(item) => (&item.attrs, None),
+        _ => return (&[], None),
     };
-    Some(ident.to_string())
+    (attributes, name.map(ToString::to_string))
 }
 
 // The paths written in an item, those inside macro calls and attributes too.
@@ -122,7 +75,7 @@ struct Found(Vec<Segments>);
 
 impl<'ast> Visit<'ast> for Found {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !is_test_only(attributes(item)) {
+        if !is_test_only(parts(item).0) {
             visit::visit_item(self, item);
         }
     }
@@ -265,12 +218,11 @@ impl Crate {
 
     fn fill(&mut self, base: &Path, at: usize, path: &Path, folder: &Path, items: &[Item]) -> Result<()> {
         for item in items {
-            if is_test_only(attributes(item)) {
+            let (attributes, name) = parts(item);
+            if is_test_only(attributes) {
                 continue;
             }
-            if let Some(name) = name(item) {
-                self.modules[at].items.insert(name);
-            }
+            self.modules[at].items.extend(name);
             match item {
                 Item::Mod(inner) => {
                     let name = inner.ident.to_string();
