@@ -327,46 +327,36 @@ mod tests {
         }
     }
 
-    fn make(root: &Path, path: &str) {
-        fs::create_dir_all(root.join(path)).unwrap();
-    }
-
     #[test]
-    fn a_package_has_its_modules_beside_its_kernel() {
+    fn modules_are_in_the_folder_that_is_given_or_above_it_or_beside_their_kernel() {
         let root = tempfile::tempdir().unwrap();
         let root = &fs::canonicalize(root.path()).unwrap();
-        make(root, "lib/modules/6.1.0-50-amd64/kernel");
-        make(root, "usr/lib/modules/7.2.12/kernel");
-        make(root, "boot");
-        for kernel in ["boot/vmlinuz-6.1.0-50-amd64", "usr/lib/modules/7.2.12/vmlinuz"] {
-            fs::write(root.join(kernel), "").unwrap();
+        let of_debian = "lib/modules/6.1.0-50-amd64";
+        for path in [of_debian, "usr/lib/modules/7.2.12", "x/lib/modules/6.1", "build"] {
+            fs::create_dir_all(root.join(path).join("kernel")).unwrap();
         }
-        let found = |release, kernel| find(release, None, &root.join(kernel));
-        assert_eq!(
-            found("6.1.0-50-amd64", "boot/vmlinuz-6.1.0-50-amd64").unwrap(),
-            root.join("lib/modules/6.1.0-50-amd64")
-        );
-        assert_eq!(found("7.2.12", "boot/vmlinuz-7.2.12").unwrap(), root.join("usr/lib/modules/7.2.12"));
-        assert_eq!(found("7.2.12", "usr/lib/modules/7.2.12/vmlinuz").unwrap(), root.join("usr/lib/modules/7.2.12"));
-        let error = found("5.0-none", "boot/vmlinuz-5.0-none").unwrap_err();
-        assert!(error.to_string().contains("--modules"), "{error}");
-    }
-
-    #[test]
-    fn a_given_folder_is_that_of_the_release_or_above_it() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        make(root, "x/lib/modules/6.1/kernel");
-        make(root, "build/kernel");
-        let found = |folder: &str, release| find(release, Some(&root.join(folder)), Path::new("/nowhere/vmlinuz"));
-        for folder in ["x", "x/lib/modules", "x/lib/modules/6.1"] {
-            assert!(found(folder, "6.1").unwrap().ends_with("lib/modules/6.1"), "{folder}");
-            assert!(
-                found(folder, "6.2").unwrap_err().to_string().contains("modules of kernel 6.2 are not in"),
-                "{folder}"
-            );
+        fs::create_dir(root.join("boot")).unwrap();
+        fs::write(root.join("usr/lib/modules/7.2.12/vmlinuz"), "").unwrap();
+        for (release, given, kernel, expected) in [
+            ("6.1.0-50-amd64", None, "boot/vmlinuz-6.1.0-50-amd64", Some(of_debian)),
+            ("7.2.12", None, "boot/vmlinuz-7.2.12", Some("usr/lib/modules/7.2.12")),
+            ("7.2.12", None, "usr/lib/modules/7.2.12/vmlinuz", Some("usr/lib/modules/7.2.12")),
+            ("5.0-none", None, "boot/vmlinuz-5.0-none", None),
+            ("6.1", Some("x"), "none", Some("x/lib/modules/6.1")),
+            ("6.1", Some("x/lib/modules"), "none", Some("x/lib/modules/6.1")),
+            ("6.1", Some("x/lib/modules/6.1"), "none", Some("x/lib/modules/6.1")),
+            ("6.2", Some("x"), "none", None),
+            ("6.2", Some("x/lib/modules"), "none", None),
+            ("6.2", Some("x/lib/modules/6.1"), "none", None),
+            // A folder without a release in its name.
+            ("6.2", Some("build"), "none", Some("build")),
+            ("6.1", Some("y"), "none", None),
+        ] {
+            let given = given.map(|folder| root.join(folder));
+            let found = find(release, given.as_deref(), &root.join(kernel));
+            assert_eq!(found.as_ref().ok(), expected.map(|folder| root.join(folder)).as_ref(), "{release} {given:?}");
         }
-        assert!(found("build", "6.2").is_ok(), "a folder without a release in its name");
-        assert!(found("y", "6.1").is_err());
+        let error = find("6.2", Some(&root.join("x")), root).unwrap_err().to_string();
+        assert!(error.contains("modules of kernel 6.2 are not in") && error.contains("--modules"), "{error}");
     }
 }

@@ -48,6 +48,15 @@ pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64])
     Ok(memory.write_slice(&bytes, GuestAddress(address))?)
 }
 
+/// Writes `values` at `address`.
+fn write<T: Words>(memory: &GuestMemoryMmap, address: u64, values: &[T]) -> Result<(), PayloadError> {
+    let mut words = Vec::with_capacity(values.len() * T::COUNT);
+    for value in values {
+        value.for_each_word(&mut |word| words.push(word));
+    }
+    write_words(memory, address, &words)
+}
+
 fn read_words(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<u64>, PayloadError> {
     let mut bytes = vec![0; count * 8];
     memory.read_slice(&mut bytes, GuestAddress(address))?;
@@ -111,9 +120,7 @@ impl Payload {
             user_stack: block.user_stack_top,
             ..*boot
         };
-        let mut words = Vec::with_capacity(BootPage::COUNT);
-        boot.for_each_word(&mut |word| words.push(word));
-        write_words(memory, block.boot_page, &words)?;
+        write(memory, block.boot_page, &[boot])?;
         memory.write_slice(&tss(block, PORT_WORKLOAD), GuestAddress(block.tss))?;
         enter_64_bit_mode(sregs, block, ISR_COUNT);
         Ok(kvm_regs { rip: self.entry, rdi: block.boot_page, rsp: block.stack_top, rflags: 2, ..kvm_regs::default() })
@@ -151,12 +158,10 @@ pub(crate) fn write_steps(
     khz: u64,
 ) -> Result<(u64, u64), PayloadError> {
     let ticks = |ns: u64| u64::try_from(u128::from(ns) * u128::from(khz) / 1_000_000).unwrap_or(u64::MAX);
-    let mut words = Vec::with_capacity(steps.len() * Step::COUNT);
-    for step in steps.iter().take(MAX_STEPS) {
-        Step { think: ticks(step.think), ..*step }.for_each_word(&mut |word| words.push(word));
-    }
-    write_words(memory, layout.steps(), &words)?;
-    Ok((layout.steps(), (words.len() / Step::COUNT) as u64))
+    let steps = steps.iter().take(MAX_STEPS).map(|step| Step { think: ticks(step.think), ..*step });
+    let steps: Vec<_> = steps.collect();
+    write(memory, layout.steps(), &steps)?;
+    Ok((layout.steps(), steps.len() as u64))
 }
 
 /// Returns the report of vCPU `cpu`, if it ran at all, and its log.
@@ -212,10 +217,7 @@ pub(crate) fn begin_turn(
     write_words(memory, layout.log(cpu), &vec![0; logged * LogEntry::COUNT])?;
     if let Some(report) = read::<Report>(memory, block.report, 1)?.pop() {
         let Report { magic, syncs, sync_before, sync_after, .. } = report;
-        let mut words = Vec::with_capacity(Report::COUNT);
-        Report { magic, syncs, sync_before, sync_after, ..Report::default() }
-            .for_each_word(&mut |word| words.push(word));
-        write_words(memory, block.report, &words)?;
+        write(memory, block.report, &[Report { magic, syncs, sync_before, sync_after, ..Report::default() }])?;
     }
     Ok(())
 }

@@ -87,16 +87,18 @@ pub fn run_conformance(
     let mut guest = PayloadGuest::new(guest::CONFORMANCE_PAYLOAD, &plan, None);
     let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
     let report = payload::harvest_conformance(&run.memory, 0)?;
-    let end = match (run.end, &report) {
-        (End::GuestFault { .. }, Some(report)) => End::GuestFault {
-            vector: report.fault_vector.saturating_sub(1),
-            error: report.fault_error,
-            rip: report.fault_rip,
-            cr2: report.fault_cr2,
-        },
-        (end, _) => end,
-    };
+    let mut end = run.end;
+    if let Some(report) = &report {
+        name_fault(&mut end, [report.fault_vector, report.fault_error, report.fault_rip, report.fault_cr2]);
+    }
     Ok(ConformanceOutcome { end, report })
+}
+
+/// Completes the end of a guest that met a fault: vector + 1, error, RIP and CR2 of its report.
+fn name_fault(end: &mut End, [vector, error, rip, cr2]: [u64; 4]) {
+    if let End::GuestFault { .. } = end {
+        *end = End::GuestFault { vector: vector.saturating_sub(1), error, rip, cr2 };
+    }
 }
 
 /// A payload in a machine.
@@ -191,13 +193,8 @@ impl Guest for PayloadGuest<'_> {
         memory: &GuestMemoryMmap,
     ) -> Result<PayloadLeft, MachineError> {
         let (report, log) = payload::harvest(memory, &self.layout, cpu, end.is_complete())?;
-        if let (End::GuestFault { .. }, Some(report)) = (&*end, &report) {
-            *end = End::GuestFault {
-                vector: report.fault_vector.saturating_sub(1),
-                error: report.fault_error,
-                rip: report.fault_rip,
-                cr2: report.fault_cr2,
-            };
+        if let Some(report) = &report {
+            name_fault(end, [report.fault_vector, report.fault_error, report.fault_rip, report.fault_cr2]);
         }
         let tsc = tsc::map(tsc_khz, report.as_deref(), &bus.syncs);
         let held_at_tail_tick = std::mem::take(&mut bus.held_at_tail_tick);

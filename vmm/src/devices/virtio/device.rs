@@ -244,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-    use super::super::tests::{BUFFER, Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
+    use super::super::tests::{Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
     use super::super::transport::{register, status};
     use super::{Device, Faults, PUT_OFF, Work};
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
@@ -313,55 +313,6 @@ mod tests {
         driver.offer(TRANSMIT, 3);
         settle(&mut device);
         assert_eq!(drain(&mut host), b"abcde");
-    }
-
-    #[test]
-    fn a_full_socket_leaves_chains_with_the_driver() {
-        let memory = memory();
-        let (mut device, mut driver, mut host) = open(&memory, FEATURES | EVENT_IDX);
-        let (mut sent, mut received) = (0_u64, Vec::new());
-        let work = loop {
-            while sent < u64::from(SIZE) {
-                driver.send(TRANSMIT, &vec![sent as u8; BUFFER as usize]);
-                sent += 1;
-            }
-            let work = settle(&mut device);
-            if driver.given_back(TRANSMIT) == 0 {
-                break work;
-            }
-            while driver.take(TRANSMIT).is_some() {
-                driver.send(TRANSMIT, &vec![sent as u8; BUFFER as usize]);
-                sent += 1;
-            }
-        };
-        assert!(work.on_writable && !work.again);
-        for _ in 0..10 {
-            received.extend(drain(&mut host));
-            settle(&mut device);
-            while driver.take(TRANSMIT).is_some() {}
-        }
-        let expected: Vec<u8> = (0..sent).flat_map(|number| vec![number as u8; BUFFER as usize]).collect();
-        assert!(received == expected, "{} of {} bytes", received.len(), expected.len());
-    }
-
-    #[test]
-    fn a_queue_without_room_leaves_bytes_in_the_socket() {
-        let memory = memory();
-        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
-        let mut written = 0;
-        while let Ok(count) = host.write(&[7; 4096]) {
-            written += count;
-            assert!(written < 8 << 20, "the device takes bytes without end");
-            assert!(!settle(&mut device).on_readable || driver.given_back(RECEIVE) < SIZE);
-        }
-        let mut received = 0;
-        while received < written {
-            let bytes = driver.receive(RECEIVE);
-            assert!(!bytes.is_empty() && bytes.iter().all(|&byte| byte == 7));
-            received += bytes.len();
-            settle(&mut device);
-        }
-        assert_eq!(received, written);
     }
 
     #[test]
