@@ -34,7 +34,7 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
         .command(["sh", "-c", &script])
         .run(parts)?;
     let [recorded] = report.done()?;
-    ensure!(recorded.status == 0, "{}", String::from_utf8_lossy(&recorded.stderr));
+    ensure!(recorded.status == 0, "{}", recorded.said());
     unpacked(&recorded.stdout, to)?;
     let traces: Vec<_> = std::fs::read_dir(to)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     let traces: Vec<_> = traces.iter().filter(|path| path.join("_trace.json").is_file()).collect();

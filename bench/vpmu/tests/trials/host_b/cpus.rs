@@ -71,10 +71,8 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
         .command(["sh", "-c", &against])
         .run(parts)?;
     let [held, set_up, own, nothing, once, fates, limited, against] = report.done()?;
-    ensure!(held.status == 0, "{held:?}");
-    let document: Value = serde_json::from_str(set_up.text()?)
-        .with_context(|| format!("exit {}: {}", set_up.status, String::from_utf8_lossy(&set_up.stderr)))?;
-    strategies(&document, cpus, events.into())?;
+    held.succeeded()?;
+    strategies(&set_up.json()?, cpus, events.into())?;
     let [own, nothing] = [calls(own.text()?)?, calls(nothing.text()?)?];
     perf_makes_the_models_calls(own, nothing, cpus, events)?;
     let [ours, perfs] = [fate(once.text()?), fate(fates.text()?)];
@@ -82,7 +80,7 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     ensure!(ours.iter().filter(|fate| fate.1 == "counted").count() == 7, "{ours:?}");
     let counted = fate(limited.text()?).iter().filter(|fate| fate.1 == "counted").count();
     ensure!(limited.status == 0 && counted == events as usize, "exit {}, {counted} of {events}", limited.status);
-    let said = String::from_utf8_lossy(&against.stderr);
+    let said = against.said();
     let against = against.text()?;
     for line in against.lines().filter(|line| line.contains(" ÷ ") || line.contains("perf counted")) {
         eprintln!("# {cpus} CPUs, {events} software events: {}", line.trim());

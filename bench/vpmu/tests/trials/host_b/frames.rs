@@ -3,9 +3,11 @@
 //!
 //! The length comes first so that a command's output may hold anything, also a line that looks like a frame.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 /// First word of each frame's line.
 pub(crate) const MARK: &str = "host-b";
@@ -23,6 +25,23 @@ impl Finished {
     /// Standard output as text.
     pub(crate) fn text(&self) -> Result<&str> {
         std::str::from_utf8(&self.stdout).context("the command's output is not UTF-8")
+    }
+
+    /// Standard error as text.
+    pub(crate) fn said(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.stderr)
+    }
+
+    /// Standard output of a command that succeeded.
+    pub(crate) fn succeeded(&self) -> Result<&str> {
+        let start = || String::from_utf8_lossy(&self.stdout[..self.stdout.len().min(2000)]);
+        ensure!(self.status == 0, "exit {}: {}\n{}", self.status, self.said(), start());
+        self.text()
+    }
+
+    /// Standard output as JSON, whatever the exit code.
+    pub(crate) fn json(&self) -> Result<Value> {
+        serde_json::from_str(self.text()?).with_context(|| format!("exit {}: {}", self.status, self.said()))
     }
 }
 

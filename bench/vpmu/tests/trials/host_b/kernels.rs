@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::frames::Finished;
 use super::machine::{Job, Report};
+use super::measure::whole;
 use super::parts::{Parts, further_kernels};
 
 /// A boot of one kernel.
@@ -89,9 +89,9 @@ fn judge(release: &str, report: &Report) -> Result<()> {
     doctor(next("doctor")?, &[]).context("root")?;
     let figures = [conformance(next("conformance")?)?, latency(next("nmi-latency")?)?];
     eprintln!("# {release}, root: {}", figures.join("; "));
-    succeeded(next("chgrp")?)?;
+    next("chgrp")?.succeeded()?;
     for (has, _, _, missing) in USERS {
-        succeeded(next("preparation")?).context(has)?;
+        next("preparation")?.succeeded().context(has)?;
         doctor(next("doctor")?, missing).context(has)?;
         if missing.is_empty() {
             let figures =
@@ -103,17 +103,9 @@ fn judge(release: &str, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn succeeded(done: &Finished) -> Result<()> {
-    let said =
-        [&done.stderr, &done.stdout].map(|text| String::from_utf8_lossy(&text[..text.len().min(2000)]).into_owned());
-    ensure!(done.status == 0, "exit {}: {}", done.status, said.join("\n"));
-    Ok(())
-}
-
 /// Exactly `missing` is missing, and each has a remedy.
 fn doctor(done: &Finished, missing: &[&str]) -> Result<()> {
-    let diagnosis: Value = serde_json::from_str(done.text()?)
-        .with_context(|| format!("exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr)))?;
+    let diagnosis = done.json()?;
     let findings = diagnosis["findings"].as_array().context("findings")?;
     let found: Vec<_> = findings.iter().filter(|finding| finding["status"] == "missing").collect();
     let names: Vec<_> = found.iter().filter_map(|finding| finding["check"].as_str()).collect();
@@ -131,8 +123,7 @@ fn doctor(done: &Finished, missing: &[&str]) -> Result<()> {
 }
 
 fn conformance(done: &Finished) -> Result<String> {
-    let result: Value = serde_json::from_str(done.text()?)
-        .with_context(|| format!("exit {}: {}", done.status, String::from_utf8_lossy(&done.stderr)))?;
+    let result = done.json()?;
     let runs = result["runs"].as_array().context("runs")?;
     let cases: Vec<_> = runs.iter().filter_map(|run| run["cases"].as_array()).flatten().collect();
     let count = |outcome: &str| cases.iter().filter(|case| case["outcome"] == outcome).count();
@@ -147,23 +138,13 @@ fn conformance(done: &Finished) -> Result<String> {
 }
 
 fn latency(done: &Finished) -> Result<String> {
-    succeeded(done)?;
-    let document: Value = serde_json::from_str(done.text()?)?;
+    done.succeeded()?;
+    let document = done.json()?;
     ensure!(document["status"] == "complete", "{}", document["warnings"]);
-    let arms = document["arms"].as_array().context("arms")?;
-    let mut nmis = Vec::new();
-    for name in ["recreate", "reuse-lazy", "deferred", "gate", "floor"] {
-        let arm = arms.iter().find(|arm| arm["strategy"] == name).with_context(|| format!("no arm {name}"))?;
-        let count = arm["metrics"]["nmi_handler_ns"]["count"].as_u64().unwrap_or_default();
-        ensure!(count >= 15, "{name}: {}", arm["metrics"]["nmi_handler_ns"]);
-        ensure!(
-            arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0,
-            "{name}: lost {}",
-            arm["lost"]
-        );
-        nmis.push(format!("{name} {count}"));
-    }
-    Ok(format!("NMIs: {}; 0 lost", nmis.join(", ")))
+    let arms = ["recreate", "reuse-lazy", "deferred", "gate", "floor"];
+    let nmis = arms.map(|name| whole("the static binary", &document, name, 15));
+    let nmis = nmis.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(format!("{nmis:?} NMIs of {arms:?}, 0 lost"))
 }
 
 // Actions of this test binary when it is started inside host B: it is itself the dynamically linked program that is

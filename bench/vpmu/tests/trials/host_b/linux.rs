@@ -24,7 +24,7 @@ pub(crate) fn job(parts: &Parts) -> Result<Job> {
     ensure!(perf.is_file(), "no perf at {}; install linux-perf", perf.display());
     let kernel = std::fs::read(&parts.kernel)?;
     let unpacked = vmm::boot::linux::Kernel::parse(&kernel)?;
-    let mut job = Job::new()
+    Ok(Job::new()
         .binary("/vpmu", VPMU.as_ref())
         .binary("/usr/bin/perf", perf)
         .file(KERNEL, 0o644, &kernel)
@@ -33,32 +33,8 @@ pub(crate) fn job(parts: &Parts) -> Result<Job> {
         .limit(Duration::from_secs(900))
         // An exit of a nested guest is slow here, and a sign of life comes after five seconds of the machine's own
         // time: 30 s were seen.
-        .silence(Duration::from_secs(200));
-    for module in virtio_modules(parts)? {
-        let name = module.file_name().context("a name")?.to_string_lossy().into_owned();
-        job =
-            job.file(&format!("/guest/lib/modules/{}/kernel/{name}", parts.release()), 0o644, &std::fs::read(&module)?);
-    }
-    Ok(job)
-}
-
-/// The kernel's modules for virtio, where .ci/host-b-packages puts them.
-pub(crate) fn virtio_modules(parts: &Parts) -> Result<Vec<PathBuf>> {
-    let root = parts.kernel.parent().and_then(Path::parent).context("the kernel's root")?;
-    let mut folders = vec![root.join("lib/modules").join(parts.release())];
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("virtio")) {
-                found.push(path);
-            }
-        }
-    }
-    ensure!(!found.is_empty(), "no virtio modules beside {}; run .ci/host-b-packages", parts.kernel.display());
-    Ok(found)
+        .silence(Duration::from_secs(200))
+        .modules(&parts.release(), &parts.virtio()?))
 }
 
 /// `vpmu linux` of `kernel` with these options, running `script`.
@@ -67,11 +43,6 @@ pub(crate) fn linux(kernel: &str, options: &[&str], script: &str) -> Vec<String>
     let command = ["--run", script];
     let words = fixed.iter().chain(options).chain(&command);
     words.map(|word| (*word).to_owned()).collect()
-}
-
-pub(crate) fn text(command: &Finished) -> Result<&str> {
-    ensure!(command.status == 0, "exit {}: {}", command.status, String::from_utf8_lossy(&command.stderr));
-    command.text()
 }
 
 /// A field of a line `name=value` that a script printed.
@@ -93,11 +64,11 @@ pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
         .command(linux(UNPACKED, &["--cpu", "generic", "--with", KERNEL], generic))
         .run(parts)?;
     let [stat, generic] = report.done()?;
-    counted(text(stat)?)?;
+    counted(stat.succeeded()?)?;
     ensure!(generic.status == 7 && generic.text()?.contains("generic architected perfmon"), "{generic:?}");
     let bytes = generic.text()?.lines().find_map(|line| line.strip_prefix("input: ")).context("no input")?;
     ensure!(bytes.parse::<u64>()? > 1 << 20, "{generic:?}");
-    let said = String::from_utf8_lossy(&generic.stderr);
+    let said = generic.said();
     ensure!(said.starts_with("to stderr\n") && said.contains("switched itself off"), "{said}");
     ensure!(!said.contains("Dazed"), "the kernel did not say it: {said}");
     Ok(())
@@ -169,10 +140,10 @@ pub(crate) fn amd(parts: &Parts) -> Result<()> {
     let report = job.run(parts)?;
     report.say("boot to power-off");
     for ((cpu, strategy), done) in cases.iter().zip(&report.commands) {
-        let out = text(done)?;
+        let out = done.succeeded()?;
         quiet(out)?;
         ensure!(out.contains("AMD PMU driver"), "{cpu}: {out}");
-        let said = String::from_utf8_lossy(&done.stderr);
+        let said = done.said();
         let pmu = said.lines().find(|line| line.contains(" overflows, PMIs:")).context("no counts of PMIs")?;
         let before = |word: &str| {
             let (counts, _) = pmu.split_once(word)?;
@@ -199,7 +170,7 @@ fn stat(out: &str, kind: &str) -> u64 {
 }
 
 fn sampled(record: &Finished) -> Result<()> {
-    let out = text(record)?;
+    let out = record.succeeded()?;
     quiet(out)?;
     let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| stat(out, kind));
     ensure!(
@@ -207,7 +178,7 @@ fn sampled(record: &Finished) -> Result<()> {
         "{samples} samples, {lost} lost, {throttled} throttled: {out}"
     );
     ensure!(number(out, "nmis")? > 0, "{out}");
-    let said = String::from_utf8_lossy(&record.stderr);
+    let said = record.said();
     let overflows = said.lines().find_map(|line| {
         line.split(", ").find_map(|part| part.strip_suffix(" overflows")).and_then(|count| count.parse::<u64>().ok())
     });
@@ -233,14 +204,15 @@ pub(crate) fn recorded(parts: &Parts) -> Result<()> {
         .command(["cat", "/tmp/perf.data.modules"])
         .run(parts)?;
     let [record, script, ids, modules] = report.done()?;
-    let said = String::from_utf8_lossy(&record.stderr);
+    let said = record.said();
     ensure!(record.status == 0 && record.stdout.len() == 4_000_000, "exit {}: {said}", record.status);
     ensure!(said.contains("chains at level 0"), "{said}");
     eprintln!("# {}", said.lines().filter(|line| line.contains("chains")).collect::<Vec<_>>().join("; "));
-    let (mappings, samples): (Vec<&str>, _) = text(script)?.lines().partition(|line| line.contains("PERF_RECORD_MMAP"));
+    let (mappings, samples): (Vec<&str>, _) =
+        script.succeeded()?.lines().partition(|line| line.contains("PERF_RECORD_MMAP"));
     ensure!(samples.iter().all(|line| line.trim().is_empty() || line.contains("CPU 0/KVM")), "another thread");
-    let ids = text(ids)?;
-    let names = text(modules)?.lines().filter_map(|line| Some(format!("[{}]", line.split_once(' ')?.0)));
+    let ids = ids.succeeded()?;
+    let names = modules.succeeded()?.lines().filter_map(|line| Some(format!("[{}]", line.split_once(' ')?.0)));
     for name in names.chain(["[kernel.kallsyms]".to_owned()]) {
         ensure!(mappings.iter().any(|line| line.contains(&name)), "no mapping of {name}: {mappings:?}");
         let id = ids.lines().find_map(|line| line.trim().strip_suffix(&name));
@@ -260,8 +232,7 @@ pub(crate) fn host_pmu(parts: &Parts) -> Result<()> {
         .command(linux(UNPACKED, &options, "/bin/perf-tests hardware"))
         .run(parts)?;
     let [ran] = report.done()?;
-    let (out, said) = (ran.text()?, String::from_utf8_lossy(&ran.stderr));
-    ensure!(ran.status == 0, "exit {}: {out}{said}", ran.status);
+    let (out, said) = (ran.succeeded()?, ran.said());
     let passed = out.lines().filter(|line| line.ends_with("... ok")).count();
     ensure!(passed == 6 && out.contains("; 0 failed; 0 ignored"), "{out}{said}");
     eprintln!("# {passed} tests of hardware events passed in a guest");
@@ -309,7 +280,7 @@ pub(crate) fn bad_input(parts: &Parts) -> Result<()> {
     ];
     ensure!(report.commands.len() == expected.len());
     for ((what, status, needles), command) in expected.into_iter().zip(&report.commands) {
-        let said = String::from_utf8_lossy(&command.stderr);
+        let said = command.said();
         eprintln!("# {what}: exit {}: {}", command.status, said.trim());
         ensure!(command.status == status, "{what}: exit {}, not {status}: {said}", command.status);
         for needle in needles {

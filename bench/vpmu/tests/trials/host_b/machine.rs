@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use linux_guest::initramfs::Archive;
+use linux_guest::modules::Module;
 
 use super::frames::{self, Finished};
 use super::monitor::{self, Ended, Files, Monitor};
@@ -128,6 +129,12 @@ impl Job {
     pub(crate) fn file(mut self, path: &str, permissions: u32, contents: &[u8]) -> Self {
         self.files.push((path.to_owned(), permissions, contents.to_vec()));
         self
+    }
+
+    /// Puts modules where guests of a kernel of this release look for them.
+    pub(crate) fn modules(self, release: &str, modules: &[Module]) -> Self {
+        let folder = format!("/guest/lib/modules/{release}/kernel");
+        modules.iter().fold(self, |job, Module { name, bytes }| job.file(&format!("{folder}/{name}.ko"), 0o644, bytes))
     }
 
     /// Adds a command: a program (by path or from busybox) and its arguments. It runs as root, in `/run`.
@@ -264,9 +271,9 @@ impl Job {
         }
         archive.file("/bin/busybox", 0o755, &read(&parts.busybox)?)?;
         let mut modules = Vec::new();
-        for path in &parts.modules {
-            let (name, bytes) = parts::module(path)?;
-            archive.file(&format!("{}/{name}", frames::MODULES), 0o644, &bytes)?;
+        for module in &parts.modules {
+            let name = format!("{}.ko", module.name);
+            archive.file(&format!("{}/{name}", frames::MODULES), 0o644, &module.bytes)?;
             modules.push(name);
         }
         let init = frames::init(&modules, &self.commands, boot);

@@ -9,24 +9,9 @@ use super::machine::{Clock, Job};
 use super::parts::Parts;
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
-const SHORT: [&str; 14] = [
-    "/vpmu",
-    "nmi-latency",
-    "--backend",
-    "cpu-clock",
-    "--rounds",
-    "1",
-    "--warmup",
-    "0",
-    "--samples",
-    "15",
-    "--time-limit",
-    "10s",
-    "--no-save",
-    "--json",
-];
 /// 20 ms of cycles: an exit takes a quarter of a millisecond there.
-const PERIOD: [&str; 3] = ["--period", "40000000", "--quiet"];
+const SHORT: &str = "/vpmu nmi-latency --backend cpu-clock --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --json \
+     --period 40000000 --quiet";
 
 fn run(parts: &Parts, clock: Clock) -> Result<(Value, Value)> {
     let report = Job::new()
@@ -34,19 +19,45 @@ fn run(parts: &Parts, clock: Clock) -> Result<(Value, Value)> {
         .clock(clock)
         .limit(std::time::Duration::from_secs(400))
         .command(["/vpmu", "doctor", "--json"])
-        .command([&SHORT[..], &PERIOD].concat())
+        .command(SHORT.split(' '))
         .run(parts)?;
     let [doctor, measured] = report.done()?;
-    for command in [doctor, measured] {
-        ensure!(command.status == 0, "exit {}: {}", command.status, String::from_utf8_lossy(&command.stderr));
-    }
-    let json = |text: &str| serde_json::from_str(text).context("a JSON document");
-    Ok((json(doctor.text()?)?, json(measured.text()?)?))
+    doctor.succeeded().and(measured.succeeded())?;
+    Ok((doctor.json()?, measured.json()?))
 }
 
-fn arm<'a>(document: &'a Value, strategy: &str) -> Result<&'a Value> {
+/// Returns an arm of a document.
+pub(super) fn arm<'a>(document: &'a Value, name: &str) -> Result<&'a Value> {
     let arms = document["arms"].as_array().context("arms")?;
-    arms.iter().find(|arm| arm["strategy"] == strategy).with_context(|| format!("no arm {strategy}"))
+    let arm = arms.iter().find(|arm| arm["strategy"] == name);
+    arm.with_context(|| format!("no arm {name}: {}", document["warnings"]))
+}
+
+/// Returns the NMIs of an arm, and prints it.
+pub(super) fn show(what: &str, document: &Value, name: &str) -> Result<u64> {
+    let metrics = &arm(document, name)?["metrics"];
+    let [handler, delivery] = ["nmi_handler_ns", "pmi_delivery_ns"].map(|key| &metrics[key]);
+    let nmis = handler["count"].as_u64().with_context(|| format!("{name}: {handler}"))?;
+    eprintln!(
+        "# {what}, {name}: {nmis} NMIs, p50 {} ns, from overflow to handler {} ns",
+        handler["p50"], delivery["p50"]
+    );
+    Ok(nmis)
+}
+
+/// Returns the NMIs of an arm that has so many, and lost nothing.
+pub(super) fn whole(what: &str, document: &Value, name: &str, least: u64) -> Result<u64> {
+    let nmis = show(what, document, name)?;
+    let arm = arm(document, name)?;
+    ensure!(nmis >= least, "{name}: {arm}");
+    lost_nothing(arm)?;
+    Ok(nmis)
+}
+
+/// Looks whether an arm has all its rounds, PMIs and overflows.
+pub(super) fn lost_nothing(arm: &Value) -> Result<()> {
+    ensure!(arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0, "{arm}");
+    Ok(())
 }
 
 /// Nothing here depends on the development host's KVM.
@@ -55,15 +66,7 @@ pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
     ensure!(doctor.to_string().contains("kvm_amd"), "the doctor names the KVM it found: {doctor}");
     ensure!(document["status"] == "complete", "{}", document["warnings"]);
     for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
-        let arm = arm(&document, strategy)?;
-        let handler = &arm["metrics"]["nmi_handler_ns"];
-        eprintln!("# {strategy}: {} NMIs, handler p50 {} ns", handler["count"], handler["p50"]);
-        ensure!(handler["count"].as_u64() >= Some(15), "{strategy}: {handler}");
-        ensure!(
-            arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0,
-            "{strategy}: lost {}",
-            arm["lost"]
-        );
+        whole("stock KVM", &document, strategy, 15)?;
     }
     ensure!(arm(&document, "reuse")?["host_ops"]["open"]["count"] == 1, "reuse opens once");
     ensure!(arm(&document, "recreate")?["host_ops"]["open"]["count"].as_u64() > Some(15), "recreate opens per PMI");
@@ -99,17 +102,18 @@ pub(crate) fn counts_repeat(parts: &Parts) -> Result<()> {
 // `vpmu conformance` on stock KVM, and the same lines as on this machine's.
 
 /// A set of conformance options, and its TAP from stock KVM once it ran there.
-struct Suite {
+pub(crate) struct Suite {
     options: &'static [&'static str],
     stock: OnceLock<Result<String, String>>,
 }
 
 /// Every strategy, by the stand-in that any host has. A boot per version: less is lost with one that hangs.
-static VERSION_2: Suite = Suite::new(&["--backend", "cpu-clock", "--pmu-version", "2"]);
-static VERSION_4: Suite = Suite::new(&["--backend", "cpu-clock", "--pmu-version", "4"]);
+pub(crate) static VERSION_2: Suite = Suite::new(&["--backend", "cpu-clock", "--pmu-version", "2"]);
+pub(crate) static VERSION_4: Suite = Suite::new(&["--backend", "cpu-clock", "--pmu-version", "4"]);
 
 /// Exact counts. A guest instruction is several exits there, a quarter of a millisecond each: two strategies only.
-static STEP: Suite = Suite::new(&["--backend", "step", "--strategy", "recreate,deferred", "--pmu-version", "4"]);
+pub(crate) static STEP: Suite =
+    Suite::new(&["--backend", "step", "--strategy", "recreate,deferred", "--pmu-version", "4"]);
 
 impl Suite {
     const fn new(options: &'static [&'static str]) -> Self {
@@ -130,18 +134,17 @@ impl Suite {
         }
         let complaints: Vec<_> =
             tap.lines().filter(|line| line.contains("not ok") || line.starts_with("      ")).collect();
-        let said = String::from_utf8_lossy(&there.stderr);
-        ensure!(there.status == 0, "exit {}: {said}\n{}", there.status, complaints.join("\n"));
-        ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
+        let ended_well = there.status == 0 && complaints.is_empty();
+        ensure!(ended_well, "exit {}: {}\n{}", there.status, there.said(), complaints.join("\n"));
         Ok(tap.to_owned())
     }
 
-    fn on_stock_kvm(&self, parts: &Parts) -> Result<&str> {
+    pub(crate) fn on_stock_kvm(&self, parts: &Parts) -> Result<&str> {
         let run = || self.boot(parts).map_err(|error| format!("{error:#}"));
         self.stock.get_or_init(run).as_deref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    fn is_the_same_here(&self, parts: &Parts) -> Result<()> {
+    pub(crate) fn is_the_same_here(&self, parts: &Parts) -> Result<()> {
         let tap = self.on_stock_kvm(parts)?;
         let here = std::process::Command::new(VPMU).arg("conformance").args(self.options).output()?;
         let here = String::from_utf8_lossy(&here.stdout).into_owned();
@@ -149,28 +152,4 @@ impl Suite {
         ensure!(here == tap, "this machine's KVM and stock KVM differ: {differing:#?}");
         Ok(())
     }
-}
-
-pub(crate) fn version_2(parts: &Parts) -> Result<()> {
-    VERSION_2.on_stock_kvm(parts).map(drop)
-}
-
-pub(crate) fn version_2_here(parts: &Parts) -> Result<()> {
-    VERSION_2.is_the_same_here(parts)
-}
-
-pub(crate) fn version_4(parts: &Parts) -> Result<()> {
-    VERSION_4.on_stock_kvm(parts).map(drop)
-}
-
-pub(crate) fn version_4_here(parts: &Parts) -> Result<()> {
-    VERSION_4.is_the_same_here(parts)
-}
-
-pub(crate) fn step(parts: &Parts) -> Result<()> {
-    STEP.on_stock_kvm(parts).map(drop)
-}
-
-pub(crate) fn step_here(parts: &Parts) -> Result<()> {
-    STEP.is_the_same_here(parts)
 }

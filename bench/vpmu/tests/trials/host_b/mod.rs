@@ -39,9 +39,9 @@ const BOOTS: [Named; 15] = [
     ("boot::a_machine_that_hangs_is_reported", a_machine_that_hangs_is_reported),
     ("measure::stock_kvm", measure::stock_kvm),
     ("measure::counts_repeat", measure::counts_repeat),
-    ("conformance::cpu_clock_version_2", measure::version_2),
-    ("conformance::cpu_clock_version_4", measure::version_4),
-    ("measure::step", measure::step),
+    ("conformance::cpu_clock_version_2", |parts| measure::VERSION_2.on_stock_kvm(parts).map(drop)),
+    ("conformance::cpu_clock_version_4", |parts| measure::VERSION_4.on_stock_kvm(parts).map(drop)),
+    ("measure::step", |parts| measure::STEP.on_stock_kvm(parts).map(drop)),
     ("images::instructions_are_counted", instructions_are_counted),
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
@@ -71,9 +71,9 @@ const LONG: [Named; 15] = [
 
 /// Comparisons with this machine's own KVM, which needs one.
 const BOTH: [Named; 3] = [
-    ("conformance::cpu_clock_version_2_is_the_same_here", measure::version_2_here),
-    ("conformance::cpu_clock_version_4_is_the_same_here", measure::version_4_here),
-    ("conformance::step_is_the_same_here", measure::step_here),
+    ("conformance::cpu_clock_version_2_is_the_same_here", |parts| measure::VERSION_2.is_the_same_here(parts)),
+    ("conformance::cpu_clock_version_4_is_the_same_here", |parts| measure::VERSION_4.is_the_same_here(parts)),
+    ("conformance::step_is_the_same_here", |parts| measure::STEP.is_the_same_here(parts)),
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -131,13 +131,15 @@ fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
+/// Returns the error of a machine that does not end well.
+fn error(parts: &Parts, job: &Job) -> Result<String> {
+    let Err(error) = job.run(parts) else { anyhow::bail!("it passed for whole") };
+    Ok(format!("{error:#}"))
+}
+
 fn a_machine_that_dies_is_reported(parts: &Parts) -> Result<()> {
-    let error = |job: Job| match job.run(parts) {
-        Ok(_) => anyhow::bail!("a machine that died passed for whole"),
-        Err(error) => Ok(format!("{error:#}")),
-    };
     // The kernel panics when its first process ends.
-    let killed = error(job()?.command(["true"]).command(["sh", "-c", "echo c >/proc/sysrq-trigger"]))?;
+    let killed = error(parts, &job()?.command(["true"]).command(["sh", "-c", "echo c >/proc/sysrq-trigger"]))?;
     ensure!(killed.contains("ended early in command 1"), "{killed}");
     ensure!(killed.contains("Kernel panic"), "{killed}");
     Ok(())
@@ -145,20 +147,16 @@ fn a_machine_that_dies_is_reported(parts: &Parts) -> Result<()> {
 
 /// Stopped at its limit, a machine says how far its command came and where its CPU is; one without a sign of life is tried again.
 fn a_machine_that_hangs_is_reported(parts: &Parts) -> Result<()> {
-    let error = |job: Job| match job.run(parts) {
-        Ok(_) => anyhow::bail!("a machine that hung passed for whole"),
-        Err(error) => Ok(format!("{error:#}")),
-    };
     let started = std::time::Instant::now();
     let command = ["sh", "-c", "echo half a result; echo half a reason >&2; exec sleep 1000000"];
-    let stuck = error(job()?.command(command).limit(Duration::from_secs(15)))?;
+    let stuck = error(parts, &job()?.command(command).limit(Duration::from_secs(15)))?;
     for needle in ["was stopped after 15 s", "half a result", "half a reason", "RIP=", "Kernel panic", frames::BEAT] {
         ensure!(stuck.contains(needle), "no {needle:?} in:\n{stuck}");
     }
     eprintln!("# stopped after {:.1} s", started.elapsed().as_secs_f64());
     // Every process is stopped but the shell that waits.
     let command = ["sh", "-c", "kill -STOP -1; sleep 1000000"];
-    let hung = error(job()?.command(command).silence(Duration::from_secs(15)))?;
+    let hung = error(parts, &job()?.command(command).silence(Duration::from_secs(15)))?;
     ensure!(hung.contains("host B hung 3 times") && hung.matches("sent nothing for 15 s").count() == 3, "{hung}");
     ensure!(hung.matches("in command 0").count() == 3 && hung.matches("RIP=").count() >= 6, "{hung}");
     Ok(())
@@ -176,7 +174,7 @@ fn instructions_are_counted(parts: &Parts) -> Result<()> {
     let report = job.run(parts)?;
     ensure!(report.commands.len() == counted::ALL.len(), "{} commands came back", report.commands.len());
     for (image, done) in counted::ALL.iter().zip(&report.commands) {
-        image.check(Some(done.status), done.text()?, &String::from_utf8_lossy(&done.stderr), false)?;
+        image.check(Some(done.status), done.text()?, &done.said(), false)?;
     }
     Ok(())
 }

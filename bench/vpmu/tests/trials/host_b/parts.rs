@@ -5,14 +5,12 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
+use linux_guest::modules::{Module, needed};
 use vmm::boot::linux::Kernel;
 
 /// The line that gets everything on a Debian machine.
 pub(crate) const REMEDY: &str = "sudo .ci/host-b-packages (it does: apt-get install --no-install-recommends \
      qemu-system-x86 busybox-static xz-utils, and unpacks linux-image-amd64 into target/host-b)";
-
-/// Inserted in this order. The first two may be built in, or gone, in other kernels.
-const MODULES: [(&str, bool); 4] = [("irqbypass", false), ("ccp", false), ("kvm", true), ("kvm-amd", true)];
 
 /// Everything a machine is made of.
 #[derive(Clone, Debug)]
@@ -20,8 +18,8 @@ pub(crate) struct Parts {
     pub(crate) qemu: PathBuf,
     pub(crate) busybox: PathBuf,
     pub(crate) kernel: PathBuf,
-    /// In the order of insertion.
-    pub(crate) modules: Vec<PathBuf>,
+    /// KVM's, in the order of insertion.
+    pub(crate) modules: Vec<Module>,
 }
 
 impl Parts {
@@ -59,6 +57,13 @@ impl Parts {
     pub(crate) fn release(&self) -> String {
         self.kernel.file_name().unwrap_or_default().to_string_lossy().replace("vmlinuz-", "")
     }
+
+    /// The kernel's modules for virtio, where .ci/host-b-packages puts them.
+    pub(crate) fn virtio(&self) -> Result<Vec<Module>> {
+        let root = self.kernel.parent().and_then(Path::parent).context("the kernel's root")?;
+        let folder = root.join("lib/modules").join(self.release());
+        Ok(needed(&folder, &self.release(), &["virtio_mmio", "virtio_console"])?)
+    }
 }
 
 /// Returns the series of .ci/host-b-kernels that are here, with their roots.
@@ -90,7 +95,7 @@ fn program(variable: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// The newest readable kernel under `root` that has the modules.
-fn kernel_in(root: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+fn kernel_in(root: &Path) -> Result<(PathBuf, Vec<Module>)> {
     let boot = root.join("boot");
     let mut found = Vec::new();
     let listing = std::fs::read_dir(&boot).with_context(|| format!("no kernel in {}", boot.display()))?;
@@ -108,9 +113,10 @@ fn kernel_in(root: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
             why = format!("{}: {error}", kernel.display());
             continue;
         }
-        match modules_of(&root.join("lib/modules").join(&version)) {
-            Ok(modules) => return Ok((kernel, modules)),
-            Err(error) => why = format!("{error:#}"),
+        match needed(&root.join("lib/modules").join(&version), &version, &["kvm_amd"]) {
+            Ok(modules) if !modules.is_empty() => return Ok((kernel, modules)),
+            Ok(_) => why = format!("no kvm-amd.ko for {}", kernel.display()),
+            Err(error) => why = error.to_string(),
         }
     }
     bail!("{why}")
@@ -119,56 +125,6 @@ fn kernel_in(root: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
 /// Orders 6.1.0-9 before 6.1.0-10.
 fn version_key(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
-}
-
-fn modules_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let kernel = folder.join("kernel");
-    for part in ["arch/x86/kvm", "virt/lib", "drivers/crypto/ccp"] {
-        let Ok(listing) = std::fs::read_dir(kernel.join(part)) else {
-            continue;
-        };
-        for entry in listing {
-            files.push(entry?.path());
-        }
-    }
-    let mut modules = Vec::new();
-    for (module, required) in MODULES {
-        let found = files.iter().find(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            name.split_once(".ko").is_some_and(|(stem, _)| stem == module)
-        });
-        match found {
-            Some(path) => modules.push(path.clone()),
-            None if required => bail!("no {module}.ko under {}", kernel.display()),
-            None => {}
-        }
-    }
-    Ok(modules)
-}
-
-/// A module's name and its bytes as the kernel wants them: Debian 13 ships `.ko.xz`.
-pub(crate) fn module(path: &Path) -> Result<(String, Vec<u8>)> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let Some((stem, packing)) = name.split_once(".ko") else {
-        bail!("{} is not a module", path.display());
-    };
-    let bytes = match packing {
-        "" => std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
-        ".xz" | ".zst" | ".gz" => {
-            let tool = match packing {
-                ".xz" => "xz",
-                ".zst" => "zstd",
-                _ => "gzip",
-            };
-            let output = Command::new(tool).arg("-dc").arg(path).output();
-            let output = output.with_context(|| format!("cannot run {tool} to unpack {}", path.display()))?;
-            ensure!(output.status.success(), "{tool} could not unpack {}", path.display());
-            output.stdout
-        }
-        other => bail!("{}: packing {other:?} is unknown", path.display()),
-    };
-    Ok((format!("{stem}.ko"), bytes))
 }
 
 /// A binary without its debug information, which is most of it and costs seconds to unpack in the machine.

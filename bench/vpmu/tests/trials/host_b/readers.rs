@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::linux::{UNPACKED, job, linux, text};
+use super::linux::{UNPACKED, job, linux};
 use super::parts::Parts;
 
 /// Kernel-heavy, in several functions: zeros are made and thrown away, and symbols are printed.
@@ -66,30 +66,17 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         let words = ["/vpmu", "record", "-F", "499"].iter().chain(options).chain(&["--"]);
         words.map(|word| (*word).to_owned()).chain(guest()).collect::<Vec<_>>()
     };
-    let lists = ["--guestkallsyms", "/tmp/g.data.kallsyms", "--guestmodules", "/tmp/g.data.modules"];
-    let kvm = [
-        &["/usr/bin/perf", "kvm", "--guest"][..],
-        &lists,
-        &["report", "-i", "/tmp/g.data", "--stdio", "-F", "sample,sym"],
-    ]
-    .concat();
-    let script = [&["/usr/bin/perf", "script"][..], &lists, &["-i", "/tmp/g.data", "-F", "ip,sym"]].concat();
-    let host_script =
-        ["/usr/bin/perf", "script", "--kallsyms", "/tmp/h.data.kallsyms", "-i", "/tmp/h.data", "-G", "-F", "ip,sym"];
-    let as_host = [
-        &[
-            "/usr/bin/perf",
-            "report",
-            "--kallsyms",
-            "/tmp/h.data.kallsyms",
-            "-i",
-            "/tmp/h.data",
-            "--stdio",
-            "--no-children",
-        ][..],
-        &["-g", "none", "-F", "sample,sym"],
-    ]
-    .concat();
+    let symbols = "--guestkallsyms /tmp/g.data.kallsyms --guestmodules /tmp/g.data.modules";
+    let perf = [
+        format!("perf kvm --guest {symbols} report -i /tmp/g.data --stdio -F sample,sym"),
+        format!("perf script {symbols} -i /tmp/g.data -F ip,sym"),
+        "perf report --kallsyms /tmp/h.data.kallsyms -i /tmp/h.data --stdio --no-children -g none -F sample,sym"
+            .to_owned(),
+        "perf script --kallsyms /tmp/h.data.kallsyms -i /tmp/h.data -G -F ip,sym".to_owned(),
+    ];
+    let [kvm, script, as_host, host_script] = perf.map(|line| {
+        line.split(' ').map(|word| if word == "perf" { "/usr/bin/perf" } else { word }.to_owned()).collect::<Vec<_>>()
+    });
     let report = job(parts)?
         .command(record(&["-o", "/tmp/g.data"]))
         .command(kvm)
@@ -100,7 +87,7 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
         .run(parts)?;
     let [recorded, kvm, script, with_chains, as_host, host_script] = report.done()?;
     for recorded in [recorded, with_chains] {
-        let said = String::from_utf8_lossy(&recorded.stderr);
+        let said = recorded.said();
         ensure!(recorded.status == 0 && said.contains("recorded "), "exit {}: {said}", recorded.status);
         eprintln!(
             "# {}",
@@ -110,10 +97,8 @@ pub(crate) fn a_guests_kernel(parts: &Parts) -> Result<()> {
                 .join("; ")
         );
     }
-    let of = |what: &'static str, command| text(command).context(what);
-    agree("perf kvm --guest report", &of_script(of("script", script)?), &of_report(of("perf kvm", kvm)?))?;
-    let (script, shown) = (of("script", host_script)?, of("perf report", as_host)?);
-    agree("perf report --kallsyms", &of_script(script), &of_report(shown))
+    agree("perf kvm --guest report", &of_script(script.succeeded()?), &of_report(kvm.succeeded()?))?;
+    agree("perf report --kallsyms", &of_script(host_script.succeeded()?), &of_report(as_host.succeeded()?))
 }
 
 // The workloads of triage in a Linux guest, whose vPMU has hardware events.
@@ -134,8 +119,8 @@ pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
         ["--memory", "1G", "--append", "nmi_watchdog=0", "--backend", "cpu-clock:20MHz", "--with", "/vpmu:/bin/vpmu"];
     let report = job(parts)?.memory("3G").command(linux(UNPACKED, &options, &script)).run(parts)?;
     report.say("boot to power-off");
-    let said = String::from_utf8_lossy(&report.commands[0].stderr);
-    let out = text(&report.commands[0])?;
+    let said = report.commands[0].said();
+    let out = report.commands[0].succeeded()?;
     let parts_of: Vec<&str> = out.split(MARK).collect();
     let [release, switches, rand, status] = parts_of[..] else { anyhow::bail!("{out} {said}") };
     ensure!(status.trim() == "status 3 3", "{status}: {said}");

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::super::machine::Clock;
+use super::super::measure::{show, whole};
 use super::super::parts::{Parts, further_kernels};
 use super::{
     MARK, Middle, PERIOD, UNTHROTTLED, contention, job, middle, middle_host, middle_host_with, probed, script,
@@ -36,6 +37,9 @@ struct Known {
     in_the_access: bool,
 }
 
+/// What each of them fails.
+const BITS: &[&str] = &["amd-selector-bits", "amd-guest-host-only"];
+
 const KNOWN: [Known; 4] = [
     Known {
         series: "5.10",
@@ -52,14 +56,9 @@ const KNOWN: [Known; 4] = [
         one_pmi: true,
         in_the_access: true,
     },
-    Known { series: "6.1", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: true },
-    Known {
-        series: "6.12",
-        fails: &["amd-selector-bits", "amd-guest-host-only"],
-        one_pmi: false,
-        in_the_access: false,
-    },
-    Known { series: "7", fails: &["amd-selector-bits", "amd-guest-host-only"], one_pmi: false, in_the_access: false },
+    Known { series: "6.1", fails: BITS, one_pmi: false, in_the_access: true },
+    Known { series: "6.12", fails: BITS, one_pmi: false, in_the_access: false },
+    Known { series: "7", fails: BITS, one_pmi: false, in_the_access: false },
 ];
 
 /// Returns whether KVM of this release passes this case in one run and fails it in the next: pitfall 8, which 6.6 mended, fails it in 7
@@ -121,32 +120,12 @@ fn keep(name: &str, found: &Middle) -> Result<()> {
     Ok(std::fs::write(folder.join(format!("{name}.json")), serde_json::to_vec(&found.document)?)?)
 }
 
-/// Prints an arm; returns its NMIs.
-fn show(name: &str, found: &Middle, arm_name: &str) -> Result<u64> {
-    let (arm, nmis) = (found.arm(arm_name)?, found.nmis(arm_name)?);
-    eprintln!(
-        "# {name}, {arm_name}: {nmis} NMIs, p50 {} ns, from overflow to handler {} ns",
-        arm["metrics"]["nmi_handler_ns"]["p50"], arm["metrics"]["pmi_delivery_ns"]["p50"]
-    );
-    Ok(nmis)
-}
-
-/// A strategy, or the floor, that loses nothing.
-fn whole(name: &str, found: &Middle, arm_name: &str, least: u64) -> Result<()> {
-    let (nmis, arm) = (show(name, found, arm_name)?, found.arm(arm_name)?);
-    ensure!(
-        nmis >= least && arm["left_out"].is_null() && arm["lost"] == 0 && arm["overflows_lost"] == 0,
-        "{arm_name}: {arm}"
-    );
-    Ok(())
-}
-
 /// Strategies and floor lose nothing; arm `kvm` takes what its release lets it.
 fn arms(name: &str, found: &Middle, known: &Known, guests: u32) -> Result<()> {
     for arm_name in STRATEGIES.split(',').chain(["floor"]) {
-        whole(name, found, arm_name, 100)?;
+        whole(name, &found.document, arm_name, 100)?;
     }
-    let nmis = show(name, found, "kvm")?;
+    let nmis = show(name, &found.document, "kvm")?;
     let right = if known.one_pmi { nmis == u64::from(guests) } else { nmis >= 100 };
     ensure!(right, "kvm: {nmis} NMIs of {guests} guests: {}", found.arm("kvm")?);
     eprintln!("# {name}: records of hardware events reach the VMM: {}", found.records_seen("reuse")?);
@@ -218,9 +197,9 @@ fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
         let found = middle(&report, command).with_context(|| name.clone())?;
         keep(&name, &found)?;
         for arm_name in ["reuse", "deferred", "floor"] {
-            whole(&name, &found, arm_name, PMIS.into())?;
+            whole(&name, &found.document, arm_name, PMIS.into())?;
         }
-        let nmis = show(&name, &found, "kvm-mediated")?;
+        let nmis = show(&name, &found.document, "kvm-mediated")?;
         ensure!(nmis >= PMIS.into(), "{}", found.arm("kvm-mediated")?);
     }
     let passes = job(middle_parts)?
