@@ -131,12 +131,6 @@ static void send_bytes(const char *at, size_t left)
     }
 }
 
-static void head(u8 kind, u32 length)
-{
-    outgoing[0] = (char)kind;
-    put_u32(outgoing + 1, length);
-}
-
 /* Adds the frame in `outgoing` to those that are held; 0 if it has no room. */
 static int hold(u32 length)
 {
@@ -153,23 +147,21 @@ static void send_held(void)
     held_bytes = 0;
 }
 
-void frame_send_room(u8 kind, u32 length)
-{
-    head(kind, length);
-    int with_others = held_bytes && hold(length);
-    send_held();
-    if (!with_others)
-        send_bytes(outgoing, HEADER + length);
-}
-
 void frame_hold_room(u8 kind, u32 length)
 {
-    head(kind, length);
+    outgoing[0] = (char)kind;
+    put_u32(outgoing + 1, length);
     if (hold(length))
         return;
     send_held();
     if (!hold(length))
         send_bytes(outgoing, HEADER + length);
+}
+
+void frame_send_room(u8 kind, u32 length)
+{
+    frame_hold_room(kind, length);
+    send_held();
 }
 
 void send_error(long error, const char *operation, const char *path)

@@ -46,13 +46,11 @@ const TRIALS: &[Entry] = &[
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
     ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
     ("every_turn_of_many_takes_its_samples", turns::every_turn_samples, Need::Kvm),
-    ("turns_of_two_vcpus_begin_and_end_together", turns::two_vcpus, Need::Perf),
     ("an_overflow_at_the_end_of_a_turn_stops_no_counter", turns::late_overflow, Need::Kvm),
     ("no_time_between_turns_is_in_any_figure", turns::time_between, Need::Kvm),
     ("a_rotation_is_due_a_whole_tick_after_a_turn_begins", turns::ticks, Need::Kvm),
     ("a_guest_that_hangs_in_its_turn_is_ended_by_its_limit", turns::time_limit, Need::Kvm),
     ("an_interrupted_turn_ends_at_once", turns::interruption, Need::Kvm),
-    ("a_guest_that_is_dropped_between_turns_is_gone", turns::dropped, Need::Kvm),
     ("a_guest_with_svm_runs_where_tracepoints_do_not_open", runs::svm_without_tracepoints, Need::Kvm),
     ("too_many_vcpus_are_refused", runs::too_many_vcpus, Need::Kvm),
 ];
