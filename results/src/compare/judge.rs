@@ -18,8 +18,6 @@ use crate::verdict::{Tally, Verdict};
 
 /// Begin of the note that both sides hold one run.
 const SAME: &str = "the same run";
-/// The arm that ratios within a factor are of.
-const FLOOR: &str = "floor";
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
@@ -188,41 +186,17 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     found.unlike = pairs.iter().flat_map(|pair| facts::differences(&pair.sides[0], &pair.sides[1])).collect();
     found.unlike.sort();
     found.unlike.dedup();
-    Ok(found.judged())
-}
-
-/// Compares ratios to the floor alone, within `factor`: the one comparison that unlike hosts allow. It takes no statistics: it asks
-/// whether a ratio is off by more than a factor, as a gate for machines whose times mean nothing.
-///
-/// # Errors
-/// Returns the errors of [`compare`].
-pub fn ratios(
-    base: (&str, &[Record]),
-    new: (&str, &[Record]),
-    factor: f64,
-    request: &CompareSpec,
-) -> Result<Comparison, Error> {
-    let mut found = compare(base, new, &CompareSpec { unlike_hosts_allowed: true, ..request.clone() })?;
-    let missing = found.notes.iter().any(|note| note.starts_with("only in "))
-        || found.groups.iter().any(|group| group.reference != FLOOR);
-    for group in &mut found.groups {
-        group.rows.retain(|row| row.question == Question::OneArm && !row.limits.report_only);
-        for row in &mut group.rows {
-            let ratios = [&row.base, &row.new].map(|side| side.as_ref().and_then(|level| level.ratio));
-            (row.verdict, row.why) = match ratios {
-                [Some(base), Some(new)] if new > base * factor => (Verdict::Slower, String::new()),
-                [Some(_), Some(_)] => (Verdict::NoChange, String::new()),
-                _ => (Verdict::Inconclusive, "a side has no ratio to the floor".to_owned()),
-            };
-            (row.change_interval, row.p_value, row.p_value_adjusted) = (None, None, None);
-        }
+    // Hosts that are allowed to differ do: that all arms moved says nothing.
+    let moved = |row: &&mut Row| row.question == Question::AllArms && row.found.is_none();
+    if !found.unlike.is_empty() && request.unlike_hosts_allowed {
+        found
+            .groups
+            .iter_mut()
+            .flat_map(|group| &mut group.rows)
+            .filter(moved)
+            .for_each(|row| row.verdict = Verdict::NotJudged);
     }
-    let rows: Vec<&Row> = found.rows().collect();
-    let (exit, words) = conclude(&rows, missing.then_some("an arm or the floor is on one side only"));
-    let bad = rows.iter().filter(|row| row.verdict == Verdict::Slower).count();
-    let above = format!("{bad} of {} ratios above {} × BASE's; {words}", rows.len(), layout::ratio(factor));
-    (found.exit, found.verdict) = (exit.code(), above);
-    Ok(found)
+    Ok(found.judged())
 }
 
 /// Compares arms of one result with the first of them.

@@ -103,10 +103,6 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
     if tool.profile != "release" {
         found.push(Warning::of_all("debug-build", "this is a debug build; build with --release for figures"));
     }
-    if let Some(lines) = host.complaints.as_ref().filter(|lines| !lines.is_empty()) {
-        let message = format!("the host's kernel complained meanwhile: {}", lines.join("; "));
-        found.push(Warning::of_all("kernel-log", message));
-    }
     if let Some(share) = host.steal_share().filter(|&share| share > STEAL) {
         let percent = share * 100.0;
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
@@ -336,7 +332,6 @@ mod tests {
             document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
             let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
             document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
-            document.host.complaints = Some(vec!["perf: interrupt took too long".to_owned()]);
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             // Every count of an arm is 1.
@@ -354,6 +349,6 @@ mod tests {
             document.arms[1].own.lost = Some(2);
         });
         // Each has a code of its own.
-        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 27, "{found:?}");
+        assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 26, "{found:?}");
     }
 }

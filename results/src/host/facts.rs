@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::log::Watch;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
@@ -88,18 +87,12 @@ pub struct HostFacts {
     /// The CPU quota of the process's control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// Complaints of its kernel during the measurement, the first ones; `None`: this user may not read its log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub complaints: Option<Vec<String>>,
     /// Tuning of the host, and other users of its CPUs.
     #[serde(default, skip_serializing_if = "Tuning::is_unknown")]
     pub tuning: Tuning,
     /// Only what was read [before](Self::begin) the measurement.
     #[serde(skip)]
     pub begun: bool,
-    /// Its kernel's log from the begin of the measurement on.
-    #[serde(skip)]
-    pub watch: Watch,
 }
 
 /// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.

@@ -2,7 +2,6 @@
 
 mod facts;
 mod fs;
-mod log;
 pub mod noise;
 mod quota;
 mod read;
@@ -11,7 +10,6 @@ mod tuning;
 
 pub use facts::{CpuTime, HostFacts, host_class};
 pub use fs::HostFs;
-pub use log::Watch;
 pub use quota::{Quota, Throttling};
 pub use read::{REGISTER_COST_WORD, mediated};
 pub use tuning::{IdleState, Tuning};

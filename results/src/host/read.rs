@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::{CpuTime, HostFacts, host_class};
 use super::fs::HostFs;
-use super::log::Watch;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
@@ -15,8 +14,8 @@ impl HostFacts {
     /// Reads every fact.
     pub fn read(fs: &HostFs) -> Self {
         let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
-        let (quota, tuning, watch) = (Quota::read(fs), Tuning::read(fs), Watch::begin(fs));
-        Self { loadavg_1m, steal_before, quota, tuning, watch, ..Self::settings(fs) }
+        let (quota, tuning) = (Quota::read(fs), Tuning::read(fs));
+        Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) }
     }
 
     /// Reads facts that do not change during a measurement, but for [`Tuning`].
@@ -88,7 +87,6 @@ impl HostFacts {
             steal_before: cpu_time(fs),
             quota: Quota::read(fs),
             tuning: Tuning::begin(fs),
-            watch: Watch::begin(fs),
             begun: true,
             ..Self::default()
         }
@@ -99,11 +97,9 @@ impl HostFacts {
         if self.begun {
             let mut tuning = std::mem::take(&mut self.tuning);
             tuning.complete(fs);
-            let watch = std::mem::take(&mut self.watch);
             let Self { loadavg_1m, steal_before, quota, .. } = *self;
-            *self = Self { loadavg_1m, steal_before, quota, tuning, watch, ..Self::settings(fs) };
+            *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
         }
-        self.watch.complaints(&mut self.complaints);
         if let Some(quota) = &mut self.quota {
             quota.after = Quota::read(fs).map(|now| now.before);
         }

@@ -29,14 +29,11 @@ Examples:
   vpmu ab before/vpmu target/release/vpmu
   # the same as a gate, with a result for later
   vpmu ab before/vpmu after/vpmu -o ab.json --duration 2m
-  # ten events, one strategy, on one CPU
-  vpmu ab before/vpmu after/vpmu -- \\
-    --workload sampling10 --strategy gate --pin 1
+  # one strategy, on one CPU
+  vpmu ab before/vpmu after/vpmu -- --strategy gate --pin 1
   # two sets of options of this build
   vpmu ab --base-args '--strategy reuse' \\
     --new-args '--strategy mine.toml'
-  # until each ratio is known to 1 %
-  vpmu ab before/vpmu after/vpmu --until-ci 1% --duration 10m
   # is the method sound here? the same build twice
   vpmu ab target/release/vpmu target/release/vpmu
 
@@ -118,29 +115,18 @@ fn words(text: &str) -> Result<Words, String> {
     shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
 }
 
-/// Options of `vpmu nmi-latency` that a side has no say in: every turn of both sides is alike, and writes nothing.
-const OWN: &[(&[&str], &str)] = &[
-    (&["--duration", "--until-ci", "--seed"], "give it to `vpmu ab` itself"),
-    (&["--json", "--markdown", "--junit", "--output", "-o", "--quiet", "-q"], "give it to `vpmu ab` itself"),
-    (&["--rounds"], "give --pairs to `vpmu ab` itself: a turn has six rounds"),
-    (
-        &["--warmup", "--guest-rounds", "--quick", "--no-save", "--save-baseline", "--force", "--verbose"],
-        "leave it out",
-    ),
-];
+/// Options of a turn that `ab` gives itself, or that have no place in one.
+const OWN: &str = "--duration --force --guest-rounds --json --junit --markdown --no-save --output --quick --quiet --rounds \
+                   --save-baseline --seed --until-ci --verbose --warmup -o -q";
 
-/// Refuses what a side has no say in.
+/// # Errors
+/// Exit 2 for an option that a side cannot have for itself.
 fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
-    for word in words.iter().filter_map(|word| word.split('=').next()) {
-        if let Some((_, remedy)) = OWN.iter().find(|(own, _)| own.contains(&word)) {
-            return Err(Error::usage(
-                format!("{option} cannot have {word}"),
-                "every turn of both sides is alike",
-                *remedy,
-            ));
-        }
-    }
-    Ok(())
+    let given = words.iter().filter_map(|word| word.split('=').next());
+    given.into_iter().find(|word| OWN.split(' ').any(|own| own == *word)).map_or(Ok(()), |word| {
+        let remedy = "leave it out, or give it to `vpmu ab` itself; --pairs are its rounds";
+        Err(Error::usage(format!("{option} cannot have {word}"), "every turn of both sides is alike", remedy))
+    })
 }
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
@@ -215,7 +201,7 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
     let saved = write(&outcome.document);
-    let report = show::report(&outcome, &spec.rules, args.gate.all_metrics);
+    let report = show::report(&outcome, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     let reported = junit(&report);
     if args.form.json.json {

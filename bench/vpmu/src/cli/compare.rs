@@ -31,9 +31,9 @@ Examples:
   vpmu compare --arms reuse,gate new.json
   # a table for a pull request
   vpmu compare --markdown v1 new.json
-  # only × floor, within a factor: a gate for any host
-  vpmu compare --ratios 3 results/baselines/development-host \\
-    vpmu-results
+  # a gate for any host: × floor within a factor of 3
+  vpmu compare --threshold 200% --ignore-host-differences \\
+    --metric nmi_handler_ns v1 new.json
   # two campaigns, or folders of many hosts: as pairs of hosts
   vpmu compare --by-host baseline/ nightly/
   # limits by metric, and a JUnit report
@@ -56,7 +56,7 @@ pub struct CompareArgs {
     pub new: Option<String>,
 
     /// Compare these arms of one result with the first of them
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm", "ratios"])]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["new", "arm"])]
     pub arms: Vec<String>,
 
     /// What is called a change.
@@ -75,12 +75,8 @@ pub struct CompareArgs {
     #[arg(long)]
     pub ignore_host_differences: bool,
 
-    /// Instead, only bound each arm's ratio to the floor: NEW's may be FACTOR times BASE's; hosts may differ
-    #[arg(long, value_name = "FACTOR", value_parser = factor, conflicts_with_all = ["rules", "alpha", "threshold"])]
-    pub ratios: Option<f64>,
-
     /// Compare each host with itself, then average over hosts; implied for campaigns
-    #[arg(long, requires = "new", conflicts_with_all = ["arms", "ratios", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
+    #[arg(long, requires = "new", conflicts_with_all = ["arms", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
     pub by_host: bool,
 
     /// Folder of results; baseline names are looked up in its baselines/
@@ -135,17 +131,8 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
     }
     let sides = ((args.base.as_str(), base.as_slice()), (name.as_str(), new.as_slice()));
-    let found = match args.ratios {
-        Some(factor) => compare::ratios(sides.0, sides.1, factor, &request)?,
-        None => compare::compare(sides.0, sides.1, &request)?,
-    };
+    let found = compare::compare(sides.0, sides.1, &request)?;
     show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found, None)
-}
-
-/// Reads the factor of `--ratios`.
-fn factor(text: &str) -> Result<f64, String> {
-    let factor = text.parse().ok().filter(|factor| (1.0..=1000.0).contains(factor));
-    factor.ok_or_else(|| "give a factor from 1 to 1000".to_owned())
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -168,7 +155,6 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
     let of_results = [
         ("--arm", !args.series.arm.is_empty()),
         ("--metric", !args.series.metric.is_empty()),
-        ("--ratios", args.ratios.is_some()),
         ("--quantile", args.series.quantile != Statistic::default()),
         ("--ignore-host-differences", args.ignore_host_differences),
         ("--all-metrics", args.gate.all_metrics),

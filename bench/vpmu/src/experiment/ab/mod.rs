@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use results::compare::{self, COUNTS, PMIS, Question, Row, per_pmi};
-use results::document::{Arm, Column, KVM_ARMS, Record, Status};
+use results::document::{Arm, Column, KVM_ARMS, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
@@ -172,13 +172,6 @@ pub fn run(
     document.arms[1].notes =
         all.iter().flat_map(|(word, why)| why.iter().map(move |why| format!("{word}: {why}"))).collect();
     Ok(Outcome { document, rows, doubts, left_out: few, error })
-}
-
-impl Outcome {
-    /// Returns whether something keeps the whole from a verdict other than SLOWER.
-    pub fn is_doubtful(&self) -> bool {
-        self.document.status != Status::Complete || !self.doubts.is_empty()
-    }
 }
 
 /// Returns a row for each arm of these names, one for all together, and those of counts.

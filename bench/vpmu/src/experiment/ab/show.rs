@@ -4,13 +4,12 @@ use results::compare::{add, conclude, remarks};
 use results::document::{Record, Status};
 use results::metric;
 use results::table::Report;
-use results::table::layout::{percent, plural, time};
-use results::verdict::Limits;
+use results::table::layout::{plural, time};
 
 use super::Outcome;
 
-/// Returns the verdicts, the rules, and what was run, as they are shown; `all`: with counts that are the same.
-pub fn report(outcome: &Outcome, rules: &Limits, all: bool) -> Report {
+/// Returns the verdicts, and what was run, as they are shown; `all`: with counts that are the same.
+pub fn report(outcome: &Outcome, all: bool) -> Report {
     let Outcome { document, rows, doubts, left_out, .. } = outcome;
     let mut report = Report::new("vpmu ab");
     let name = rows.first().map_or_else(|| "no figures".to_owned(), |row| metric::name(&row.metric));
@@ -31,13 +30,6 @@ pub fn report(outcome: &Outcome, rules: &Limits, all: bool) -> Report {
         "change: NEW over BASE over pairs; a pair is a turn of both, one right after the other, and a turn a process of six rounds, \
          whose median counts",
     );
-    report.note(format!(
-        "slower, faster: p, adjusted over the rows, below {}, and a change of {} % or more; no change: neither, and the \
-         interval excludes a slow-down of {} %",
-        rules.alpha,
-        percent(rules.threshold),
-        percent(rules.bound)
-    ));
     for (side, key) in [("BASE", "base"), ("NEW", "new")] {
         report.note(format!("{side}: {}", describe(document, key)));
     }
@@ -50,16 +42,13 @@ pub fn report(outcome: &Outcome, rules: &Limits, all: bool) -> Report {
     report.line(format!("backend: {}{stand_in}", parameter("backend")));
     report.line(format!("host: {}", document.host.class));
     report.line(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
-    match document.status {
-        Status::Interrupted => report.line("interrupted: whole pairs only"),
-        Status::Incomplete => report.line("incomplete: a side failed"),
-        Status::Running | Status::Complete => {}
-    }
-    let doubt = doubts
-        .first()
-        .cloned()
-        .or_else(|| outcome.is_doubtful().then(|| "the run did not end as it should".to_owned()));
-    report.verdict = Some(conclude(&rows, doubt.as_deref()));
+    let ended = match document.status {
+        Status::Running | Status::Complete => None,
+        Status::Interrupted => Some("interrupted: whole pairs only"),
+        Status::Incomplete => Some("incomplete: a side failed"),
+    };
+    ended.into_iter().for_each(|how| report.line(how));
+    report.verdict = Some(conclude(&rows, doubts.first().map(String::as_str).or(ended)));
     report
 }
 
