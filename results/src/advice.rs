@@ -10,7 +10,7 @@ use crate::document::{Arm, ArmKind, BELOW_KVM, NMI_LATENCY, REPLAY, Record, Stat
 use crate::metric::{self, Metric};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
-use crate::table::column::{self, Figures, Place, Unit};
+use crate::table::column::{self, Figures, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
 use crate::table::ranking::{contenders, listed, origin};
 use crate::table::{Report, Table};
@@ -29,7 +29,7 @@ pub struct Standing {
     pub worst_interval: Interval,
     /// Least and greatest ratio to the floor.
     pub times_floor: Option<Interval>,
-    /// Figures by column: means over results, of counts the most.
+    /// Figures by column, means over results.
     pub work: BTreeMap<&'static str, f64>,
     /// Results that have it.
     pub results: usize,
@@ -242,17 +242,13 @@ impl Standing {
         let own: Vec<(&Setting<'_>, &Regret)> =
             results.iter().filter_map(|one| Some((one, one.regret(name)?))).collect();
         let worst = |of: fn(&Ratio) -> f64| own.iter().map(|(_, regret)| of(&regret.ratio)).fold(0.0, f64::max);
-        let value = |column: &column::Column| {
+        let mean = |column: &column::Column| {
             let of = |(one, _): &(&Setting<'_>, &Regret)| {
                 let arm = one.record.arm(name)?;
                 (column.value)(&Figures::new(arm, arm.metric(one.metric)))
             };
             let values: Vec<f64> = own.iter().filter_map(of).collect();
-            let all = match column.unit {
-                Unit::Count => values.iter().copied().fold(0.0, f64::max),
-                Unit::Ns | Unit::Mean => values.iter().sum::<f64>() / values.len() as f64,
-            };
-            (!values.is_empty()).then_some((column.key, all))
+            (!values.is_empty()).then(|| (column.key, values.iter().sum::<f64>() / values.len() as f64))
         };
         Self {
             strategy: name.to_owned(),
@@ -262,7 +258,7 @@ impl Standing {
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
             times_floor: range(own.iter().filter_map(|(_, regret)| regret.over_floor)),
-            work: column::columns(Place::Advice).filter_map(value).collect(),
+            work: column::columns(Place::Advice).filter_map(mean).collect(),
             results: own.len(),
         }
     }
@@ -310,10 +306,9 @@ fn choice(
 fn costs(chosen: &Standing) -> String {
     let unknown = || "an unknown number of".to_owned();
     let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
-    let (held, most) = (figure("held_mean"), figure("events_held"));
     let held = match chosen.strategy.strip_prefix(BELOW_KVM) {
         Some(_) => "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned(),
-        None => format!("{held} host events held, {most} at most"),
+        None => format!("{} host events held", figure("held_mean")),
     };
     format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
 }

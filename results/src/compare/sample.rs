@@ -1,6 +1,6 @@
 //! The values that the documents of a pair give: each arm's runs by each metric.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
@@ -55,18 +55,13 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             names.push(&arm.name);
         }
     }
-    // Arms by the metrics that are known over all their rounds only.
-    let mut lacks: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut found = Vec::new();
     for name in names {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         for (at, which) in SIDES.into_iter().enumerate() {
-            let lacking = pair.sides[at].len() - arms[at].len();
             if arms[at].is_empty() {
                 let other = SIDES[1 - at];
                 notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
-            } else if lacking > 0 {
-                notes.push(format!("{name}: {lacking} of {} documents of {which} lack it", pair.sides[at].len()));
             }
             note_left_out(name, which, &arms[at], notes);
         }
@@ -89,17 +84,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             not_whole: not_whole.clone(),
         };
         let of_arm: Vec<Sample> = metrics.par_iter().map(of_metric).collect();
-        let (with, without): (Vec<_>, Vec<_>) =
-            of_arm.into_iter().partition(|one| one.sides.iter().any(|side| !side.is_empty()));
-        found.extend(with);
-        if !without.is_empty() {
-            let metrics: Vec<String> = without.into_iter().map(|one| one.metric).collect();
-            lacks.entry(metrics.join(", ")).or_default().push(name);
-        }
-    }
-    for (metrics, arms) in lacks {
-        let (arms, statistic) = (arms.join(", "), request.statistic.name());
-        notes.push(format!("{arms}: not compared, as no {statistic} is known by round: {metrics}"));
+        found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
     }
     found
 }

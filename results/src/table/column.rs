@@ -181,7 +181,7 @@ pub const ALL: &[Column] = &[
     column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
-    column("events_held", "held", Count, &[Work, Advice], most_held)
+    column("events_held", "held", Count, &[Work], most_held)
         .about("held: most host events at once"),
     column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", Count, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
@@ -190,11 +190,11 @@ pub const ALL: &[Column] = &[
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
     column("work_slowdown", "work", Mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
-    column("releases", "releases", Mean, &[Work, Advice], |arm| arm.ops(Some("release"))),
-    column("pauses", "pauses", Mean, &[Work, Advice], |arm| arm.ops(Some("pause"))),
-    column("resumes", "resumes", Mean, &[Work, Advice], |arm| arm.ops(Some("resume"))),
-    column("periods", "periods", Mean, &[Work, Advice], |arm| arm.ops(Some("period"))),
-    column("reads", "reads", Mean, &[Work, Advice], |arm| arm.ops(Some("read"))),
+    column("releases", "releases", Mean, &[Work], |arm| arm.ops(Some("release"))),
+    column("pauses", "pauses", Mean, &[Work], |arm| arm.ops(Some("pause"))),
+    column("resumes", "resumes", Mean, &[Work], |arm| arm.ops(Some("resume"))),
+    column("periods", "periods", Mean, &[Work], |arm| arm.ops(Some("period"))),
+    column("reads", "reads", Mean, &[Work], |arm| arm.ops(Some("read"))),
     column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
         .about("others: median of the phase's calls together"),
     column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),

@@ -6,9 +6,8 @@ use super::ranking;
 use super::report::Report;
 use super::summary;
 use crate::answers;
-use crate::document::agreement::Agreement;
 use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
-use crate::document::{ArmKind, Counts, Document, Status, Warning};
+use crate::document::{ArmKind, Document, Status, Warning};
 use crate::error::Exit;
 use crate::metric::{HOST_WORK, NMI_HANDLER, SET_UP};
 
@@ -63,7 +62,6 @@ pub fn report(document: &Document) -> Report {
         let why = arm.not_available.iter();
         report.notes(why.map(|why| format!("{}: not available because {why}", arm.name)));
     }
-    counts(document, &mut report);
     surroundings(document, &mut report);
     let fastest = ranking::fastest(document, metric);
     report.verdict = fastest.map(|fastest| (Exit::Done, fastest));
@@ -84,31 +82,15 @@ fn surroundings(document: &Document, report: &mut Report) {
         let release = linux.release.as_deref().unwrap_or("of an unknown release");
         report.line(format!("guest: Linux {release}, CPU {}, {}", linux.cpu, linux.perf));
     }
-    for arm in &document.arms {
-        let Counts { deferred: held, deferred_delivered: late, deferred_dropped: settled, merged, .. } = arm.own.counts;
-        let name = &arm.name;
-        if late > 0 {
-            report.line(format!("  {name}: {held} PMIs met LVTPC's mask: {late} delivered late, {settled} settled"));
-        }
-        if merged > 0 {
-            report.line(format!("  {name}: {merged} PMIs merged with an NMI that was pending"));
-        }
-    }
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
     let clock = if document.is_simulated() { " of simulated time" } else { "" };
     let mut line = format!("{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
-        let given = document.command_line.iter().any(|word| word.starts_with("--duration"));
-        let bound = parameters.duration_ns.map_or_else(String::new, |ns| format!(" {}", time(ns as f64)));
-        let sure = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
-        let why = match (sure, given) {
-            (true, _) => "; ended as every interval was narrow enough".to_owned(),
-            (false, true) => format!("; ended by --duration of{bound}"),
-            (false, false) => format!("; ended after its{bound}"),
-        };
-        line += &why;
+        let narrow = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
+        let bound = || parameters.duration_ns.map_or_else(String::new, |ns| format!(" ({})", time(ns as f64)));
+        line += &if narrow { "; every interval was narrow enough".to_owned() } else { "; the time was up".to_owned() + &bound() };
     }
     report.line(line);
     match document.status {
@@ -120,21 +102,6 @@ fn surroundings(document: &Document, report: &mut Report) {
     for arm in &document.arms {
         arm.incomplete.iter().for_each(|why| report.line(format!("  {}: {why}", arm.name)));
         arm.left_out.iter().for_each(|why| report.line(format!("  {}: left out: {why}", arm.name)));
-    }
-}
-
-/// Describes how well the scaled counts of set-ups agree, where they can.
-fn counts(document: &Document, report: &mut Report) {
-    let Agreement { between_arms, between_events, never_counted: never } = Agreement::of(document);
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    if let Some(arms) = between_arms.map(percent) {
-        let events = between_events.map_or_else(String::new, |share| {
-            format!(", events that count the same by {} at most within one", percent(share))
-        });
-        report.note(format!("scaled counts: an event's differ by {arms} at most between arms{events}"));
-    }
-    if never > 0 {
-        report.line(format!("{} never had a counter: raise --window", plural(never, "event")));
     }
 }
 
