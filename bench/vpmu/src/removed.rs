@@ -43,7 +43,7 @@ const OPTIONS: &[Row] = &[
     ("", "--require-guest", "leave it out: an experiment that is named simulates with --backend sim:MODEL alone"),
     ("calibrate", "--check", "vpmu sim MODEL beside vpmu nmi-latency, each with the same --strategy and --workload"),
     ("calibrate", "--name", "the model's name is that of its file: -o NAME.toml"),
-    ("compare", "--ratios", "--threshold 200% --ignore-host-differences --metric nmi_handler_ns for a factor of 3"),
+    ("compare", "--ratios", "--threshold 100% --ignore-host-differences --metric nmi_handler_ns for a factor of 2"),
     ("conformance", "--no-seccomp", "leave it out: vCPU threads are always confined"),
     ("conformance", "--time-limit", "leave it out: a run has two minutes, with --backend step ten"),
     ("doctor", "--fix", "`vpmu doctor` prints the commands that set what it finds, and those that put it back"),

@@ -98,11 +98,6 @@ impl Axis {
         })
     }
 
-    /// Encodes for a script how to find the values of places: scale, lowest, highest.
-    pub(crate) fn scale(&self) -> String {
-        format!("{} {:e} {:e}", if self.log { "log" } else { "lin" }, self.low, self.high)
-    }
-
     /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
     pub(crate) fn place(&self, value: f64, from: f64, to: f64) -> f64 {
         from + (to - from) * self.share(value)

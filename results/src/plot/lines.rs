@@ -59,7 +59,6 @@ pub(crate) fn lines(
     let area = Area { left: LEFT, right, top: TOP, bottom: HEIGHT - BELOW };
     area.x_axis(&mut svg, &x);
     area.y_axis(&mut svg, &y);
-    svg.axes(&x, &y, area);
     let place = |&point: &(f64, f64)| area.place(&x, &y, point);
     let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
     let ends: Vec<(f64, f64)> = placed.iter().filter_map(|points| points.last().copied()).collect();
@@ -101,8 +100,8 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     heights
 }
 
-/// Draws the rows of a table as points, by the figures of its second and third column, with their names beside them; a line joins those
-/// whose fourth cell is not empty, and `rule` is a horizontal line. Gives the plot and the marks of names that had no room.
+/// Draws the rows of a table as points, by the figures of its second and third column; a line joins those whose fourth cell is not
+/// empty, and `rule` is a horizontal line. Gives the plot, and its marks with their names.
 pub(crate) fn scatter(
     label: &str,
     table: &Table,
@@ -117,12 +116,10 @@ pub(crate) fn scatter(
     let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
     area.x_axis(&mut svg, &x);
     area.y_axis(&mut svg, &y);
-    let mut taken: Vec<[f64; 4]> = Vec::new();
     if let Some(value) = rule {
         let y = y.place(value, area.bottom, area.top);
         svg.line(&format!("l {}", Ink::Floor.class()), 4.0, &[(area.left, y), (area.right, y)]);
         svg.text("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
-        taken.push([area.right - 5.0 * CHARACTER, y - LINE, area.right, y]);
     }
     let placed: Vec<_> = points.iter().map(|(row, point)| (row, area.place(&x, &y, *point))).collect();
     let front: Vec<(f64, f64)> =
@@ -130,41 +127,20 @@ pub(crate) fn scatter(
     if front.len() > 1 {
         svg.line(&format!("l {}", Ink::Front.class()), 4.0, &front);
     }
-    taken.extend(placed.iter().map(|(_, (x, y))| [x - 12.0, y - 12.0, x + 12.0, y + 12.0]));
-    let mut unnamed = Vec::new();
-    for (row, (px, py)) in placed {
-        let (whole, ink) = (row[0].text(), inks.of(row[0].text()));
-        svg.open(whole, whole);
-        svg.circle(ink, (px, py), 12.0);
-        let name = short(whole, 2 * NAME);
-        let width = name.chars().count() as f64 * CHARACTER;
-        let half = width / 2.0;
-        let offsets = [(18.0, 0.0), (-18.0 - width, 0.0), (-half, -LINE), (-half, LINE), (14.0, -26.0), (14.0, 26.0)];
-        let mut boxes = offsets.into_iter().map(|(dx, dy)| {
-            let (left, middle) = (px + dx, py + dy);
-            [left, middle - LINE / 2.0, left + width, middle + LINE / 2.0]
-        });
-        let inside = |[left, top, right, bottom]: &[f64; 4]| {
-            *left >= area.left && *right <= WIDTH && *top >= 0.0 && *bottom <= area.bottom
-        };
-        let touches = |a: &[f64; 4], b: &[f64; 4]| a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
-        match boxes.find(|one| inside(one) && !taken.iter().any(|other| touches(one, other))) {
-            Some(free) => {
-                let at = (free[0], f64::midpoint(free[1], free[3]) + HALF_LINE);
-                svg.text(&format!("name {}", ink.class()), at, Anchor::Start, &name);
-                taken.push(free);
-            }
-            None => unnamed.push((ink.mark(), whole.to_owned())),
-        }
+    let mut key = Vec::new();
+    for (row, at) in placed {
+        let (name, ink) = (row[0].text(), inks.of(row[0].text()));
+        svg.open(name, name);
+        svg.circle(ink, at, 12.0);
         svg.close();
+        key.push((ink.mark(), name.to_owned()));
     }
-    (svg.end(), unnamed)
+    (svg.end(), key)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Cell;
 
     #[test]
     fn names_beside_lines_do_not_overlap() {
@@ -174,22 +150,5 @@ mod tests {
         assert!(sorted.windows(2).all(|two| two[1] - two[0] >= LINE - 1e-9), "{found:?}");
         assert!(sorted.iter().all(|y| (20.0..=500.0).contains(y)), "{found:?}");
         assert!(found[0] < found[1] && found[2] < found[3]);
-    }
-
-    #[test]
-    fn a_name_without_room_beside_its_point_is_given_back() {
-        let drawn = |points: &[(String, f64)], rule| {
-            let mut table = Table::new(["", "", "", ""]);
-            for (name, at) in points {
-                let figure = Cell::of(Some(*at), plain);
-                table.add_row([name.as_str().into(), figure.clone(), figure, "".into()]);
-            }
-            scatter("", &table, &Inks::new([]), ("x", ("y", plain)), rule)
-        };
-        let (text, unnamed) = drawn(&[("a".to_owned(), 1.0), ("b".to_owned(), 9.0)], Some(2.0));
-        assert!(unnamed.is_empty() && text.contains(">a</text>") && text.contains(">floor</text>"), "{text}");
-        let heap: Vec<_> = (0..20).map(|n| (format!("strategy-{n}"), 5.0)).collect();
-        let (_, unnamed) = drawn(&heap, None);
-        assert!(unnamed.len() > 10 && unnamed[0].1 != "strategy-0", "{unnamed:?}");
     }
 }

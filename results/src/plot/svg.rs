@@ -83,17 +83,6 @@ impl Svg {
         self.0.push_str("\"/>\n");
     }
 
-    /// Encodes for a script how to find the values of places: the axes, and left, right, top and bottom of the area between them.
-    pub(super) fn axes(&mut self, x: &Axis, y: &Axis, Area { left, right, top, bottom }: Area) {
-        let _ = writeln!(
-            self.0,
-            "<g class=\"axes\" data-x=\"{}\" data-y=\"{}\" data-area=\"{left:.0} {right:.0} {top:.0} {bottom:.0}\" data-kind=\"{}\"/>",
-            x.scale(),
-            y.scale(),
-            escaped(&x.label)
-        );
-    }
-
     /// Opens a group of the elements of one series. `title` is its tooltip.
     pub(super) fn open(&mut self, series: &str, title: &str) {
         let (series, title) = (escaped(series), escaped(title));

@@ -10,10 +10,6 @@ use crate::error::{Error, Exit, one_line};
 use crate::table::{Part, Report, Table};
 use crate::template;
 
-/// The page's own script, the only one that its content security policy allows.
-pub(super) const SCRIPT: &str = include_str!("page.js");
-/// SHA-256 of the script in base64: `openssl dgst -sha256 -binary page.js | base64`.
-pub(super) const DIGEST: &str = "3Cs8rME1Q1ltQMxSOXmPejfgn44m3BPLK9jMrtiWhcc=";
 /// The style sheet of every page.
 const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page.css"));
 
@@ -117,6 +113,6 @@ pub fn page(report: &Report, title: &str, tool: &Tool) -> Result<String, Error> 
 pub(super) fn render(title: &str, summary: &str, tool: &Tool, sections: &[Section]) -> Result<String, Error> {
     let tool = format!("{} {} ({}, {})", tool.name, tool.version, tool.git_revision, tool.profile);
     let sections = minijinja::Value::from(Serde(sections));
-    let values = context! { title, summary, tool, sections, style => STYLE, script => SCRIPT, digest => DIGEST };
+    let values = context! { title, summary, tool, sections, style => STYLE };
     template::page(include_str!("page.html"), values)
 }

@@ -90,7 +90,11 @@ fn surroundings(document: &Document, report: &mut Report) {
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let narrow = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
         let bound = || parameters.duration_ns.map_or_else(String::new, |ns| format!(" ({})", time(ns as f64)));
-        line += &if narrow { "; every interval was narrow enough".to_owned() } else { "; the time was up".to_owned() + &bound() };
+        line += &if narrow {
+            "; every interval was narrow enough".to_owned()
+        } else {
+            "; the time was up".to_owned() + &bound()
+        };
     }
     report.line(line);
     match document.status {

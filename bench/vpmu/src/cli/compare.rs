@@ -31,8 +31,8 @@ Examples:
   vpmu compare --arms reuse,gate new.json
   # a table for a pull request
   vpmu compare --markdown v1 new.json
-  # a gate for any host: × floor within a factor of 3
-  vpmu compare --threshold 200% --ignore-host-differences \\
+  # a gate for any host: × floor within a factor of 2
+  vpmu compare --threshold 100% --ignore-host-differences \\
     --metric nmi_handler_ns v1 new.json
   # two campaigns, or folders of many hosts: as pairs of hosts
   vpmu compare --by-host baseline/ nightly/
