@@ -230,7 +230,7 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
     let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
     let answer = vec![
         choice(&own, &strategies, (chosen, whole.len()), &others.collect::<Vec<_>>()),
-        costs(chosen),
+        costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
         sureness(&own, &chosen.strategy, &open, !left_out.is_empty(), absent),
     ];
     let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
@@ -303,11 +303,17 @@ fn choice(
 }
 
 /// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
-fn costs(chosen: &Standing) -> String {
+fn costs(chosen: &Standing, definition: &[String]) -> String {
     let unknown = || "an unknown number of".to_owned();
     let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
     let held = match chosen.strategy.strip_prefix(BELOW_KVM) {
         Some(_) => "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned(),
+        None if definition.iter().any(|choice| choice == "gate = true") => {
+            format!(
+                "{} host events held, as one group, which gets all its counters or falls apart",
+                figure("held_mean")
+            )
+        }
         None => format!("{} host events held", figure("held_mean")),
     };
     format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))

@@ -37,6 +37,12 @@ impl Looks {
     }
 }
 
+/// Returns whether every ratio with this half width of its interval is known to `share`: the rule by which a run may end.
+pub fn known_to(half_widths: impl IntoIterator<Item = Option<f64>>, share: f64) -> bool {
+    let mut all = half_widths.into_iter().peekable();
+    all.peek().is_some() && all.all(|half| half.is_some_and(|half| half <= share))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,10 +57,4 @@ mod tests {
         assert_eq!(ends(&|guests| guests != 13), Some(22), "looks are after 10, 13, 17 and 22 guests");
         assert_eq!(ends(&|guests| [10, 17, 28, 44, 69].contains(&guests)), None);
     }
-}
-
-/// Returns whether every ratio with this half width of its interval is known to `share`: the rule by which a run may end.
-pub fn known_to(half_widths: impl IntoIterator<Item = Option<f64>>, share: f64) -> bool {
-    let mut all = half_widths.into_iter().peekable();
-    all.peek().is_some() && all.all(|half| half.is_some_and(|half| half <= share))
 }

@@ -13,6 +13,7 @@ use results::advice::advise;
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
 use results::write::OutputFolder;
@@ -273,6 +274,13 @@ fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
         THIS_HOST => named_model(&args.host.behind.backend).map(|_| None),
         name => sim::model(name).map(Some),
     };
+    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
+        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
+    }
+    if args.on.len() > 1 && args.on.iter().any(|name| name == THIS_HOST) {
+        let what = format!("{THIS_HOST} and a model are not one answer");
+        return Err(Error::usage(what, "", "take one --on after the other"));
+    }
     args.on.iter().map(model).collect()
 }
 

@@ -115,8 +115,6 @@ mod tests {
         ("conformance -q --backend tracepoint:kvm/kvm_exit", "does not serve conformance"),
         ("report .", "no .json"),
         ("export no-such.json --format csv", "No such file"),
-        ("advise --workload single,single/ftest", "workload single/ftest is there twice"),
-        ("advise --on this-host,this-host", "host this-host is there twice"),
         ("advise --on this-host,icx-2021", "this-host and a model are not one answer"),
         ("advise --backend sim:icx-2021", "take --on icx-2021"),
         ("advise --rounds 4", "no interval; take --rounds 5"),

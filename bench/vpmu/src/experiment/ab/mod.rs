@@ -224,8 +224,9 @@ fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<St
                     sample.add(&format!("{name}/{COUNTS}{count}"), [(value * PMIS).round() as u64]);
                 }
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
-                    let ns = medians.get(metric.key).map(|ns| ns.round().max(1.0) as u64);
-                    ns.into_iter().for_each(|ns| sample.add(&format!("{name}/{}", metric.key), [ns]));
+                    if let Some(ns) = medians.get(metric.key) {
+                        sample.add(&format!("{name}/{}", metric.key), [ns.round().max(1.0) as u64]);
+                    }
                 }
             }
             Err(reason) => {

@@ -47,7 +47,9 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
         Status::Interrupted => Some("interrupted: whole pairs only"),
         Status::Incomplete => Some("incomplete: a side failed"),
     };
-    ended.into_iter().for_each(|how| report.line(how));
+    if let Some(how) = ended {
+        report.line(how);
+    }
     report.verdict = Some(conclude(&rows, doubts.first().map(String::as_str).or(ended)));
     report
 }

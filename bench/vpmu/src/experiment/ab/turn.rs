@@ -166,7 +166,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::arms::rounds::mock;
 
     /// Returns a side that is a shell script.
     fn script(body: &str) -> (tempfile::TempDir, Side) {
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_document_is_its_medians_unless_something_is_not_whole() {
-        let document = serde_json::to_value(&mock::finished(&[]).document).unwrap();
+        let document = serde_json::to_value(trials::fixture::document(6)).unwrap();
         let turn = |code: u8, change: &dyn Fn(&mut Value)| {
             let mut document = document.clone();
             change(&mut document);
