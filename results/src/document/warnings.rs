@@ -210,7 +210,7 @@ const CAVEATS: [Caveat; 26] = [
         READ_OTHERWISE,
         |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise,
         "of {played} accesses {values} read another value than the trace has, and {counters} another count, which is this run's own; \
-         {absent} PMIs of it did not come{first}",
+         {absent} PMIs of it did not come",
     ),
     (
         "undeliverable",
@@ -273,7 +273,6 @@ fn word(arm: &Arm, name: &str, n: u64) -> String {
         "values" => counts.values_otherwise.to_string(),
         "counters" => counts.counters_otherwise.to_string(),
         "absent" => counts.pmis_absent.to_string(),
-        "first" => arm.own.first_otherwise.as_ref().map_or_else(String::new, |first| format!("; the first: {first}")),
         "error" => arm.own.last_error.clone().unwrap_or_else(|| "no error text".to_owned()),
         _ => String::new(),
     }

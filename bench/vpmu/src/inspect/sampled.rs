@@ -24,7 +24,7 @@ use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm}
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::PinChoice;
-use crate::setting::pin::usable_cpus;
+use crate::setting::pin::usable;
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
@@ -231,8 +231,7 @@ impl ReadyPayload {
             return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
         }
         let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
-        let fs_of_host = HostFs::default();
-        let usable = usable_cpus(&host::HostFacts::read(&fs_of_host), fs_of_host.text("proc/self/status").as_deref());
+        let usable = usable(&host::HostFacts::read(&HostFs::default()));
         let plan = payload.plan(&chosen, usable.as_deref())?;
         let behind = if chosen.backend == BackendKey::None {
             CounterSource::Floor

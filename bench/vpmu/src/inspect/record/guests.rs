@@ -78,7 +78,7 @@ fn of_linux(spec: &RecordSpec, mut linux: LinuxSpec) -> Result<Exit, Error> {
     if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
         return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
     }
-    let backend = job::backend(&linux)?;
+    let backend = choose(&linux.counters.behind.backend, &ThisHost)?.backend;
     let kernel = userland::kernel(&linux.kernel)?;
     let mut sampling = spec.sampling.sampling(spec.chains, linux.counters.guest.vcpus);
     sampling.orc = spec.chains.then(|| tables_of_kernel(&kernel)).flatten();

@@ -76,7 +76,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
         }
         GuestSpec::Linux(mut linux) => {
             refuse_nested(&linux)?;
-            let backend = job::backend(&linux)?;
+            let backend = choose(&linux.counters.behind.backend, &ThisHost)?.backend;
             let meta = meta(
                 &linux.counters,
                 &backend,
