@@ -16,15 +16,9 @@ static const Step *next_step(struct cpu *c)
 	return s;
 }
 
-static void differs(struct cpu *c, const Step *s, u64 found)
+static void differs(struct cpu *c, const Step *s)
 {
-	Report *report = c->report;
-	u64 kind = s->what & STEP_COUNTER ? 0 : 1;
-
-	if (!report->otherwise[kind]++) {
-		report->first_step[kind] = (u64)(s - (const Step *)c->boot->steps) + 1;
-		report->first_value[kind] = found;
-	}
+	c->report->otherwise[s->what & STEP_COUNTER ? 0 : 1]++;
 }
 
 /* A global control is switched off as a whole, a selector by its enable. */
@@ -68,7 +62,7 @@ static void access(struct cpu *c, const Step *s)
 		u64 found = rdmsr(msr);
 
 		if (unlikely(found != s->value))
-			differs(c, s, found);
+			differs(c, s);
 	}
 	c->report->played += msr != MSR_LVTPC;
 	c->last_step = rdtsc();

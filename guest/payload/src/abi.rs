@@ -402,10 +402,6 @@ shared_struct! {
         absent: u64,
         /// Values read otherwise than the steps have them: of counters, of other registers.
         otherwise: u64 x READS,
-        /// Number + 1 of the first such step of each kind, in the table; 0: none.
-        first_step: u64 x READS,
-        /// Its value here.
-        first_value: u64 x READS,
     }
 }
 

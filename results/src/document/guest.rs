@@ -165,10 +165,6 @@ pub struct GuestArm {
     pub events_held: EventsHeld,
     /// Last error of a host operation.
     pub last_error: Option<String>,
-    /// The first value that a guest read otherwise than the trace that it plays back has it, with its place; a counter's only if no
-    /// other register's was.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_otherwise: Option<String>,
     /// Guest time of all measured phases together.
     pub workload_ns: u64,
     /// Cost of the guest's work with and without counters.

@@ -194,7 +194,6 @@ fn word(arm: &Arm, name: &str, n: u64) -> String {
         "values" => counts.values_otherwise.to_string(),
         "counters" => counts.counters_otherwise.to_string(),
         "absent" => counts.pmis_absent.to_string(),
-        "first" => arm.own.first_otherwise.as_ref().map_or_else(String::new, |first| format!("; the first: {first}")),
         "error" => arm.own.last_error.clone().unwrap_or_else(|| "no error text".to_owned()),
         _ => String::new(),
     }

@@ -4,6 +4,7 @@ use results::error::{Error, Exit};
 
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
+use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -30,6 +31,6 @@ usage or input, 3 the guest panicked, rebooted or did not end
 70 a bug of vpmu.";
 
 pub(super) fn run(args: &LinuxSpec) -> Result<Exit, Error> {
-    let backend = job::backend(args)?;
+    let backend = choose(&args.counters.behind.backend, &ThisHost)?.backend;
     job::run(args, &backend, <_>::default(), None).map(|(exit, _)| exit)
 }

@@ -236,7 +236,7 @@ impl Shown {
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows.
 pub(super) fn measure_plain(
     experiment: (plain::Experiment, Vec<Plain<'_>>),
-    shown: Shown,
+    shown: &Shown,
     invocation: &Invocation,
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
@@ -246,7 +246,7 @@ pub(super) fn measure_plain(
 /// As [`measure_plain`]; `then` adds to the document what follows from its rounds.
 pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
-    shown: Shown,
+    shown: &Shown,
     invocation: &Invocation,
     then: &mut dyn FnMut(&mut Record),
     report: &dyn Fn(&Record) -> Report,

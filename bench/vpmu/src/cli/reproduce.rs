@@ -161,7 +161,7 @@ fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result
     let all = Recordings::prepare()?;
     let experiment = all.experiment(args.rounds.unwrap_or(5), args.seed.unwrap_or(SEED));
     let shown = Shown { folder: args.output.clone(), form: args.form.form(), quiet: false };
-    let document = measure_plain(experiment, shown, invocation, &table::report)?;
+    let document = measure_plain(experiment, &shown, invocation, &table::report)?;
     Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
 }
 

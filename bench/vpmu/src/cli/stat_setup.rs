@@ -71,7 +71,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     let mut exit = Exit::Done;
     for one in &all {
         let set_up = SetUp::prepare(one)?;
-        let document = measure_plain(set_up.experiment(), Shown::of(result), invocation, &show::report)?;
+        let document = measure_plain(set_up.experiment(), &Shown::of(result), invocation, &show::report)?;
         // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
         // and every event of the list can be counted here.
         let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());

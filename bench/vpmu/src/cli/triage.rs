@@ -5,12 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::MOST_THREADS;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
 use super::measure::{Invocation, Shown, measure_then};
 use super::options::ResultOptions;
-use super::workload::threads;
+use super::workload::{ThreadsOption, threads};
 use crate::inspect::triage::{SAMPLES_PER_SECOND, Spec, Triage, Variant, cpus, show};
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::internal;
@@ -38,9 +37,9 @@ pub struct TriageArgs {
           value_parser = one_of(&WITH_BOTTLENECK, |workload| workload.name, |workload| workload.about))]
     pub workload: Workload,
 
-    /// Threads [default: as many as CPUs, two or more]
-    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
-    pub threads: Option<u64>,
+    /// Its threads.
+    #[command(flatten)]
+    pub threads: ThreadsOption,
 
     /// Rounds, each of five turns: idle, and both variants with and without events that count
     ///
@@ -67,7 +66,7 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
         Workload::named(args.workload.name).ok_or_else(|| internal("a workload without a name", args.workload.name))?;
     let spec = Spec {
         workload,
-        threads: threads(workload, args.threads, cpus.len())?,
+        threads: threads(workload, args.threads.threads, cpus.len())?,
         rounds: args.rounds,
         turn: args.turn,
         frequency: args.frequency,
@@ -77,6 +76,6 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
     };
     let triage = Triage::prepare(spec, cpus)?;
     let then = &mut |document: &mut _| triage.sample(document);
-    measure_then(triage.experiment(), Shown::of(&args.result), invocation, then, &show::report)
+    measure_then(triage.experiment(), &Shown::of(&args.result), invocation, then, &show::report)
         .map(|document| show::exit(&document))
 }

@@ -27,6 +27,14 @@ it, 70 a bug of vpmu.";
 /// Shortest and longest time that a workload may be asked for.
 const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
+/// Threads of a workload.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ThreadsOption {
+    /// Threads [default: as many as CPUs, two or more]
+    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
+    pub threads: Option<u64>,
+}
+
 /// Options of `vpmu workload`.
 #[derive(Clone, Debug, Args)]
 pub struct WorkloadArgs {
@@ -34,9 +42,9 @@ pub struct WorkloadArgs {
     #[arg(value_name = "NAME", value_parser = one_of(&ALL, |workload| workload.name, |workload| workload.about))]
     pub workload: Workload,
 
-    /// Threads [default: as many as CPUs, two or more]
-    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
-    pub threads: Option<u64>,
+    /// Its threads.
+    #[command(flatten)]
+    pub threads: ThreadsOption,
 
     /// Time that it works
     #[arg(short, long, value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
@@ -68,8 +76,9 @@ pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
     let failed = |error: std::io::Error| {
         Error::host(format!("cannot run the workload {}", workload.name), error.to_string(), "try fewer --threads")
     };
-    let cpus = if args.threads.is_some() { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
-    let threads = threads(workload, args.threads, cpus)?;
+    let asked = args.threads.threads;
+    let cpus = if asked.is_some() { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
+    let threads = threads(workload, asked, cpus)?;
     let program = this_program().map_err(failed)?;
     let job = Job { threads, duration: args.duration, apart: args.apart, program };
     if args.gated {

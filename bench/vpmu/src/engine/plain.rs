@@ -181,7 +181,7 @@ impl Experiment {
             }
         };
         let mut enough = |_: &State, look: &mut dyn FnMut() -> Record| enough(look);
-        let course = Course { document: &mut document, enough: &mut enough, save: &mut *save };
+        let course = Course { document: &mut document, enough: &mut enough, saves_sessions: false, save: &mut *save };
         let (document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
         save(&document)?;
         Ok((document, error))

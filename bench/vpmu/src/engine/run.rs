@@ -69,7 +69,9 @@ pub(crate) struct Course<'a, A, D> {
     pub(crate) document: &'a mut dyn FnMut(&[A], &State, bool) -> D,
     /// Decides whether there are enough rounds, by the document so far where it looks at that.
     pub(crate) enough: &'a mut dyn FnMut(&State, &mut dyn FnMut() -> D) -> bool,
-    /// Keeps the document at the end of each session, and every few seconds.
+    /// Whether the document is kept at the end of each session, too.
+    pub(crate) saves_sessions: bool,
+    /// Keeps the document every few seconds.
     pub(crate) save: &'a mut dyn FnMut(&D) -> Result<(), Error>,
 }
 
@@ -83,10 +85,10 @@ pub(crate) fn measure<A: Arm, D>(
     (stop, progress): (&AtomicBool, &mut dyn Progress),
     course: Course<'_, A, D>,
 ) -> Result<(D, Option<Error>), Error> {
-    let Course { document, enough, save } = course;
+    let Course { document, enough, saves_sessions, save } = course;
     let mut saved = Instant::now();
     let mut after = |arms: &mut [A], state: &State| {
-        if rounds.session.is_some() && state.between_sessions || saved.elapsed() >= SAVE {
+        if saves_sessions && state.between_sessions || saved.elapsed() >= SAVE {
             save(&document(arms, state, false))?;
             saved = Instant::now();
         }
@@ -99,7 +101,10 @@ pub(crate) fn measure<A: Arm, D>(
         return Err(error.unwrap_or_else(|| Error::new(Exit::Inconclusive, what, "", "nothing is saved")));
     }
     if let Some(error) = &error {
-        arms.iter_mut().for_each(|arm| arm.incomplete(&format!("the experiment ended early: {error}")));
+        let why = format!("the experiment ended early: {error}");
+        for arm in &mut *arms {
+            arm.incomplete(&why);
+        }
     }
     Ok((document(arms, &state, true), error))
 }
@@ -254,80 +259,5 @@ impl<A: Arm> Engine<'_, '_, A> {
         }
         let session = self.sessions.saturating_sub(1);
         self.arms.iter_mut().try_for_each(|arm| arm.close(session))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use super::*;
-    use crate::terminal::progress::Silent;
-
-    /// An arm that writes down what it is told to do.
-    struct Scribe<'a> {
-        name: &'static str,
-        calls: &'a RefCell<Vec<String>>,
-        turns: u64,
-    }
-
-    impl Scribe<'_> {
-        fn says(&self, what: &str) {
-            self.calls.borrow_mut().push(format!("{} {what}", self.name));
-        }
-    }
-
-    impl Arm for Scribe<'_> {
-        type Figures = ();
-
-        fn name(&self) -> &str {
-            self.name
-        }
-
-        fn open(&mut self, session: u64) -> Result<(), Error> {
-            self.says(&format!("opens {session}"));
-            Ok(())
-        }
-
-        fn turn(&mut self, turn: Turn) -> Result<Turned<()>, Error> {
-            self.says(&format!("{}{}.{}", if turn.warmup { "w" } else { "r" }, turn.index, turn.session.unwrap_or(0)));
-            self.turns += 1;
-            Ok(Turned { figures: Some(()), is_whole: true })
-        }
-
-        fn keep(&mut self, turn: Turn, (): ()) {
-            self.says(&format!("keeps {}", turn.index));
-        }
-
-        fn rounds_kept(&self) -> usize {
-            0
-        }
-
-        fn incomplete(&mut self, _: &str) {}
-
-        fn close(&mut self, session: u64) -> Result<(), Error> {
-            self.says(&format!("closes {session}"));
-            Ok(())
-        }
-
-        fn virtual_time(&self) -> Duration {
-            Duration::from_millis(10 * self.turns)
-        }
-    }
-
-    #[test]
-    fn sessions_open_warm_up_and_close_together() {
-        let calls = RefCell::new(Vec::new());
-        let mut arms = ["a", "b"].map(|name| Scribe { name, calls: &calls, turns: 0 });
-        let rounds = Rounds { warmup: 1, session: Some(2), simulated: true, ..Rounds::of(3, 1) };
-        let never = AtomicBool::new(false);
-        let (state, ended) = run(&mut arms, &rounds, &never, &mut Silent, &mut |_, _| Ok(false));
-        let calls = calls.borrow();
-        let of_a: Vec<&str> = calls.iter().filter_map(|line| line.strip_prefix("a ")).collect();
-        let first = ["opens 0", "w0.0", "r0.0", "keeps 0", "r1.0", "keeps 1", "closes 0"];
-        assert_eq!(of_a, [&first[..], &["opens 1", "w0.1", "r2.1", "keeps 2", "closes 1"]].concat());
-        let place = |line: &str| calls.iter().position(|call| call == line);
-        assert!(place("b closes 0") < place("a opens 1") && place("a closes 0") < place("b opens 1"));
-        assert!(ended.is_ok() && !state.interrupted && state.wall == Duration::from_millis(100));
     }
 }

@@ -27,7 +27,7 @@ use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm}
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::PinChoice;
-use crate::setting::pin::usable_cpus;
+use crate::setting::pin::usable;
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
@@ -228,7 +228,7 @@ impl Ready {
             )),
             GuestSpec::Linux(mut linux) => {
                 linux.quiet.quiet |= quiet;
-                let backend = job::backend(&linux)?;
+                let backend = choose(&linux.counters.behind.backend, &ThisHost)?.backend;
                 Ok(Self::Linux(linux, backend, None))
             }
         }
@@ -280,8 +280,7 @@ fn of_payload(payload: Box<PayloadSpec>) -> Result<Ready, Error> {
         return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
     }
     let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
-    let fs = HostFs::default();
-    let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
+    let usable = usable(&HostFacts::read(&HostFs::default()));
     let plan = payload.plan(&chosen, usable.as_deref())?;
     let behind = if chosen.backend == BackendKey::None {
         CounterSource::Floor

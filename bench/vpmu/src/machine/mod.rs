@@ -23,7 +23,7 @@ use vmm::sample::Sampling;
 
 use crate::setting::options::{BehindOptions, GuestOptions};
 use crate::setting::parse::check_version;
-use crate::setting::pin::{PinChoice, usable_cpus};
+use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
 
@@ -60,8 +60,7 @@ impl CountersOptions {
         } else {
             CounterSource::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? }
         };
-        let fs = HostFs::default();
-        let usable = usable_cpus(&HostFacts::read(&fs), fs.text("proc/self/status").as_deref());
+        let usable = usable(&HostFacts::read(&HostFs::default()));
         Ok(Plan {
             behind,
             cpu,

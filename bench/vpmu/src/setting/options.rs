@@ -50,7 +50,7 @@ pub struct QuietOption {
 /// What the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct OutputOption {
-    /// Where to write what the command makes
+    /// Where to write what the command makes [default: report.html, calibrated.toml; of export stdout]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -65,7 +65,7 @@ impl OutputOption {
 /// The folder that the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct FolderOption {
-    /// Folder for what the command makes
+    /// Folder for what the command makes [default: vpmu-results; of trace vpmu-trace]
     #[arg(short, long, value_name = "DIR", value_parser = folder)]
     pub output: Option<PathBuf>,
 }

@@ -251,23 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_repeated_names_are_refused_with_a_remedy() {
-        for (list, needle) in [("reuse,reuse", "two arms"), ("floor", "not a strategy")] {
-            assert!(resolved(list).unwrap_err().to_string().contains(needle), "{list}");
-        }
-        for name in ["mediated", "mediated-filter"] {
-            let choice = StrategyChoice::Preset(name.to_owned());
-            assert_eq!(resolve(std::slice::from_ref(&choice)).unwrap()[0].name, name);
-            let error = resolve_one(&choice).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(&format!("vpmu sim spr-2026 --strategy {name}")), "{error}");
-        }
-        assert!(" ".parse::<StrategyChoice>().is_err());
-        assert_eq!(ready(&StrategyChoice::presets(&["pool", "gate"])).unwrap().len(), 2);
-        assert_eq!(resolve_one(&StrategyChoice::Preset("pool".to_owned())).unwrap().name, "pool");
-    }
-
-    #[test]
     fn strategies_below_kvm_are_arms_with_a_whole_definition() {
         let arms = |list: &str| resolve_arms(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>());
         let found = arms("kvm:stock,recreate,kvm:recreate,kvm:direct").unwrap();

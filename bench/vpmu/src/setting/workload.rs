@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use arch_pmu::spec::Vendor;
 use guest::abi::{EventSpec, FLAG_TASK_SWITCH, WORKLOAD_FTEST, WORKLOAD_IDLE, WORKLOAD_IO};
+use results::document::EventParameter;
 use serde::Serialize;
 
 /// IA32_PERFEVTSELx.USR (SDM vol. 3, "Architectural Performance Monitoring").
@@ -202,6 +203,18 @@ pub struct NamedEvent {
     pub name: &'static str,
     /// Its entry of the boot page.
     pub spec: EventSpec,
+}
+
+impl NamedEvent {
+    /// Returns it as documents have it.
+    pub fn parameter(&self) -> EventParameter {
+        EventParameter {
+            name: self.name.to_owned(),
+            selector: format!("{:#x}", self.spec.selector),
+            fixed_counter: self.spec.fixed.checked_sub(1),
+            period: self.spec.period,
+        }
+    }
 }
 
 /// Work of the guest's CPU meanwhile.

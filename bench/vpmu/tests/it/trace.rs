@@ -122,7 +122,6 @@ fn played_back(at: &Path, accesses_per_pmi: u64) {
         let exits: u64 = exits.flat_map(|msr| [&msr["reads"], &msr["writes"]]).filter_map(Value::as_u64).sum();
         assert!(exits >= played && exits < played + 40, "{exits} exits for {played}");
         assert!(count("counters_otherwise") > 0, "no clock counts the same twice");
-        assert!(arm["first_otherwise"].as_str().expect("the first").contains("of the trace's vCPU 0 is"), "{arm}");
     }
     refused(at, "nmi-latency --trace t --cpu milan", "--cpu");
     refused(at, "nmi-latency --trace t --backend sim:clx-ap-watchdog-on", "vpmu sim --trace");

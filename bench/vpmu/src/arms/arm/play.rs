@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arch_pmu::Vpmu;
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_STATUS_CLR, PERF_CTL0, PERF_LEGACY_CTL0};
 use arch_pmu::caps::PmuCaps;
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram};
@@ -10,8 +11,7 @@ use arch_pmu::intel::IA32_PERF_GLOBAL_OVF_CTRL;
 use arch_pmu::msr::{self, counter_of, is_global_ctrl};
 use arch_pmu::pmi::{Delivery, Lvtpc};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
-use arch_pmu::{PmuMsr, Vpmu};
-use guest::abi::{Report, STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
+use guest::abi::{STEP_COUNTER, STEP_ENABLE, STEP_LAST, STEP_PMI, STEP_WRITE, Step};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN, counter};
 use results::error::Error;
 use results::table::layout::plural;
@@ -46,30 +46,6 @@ pub struct Played {
     pub faults: u64,
     /// Rows that have no room.
     pub cut: u64,
-}
-
-impl Played {
-    /// Names the first value that a guest read otherwise, of a counter only if there is no other.
-    pub fn first_otherwise(&self, report: &Report) -> Option<String> {
-        let found = [1, 0].into_iter().find_map(|kind| {
-            let at = usize::try_from(report.first_step[kind].checked_sub(1)?).ok()?;
-            Some((self.steps.get(at)?, self.rows.get(at)?.as_ref()?, report.first_value[kind]))
-        });
-        let (step, row, value) = found?;
-        let register = register_name(Kind::Read, step.what as u32);
-        Some(format!("row {row} of the trace's vCPU {} is {register} {:#x}, here {value:#x}", self.vcpu, step.value))
-    }
-}
-
-/// Returns the name of what a row is about.
-pub fn register_name(kind: Kind, register: u32) -> String {
-    match (kind, PmuMsr::decode(register)) {
-        (Kind::Rdpmc, _) if register == UNKNOWN => "RDPMC ?".to_owned(),
-        (Kind::Rdpmc | Kind::RdpmcFault, _) => format!("RDPMC {register:#x}"),
-        (kind, Some(msr)) if kind.is_access() || kind == Kind::State => msr.name(),
-        (kind, None) if kind.is_access() || kind == Kind::State => format!("{register:#x}"),
-        _ => String::new(),
-    }
 }
 
 /// Returns the processor of a trace's guest, and its PMU.
@@ -388,11 +364,6 @@ mod tests {
         let steps: Vec<_> = played.steps.iter().map(|step| (step.what, step.value, step.think)).collect();
         assert_eq!(steps, expected);
         assert_eq!((played.pmis, played.faults, played.cut, played.rows[8], played.rows[13]), (1, 1, 0, Some(8), None));
-        let mut report = Report::default();
-        assert_eq!(played.first_otherwise(&report), None);
-        (report.first_step, report.first_value) = ([13, 11], [9, 3]);
-        let first = played.first_otherwise(&report).unwrap();
-        assert_eq!(first, "row 12 of the trace's vCPU 0 is IA32_PERF_GLOBAL_STATUS 0x1, here 0x3");
     }
 
     #[test]

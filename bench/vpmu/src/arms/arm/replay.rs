@@ -339,8 +339,6 @@ impl LiveGuest for Live {
 #[cfg(test)]
 mod tests {
     use host_pmu::stats::OpKind;
-    use trace::meta::Meta;
-    use trace::write::Writer;
 
     use super::*;
     use crate::arms::arm::{play, sim};
@@ -374,25 +372,5 @@ mod tests {
             let steps = played.rows.iter().flatten().count() as u64;
             assert_eq!(steps + played.faults, trace.meta.accesses + played.pmis, "{folder:?}");
         }
-    }
-
-    #[test]
-    fn a_trace_of_more_registers_than_any_pmu_has_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let replayed = |registers: u32| {
-            let folder = dir.path().join(registers.to_string());
-            let meta = Meta { vcpus: 1, cpu: "clx".to_owned(), pmu_version: 2, ..Meta::default() };
-            let mut writer = Writer::begin(&folder, meta).unwrap();
-            for n in 0..registers {
-                let at = u64::from(n) * 1000;
-                writer.add(Row { at, vcpu: 0, kind: Kind::Read, register: n, value: 0, rip: 0 }).unwrap();
-            }
-            writer.finish().unwrap();
-            let parts = Parts::of(&Trace::open(&folder).unwrap(), 1).unwrap();
-            let model = Rc::new(Model::embedded("clx-ap-watchdog-on").unwrap());
-            Live::new(&parts, &model, None, 1).part().map(|_| ())
-        };
-        assert_eq!(replayed(MOST_REGISTERS as u32), Ok(()));
-        assert!(replayed(MOST_REGISTERS as u32 + 1).unwrap_err().to_string().contains("more than 4096 registers"));
     }
 }

@@ -1,7 +1,6 @@
 //! One arm of the result, made from the outcomes of its runs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
 use hdrhistogram::Histogram;
@@ -21,7 +20,6 @@ use results::paired::are_few;
 use super::delivery::deliveries;
 use super::periods::Periods;
 use super::phases::{PhaseFold, difference, ticks_to_ns};
-use crate::arms::arm::play::Played;
 use crate::arms::arm::runner::{Arm, LinuxTurn, TurnOutcome};
 use crate::engine::Turn;
 
@@ -97,8 +95,6 @@ pub struct ArmFold {
     /// `None` if the guest moves its periods.
     periods: Option<Periods>,
     pairs_deliveries: bool,
-    /// The trace that its guests play back.
-    played: Option<Arc<Played>>,
     /// The arm without the turns that are not whole, from the first of them on.
     whole: Option<Box<Self>>,
 }
@@ -117,15 +113,13 @@ impl ArmFold {
             guest_start_ns: None,
             periods: None,
             pairs_deliveries: true,
-            played: None,
             whole: None,
         }
     }
 
-    /// Declares that its guests are a trace, which the payload plays back if there is one: no driver of theirs counts overflows and
-    /// periods.
-    pub fn of_replay(mut self, played: Option<Arc<Played>>) -> Self {
-        (self.result.own.overflows_lost, self.periods, self.played) = (None, None, played);
+    /// Declares that its guests are a trace: no driver of theirs counts overflows and periods.
+    pub fn of_replay(mut self) -> Self {
+        (self.result.own.overflows_lost, self.periods) = (None, None);
         self
     }
 
@@ -212,9 +206,8 @@ impl ArmFold {
             periods.begin(turn.session);
             outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
         }
-        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            let who = format!("round {}, vCPU {index}", turn.index);
-            self.add_vcpu(&who, vcpu, &mut counts, &mut latencies);
+        for vcpu in &outcome.vcpus {
+            self.add_vcpu(vcpu, &mut counts, &mut latencies);
             lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
             add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
@@ -325,7 +318,7 @@ impl ArmFold {
     }
 
     /// Adds one vCPU, its counts to `counts`.
-    fn add_vcpu(&mut self, who: &str, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) {
+    fn add_vcpu(&mut self, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) {
         let account = &vcpu.account;
         counts.merge(&account.counts);
         self.add_host_side(account);
@@ -343,11 +336,6 @@ impl ArmFold {
             values_otherwise: report.otherwise[1],
             ..Counts::default()
         });
-        if let Some(played) = &self.played
-            && self.result.own.first_otherwise.is_none()
-        {
-            self.result.own.first_otherwise = played.first_otherwise(report).map(|first| format!("{who}: {first}"));
-        }
         if let Some(lost) = self.overflows_lost(vcpu) {
             self.result.own.overflows_lost = self.result.own.overflows_lost.map(|sum| sum.saturating_add(lost));
         }

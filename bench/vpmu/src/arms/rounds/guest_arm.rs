@@ -89,7 +89,7 @@ impl<'a> Guests<'a> {
         let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
         let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(fixed);
         if plan.played.is_some() || plan.replayed.is_some() {
-            fold = fold.of_replay(plan.played.clone());
+            fold = fold.of_replay();
         }
         if plan.parameters.linux.is_some() || plan.replayed.is_some() {
             fold = fold.without_deliveries();

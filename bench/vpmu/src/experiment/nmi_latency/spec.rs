@@ -7,7 +7,6 @@ use crate::arms::rounds::plan::{GuestTask, Plan};
 use crate::setting::backend::{Chosen, default_period};
 use crate::setting::parse::number_in;
 use crate::setting::workload::Workload;
-use results::document::EventParameter;
 use results::error::Error;
 
 /// The experiment's name in documents.
@@ -52,21 +51,9 @@ impl NmiLatencySpec {
     pub fn plan(&self, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         let period = self.period.unwrap_or_else(|| default_period(&chosen.backend));
         let events = self.workload.events.events(host.cpu.vendor(), period);
-        let parameter = |name: &str, selector: u64, fixed: u64, period| EventParameter {
-            name: name.to_owned(),
-            selector: format!("{selector:#x}"),
-            fixed_counter: fixed.checked_sub(1),
-            period,
-        };
         let task = GuestTask {
             workload: self.workload,
-            events: events
-                .into_iter()
-                .map(|event| {
-                    let spec = event.spec;
-                    (spec, parameter(event.name, spec.selector, spec.fixed, spec.period))
-                })
-                .collect(),
+            events: events.into_iter().map(|event| (event.spec, event.parameter())).collect(),
             flags: self.workload.events.flags(),
             period,
             freq_hz: self.freq,

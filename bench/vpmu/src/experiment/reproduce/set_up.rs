@@ -17,6 +17,7 @@ use stat_setup::model::{EVENTS, Shape, orders};
 use super::run::Simulated;
 use crate::experiment::stat_setup::arms::SetUp;
 use crate::experiment::stat_setup::spec::StatSetupSpec;
+use crate::setting::options::{DurationOption, SeedOption};
 use crate::setting::parse::defaults;
 use crate::terminal::progress::Progress;
 
@@ -44,7 +45,8 @@ pub fn set_up(
     command_line: &[String],
     progress: &mut dyn Progress,
 ) -> Result<Reproduction, Error> {
-    let (strategies, duration) = (ORDERS.map(str::to_owned).to_vec(), Some(duration));
+    let (duration, seed) = (DurationOption { duration: Some(duration) }, SeedOption { seed });
+    let strategies = ORDERS.map(str::to_owned).to_vec();
     let spec = StatSetupSpec { strategies, events: events(), rounds, duration, seed, ..defaults() };
     let (fs, set_up) = (HostFs::default(), SetUp::prepare(&spec)?);
     let host = (HostFacts::begin(&fs), &fs);
@@ -54,7 +56,7 @@ pub fn set_up(
     error.map_or(Ok(()), Err)?;
     let cpus = document.size("cpus").unwrap_or_default() as usize;
     let mut found = Simulated::stored()?.beside(&[])?;
-    found.seed = spec.seed;
+    found.seed = spec.seed.seed;
     found.fitted.clear();
     found.rows = rows(found.rows, &document, cpus);
     let (class, kernel) = (&document.host.class, document.host.kernel.as_deref().unwrap_or("unknown"));

@@ -188,10 +188,11 @@ impl SetUp {
             "mode": format!("{kind} events"),
             "strategies": names,
             "rounds": spec.rounds,
-            "duration_ns": spec.duration.map(ns),
+            "duration_ns": spec.duration.duration.map(ns),
             "count_ns": ns(setting.count),
         });
-        let rounds = engine::Rounds { duration: spec.duration, ..engine::Rounds::of(spec.rounds, spec.seed) };
+        let rounds =
+            engine::Rounds { duration: spec.duration.duration, ..engine::Rounds::of(spec.rounds, spec.seed.seed) };
         let parameters = parameters.as_object().cloned().unwrap_or_default();
         let experiment = Experiment { name: NAME, parameters, rounds };
         let whole = agree && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::NotSupported { .. }));

@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use cpu_list::CpuList;
 
+use crate::setting::options::{DurationOption, SeedOption};
 use crate::setting::parse::{duration_in, number_in};
 
 /// The experiment's name in documents.
@@ -53,14 +54,13 @@ pub struct StatSetupSpec {
     #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000), help_heading = "Rounds")]
     pub rounds: u64,
 
-    /// Bound on the rounds: they end after the one in which this time passes
-    #[arg(long, value_name = "TIME", help_heading = "Rounds",
-          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)))]
-    pub duration: Option<Duration>,
+    /// Bound on the whole run.
+    #[command(flatten)]
+    pub duration: DurationOption,
 
-    /// Seed of the order of the arms within each round
-    #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(0..=u64::MAX), help_heading = "Rounds")]
-    pub seed: u64,
+    /// Seed of the order of the arms within each round.
+    #[command(flatten)]
+    pub seed: SeedOption,
 }
 
 impl StatSetupSpec {

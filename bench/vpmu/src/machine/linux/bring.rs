@@ -27,6 +27,9 @@ impl Output {
     /// Opens the folder of what `--get` brings, if it brings something, before anything begins.
     pub(super) fn of(spec: &LinuxSpec) -> Result<Option<Self>, Error> {
         check(&spec.get)?;
+        if spec.output.output.is_some() && spec.get.is_empty() {
+            return Err(Error::usage("--output is the folder of what --get brings", "", "give --get PATH"));
+        }
         spec.output.output.as_deref().map(Self::open).transpose()
     }
 

@@ -20,7 +20,7 @@ use super::symbols::Symbols;
 use super::terminal::{self, Raw};
 use super::userland;
 use crate::machine::{self, EndedRun, Report, Watch};
-use crate::setting::backend::{ThisHost, choose, open_kvm};
+use crate::setting::backend::open_kvm;
 use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
@@ -66,21 +66,6 @@ pub fn run(
         complain(&format!("error: {error}"));
     }
     Ok((ran.exit, ran.outcome))
-}
-
-/// Chooses the backend. Where the host has none, what is wrong with the line is said first.
-///
-/// # Errors
-/// Exit 2 for what is wrong, exit 4 for the host's refusal.
-pub fn backend(spec: &LinuxSpec) -> Result<BackendKey, Error> {
-    match choose(&spec.counters.behind.backend, &ThisHost) {
-        Ok(chosen) => Ok(chosen.backend),
-        Err(refused) => {
-            spec.plan(&BackendKey::CpuClock, Watch::default())?;
-            contents(spec)?;
-            Err(refused)
-        }
-    }
 }
 
 /// The kernel and the initial RAM disk, once the files that the guest leaves can be written.

@@ -20,7 +20,7 @@ use crate::setting::parse::{defaults, options};
 use crate::setting::workload::Workload;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
-use results::document::{Counts, Document, EventParameter};
+use results::document::{Counts, Document};
 use results::error::Error;
 use results::host::HostFacts;
 use trials::hosts;
@@ -221,12 +221,8 @@ struct Line {
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
     let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
-    let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter().map(|event| {
-        let name = event.name.to_owned();
-        let selector = format!("{:#x}", event.spec.selector);
-        let fixed_counter = event.spec.fixed.checked_sub(1);
-        (event.spec, EventParameter { name, selector, fixed_counter, period: event.spec.period })
-    });
+    let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter();
+    let events = events.map(|event| (event.spec, event.parameter()));
     let (flags, period) = (workload.events.flags(), 2_000_000);
     let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
