@@ -157,12 +157,12 @@ fn open_with<H: SimHost + 'static>(
         })
         .collect();
     let rests = Streams::new(plan.seed, number, first).of(Purpose::Rest).clone();
-    Box::new(Guests { guests, coupled: plan.is_coupled(model), rests, tick: plan.boot.tick_count.max(1) })
+    Box::new(Guests { vcpus: guests, coupled: plan.is_coupled(model), rests, tick: plan.boot.tick_count.max(1) })
 }
 
 /// The guests of a host.
 struct Guests<H> {
-    guests: Vec<Guest<Vcpu<H>>>,
+    vcpus: Vec<Guest<Vcpu<H>>>,
     coupled: bool,
     rests: Stream,
     /// Tick of the guests, ns.
@@ -174,14 +174,14 @@ impl<H: SimHost> Guests<H> {
     fn run(&mut self) {
         if !self.coupled {
             // One after the other, each of them stays in the cache.
-            self.guests.iter_mut().for_each(|guest| while !guest.step() {});
+            self.vcpus.iter_mut().for_each(|guest| while !guest.step() {});
             return;
         }
         // By virtual time, then by number.
-        let guests = self.guests.iter_mut().enumerate();
+        let guests = self.vcpus.iter_mut().enumerate();
         let mut queue: BinaryHeap<_> = guests.map(|(vcpu, guest)| Reverse((guest.now(), vcpu))).collect();
         while let Some(Reverse((_, vcpu))) = queue.pop() {
-            let guest = &mut self.guests[vcpu];
+            let guest = &mut self.vcpus[vcpu];
             if !guest.step() {
                 queue.push(Reverse((guest.now(), vcpu)));
             }
@@ -190,7 +190,7 @@ impl<H: SimHost> Guests<H> {
 
     /// Returns when the last of them came to rest.
     fn rested_at(&mut self) -> u64 {
-        self.guests.iter_mut().map(Guest::now).max().unwrap_or(0)
+        self.vcpus.iter_mut().map(Guest::now).max().unwrap_or(0)
     }
 }
 
@@ -198,18 +198,18 @@ impl<H: SimHost> Live for Guests<H> {
     fn turn(&mut self, samples: u64) -> Vec<GuestOutcome> {
         // Other guests have their turns meanwhile, and the guests' ticks go on: a turn begins anywhere between two of them.
         let at = self.rested_at() + draw(&mut self.rests, self.tick);
-        self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_turn(at, samples));
+        self.vcpus.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_turn(at, samples));
         self.outcomes()
     }
 
     fn finish(&mut self) -> Vec<GuestOutcome> {
         let at = self.rested_at();
-        self.guests.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_end(at));
+        self.vcpus.iter_mut().filter(|guest| guest.rests()).for_each(|guest| guest.begin_end(at));
         self.outcomes()
     }
 
     fn outcomes(&mut self) -> Vec<GuestOutcome> {
         self.run();
-        self.guests.iter_mut().map(Guest::take_outcome).collect()
+        self.vcpus.iter_mut().map(Guest::take_outcome).collect()
     }
 }

@@ -162,9 +162,9 @@ fn carry_out_wanted(
     (plan, is_one_of_several): (MakePlan<'_>, bool),
     invocation: &Invocation,
 ) -> Result<(Finished, Kept), Error> {
-    let name = |plan: &Plan| match is_one_of_several {
-        true => format!("{}-{}", plan.experiment, plan.parameters.workload.replace('/', "-")),
-        false => plan.experiment.to_owned(),
+    let name = |plan: &Plan| {
+        let workload = plan.parameters.workload.replace('/', "-");
+        if is_one_of_several { format!("{}-{workload}", plan.experiment) } else { plan.experiment.to_owned() }
     };
     // Whatever can be refused is refused before anything is measured.
     let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
