@@ -167,6 +167,13 @@ impl<'a> Setting<'a> {
         Ok((Self { workload, host, regrets, record, metric }, lacks))
     }
 
+    /// Names the fastest strategies, those that nothing tells apart as one place.
+    fn fastest(&self) -> String {
+        let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
+        let first: Vec<String> = self.regrets.iter().filter(is_first).map(|one| one.strategy.clone()).collect();
+        format!("{}: {}", self.workload, listed(&first))
+    }
+
     fn regret(&self, strategy: &str) -> Option<&Regret> {
         self.regrets.iter().find(|one| one.strategy == strategy)
     }
@@ -228,11 +235,14 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
     let own: Vec<&Setting<'_>> = results.iter().filter(|one| one.regret(&chosen.strategy).is_some()).collect();
     let counts = own.iter().filter_map(|one| Some(one.record.arm(&chosen.strategy)?.own.counts));
     let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
-    let answer = vec![
+    let mut answer = vec![
         choice(&own, &strategies, (chosen, whole.len()), &others.collect::<Vec<_>>()),
         costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
         sureness(&own, &chosen.strategy, &open, !left_out.is_empty(), absent),
     ];
+    if results.len() > 1 {
+        answer.insert(0, results.iter().map(Setting::fastest).collect::<Vec<_>>().join("; "));
+    }
     let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
     Ok(Advice { choice, is_sure, answer, strategies, results, left_out })
 }
