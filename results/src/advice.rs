@@ -12,11 +12,8 @@ use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
 use crate::table::column::{self, Figures, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
-use crate::table::ranking::{contenders, listed, origin};
+use crate::table::ranking::{AS_GOOD, contenders, listed, origin};
 use crate::table::{Report, Table};
-
-/// Difference up to which one strategy is as good as another.
-pub const AS_GOOD: f64 = 0.01;
 
 /// A strategy over all results.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::run::Run;
 
-/// there is no floor.
+/// What one series of runs is of: the same question, asked again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Question {
     /// Host class.

@@ -16,6 +16,8 @@ pub(super) type Both<T> = [T; 2];
 pub(super) const SIDES: Both<&str> = ["BASE", "NEW"];
 /// With this many documents on both sides how runs differ is seen.
 pub const MIN_RUNS: usize = 8;
+/// Begin of the note about an experiment that NEW lacks.
+pub(super) const ONLY_IN_BASE: &str = "only in BASE: ";
 /// Begins of a note about an arm that one side lacks.
 pub(super) const ARM_ONLY_IN: Both<&str> = ["only in BASE: arm ", "only in NEW: arm "];
 

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::change::{self, Change, Order};
-use super::group::{self, ARM_ONLY_IN, Both, MIN_RUNS, Pair};
+use super::group::{self, ARM_ONLY_IN, Both, MIN_RUNS, ONLY_IN_BASE, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
 use super::sample::{self, Run, Sample, asked};
@@ -109,6 +109,11 @@ impl Comparison {
         let tally = Tally::of(rows.iter().filter(|row| row.question != Question::Counts).map(|row| row.verdict));
         let has = |begin: &str| self.notes.iter().any(|note| note.starts_with(begin));
         let missing = ARM_ONLY_IN.iter().any(|begin| has(begin)).then_some("an arm is on one side only");
+        // What a baseline has of other experiments is no part of the question.
+        let is_known =
+            |note: &str| self.groups.iter().any(|group| group.label.split(',').next() == note.split(',').next());
+        let lacks = self.notes.iter().filter_map(|note| note.strip_prefix(ONLY_IN_BASE)).any(is_known);
+        let missing = missing.or(lacks.then_some("NEW lacks a workload that BASE has"));
         let all = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
         let moved = rows.iter().filter(all).find_map(|row| row.change.filter(|_| row.found.is_none()));
         let (exit, verdict) = if has(SAME) {
@@ -187,7 +192,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     found.unlike.sort();
     found.unlike.dedup();
     // Hosts that are allowed to differ do: that all arms moved says nothing.
-    let moved = |row: &&mut Row| row.question == Question::AllArms && row.found.is_none();
+    let moved = |row: &&mut Row| row.question == Question::AllArms;
     if !found.unlike.is_empty() && request.unlike_hosts_allowed {
         found
             .groups

@@ -50,7 +50,7 @@ const CONDITIONS: [Condition; 7] = [
         let share = [counts.between_arms, counts.between_events].into_iter().flatten().reduce(f64::max);
         let percent = share.filter(|share| *share > DOUBTFUL)? * 100.0;
         Some(format!(
-            "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much, or --window"
+            "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much"
         ))
     }),
     ("not-counted", |document| {

@@ -74,7 +74,7 @@ pub fn report(document: &Document) -> Report {
 /// Describes the circumstances of the measurement, and what is incomplete.
 fn surroundings(document: &Document, report: &mut Report) {
     place(document, report);
-    course(document, "", report);
+    course(document, report);
 }
 
 /// Describes what was measured, and where.
@@ -93,14 +93,14 @@ pub(super) fn place(document: &Document, report: &mut Report) {
     }
 }
 
-/// Describes how the run went, and what is incomplete; `of` begins the line of its rounds.
-pub(super) fn course(document: &Document, of: &str, report: &mut Report) {
+/// Describes how the run went, and what is incomplete.
+pub(super) fn course(document: &Document, report: &mut Report) {
     let parameters = &document.parameters;
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let wall = time(document.wall_ns as f64);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
     let clock = if document.is_simulated() { " of simulated time" } else { "" };
-    let mut line = format!("{of}{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
+    let mut line = format!("{rounds} of {asked} in {wall}{clock}, seed {}", document.seed);
     if document.status == Status::Complete && (rounds as u64) < parameters.rounds {
         let narrow = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
         let bound = || parameters.duration_ns.map_or_else(String::new, |ns| format!(" ({})", time(ns as f64)));

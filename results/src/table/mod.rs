@@ -10,7 +10,7 @@ pub mod ranking;
 mod report;
 mod summary;
 
-pub use brief::brief;
+pub use brief::{brief, finding};
 pub use fold::{Cell, Table, wrapped};
 pub use latency::{report, warnings};
 pub use plain::{of_record, plain, state};

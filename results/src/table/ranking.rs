@@ -7,6 +7,9 @@ use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, NMI_LATENC
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
+/// Difference up to which one strategy is as good as another.
+pub const AS_GOOD: f64 = 0.01;
+
 /// The strategy of KVM, and since when.
 pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 
@@ -83,11 +86,14 @@ pub fn contenders<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metr
     with_figures(document, metric).filter(|arm| is_whole(arm))
 }
 
-fn with_figures<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
+pub(super) fn with_figures<'a, E: Experiment>(
+    document: &'a Document<E>,
+    metric: &'a Metric,
+) -> impl Iterator<Item = &'a Arm> {
     document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
 }
 
-fn is_whole(arm: &Arm) -> bool {
+pub(super) fn is_whole(arm: &Arm) -> bool {
     arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
 }
 

@@ -61,7 +61,7 @@ Examples:
   # a published host, four events of a task
   vpmu sim icx-2021 --workload sampling4
   # a figure for a script
-  vpmu --json | jq '.answers[] | {arm, p50_ns, times_floor}'
+  vpmu --json | jq '{workload: .parameters.workload, answers}'
 
 Exit codes: 0 done, 1 a regression or a failed case, 2 bad usage or
 input, 3 inconclusive, 4 the host cannot do it, 70 a bug of vpmu.";
@@ -298,7 +298,7 @@ pub fn definition() -> clap::Command {
             let _ = writeln!(help, "  {name:<11}  {}", about.map(ToString::to_string).unwrap_or_default());
         }
     }
-    help += "\n`vpmu COMMAND --help` has a command's options; without one, those of\nnmi-latency. -V prints the version.{after-help}";
+    help += "\n`vpmu COMMAND --help` has a command's options; without one it is\nthe main job, or with --workload, --strategy, --trace or --guest\nnmi-latency. -V prints the version.{after-help}";
     command.help_template(help)
 }
 

@@ -116,14 +116,23 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
 /// Measures by several plans, one after the other, and shows what they found together.
 pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
     let options = wanted.result;
+    // Whatever can be refused is refused before anything is measured.
+    let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
+    let names = plans.iter().map(|plan| check(wanted, *plan, named.as_ref(), plans.len() > 1));
+    let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        let (finished, kept) = carry_out_wanted(wanted, (*plan, plans.len() > 1), invocation)?;
-        saved += &kept.line();
-        let error = finished.error.or(kept.failed).or_else(|| no_strategy(&finished.document));
-        found.push(finished.document);
-        failed = failed.or(error);
-        if sys::interrupted().load(Ordering::Relaxed) {
+        match carry_out_wanted(wanted, *plan, named.clone(), invocation) {
+            Ok((finished, kept)) => {
+                saved += &kept.line();
+                failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
+                found.push(finished.document);
+            }
+            Err(error) if found.is_empty() => return Err(error),
+            // What was measured before is shown.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+        if failed.is_some() || sys::interrupted().load(Ordering::Relaxed) {
             break;
         }
     }
@@ -134,10 +143,25 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     } else {
         print(&(shown(&found, wanted.verbose).text(columns()) + &saved))?;
     }
-    let mut told = BTreeSet::new();
-    for line in found.iter().flat_map(|document| table::warnings(&document.warnings)) {
-        if told.insert(line.clone()) {
-            complain(&format!("warning: {line}"));
+    let mut printed = BTreeSet::new();
+    for document in &found {
+        let of = if plans.len() > 1 { format!("{}: ", document.parameters.workload) } else { String::new() };
+        for line in table::warnings(&document.warnings) {
+            // The host's are those of every workload.
+            let line = if line.starts_with("noise sources") { line } else { of.clone() + &line };
+            if printed.insert(line.clone()) {
+                complain(&format!("warning: {line}"));
+            }
+        }
+    }
+    if let Some(baseline) = &wanted.baseline {
+        if found.len() < plans.len() {
+            complain("warning: the baseline is left as it was: this run is not complete");
+        } else {
+            names
+                .iter()
+                .zip(&found)
+                .try_for_each(|(name, document)| baseline.keep(document, name, verdict(document)))?;
         }
     }
     let worst = found.iter().map(verdict).find(|exit| *exit != Exit::Done);
@@ -153,42 +177,47 @@ fn shown(found: &[Document], verbose: bool) -> Report {
         let Report { verdict, parts, .. } = table::report(document);
         verdict.into_iter().map(|(_, text)| Part::Note(text)).chain(parts).collect::<Vec<_>>()
     });
-    Report { parts: reports.collect::<Vec<_>>().join(&Part::Gap), ..Report::default() }
+    let mut parts = reports.collect::<Vec<_>>();
+    if let (true, Some(answer)) = (found.len() > 1, table::finding(found)) {
+        parts.insert(0, vec![Part::Note(answer)]);
+    }
+    Report { parts: parts.join(&Part::Gap), ..Report::default() }
+}
+
+/// Checks what can be checked of a plan before anything is measured, and returns the name of its baseline's document.
+fn check(
+    wanted: &Wanted<'_>,
+    plan: MakePlan<'_>,
+    named: Option<&Model>,
+    is_one_of_several: bool,
+) -> Result<String, Error> {
+    // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
+    let nothing = || Chosen::here(BackendKey::None, String::new());
+    let chosen = named.map_or_else(nothing, |model| simulated::chosen(model, ""));
+    let tried = plan(&chosen, usable(&HostFacts::begin(&HostFs::default())).as_deref())?;
+    can_have(named, &tried)?;
+    let workload = tried.parameters.workload.replace('/', "-");
+    let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
+    wanted.baseline.as_ref().map_or(Ok(()), |baseline| baseline.check(&name))?;
+    Ok(name)
 }
 
 /// Makes the plan for the backend that is chosen, carries it out, and keeps the result.
 fn carry_out_wanted(
     wanted: &Wanted<'_>,
-    (plan, is_one_of_several): (MakePlan<'_>, bool),
+    plan: MakePlan<'_>,
+    named: Option<Model>,
     invocation: &Invocation,
 ) -> Result<(Finished, Kept), Error> {
-    let name = |plan: &Plan| {
-        let workload = plan.parameters.workload.replace('/', "-");
-        if is_one_of_several { format!("{}-{workload}", plan.experiment) } else { plan.experiment.to_owned() }
-    };
-    // Whatever can be refused is refused before anything is measured.
-    let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
     let options = wanted.result;
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
-    let nothing = || Chosen::here(BackendKey::None, String::new());
-    let chosen = named.as_ref().map_or_else(nothing, |model| simulated::chosen(model, ""));
-    let tried = plan(&chosen, usable(&host).as_deref())?;
-    can_have(named.as_ref(), &tried)?;
-    if let Some(baseline) = &wanted.baseline {
-        baseline.check(&name(&tried))?;
-    }
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
     let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
         Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error)?,
         ready => ready?,
     };
-    let name = name(&ready.plan);
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
-    if let Some(baseline) = &wanted.baseline {
-        baseline.keep(&finished.document, &name, verdict(&finished.document))?;
-    }
     Ok((finished, kept))
 }
 

@@ -15,7 +15,7 @@ use crate::terminal::console::Form;
 /// JSON on stdout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct JsonOption {
-    /// Print JSON in place of tables: the document that a file would hold
+    /// Print JSON in place of tables: the document that a file would hold, of several one a line
     #[arg(long)]
     pub json: bool,
 }

@@ -1,18 +1,19 @@
 //! Runs arms on this host's KVM: a guest with the userspace vPMU, or with KVM's own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
-use results::document::KVM_ARMS;
+use results::document::{ArmKind, KVM_ARMS};
 use results::error::Error;
 use results::table::layout::plural;
-use vmm::kvm::Host;
+use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
-use vmm::outcome::RunOutcome;
+use vmm::outcome::{End, RunOutcome};
 
 use super::counters::{available, behind};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
@@ -74,6 +75,17 @@ fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// Turns a PMU that others hold now, which may be free at the next turn, into the end of this arm's turn, not of the other arms'.
+fn of_this_arm<T>(done: Result<T, MachineError>, arm: &Arm, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
+    match done {
+        Err(MachineError::Kvm(taken @ KvmError::PmuTaken)) if arm.kind == ArmKind::Kvm => {
+            let (vcpus, wall, start) = (Vec::new(), Duration::ZERO, Duration::ZERO);
+            Ok(instead(RunOutcome { end: End::Host(taken.to_string()), vcpus, wall, start }))
+        }
+        done => done.map_err(refused),
+    }
+}
+
 /// Builds the error of a guest that has no result.
 #[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
 pub(crate) fn refused(error: MachineError) -> Error {
@@ -89,15 +101,15 @@ impl ArmRunner for RealRunner {
     fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         let plan = self.plan(arm, samples)?;
         let run = payload::run(&self.host, guest::PMU_PAYLOAD, &plan, interrupted());
-        Ok(run.map_err(refused)?.into())
+        of_this_arm(run.map(Into::into), arm, Into::into)
     }
 
     fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
         let mut plan = self.plan(arm, samples)?;
         plan.boot.flags |= FLAG_TURNS;
         let started = payload::LiveGuest::start(&self.host, guest::PMU_PAYLOAD, plan, interrupted());
-        let (guest, opening) = started.map_err(refused)?;
-        Ok(Opened { guest: Box::new(guest), opening })
+        let opened = started.map(|(guest, opening)| Opened { guest: Box::new(guest), opening });
+        of_this_arm(opened, arm, |absent| Opened { guest: Box::new(absent), opening: None })
     }
 }
 
@@ -108,6 +120,17 @@ impl LiveGuest for payload::LiveGuest {
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
         self.finish(interrupted()).map_err(refused)
+    }
+}
+
+/// A guest that could not be made: every turn of it is this outcome.
+impl LiveGuest for RunOutcome {
+    fn turn(&mut self, _samples: u64) -> Result<TurnOutcome, Error> {
+        Ok(self.clone().into())
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(*self)
     }
 }
 
@@ -194,5 +217,15 @@ mod tests {
         for (arm, beside_hardware) in [("kvm-mediated", false), ("kvm", true), ("kvm", false)] {
             assert_eq!(shares(arm, beside_hardware), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_pmu_that_others_hold_ends_the_turn_of_kvms_arm_alone() {
+        let arm = |kind| Arm { strategy: "kvm".to_owned(), backend: "kvm".to_owned(), kind, definition: None };
+        let done = |kind| of_this_arm(Err(MachineError::Kvm(KvmError::PmuTaken)), &arm(kind), |absent| absent);
+        let mut taken = done(ArmKind::Kvm).unwrap();
+        assert_eq!(taken.end, End::Host(KvmError::PmuTaken.to_string()));
+        assert_eq!(taken.turn(5).unwrap().run.end, taken.end);
+        assert!(done(ArmKind::Floor).is_err());
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::guest_arm::GIVEN_UP;
-use results::advice::AS_GOOD;
 use results::answers;
 use results::document::{Arm, ArmKind, Document};
 use results::paired::looks::known_to;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
+use results::table::ranking::AS_GOOD;
 use results::table::ranking::contenders;
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the

@@ -213,11 +213,11 @@ fn expectation(plan: &Plan, arms: usize) -> String {
         None => format!("{rounds} of {arms}"),
     };
     if plan.simulated {
-        return format!("simulating {what}");
+        return format!("{}: simulating {what}", plan.parameters.workload);
     }
     let bound = plan.duration().map_or_else(String::new, |bound| format!(" in at most {} s", bound.as_secs().max(1)));
     let pinned = plan.parameters.pin.as_ref().map_or("not pinned".to_owned(), |list| format!("pinned to CPU {list}"));
-    format!("{what}{bound}, {pinned}")
+    format!("{}: {what}{bound}, {pinned}", plan.parameters.workload)
 }
 
 #[cfg(test)]
