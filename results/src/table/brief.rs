@@ -130,30 +130,30 @@ fn choice(documents: &[Document]) -> Option<String> {
         ranked(first).into_iter().filter(in_all).map(|arm| (arm, worst(&arm.name))).collect();
     let (_, least) = *worsts.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let best: Vec<String> =
-        worsts.iter().filter(|(_, worst)| *worst == least).map(|(arm, _)| arm.name.clone()).collect();
+        worsts.iter().filter(|(_, worst)| *worst <= least).map(|(arm, _)| arm.name.clone()).collect();
     let name = best.first().filter(|_| worsts.len() > 1)?;
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
     let parts: Vec<String> =
         documents.iter().zip(nouns).filter_map(|(document, what)| beside(document, name, what)).collect();
-    let mut text = format!("{name}: {}{}", parts.join(", "), origin(first));
+    let mut said = vec![format!("{name}: {}{}", parts.join(", "), origin(first))];
     if let [_, as_good @ ..] = &best[..]
         && !as_good.is_empty()
     {
-        text += &format!("; as good: {}", listed(as_good));
+        said.push(format!("as good: {}", listed(as_good)));
     }
     for document in documents {
         let out: Vec<String> =
             with_figures(document, metric(document)).filter(|arm| !is_whole(arm)).map(|arm| arm.name.clone()).collect();
         if !out.is_empty() {
-            text += &format!("; not whole with {}, so not ranked: {}", number(document), listed(&out));
+            said.push(format!("not whole with {}, so not ranked: {}", number(document), listed(&out)));
         }
     }
     let rounds = documents.iter().filter_map(|document| fastest_other(document, name)).map(|(_, ratio)| ratio);
     if let Some(few) = rounds.filter(|ratio| ratio.interval.is_none()).map(|ratio| ratio.rounds).min() {
-        text += &format!("; {}, no interval", plural(few, "round"));
+        said.push(format!("{}, no interval", plural(few, "round")));
     }
-    Some(text)
+    Some(said.join("; "))
 }
 
 fn ranked(document: &Document) -> Vec<&Arm> {

@@ -117,12 +117,12 @@ pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invo
 pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
     let options = wanted.result;
     // Whatever can be refused is refused before anything is measured.
-    let named = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
-    let names = plans.iter().map(|plan| check(wanted, *plan, named.as_ref(), plans.len() > 1));
+    let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
+    let names = plans.iter().map(|plan| check(wanted, *plan, model.as_ref(), plans.len() > 1));
     let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        match carry_out_wanted(wanted, *plan, named.clone(), invocation) {
+        match carry_out_wanted(wanted, *plan, model.clone(), invocation) {
             Ok((finished, kept)) => {
                 saved += &kept.line();
                 failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
@@ -188,14 +188,14 @@ fn shown(found: &[Document], verbose: bool) -> Report {
 fn check(
     wanted: &Wanted<'_>,
     plan: MakePlan<'_>,
-    named: Option<&Model>,
+    model: Option<&Model>,
     is_one_of_several: bool,
 ) -> Result<String, Error> {
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let nothing = || Chosen::here(BackendKey::None, String::new());
-    let chosen = named.map_or_else(nothing, |model| simulated::chosen(model, ""));
+    let chosen = model.map_or_else(nothing, |model| simulated::chosen(model, ""));
     let tried = plan(&chosen, usable(&HostFacts::begin(&HostFs::default())).as_deref())?;
-    can_have(named, &tried)?;
+    can_have(model, &tried)?;
     let workload = tried.parameters.workload.replace('/', "-");
     let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
     wanted.baseline.as_ref().map_or(Ok(()), |baseline| baseline.check(&name))?;

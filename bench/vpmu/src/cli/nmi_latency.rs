@@ -77,7 +77,7 @@ const LONGEST: Duration = Duration::from_secs(24);
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]
 pub struct NmiLatencyArgs {
-    /// Neither a command nor what is compared was named: it is the main job, of [`WORKLOADS`].
+    /// Neither a command nor what is compared was named: it is the main job.
     #[arg(skip)]
     pub is_main: bool,
 

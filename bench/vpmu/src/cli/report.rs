@@ -37,7 +37,7 @@ could not be used, 70 a bug of vpmu.";
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// Result documents (.json), sweeps (.jsonl), or folders of them
+    /// Result documents (.json), or folders of them
     #[arg(value_name = "DIR|FILE", default_value = "vpmu-results")]
     pub sources: Vec<PathBuf>,
 

@@ -21,7 +21,7 @@ use crate::terminal::console::{print, print_json};
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Examples:
-  # what would run, and how long
+  # what would run, and how long at most
   vpmu fleet plan nightly.toml
   # here, one element after the other; the report at the end
   vpmu fleet nightly.toml
@@ -52,7 +52,7 @@ pub struct FleetArgs {
 /// Commands for a campaign.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
-    /// List a plan's elements and how long they take; run nothing
+    /// List a plan's elements and how long they take at most; run nothing
     Plan(PlanArgs),
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
