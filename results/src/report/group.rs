@@ -56,8 +56,8 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Returns the newest record with [`MANY`] rounds, or half as many as any has; also a shorter one that has a strategy, by
-/// its definition, which none of those has: it is the only one to show it.
+/// Returns the newest record with [`MANY`] rounds, or half as many as any has; also a shorter one, unless it was a quick run, that
+/// has a strategy, by its definition, which none of those has: it is the only one to show it.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
@@ -67,7 +67,9 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
         long.iter().any(|one| one.arm(&arm.name).is_some() && one.defines_alike(record, &arm.name))
     };
     let is_shown = |record: &&&Record| {
-        long.iter().any(|one| std::ptr::eq(*one, **record)) || record.arms.iter().any(|arm| !is_known(record, arm))
+        let is_quick = record.parameter("quick").as_deref() == Some("true");
+        let is_only_one = !is_quick && record.arms.iter().any(|arm| !is_known(record, arm));
+        is_only_one || long.iter().any(|one| std::ptr::eq(*one, **record))
     };
     records.iter().rev().find(is_shown).copied()
 }

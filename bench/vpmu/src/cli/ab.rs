@@ -25,12 +25,13 @@ use crate::terminal::progress::{self, Progress};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # two builds, a minute
+  # two builds, one event, a minute
   vpmu ab before/vpmu target/release/vpmu
+  # the same with ten events and gate
+  vpmu ab before/vpmu after/vpmu -- --workload sampling10 \\
+    --strategy recreate,reuse-lazy,gate
   # the same as a gate, with a result for later
   vpmu ab before/vpmu after/vpmu -o ab.json --duration 2m
-  # one strategy, on one CPU
-  vpmu ab before/vpmu after/vpmu -- --strategy gate --pin 1
   # two sets of options of this build
   vpmu ab --base-args '--strategy reuse' \\
     --new-args '--strategy mine.toml'

@@ -176,8 +176,17 @@ fn measured_practice(args: &ReproduceArgs, figure: &str, invocation: &Invocation
         let triage = Triage::prepare(spec, cpus(&host))?;
         let (experiment, mut arms) = triage.experiment();
         let line = &invocation.command_line;
-        let (mut document, error) =
-            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())))?;
+        let measured =
+            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())));
+        let (mut document, error) = match measured {
+            Ok(measured) => measured,
+            // What was measured before is shown.
+            Err(error) if !all.is_empty() => {
+                failed = Some(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         let goes_on = error.is_none() && document.status == Status::Complete;
         if goes_on {
             triage.sample(&mut document);

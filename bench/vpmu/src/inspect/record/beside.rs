@@ -19,18 +19,19 @@ pub fn with(recording: &Path, word: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates a recording. An earlier one of the name gets `.old` behind its name, as perf has it, with its list of symbols. A list
-/// without a recording goes: the next one is not its own.
+/// Creates a recording, and says whether it displaced one. An earlier one of the name gets `.old` behind its name, as perf has it, with
+/// its list of symbols. A list without a recording goes: the next one is not its own.
 ///
 /// # Errors
 /// The file's.
-pub fn begin(path: &Path) -> io::Result<File> {
+pub fn begin(path: &Path) -> io::Result<(File, bool)> {
     let target = Target::of(path)?.private();
     if target.is_stream() {
         return Err(io::Error::other("a recording is a file; - is stdout"));
     }
     target.check()?;
-    if is_file(path) {
+    let displaces = is_file(path);
+    if displaces {
         // A link is moved itself: its file stays what it is.
         let old = with(path, "old");
         fs::rename(path, &old)?;
@@ -39,7 +40,18 @@ pub fn begin(path: &Path) -> io::Result<File> {
     } else {
         remove(&with(path, KALLSYMS))?;
     }
-    target.create()
+    Ok((target.create()?, displaces))
+}
+
+/// Takes a recording back whose guest did not begin; what it displaced is where it was.
+pub fn take_back(path: &Path, displaced: bool) {
+    // Why the guest did not begin is the error to report.
+    let _ = remove(path);
+    if displaced {
+        let old = with(path, "old");
+        let _ = fs::rename(&old, path);
+        let _ = fs::rename(with(&old, KALLSYMS), with(path, KALLSYMS));
+    }
 }
 
 /// Removes a file or a link, if it is there; nothing else.
@@ -75,17 +87,20 @@ mod tests {
         for (file, word) in [(&path, "stale"), (&old, "older")] {
             fs::write(with(file, KALLSYMS), word).unwrap();
         }
-        begin(&path).unwrap().write_all(b"first").unwrap();
+        begin(&path).unwrap().0.write_all(b"first").unwrap();
         assert_eq!((text(&with(&path, KALLSYMS)), text(&with(&old, KALLSYMS)).as_deref()), (None, Some("older")));
         fs::write(with(&path, KALLSYMS), "first").unwrap();
-        begin(&path).unwrap().write_all(b"second").unwrap();
+        begin(&path).unwrap().0.write_all(b"second").unwrap();
         let kept = [&path, &old, &with(&old, KALLSYMS)].map(|file| text(file).unwrap());
         assert_eq!(kept, ["second", "first", "first"]);
         assert_eq!(text(&with(&path, KALLSYMS)), None);
+        let (_, displaced) = begin(&path).unwrap();
+        take_back(&path, displaced);
+        assert_eq!(text(&path).as_deref(), Some("second"), "the guest did not begin");
         fs::write(&elsewhere, "kept").unwrap();
         fs::remove_file(&path).unwrap();
         symlink(&elsewhere, &path).unwrap();
-        begin(&path).unwrap().write_all(b"third").unwrap();
+        begin(&path).unwrap().0.write_all(b"third").unwrap();
         assert!(old.is_symlink() && text(&elsewhere).as_deref() == Some("kept"));
         assert_eq!(text(&with(&old, KALLSYMS)), None, "of the one before");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

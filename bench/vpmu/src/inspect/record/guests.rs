@@ -159,10 +159,10 @@ fn recorded(spec: &RecordSpec, sampling: Arc<Sampling>, subject: Subject, ready:
     let facts = facts(vcpus);
     let sampled = Arc::clone(&sampling);
     let guest = || ready.run(sampled.into(), spec.quiet.quiet).map(|(exit, _)| exit);
-    let recorded = recorder::record((sampling, output(spec)?, subject), spec, facts, guest);
+    let (output, displaced) = output(spec)?;
+    let recorded = recorder::record((sampling, output, subject), spec, facts, guest);
     if recorded.is_err() && !spec.is_pipe() {
-        // A guest that did not begin leaves no recording; why it did not is the error to report.
-        let _ = beside::remove(&spec.output);
+        beside::take_back(&spec.output, displaced);
     }
     let (recorded, exit) = recorded?;
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);

@@ -85,7 +85,7 @@ pub struct Subject {
 ///
 /// # Errors
 /// Exit 2: it cannot be written.
-pub fn output(spec: &RecordSpec) -> Result<Output<File>, Error> {
+pub fn output(spec: &RecordSpec) -> Result<(Output<File>, bool), Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot write the recording to {}", spec.output.display());
         Error::output(what, &error, "give another --output")
@@ -93,9 +93,9 @@ pub fn output(spec: &RecordSpec) -> Result<Output<File>, Error> {
     if spec.is_pipe() {
         beside::remove(&spec.beside(KALLSYMS)).map_err(cannot)?;
         // Whatever the guest writes to stdout goes to stderr from here on.
-        return sys::take_stdout().map(|fd| Output::Pipe(File::from(fd))).map_err(cannot);
+        return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), false)).map_err(cannot);
     }
-    beside::begin(&spec.output).map(Output::File).map_err(cannot)
+    beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces)).map_err(cannot)
 }
 
 /// Writes the samples of `sampling` by a thread while `guest` runs; returns what is there, and the guest's exit code. At the end of
