@@ -122,7 +122,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        match carry_out_wanted(wanted, *plan, model.clone(), invocation) {
+        match carry_out_wanted(wanted, (*plan, found.is_empty()), model.clone(), invocation) {
             Ok((finished, kept)) => {
                 saved += &kept.line();
                 failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
@@ -202,10 +202,10 @@ fn check(
     Ok(name)
 }
 
-/// Makes the plan for the backend that is chosen, carries it out, and keeps the result.
+/// Makes the plan for the backend that is chosen, carries it out, and keeps the result. The first of several says that it simulates.
 fn carry_out_wanted(
     wanted: &Wanted<'_>,
-    plan: MakePlan<'_>,
+    (plan, is_first): (MakePlan<'_>, bool),
     named: Option<Model>,
     invocation: &Invocation,
 ) -> Result<(Finished, Kept), Error> {
@@ -214,7 +214,7 @@ fn carry_out_wanted(
     let host = HostFacts::begin(&fs);
     let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
     let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
-        Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error)?,
+        Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error, is_first)?,
         ready => ready?,
     };
     let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
@@ -357,9 +357,11 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
 }
 
 /// Simulates, with a notice, on a host that cannot measure.
-fn fall_back(plan: MakePlan<'_>, error: &Error) -> Result<Ready, Error> {
+fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready, Error> {
     let model = simulated::model(DEFAULT_MODEL)?;
-    complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
+    if is_first {
+        complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
+    }
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
 }
 

@@ -31,10 +31,12 @@ fn documents(dir: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|ending| ending == "json")).collect()
 }
 
-/// The only document of a run.
-fn saved(dir: &Path) -> Value {
-    let [path] = &documents(dir)[..] else { panic!("one document") };
-    serde_json::from_slice(&std::fs::read(path).expect("the document")).expect("a whole JSON document")
+/// The document of this workload.
+fn saved(dir: &Path, workload: &str) -> Value {
+    let read = |path: PathBuf| std::fs::read(path).expect("the document");
+    let all: Vec<Value> =
+        documents(dir).into_iter().map(|path| serde_json::from_slice(&read(path)).expect("whole JSON")).collect();
+    all.into_iter().find(|one| one["parameters"]["workload"] == workload).expect("a document of each workload")
 }
 
 fn arm<'a>(document: &'a Value, strategy: &str) -> &'a Value {
@@ -48,16 +50,19 @@ fn a_short_run() {
     let args = ["--rounds", "2", "--samples", "60", "--warmup", "0", "--backend", "cpu-clock"];
     let output = run(dir.path(), &args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let document = saved(dir.path());
-    assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/2".into(), &"complete".into()));
-    for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
-        let arm = arm(&document, strategy);
-        assert!(arm["lost"] == 0 && arm["left_out"].is_null(), "{strategy}");
-        assert!(arm["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(120), "{strategy}");
-        assert!(
-            arm["metrics"]["nmi_handler_ns"]["p50"].as_u64() > Some(0)
-                && arm["metrics"]["exit_path_ns"]["p50"].as_u64() > Some(0)
-        );
+    assert_eq!(documents(dir.path()).len(), 2);
+    let document = saved(dir.path(), "single/ftest");
+    for document in [&document, &saved(dir.path(), "sampling10/ftest")] {
+        assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/2".into(), &"complete".into()));
+        for strategy in ["recreate", "reuse", "reuse-lazy", "gate", "floor"] {
+            let arm = arm(document, strategy);
+            assert!(arm["lost"] == 0 && arm["left_out"].is_null(), "{strategy}");
+            assert!(arm["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(120), "{strategy}");
+            assert!(
+                arm["metrics"]["nmi_handler_ns"]["p50"].as_u64() > Some(0)
+                    && arm["metrics"]["exit_path_ns"]["p50"].as_u64() > Some(0)
+            );
+        }
     }
     let opens = |strategy: &str| arm(&document, strategy)["host_ops"]["open"]["count"].as_u64().unwrap_or(0);
     assert_eq!((opens("reuse"), opens("floor")), (1, 0), "one open per guest");
@@ -84,7 +89,7 @@ fn interrupted(dir: &Path, args: &[&str]) -> Output {
 fn an_interrupted_run() {
     let dir = tempfile::tempdir().expect("a folder");
     interrupted(dir.path(), &["--rounds", "500", "--samples", "20", "-q"]);
-    let document = saved(dir.path());
+    let document = saved(dir.path(), "sampling10/ftest");
     assert_ne!(document["status"], "complete");
     assert!(arm(&document, "floor")["rounds"]["round"].as_array().is_some_and(|rounds| !rounds.is_empty()));
 }
