@@ -52,12 +52,13 @@ fn a_short_run() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(documents(dir.path()).len(), 2);
     let document = saved(dir.path(), "single/ftest");
-    for document in [&document, &saved(dir.path(), "sampling10/ftest")] {
+    // Handlers of ten events may have no time for all samples before the limit of a turn.
+    for (document, least) in [(&document, 120), (&saved(dir.path(), "sampling10/ftest"), 60)] {
         assert_eq!((&document["schema"], &document["status"]), (&"vpmu-result/2".into(), &"complete".into()));
         for strategy in ["recreate", "reuse", "reuse-lazy", "gate", "floor"] {
             let arm = arm(document, strategy);
             assert!(arm["lost"] == 0 && arm["left_out"].is_null(), "{strategy}");
-            assert!(arm["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(120), "{strategy}");
+            assert!(arm["metrics"]["nmi_handler_ns"]["count"].as_u64() >= Some(least), "{strategy}");
             assert!(
                 arm["metrics"]["nmi_handler_ns"]["p50"].as_u64() > Some(0)
                     && arm["metrics"]["exit_path_ns"]["p50"].as_u64() > Some(0)
