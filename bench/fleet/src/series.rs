@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::run::Run;
 
-/// What one series of runs is of: the same question, asked again and again.
+/// A series of runs asks one question again and again: this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Question {
     /// Host class.

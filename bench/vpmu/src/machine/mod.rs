@@ -76,7 +76,7 @@ impl CountersOptions {
     }
 }
 
-/// What looks into a guest while it runs.
+/// Samples and a trace look into a guest while it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
     /// Samples of the guest, if it is recorded.
