@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * A module between KVM's vPMU and perf. KVM is given a *face* in place of each perf event that it creates; behind the face
  * a *host event* of perf is kept, or not kept, by the guest's strategy.
