@@ -197,8 +197,6 @@ impl<G: Guest> open::Work for Work<'_, G> {
             nested,
             sampler,
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
-            #[cfg(feature = "planted-slowdown")]
-            strategy: shared.plan.behind.strategy_name(),
         };
         let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
         let _owner = shared.plan.seccomp.then(confine_vcpu).transpose()?;
