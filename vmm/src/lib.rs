@@ -11,6 +11,7 @@
 pub mod boot;
 pub mod devices;
 pub mod kvm;
+mod linear;
 pub mod machine;
 pub mod outcome;
 pub mod sample;

@@ -26,7 +26,6 @@ pub struct Tool {
     /// Version of the tool.
     pub version: String,
     /// git revision it was built from, "-dirty" appended if the tree was changed; "unknown" outside git.
-    /// "+planted-slowdown" is appended where that feature is built in.
     pub git_revision: String,
     /// cargo profile: figures of a debug build are not comparable.
     pub profile: String,

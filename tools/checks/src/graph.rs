@@ -1,150 +1,80 @@
-//! Arrows between named things, and the circles among them.
+//! Arrows between files, and the circles among the files and folders of a folder: these have levels, and every arrow leads down.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Arrows by (from, to); each carries the names that tie it.
-#[derive(Clone, Debug, Default)]
-pub struct Graph {
-    arrows: BTreeMap<String, BTreeMap<String, BTreeSet<String>>>,
-}
+/// The names that tie each (from, to).
+pub type Arrows = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// Things that reach each other, with the arrows among them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Circle {
-    /// The members, sorted.
-    pub members: Vec<String>,
-    /// `from -> to: names`.
-    pub arrows: Vec<String>,
-}
-
-impl Graph {
-    /// Adds an arrow; one from a thing to itself is none.
-    pub fn add(&mut self, from: &str, to: &str, name: &str) {
-        if from != to {
-            let names = self.arrows.entry(from.to_owned()).or_default().entry(to.to_owned()).or_default();
-            names.insert(name.to_owned());
-        }
-    }
-
-    /// Returns all arrows: from, to, names.
-    pub fn arrows(&self) -> impl Iterator<Item = (&str, &str, &BTreeSet<String>)> {
-        self.arrows
-            .iter()
-            .flat_map(|(from, targets)| targets.iter().map(move |(to, names)| (from.as_str(), to.as_str(), names)))
-    }
-
-    fn reachable<'a>(&'a self, from: &'a str) -> BTreeSet<&'a str> {
-        let mut seen = BTreeSet::new();
-        let mut next = vec![from];
+/// Returns the arrows that lead back to where they came from, at once or through others.
+fn back(arrows: &Arrows) -> Vec<String> {
+    let reaches = |from: &str, to: &str| {
+        let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(at) = next.pop() {
-            for to in self.arrows.get(at).into_iter().flat_map(BTreeMap::keys) {
-                if seen.insert(to.as_str()) {
-                    next.push(to);
-                }
+            if at == to {
+                return true;
             }
+            next.extend(arrows.keys().filter(|(from, to)| from == at && seen.insert(to)).map(|(_, to)| to.as_str()));
         }
-        seen
-    }
-
-    /// Returns the strongly connected components of more than one member.
-    pub fn circles(&self) -> Vec<Circle> {
-        let reach: BTreeMap<&str, BTreeSet<&str>> =
-            self.arrows.keys().map(|from| (from.as_str(), self.reachable(from))).collect();
-        let mutual = |a: &str, b: &str| reach[a].contains(b) && reach.get(b).is_some_and(|back| back.contains(a));
-        let mut placed = BTreeSet::new();
-        let mut circles = Vec::new();
-        for &from in reach.keys().filter(|&&from| reach[from].contains(from)) {
-            if placed.contains(from) {
-                continue;
-            }
-            let members: Vec<String> =
-                reach[from].iter().filter(|to| mutual(from, to)).map(|&to| to.to_owned()).collect();
-            placed.extend(reach[from].iter().copied().filter(|to| mutual(from, to)));
-            let arrows = self.arrows().filter(|(a, b, _)| [a, b].iter().all(|end| members.iter().any(|m| m == *end)));
-            let arrows = arrows
-                .map(|(a, b, names)| {
-                    format!("{a} -> {b}: {}", names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
-                })
-                .collect();
-            circles.push(Circle { members, arrows });
-        }
-        circles
-    }
+        false
+    };
+    let names = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let circles = arrows.iter().filter(|((from, to), _)| reaches(to, from));
+    circles.map(|((from, to), tied)| format!("{from} -> {to}: {}", names(tied))).collect()
 }
 
-// The arrows among the files and folders of one folder have no circle: its files and folders have levels, and every
-// arrow leads down.
-
-/// Circles among the files and folders of some folder: at least one arrow of each runs back up.
-pub fn circles_in_folders(files: &Graph) -> Vec<(String, Circle)> {
-    let owners: BTreeSet<String> = files
-        .arrows()
-        .flat_map(|(from, to, _)| [from, to])
-        .filter_map(|file| Some(file.rsplit_once('/')?.0.to_owned()))
-        .collect();
-    let place = |file: &str| place(file, &owners);
-    let mut folders: BTreeMap<String, Graph> = BTreeMap::new();
-    for (from, to, names) in files.arrows() {
-        let (from_place, to_place) = (place(from), place(to));
-        let shared = from_place.iter().zip(&to_place).take_while(|(a, b)| a == b).count();
-        let graph = folders.entry(from_place[..shared].join("/")).or_default();
-        let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        graph.add(&from_place[shared], &to_place[shared], &format!("{names} ({from} -> {to})"));
+/// Returns folders whose files and folders have a circle, with its arrows: at least one of each runs back up.
+pub fn circles_in_folders(files: &Arrows) -> Vec<(String, Vec<String>)> {
+    let owners: BTreeSet<&str> =
+        files.keys().flat_map(|(from, to)| [from, to]).filter_map(|file| Some(file.rsplit_once('/')?.0)).collect();
+    let mut folders: BTreeMap<String, Arrows> = BTreeMap::new();
+    for ((from, to), names) in files {
+        let [above, below] = [from, to].map(|file| place(file, &owners));
+        let shared = above.iter().zip(&below).take_while(|(a, b)| a == b).count();
+        let ends = (above[shared].to_owned(), below[shared].to_owned());
+        let tied = names.iter().map(|name| format!("{name} ({from} -> {to})"));
+        folders.entry(above[..shared].join("/")).or_default().entry(ends).or_default().extend(tied);
     }
-    let of = |(folder, graph): (String, Graph)| {
-        graph.circles().into_iter().map(move |circle| (folder.clone(), circle)).collect::<Vec<_>>()
-    };
-    folders.into_iter().flat_map(of).collect()
+    folders.retain(|_, arrows| {
+        arrows.retain(|(from, to), _| from != to);
+        true
+    });
+    folders.into_iter().map(|(folder, arrows)| (folder, back(&arrows))).filter(|(_, back)| !back.is_empty()).collect()
 }
 
 /// Returns the way to a file: its folders and itself. `x.rs` beside a folder `x` is that folder's own file, as `mod.rs` is.
-fn place(file: &str, folders: &BTreeSet<String>) -> Vec<String> {
-    let stem = file.strip_suffix(".rs").unwrap_or(file);
-    let mut place: Vec<String> = file.split('/').map(str::to_owned).collect();
-    if folders.contains(stem) {
-        let last = place.last_mut().expect("a file has a name");
-        *last = last.trim_end_matches(".rs").to_owned();
-        place.push("mod.rs".to_owned());
+fn place<'a>(file: &'a str, folders: &BTreeSet<&str>) -> Vec<&'a str> {
+    match file.strip_suffix(".rs").filter(|stem| folders.contains(stem)) {
+        Some(stem) => stem.split('/').chain(["mod.rs"]).collect(),
+        None => file.split('/').collect(),
     }
-    place
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn graph(arrows: &[(&str, &str)]) -> Graph {
-        let mut graph = Graph::default();
-        for (from, to) in arrows {
-            graph.add(from, to, "name");
-        }
-        graph
-    }
-
     #[test]
-    fn each_circle_is_found_once_with_the_arrows_that_tie_it() {
-        let circles = graph(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d"), ("d", "e"), ("e", "d")]).circles();
-        let members: Vec<_> = circles.iter().map(|circle| circle.members.join(" ")).collect();
-        assert_eq!(members, ["a b c", "d e"]);
-        assert_eq!(circles[1].arrows, ["d -> e: name", "e -> d: name"]);
-    }
-
-    fn places(arrows: &[(&str, &str)]) -> Vec<(String, Vec<String>)> {
-        circles_in_folders(&graph(arrows)).into_iter().map(|(folder, circle)| (folder, circle.members)).collect()
-    }
-
-    #[test]
-    fn files_without_a_circle_may_still_send_an_arrow_back_up() {
+    fn an_arrow_that_runs_back_up_is_found_in_the_folder_that_it_leaves() {
         let down = [("cli/a.rs", "plan/b.rs"), ("plan/b.rs", "plan/c.rs")];
-        assert!(places(&down).is_empty());
-        let planted = [&down[..], &[("plan/c.rs", "cli/d.rs")]].concat();
-        assert_eq!(places(&planted), [(String::new(), vec!["cli".to_owned(), "plan".to_owned()])]);
-    }
-
-    #[test]
-    fn a_file_beside_its_folder_is_part_of_it() {
-        assert!(places(&[("bank.rs", "bank/gate.rs"), ("bank/gate.rs", "spec.rs")]).is_empty());
-        let found = places(&[("bank.rs", "spec.rs"), ("spec.rs", "bank/gate.rs")]);
-        assert_eq!(found, [(String::new(), vec!["bank".to_owned(), "spec.rs".to_owned()])]);
+        let through = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")];
+        for (arrows, folder, expected) in [
+            (&down[..], "", &[][..]),
+            (&[&down[..], &[("plan/c.rs", "cli/d.rs")]].concat(), "", &["cli -> plan", "plan -> cli"]),
+            (&through, "", &["a -> b", "b -> c", "c -> a"]),
+            // A file beside its folder is part of it.
+            (&[("bank.rs", "bank/gate.rs"), ("bank/gate.rs", "spec.rs")], "", &[]),
+            (&[("bank.rs", "spec.rs"), ("spec.rs", "bank/gate.rs")], "", &["bank -> spec.rs", "spec.rs -> bank"]),
+            (&[("x/a.rs", "x/b.rs"), ("x/b.rs", "x/a.rs")], "x", &["a.rs -> b.rs", "b.rs -> a.rs"]),
+        ] {
+            let name = || BTreeSet::from(["name".to_owned()]);
+            let arrows: Arrows = arrows.iter().map(|(a, b)| (((*a).to_owned(), (*b).to_owned()), name())).collect();
+            let found = circles_in_folders(&arrows);
+            assert!(found.iter().all(|(place, _)| place == folder), "{found:?}");
+            let found: Vec<_> = found.iter().flat_map(|(_, arrows)| arrows).collect();
+            assert!(
+                found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.starts_with(b)),
+                "{found:?}"
+            );
+        }
     }
 }

@@ -1,183 +1,165 @@
 //! Which source file of a crate takes which names from which other.
 //!
-//! A path is resolved as the compiler does it, as far as modules, items, imports and re-exports of the same crate go. A name
-//! that a parent re-exports comes from the file that defines it. Test-only items and method calls are not followed.
+//! Files are read as tokens, and a path is resolved as the compiler does it, as far as modules, items, imports and re-exports of
+//! the same crate go. A name that a parent re-exports comes from the file that defines it. Test-only items and method calls are not
+//! followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
-use proc_macro2::{TokenStream, TokenTree};
-use syn::visit::{self, Visit};
-use syn::{Attribute, Item, UseTree};
+use anyhow::{Context as _, Result, anyhow, bail};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use crate::graph::Graph;
+use crate::graph::Arrows;
 
 /// Returns the arrows between the files below the folder of `root`, a `lib.rs` or `main.rs`. Files are named from that folder.
-pub fn arrows(root: &Path) -> Result<Graph> {
-    let krate = Crate::read(root)?;
-    let mut graph = Graph::default();
+pub fn arrows(root: &Path) -> Result<Arrows> {
+    let mut krate =
+        Crate { base: root.parent().context("a crate's root has a folder")?.to_owned(), ..Crate::default() };
+    krate.file(root, &krate.base.clone(), None)?;
+    let mut arrows = Arrows::new();
     for (index, module) in krate.modules.iter().enumerate() {
         for path in &module.paths {
-            for (file, name) in origins(&krate, index, path) {
-                graph.add(&krate.files[module.file], &krate.files[file], &name);
+            if let Some((at, Some(name))) = krate.resolve(index, path, MOST_HOPS)
+                && krate.modules[at].file != module.file
+            {
+                let ends = (module.file.clone(), krate.modules[at].file.clone());
+                arrows.entry(ends).or_default().insert(name);
             }
         }
     }
-    Ok(graph)
+    Ok(arrows)
 }
-
-// Names and attributes of items.
 
 /// A path as written, by segments; `self`, `super`, `crate` included.
 type Segments = Vec<String>;
 
-/// Returns whether an attribute is `cfg(test)`, or one that needs `test` among others.
-fn is_test_only(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        let syn::Meta::List(list) = &attribute.meta else { return false };
-        let text = list.tokens.to_string();
-        list.path.is_ident("cfg") && (text == "test" || text.starts_with("all (test") || text.starts_with("all(test"))
-    })
+/// Returns whether a token is this identifier or mark.
+fn is(token: Option<&TokenTree>, text: &str) -> bool {
+    matches!(token, Some(TokenTree::Ident(_) | TokenTree::Punct(_)))
+        && token.is_some_and(|token| token.to_string() == text)
 }
 
-/// Returns the attributes of an item, and the name that it adds to its module; modules and imports add none.
-fn parts(item: &Item) -> (&[Attribute], Option<String>) {
-    let (attributes, name) = match item {
-        Item::Const(item) => (&item.attrs, Some(&item.ident)),
-        Item::Enum(item) => (&item.attrs, Some(&item.ident)),
-        Item::Fn(item) => (&item.attrs, Some(&item.sig.ident)),
-        Item::Impl(item) => (&item.attrs, None),
-        Item::Macro(item) => (&item.attrs, item.ident.as_ref()),
-        Item::Mod(item) => (&item.attrs, None),
-        Item::Static(item) => (&item.attrs, Some(&item.ident)),
-        Item::Struct(item) => (&item.attrs, Some(&item.ident)),
-        Item::Trait(item) => (&item.attrs, Some(&item.ident)),
-        Item::Type(item) => (&item.attrs, Some(&item.ident)),
-        Item::Union(item) => (&item.attrs, Some(&item.ident)),
-        Item::Use(item) => (&item.attrs, None),
-        _ => return (&[], None),
-    };
-    (attributes, name.map(ToString::to_string))
+/// Returns whether the brackets of an attribute hold `cfg(test)`, or one that needs `test` among others.
+fn is_test_only(token: &TokenTree) -> bool {
+    let text = token.to_string().replace(' ', "");
+    matches!(token, TokenTree::Group(_)) && (text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test"))
 }
 
-// The paths written in an item, those inside macro calls and attributes too.
-
-/// Returns every path of `item`. Test-only parts are left out.
-fn of_item(item: &syn::Item) -> Vec<Segments> {
-    let mut found = Found::default();
-    found.visit_item(item);
-    found.0
+/// Splits the tokens of a module into items: each ends with `;`, or with the braces of its body.
+fn items(tokens: TokenStream) -> Vec<Vec<TokenTree>> {
+    let mut all = vec![Vec::new()];
+    for token in tokens {
+        let item = all.last_mut().expect("there is a last one");
+        let ends = match &token {
+            TokenTree::Punct(mark) => mark.as_char() == ';',
+            TokenTree::Group(group) => group.delimiter() == Delimiter::Brace && !is(item.get(keyword(item)), "use"),
+            _ => false,
+        };
+        item.push(token);
+        if ends {
+            all.push(Vec::new());
+        }
+    }
+    all
 }
 
-#[derive(Default)]
-struct Found(Vec<Segments>);
-
-impl<'ast> Visit<'ast> for Found {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !is_test_only(parts(item).0) {
-            visit::visit_item(self, item);
-        }
+/// Returns the place of an item's first word behind its attributes and `pub`.
+fn keyword(item: &[TokenTree]) -> usize {
+    let mut at = 0;
+    while is(item.get(at), "#")
+        || is(item.get(at), "!")
+        || is(item.get(at), "pub")
+        || matches!(item.get(at), Some(TokenTree::Group(_)))
+    {
+        at += 1;
     }
+    at
+}
 
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if !is_test_only(&item.attrs) {
-            visit::visit_impl_item_fn(self, item);
-        }
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        self.0.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
-        visit::visit_path(self, path);
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        // An import within a function.
-        self.0.extend(imports(&item.tree).into_iter().map(|(_, path)| path));
-    }
-
-    fn visit_macro(&mut self, call: &'ast syn::Macro) {
-        visit::visit_macro(self, call);
-        in_tokens(call.tokens.clone(), &mut self.0);
-    }
-
-    fn visit_attribute(&mut self, attribute: &'ast syn::Attribute) {
-        match &attribute.meta {
-            syn::Meta::List(list) => in_tokens(list.tokens.clone(), &mut self.0),
-            syn::Meta::Path(_) | syn::Meta::NameValue(_) => {}
-        }
-    }
+/// Returns the name that an item adds to its module, if it has one.
+fn name(item: &[TokenTree]) -> Option<String> {
+    const KINDS: [&str; 9] = ["const", "enum", "fn", "macro_rules", "static", "struct", "trait", "type", "union"];
+    let is_kind = |token: &TokenTree| KINDS.iter().any(|kind| is(Some(token), kind));
+    let words: Vec<_> = item.iter().filter(|token| matches!(token, TokenTree::Ident(_))).collect();
+    words.windows(2).find(|pair| is_kind(pair[0]) && !is_kind(pair[1])).map(|pair| pair[1].to_string())
 }
 
 /// Returns the names that a `use` brings in, `*` for all, each with its path.
-fn imports(tree: &UseTree) -> Vec<(String, Segments)> {
-    let under = |name: String, tree: &UseTree| {
-        let under = |(alias, path): (String, Segments)| (alias, [vec![name.clone()], path].concat());
-        imports(tree).into_iter().map(under).collect()
+fn imports(tokens: impl IntoIterator<Item = TokenTree>) -> Vec<(String, Segments)> {
+    let (mut found, mut path, mut alias, mut renames) = (Vec::new(), Segments::new(), None, false);
+    let end = |path: &mut Segments, alias: &mut Option<String>| {
+        let path = std::mem::take(path);
+        alias.take().or_else(|| path.last().cloned()).map(|alias| (alias, path))
     };
-    match tree {
-        UseTree::Path(path) => under(path.ident.to_string(), &path.tree),
-        UseTree::Name(name) => vec![(name.ident.to_string(), vec![name.ident.to_string()])],
-        UseTree::Rename(rename) => vec![(rename.rename.to_string(), vec![rename.ident.to_string()])],
-        UseTree::Glob(_) => vec![("*".to_owned(), Vec::new())],
-        UseTree::Group(group) => group.items.iter().flat_map(imports).collect(),
-    }
-}
-
-/// Identifiers joined by `::`, and string literals that read as such a path (serde's `with = "…"`).
-fn in_tokens(tokens: TokenStream, found: &mut Vec<Segments>) {
-    let mut path: Segments = Vec::new();
-    let mut colons = 0;
     for token in tokens {
         match token {
-            TokenTree::Ident(ident) => {
+            TokenTree::Ident(word) if word == "as" => renames = true,
+            TokenTree::Ident(word) if std::mem::take(&mut renames) => alias = Some(word.to_string()),
+            TokenTree::Ident(word) => path.push(word.to_string()),
+            TokenTree::Group(group) => {
+                let under = std::mem::take(&mut path);
+                found.extend(
+                    imports(group.stream()).into_iter().map(|(alias, inner)| (alias, [under.clone(), inner].concat())),
+                );
+            }
+            TokenTree::Punct(mark) if mark.as_char() == '*' => found.push(("*".to_owned(), std::mem::take(&mut path))),
+            TokenTree::Punct(mark) if mark.as_char() == ',' => found.extend(end(&mut path, &mut alias)),
+            _ => {}
+        }
+    }
+    found.extend(end(&mut path, &mut alias));
+    found
+}
+
+/// Finds identifiers joined by `::`, and string literals that read as such a path (serde's `with = "…"`). Test-only parts are left out.
+fn paths(tokens: TokenStream, found: &mut Vec<Segments>) {
+    let (mut path, mut colons, mut skips) = (Segments::new(), 0, false);
+    for token in tokens {
+        if skips {
+            skips = !matches!(&token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+                && !is(Some(&token), ";");
+            continue;
+        }
+        skips = is_test_only(&token);
+        match token {
+            TokenTree::Ident(word) => {
                 if colons != 2 {
-                    found.extend((!path.is_empty()).then(|| std::mem::take(&mut path)));
+                    found.push(std::mem::take(&mut path));
                 }
-                path.push(ident.to_string());
+                path.push(word.to_string());
                 colons = 0;
             }
-            TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => colons += 1,
+            TokenTree::Punct(mark) if mark.as_char() == ':' => colons += 1,
             other => {
-                found.extend((!path.is_empty()).then(|| std::mem::take(&mut path)));
+                found.push(std::mem::take(&mut path));
                 colons = 0;
                 match other {
-                    TokenTree::Group(group) => in_tokens(group.stream(), found),
-                    TokenTree::Literal(literal) => found.extend(in_literal(&literal.to_string())),
+                    TokenTree::Group(group) => paths(group.stream(), found),
+                    TokenTree::Literal(text) => {
+                        found.push(text.to_string().trim_matches('"').split("::").map(str::to_owned).collect());
+                    }
                     _ => {}
                 }
             }
         }
     }
-    found.extend((!path.is_empty()).then_some(path));
+    found.push(path);
 }
 
-fn in_literal(literal: &str) -> Option<Segments> {
-    let text = literal.strip_prefix('"')?.strip_suffix('"')?;
-    let segments: Segments = text.split("::").map(str::to_owned).collect();
-    let is_name = |name: &String| {
-        name.chars().all(|c| c.is_alphanumeric() || c == '_')
-            && name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-    };
-    (segments.len() > 1 && segments.iter().all(is_name)).then_some(segments)
-}
-
-// The modules of a crate, by the files they are in.
-
-/// A crate's modules; the first is its root.
-#[derive(Debug, Default)]
+/// A crate's modules, inline ones too; the first is its root.
+#[derive(Default)]
 struct Crate {
-    /// Every module, inline ones too.
     modules: Vec<Module>,
-    /// Files, named from the root's folder.
-    files: Vec<String>,
+    /// The root's folder.
+    base: PathBuf,
 }
 
 /// A module and what its scope holds.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Module {
-    /// Index into [`Crate::files`].
-    file: usize,
+    /// Its file, named from the root's folder.
+    file: String,
     /// The module around it.
     parent: Option<usize>,
     /// Modules in it, by name.
@@ -186,210 +168,170 @@ struct Module {
     items: BTreeSet<String>,
     /// Names that `use` brings in, and what they stand for.
     imports: Vec<(String, Segments)>,
-    /// Modules or enums whose names come in by `*`.
-    globs: Vec<Segments>,
     /// Every path written in it, imports included.
     paths: Vec<Segments>,
 }
 
-impl Crate {
-    /// Reads the file `root` and every file that a `mod` of it names.
-    fn read(root: &Path) -> Result<Self> {
-        let mut krate = Self::default();
-        let base = root.parent().context("a crate's root has a folder")?;
-        krate.file(base, root, base, None)?;
-        Ok(krate)
-    }
-
-    /// Reads one file as a module; its child modules are in `folder`.
-    fn file(&mut self, base: &Path, path: &Path, folder: &Path, parent: Option<usize>) -> Result<usize> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let parsed = syn::parse_file(&text).with_context(|| format!("cannot parse {}", path.display()))?;
-        self.files.push(path.strip_prefix(base).unwrap_or(path).display().to_string());
-        let module = self.module(self.files.len() - 1, parent);
-        self.fill(base, module, path, folder, &parsed.items)?;
-        Ok(module)
-    }
-
-    fn module(&mut self, file: usize, parent: Option<usize>) -> usize {
-        self.modules.push(Module { file, parent, ..Module::default() });
-        self.modules.len() - 1
-    }
-
-    fn fill(&mut self, base: &Path, at: usize, path: &Path, folder: &Path, items: &[Item]) -> Result<()> {
-        for item in items {
-            let (attributes, name) = parts(item);
-            if is_test_only(attributes) {
-                continue;
-            }
-            self.modules[at].items.extend(name);
-            match item {
-                Item::Mod(inner) => {
-                    let name = inner.ident.to_string();
-                    let child = if let Some((_, items)) = &inner.content {
-                        let child = self.module(self.modules[at].file, Some(at));
-                        self.fill(base, child, path, &folder.join(&name), items)?;
-                        child
-                    } else {
-                        let (file, folder) = file_of(&name, &inner.attrs, path, folder)?;
-                        self.file(base, &file, &folder, Some(at))?
-                    };
-                    self.modules[at].children.insert(name, child);
-                }
-                Item::Use(import) => self.import(at, &import.tree),
-                other => self.modules[at].paths.extend(of_item(other)),
-            }
-        }
-        Ok(())
-    }
-
-    fn import(&mut self, at: usize, tree: &UseTree) {
-        let module = &mut self.modules[at];
-        for (mut alias, mut path) in imports(tree) {
-            if alias == "*" {
-                module.globs.push(path);
-                continue;
-            }
-            // `a::b::{self}` is `a::b`.
-            path.pop_if(|last| last == "self");
-            if alias == "self" {
-                alias = path.last().cloned().unwrap_or_default();
-            }
-            module.imports.push((alias, path.clone()));
-            module.paths.push(path);
-        }
-    }
-}
-
-/// Returns the file of `mod name;` written in `path`, and the folder of its own modules.
-fn file_of(name: &str, attributes: &[Attribute], path: &Path, folder: &Path) -> Result<(PathBuf, PathBuf)> {
-    let inner = folder.join(name);
-    for attribute in attributes {
-        if let syn::Meta::NameValue(pair) = &attribute.meta
-            && pair.path.is_ident("path")
-            && let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) = &pair.value
-        {
-            let file = path.parent().unwrap_or(folder).join(text.value());
-            let folder = file.parent().unwrap_or(folder).to_owned();
-            return Ok((file, folder));
-        }
-    }
-    for file in [folder.join(format!("{name}.rs")), inner.join("mod.rs")] {
-        if file.is_file() {
-            return Ok((file, inner));
-        }
-    }
-    bail!("mod {name}; in {} has no file", path.display())
-}
-
-// Resolution of paths.
-
-/// Meaning of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Meaning {
-    Module(usize),
-    /// An item: the module that defines it, and its name.
-    Item(usize, String),
-}
+/// A module, or an item with the module that defines it.
+type Meaning = (usize, Option<String>);
 
 /// Imports of imports are followed this far; a longer chain is a loop.
 const MOST_HOPS: usize = 24;
 
-/// Returns the files, other than that of module `from`, which define what `path` names when written there.
-fn origins(krate: &Crate, from: usize, path: &Segments) -> Vec<(usize, String)> {
-    let Some(Meaning::Item(module, name)) = resolve(krate, from, path, MOST_HOPS) else { return Vec::new() };
-    let file = krate.modules[module].file;
-    if file == krate.modules[from].file { Vec::new() } else { vec![(file, name)] }
+impl Crate {
+    /// Reads one file as a module; its child modules are in `folder`.
+    fn file(&mut self, path: &Path, folder: &Path, parent: Option<usize>) -> Result<usize> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let tokens = text.parse().map_err(|error| anyhow!("cannot parse {}: {error}", path.display()))?;
+        let file = path.strip_prefix(&self.base).unwrap_or(path).display().to_string();
+        self.module(file, parent, path, folder, tokens)
+    }
+
+    fn module(
+        &mut self,
+        file: String,
+        parent: Option<usize>,
+        path: &Path,
+        folder: &Path,
+        tokens: TokenStream,
+    ) -> Result<usize> {
+        let at = self.modules.len();
+        self.modules.push(Module { file: file.clone(), parent, ..Module::default() });
+        for item in items(tokens) {
+            let keyword = keyword(&item);
+            if item[..keyword].iter().any(is_test_only) {
+                continue;
+            }
+            match item.get(keyword) {
+                Some(TokenTree::Ident(word)) if word == "mod" => {
+                    let name = item.get(keyword + 1).context("a module has a name")?.to_string();
+                    let inner = folder.join(&name);
+                    let child = match item.get(keyword + 2) {
+                        Some(TokenTree::Group(body)) => {
+                            self.module(file.clone(), Some(at), path, &inner, body.stream())?
+                        }
+                        _ => {
+                            let (file, folder) = file_of(&name, &item[..keyword], path, folder)?;
+                            self.file(&file, &folder, Some(at))?
+                        }
+                    };
+                    self.modules[at].children.insert(name, child);
+                }
+                Some(TokenTree::Ident(word)) if word == "use" => {
+                    for (mut alias, mut path) in imports(item.into_iter().skip(keyword + 1)) {
+                        // `a::b::{self}` is `a::b`.
+                        if path.pop_if(|last| last == "self").is_some() && alias == "self" {
+                            alias = path.last().cloned().unwrap_or_default();
+                        }
+                        let module = &mut self.modules[at];
+                        module.paths.extend((alias != "*").then(|| path.clone()));
+                        module.imports.push((alias, path));
+                    }
+                }
+                _ => {
+                    self.modules[at].items.extend(name(&item));
+                    paths(item.into_iter().collect(), &mut self.modules[at].paths);
+                }
+            }
+        }
+        Ok(at)
+    }
+
+    /// Resolves what `path` names when it is written in module `from`.
+    fn resolve(&self, from: usize, path: &[String], hops: usize) -> Option<Meaning> {
+        let (first, rest) = path.split_first()?;
+        let mut at = match first.as_str() {
+            "crate" => 0,
+            "self" => from,
+            "super" => self.modules[from].parent?,
+            name => match self.in_scope(from, name, hops)? {
+                (at, None) => at,
+                item => return Some(item),
+            },
+        };
+        for segment in rest {
+            at = match self.in_scope(at, segment, hops) {
+                _ if segment == "super" => self.modules[at].parent?,
+                Some((at, None)) => at,
+                // An item; what follows is a variant, or an associated item.
+                other => return other,
+            };
+        }
+        Some((at, None))
+    }
+
+    /// Resolves `name` in module `at`: its definitions, then its imports, then its glob imports.
+    fn in_scope(&self, at: usize, name: &str, hops: usize) -> Option<Meaning> {
+        let hops = hops.checked_sub(1)?;
+        let module = &self.modules[at];
+        if let Some(&child) = module.children.get(name) {
+            return Some((child, None));
+        }
+        if module.items.contains(name) {
+            return Some((at, Some(name.to_owned())));
+        }
+        if let Some((_, path)) = module.imports.iter().find(|(alias, _)| alias == name) {
+            return self.resolve(at, path, hops);
+        }
+        module.imports.iter().filter(|(alias, _)| alias == "*").find_map(|(_, glob)| {
+            match self.resolve(at, glob, hops)? {
+                (target, None) if target != at => self.in_scope(target, name, hops),
+                _ => None,
+            }
+        })
+    }
 }
 
-fn resolve(krate: &Crate, from: usize, path: &[String], hops: usize) -> Option<Meaning> {
-    let (first, rest) = path.split_first()?;
-    let mut meaning = match first.as_str() {
-        "crate" => Meaning::Module(0),
-        "self" => Meaning::Module(from),
-        "super" => Meaning::Module(krate.modules[from].parent?),
-        name => in_scope(krate, from, name, hops)?,
-    };
-    for segment in rest {
-        match meaning {
-            Meaning::Module(at) if segment == "super" => meaning = Meaning::Module(krate.modules[at].parent?),
-            Meaning::Module(at) => meaning = in_scope(krate, at, segment, hops)?,
-            // A variant or an associated item.
-            item @ Meaning::Item(..) => return Some(item),
+/// Returns the file of `mod name;` written in `path`, and the folder of its own modules.
+fn file_of(name: &str, attributes: &[TokenTree], path: &Path, folder: &Path) -> Result<(PathBuf, PathBuf)> {
+    let inner = folder.join(name);
+    for attribute in attributes {
+        if let Some(text) = attribute.to_string().strip_prefix("[path = \"") {
+            let file = path.parent().unwrap_or(folder).join(text.trim_end_matches("\"]"));
+            let folder = file.parent().unwrap_or(folder).to_owned();
+            return Ok((file, folder));
         }
     }
-    Some(meaning)
-}
-
-/// Resolves `name` in module `at`: its definitions, then its imports, then its glob imports.
-fn in_scope(krate: &Crate, at: usize, name: &str, hops: usize) -> Option<Meaning> {
-    let hops = hops.checked_sub(1)?;
-    let module = &krate.modules[at];
-    if let Some(&child) = module.children.get(name) {
-        return Some(Meaning::Module(child));
+    let files = [folder.join(format!("{name}.rs")), inner.join("mod.rs")];
+    match files.into_iter().find(|file| file.is_file()) {
+        Some(file) => Ok((file, inner)),
+        None => bail!("mod {name}; in {} has no file", path.display()),
     }
-    if module.items.contains(name) {
-        return Some(Meaning::Item(at, name.to_owned()));
-    }
-    if let Some((_, path)) = module.imports.iter().find(|(alias, _)| alias == name) {
-        return resolve(krate, at, path, hops);
-    }
-    module.globs.iter().find_map(|glob| match resolve(krate, at, glob, hops)? {
-        Meaning::Module(target) if target != at => in_scope(krate, target, name, hops),
-        _ => None,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use crate::rust::arrows;
 
-    /// Returns the arrows of a crate made of `files`.
-    fn of(files: &[(&str, &str)]) -> Vec<String> {
+    #[test]
+    fn a_name_comes_from_the_file_that_defines_it_however_it_is_written() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let graph = arrows(&dir.path().join("lib.rs")).unwrap();
-        graph.arrows().map(|(from, to, names)| format!("{from} -> {to}: {names:?}")).collect()
-    }
-
-    #[test]
-    fn a_reexported_name_comes_from_the_file_that_defines_it() {
-        let arrows = of(&[
-            ("lib.rs", "mod a; mod b;"),
-            ("a/mod.rs", "mod inner; pub use inner::Thing;"),
-            ("a/inner.rs", "pub struct Thing;"),
-            ("b.rs", "use crate::a::Thing; fn f() -> Thing { Thing }"),
-        ]);
-        assert_eq!(arrows, [r#"a/mod.rs -> a/inner.rs: {"Thing"}"#, r#"b.rs -> a/inner.rs: {"Thing"}"#]);
-    }
-
-    #[test]
-    fn paths_by_super_by_alias_by_star_in_macros_and_in_attributes_are_followed() {
-        let arrows = of(&[
-            ("lib.rs", "mod a; mod b; mod c; mod d; mod e; mod f;"),
+        for (name, text) in [
+            ("lib.rs", "mod a; mod b; mod c; mod d; mod e; mod f; mod g; mod h; #[cfg(test)] mod t;"),
             ("a.rs", "pub fn one() {} pub const N: u8 = 1;"),
             ("b.rs", "fn f() { super::a::one(); }"),
             ("c.rs", "use crate::a as other; fn f() { other::one(); }"),
             ("d.rs", "use crate::a::*; fn f() { one(); }"),
             ("e.rs", "fn f() { println!(\"{}\", crate::a::N); }"),
             ("f.rs", "struct S { #[serde(with = \"crate::a::one\")] x: u8 }"),
-        ]);
-        let name = |file| if file == "e" { "N" } else { "one" };
-        let expected = ["b", "c", "d", "e", "f"].map(|file| format!("{file}.rs -> a.rs: {{{:?}}}", name(file)));
-        assert_eq!(arrows, expected);
-    }
-
-    #[test]
-    fn tests_foreign_crates_and_imports_of_modules_make_no_arrow() {
-        let arrows = of(&[
-            ("lib.rs", "mod a; mod b; #[cfg(test)] mod t;"),
-            ("a.rs", "pub fn one() {}"),
-            ("b.rs", "use crate::a; use std::fmt::Debug; use serde; #[cfg(test)] mod tests { use crate::a::one; }"),
-        ]);
-        assert_eq!(arrows, [""; 0]);
+            ("g/mod.rs", "mod inner; pub use inner::{Thing, self as other};"),
+            ("g/inner.rs", "pub struct Thing;"),
+            // Modules, other crates and tests make no arrow.
+            (
+                "h.rs",
+                "use crate::{a, g::Thing}; use serde; #[cfg(test)] mod tests { use crate::a::one; } impl Thing { #[cfg(test)] fn t() { a::one() } }",
+            ),
+        ] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let arrows = arrows(&dir.path().join("lib.rs")).unwrap();
+        let found: Vec<_> = arrows.iter().map(|((from, to), names)| format!("{from} -> {to}: {names:?}")).collect();
+        let mut expected = ["b", "c", "d", "e", "f"]
+            .map(|file| format!("{file}.rs -> a.rs: {{{:?}}}", if file == "e" { "N" } else { "one" }))
+            .to_vec();
+        expected.extend(["g/mod.rs", "h.rs"].map(|file| format!("{file} -> g/inner.rs: {{\"Thing\"}}")));
+        assert_eq!(found, expected);
     }
 }

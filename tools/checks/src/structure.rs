@@ -4,17 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::graph::{Circle, Graph, circles_in_folders};
+use crate::graph::circles_in_folders;
 use crate::rust;
 use crate::workspace::{self, Member};
 
 /// Checks the workspace at `root`; returns one text per breach, of several lines where a circle is drawn.
 pub fn check(root: &Path) -> Result<Vec<String>> {
     let members = workspace::members(root)?;
-    let mut findings = workspace::arrows(root, &members);
-    for member in &members {
-        findings.extend(circles(member)?);
-        findings.extend(opens(root, member)?);
+    let mut findings = workspace::arrows(&members);
+    for Member { folder, .. } in &members {
+        findings.extend(circles(root, folder)?);
+        findings.extend(opens(root, folder)?);
     }
     Ok(findings)
 }
@@ -37,11 +37,16 @@ pub(crate) fn sources(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
 }
 
 /// Circles among the files and the folders of a crate.
-fn circles(member: &Member) -> Result<Vec<String>> {
+fn circles(root: &Path, folder: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for root in ["src/lib.rs", "src/main.rs"].map(|root| member.folder.join(root)) {
-        if root.is_file() {
-            findings.extend(draw(&format!("{}/src", member.name), &rust::arrows(&root)?));
+    for file in ["src/lib.rs", "src/main.rs"].map(|file| root.join(folder).join(file)) {
+        if file.is_file() {
+            for (place, arrows) in circles_in_folders(&rust::arrows(&file)?) {
+                let (folder, arrows) = (folder.display(), arrows.join("\n    "));
+                findings.push(format!(
+                    "an arrow runs back up among the files and folders of {folder}/src/{place}:\n    {arrows}"
+                ));
+            }
         }
     }
     Ok(findings)
@@ -76,12 +81,12 @@ const CALLS: &str = "File::open File::create File::create_new File::options Open
      fs::read_to_string fs::write fs::copy fs::create_dir fs::create_dir_all";
 
 /// Places that open files by path, where `results::open` and `results::write` would look at what they open.
-fn opens(root: &Path, member: &Member) -> Result<Vec<String>> {
+fn opens(root: &Path, folder: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    if member.folder.starts_with(root.join("tools")) {
+    if folder.starts_with("tools") {
         return Ok(findings);
     }
-    for path in sources(&member.folder.join("src"), "rs")?.iter().filter(|path| !path.ends_with("tests.rs")) {
+    for path in sources(&root.join(folder).join("src"), "rs")?.iter().filter(|path| !path.ends_with("tests.rs")) {
         let file = path.strip_prefix(root).unwrap_or(path).display().to_string();
         let text = std::fs::read_to_string(path)?;
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
@@ -93,60 +98,40 @@ fn opens(root: &Path, member: &Member) -> Result<Vec<String>> {
     Ok(findings)
 }
 
-fn draw(place: &str, graph: &Graph) -> Vec<String> {
-    let text = |(folder, circle): (String, Circle)| {
-        let (members, arrows) = (circle.members.join(", "), circle.arrows.join("\n    "));
-        format!("an arrow runs back up among the files and folders of {place}/{folder}: {members}\n    {arrows}")
-    };
-    circles_in_folders(graph).into_iter().map(text).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the findings about a crate made of `files`.
-    fn found(files: &[(&str, &str)]) -> Vec<String> {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let member = Member { name: "planted".to_owned(), folder: dir.path().to_owned(), dependencies: Vec::new() };
-        circles(&member).unwrap()
-    }
-
-    const SOUND: [(&str, &str); 4] = [
-        ("src/lib.rs", "pub mod high; pub mod low;"),
-        ("src/high/mod.rs", "pub mod a; pub struct Above;"),
-        ("src/high/a.rs", "use crate::low::Below; pub fn a(_: Below) {}"),
-        ("src/low.rs", "pub struct Below;"),
-    ];
-
     #[test]
-    fn a_file_that_is_opened_by_its_path_is_a_finding() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("src")).unwrap();
-        std::fs::write(dir.path().join("src/lib.rs"), "fn a() { std::fs::read(\"x\"); }").unwrap();
-        let member = Member { name: "planted".to_owned(), folder: dir.path().to_owned(), dependencies: Vec::new() };
-        assert!(opens(dir.path(), &member).unwrap()[0].starts_with("src/lib.rs opens a file by fs::read:"));
-    }
-
-    #[test]
-    fn a_sound_crate_has_no_finding() {
-        assert_eq!(found(&SOUND), [""; 0]);
-    }
-
-    #[test]
-    fn a_planted_circle_is_drawn_with_its_names() {
-        let mut files = SOUND;
-        files[1].1 = "pub mod a; pub use a::b; pub struct Above;";
-        files[2].1 = "use super::Above; pub fn b(_: Above) {}";
-        let found = found(&files);
-        assert_eq!(found.len(), 1, "{found:#?}");
-        for arrow in ["a.rs -> mod.rs: Above", "mod.rs -> a.rs: b"] {
-            assert!(found[0].contains("back up") && found[0].contains(arrow), "{}", found[0]);
+    fn what_is_planted_in_a_sound_crate_is_found() {
+        let sound = ("src/high/mod.rs", "pub mod a; pub struct Above;");
+        for (planted, expected) in [
+            (sound, &[][..]),
+            (
+                ("src/high/mod.rs", "pub mod a; pub use a::a; pub struct Above;"),
+                &["back up", "a.rs -> mod.rs: Above", "mod.rs -> a.rs: a"],
+            ),
+            (
+                ("src/low.rs", "pub struct Below; fn f() { std::fs::read(\"x\"); }"),
+                &["x/src/low.rs opens a file by fs::read:"],
+            ),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in [
+                ("src/lib.rs", "pub mod high; pub mod low;"),
+                sound,
+                ("src/high/a.rs", "use crate::low::Below; use super::Above; pub fn a(_: Below, _: Above) {}"),
+                ("src/low.rs", "pub struct Below;"),
+                planted,
+            ] {
+                let path = dir.path().join("x").join(name);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            let at = Path::new("x");
+            let found = [circles(dir.path(), at).unwrap(), opens(dir.path(), at).unwrap()].concat();
+            assert_eq!(found.len(), usize::from(!expected.is_empty()), "{found:?}");
+            assert!(expected.iter().all(|words| found[0].contains(words)), "{found:?}");
         }
     }
 }

@@ -7,7 +7,8 @@ use std::ops::Range;
 use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, elf};
 
-use super::segment::{LoadError, Segment, file_range};
+use super::error::BootError;
+use super::segment::{Segment, file_range};
 
 /// Name and type of the note with the entry of PVH's boot protocol: XEN_ELFNOTE_PHYS32_ENTRY of Xen's public/elfnote.h.
 const PVH_NOTE: (&[u8], u32) = (b"Xen", 18);
@@ -29,7 +30,7 @@ pub struct Elf {
     /// Entry point as the header has it.
     pub entry: u64,
     /// Physical entry point of PVH, if there is a note of it.
-    pub pvh_entry: Result<Option<u64>, LoadError>,
+    pub pvh_entry: Result<Option<u64>, BootError>,
     /// Segments to load.
     pub segments: Vec<Segment>,
     /// Executable sections, or the executable segments of a file without sections.
@@ -47,17 +48,17 @@ impl Elf {
     /// Takes `bytes` apart.
     ///
     /// # Errors
-    /// [`LoadError`] for anything cut short, malformed, not x86, not an executable, or position-independent.
-    pub fn parse(bytes: &[u8]) -> Result<Self, LoadError> {
+    /// [`BootError`] for anything cut short, malformed, not x86, not an executable, or position-independent.
+    pub fn parse(bytes: &[u8]) -> Result<Self, BootError> {
         match bytes.get(4) {
             Some(1) if Self::is_elf(bytes) => parse_as::<elf::FileHeader32<Endianness>>(bytes),
             Some(2) if Self::is_elf(bytes) => parse_as::<elf::FileHeader64<Endianness>>(bytes),
-            _ => Err(LoadError::Elf("its class is neither ELF32 nor ELF64")),
+            _ => Err(bad("its class is neither ELF32 nor ELF64")),
         }
     }
 
     /// Returns the physical address of the entry point, which files give as a virtual or as a physical address.
-    pub(super) fn physical_entry(&self) -> Result<u64, LoadError> {
+    pub(super) fn physical_entry(&self) -> Result<u64, BootError> {
         let entry = self.entry;
         let offset = |start: u64, size: u64| entry.checked_sub(start).filter(|&offset| offset < size);
         if self.segments.iter().any(|segment| offset(segment.address, segment.memory_size).is_some()) {
@@ -66,23 +67,33 @@ impl Elf {
         let mut segments = self.segments.iter();
         let physical = segments
             .find_map(|segment| segment.address.checked_add(offset(segment.virtual_address, segment.memory_size)?));
-        physical.ok_or(LoadError::Entry { entry })
+        physical.ok_or_else(|| entry_outside(entry))
     }
 }
 
-fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, LoadError> {
-    let malformed = |_| LoadError::Elf("its headers or its tables are cut short or malformed");
+/// The error of an ELF file.
+pub(crate) fn bad(why: &str) -> BootError {
+    BootError(format!("the ELF image cannot be loaded: {why}"))
+}
+
+/// The error of an image with its entry point elsewhere.
+pub(crate) fn entry_outside(entry: u64) -> BootError {
+    BootError(format!("the entry point {entry:#x} is not in any loaded segment"))
+}
+
+fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, BootError> {
+    let malformed = |_| bad("its headers or its tables are cut short or malformed");
     let header = H::parse(bytes).map_err(malformed)?;
     let endian = header.endian().map_err(malformed)?;
     if endian != Endianness::Little || !matches!(header.e_machine(endian), elf::EM_386 | elf::EM_X86_64) {
-        return Err(LoadError::Elf("it is for another processor than x86"));
+        return Err(bad("it is for another processor than x86"));
     }
     match header.e_type(endian) {
         elf::ET_EXEC => {}
         elf::ET_DYN => {
-            return Err(LoadError::Elf("it is position-independent; link it at a fixed address (-no-pie)"));
+            return Err(bad("it is position-independent; link it at a fixed address (-no-pie)"));
         }
-        _ => return Err(LoadError::Elf("it is not an executable; link it first")),
+        _ => return Err(bad("it is not an executable; link it first")),
     }
     let (mut segments, mut pvh_entry) = (Vec::new(), Ok(None));
     for part in header.program_headers(endian, bytes).map_err(malformed)? {
@@ -95,7 +106,7 @@ fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, Loa
             }
         } else if part.p_type(endian) == elf::PT_LOAD && memory_size > 0 {
             if size > memory_size {
-                return Err(LoadError::Elf("a segment is larger in the file than in memory"));
+                return Err(bad("a segment is larger in the file than in memory"));
             }
             segments.push(Segment {
                 address: part.p_paddr(endian).into(),
@@ -107,7 +118,7 @@ fn parse_as<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Result<Elf, Loa
         }
     }
     if segments.is_empty() {
-        return Err(LoadError::Elf("it has nothing to load"));
+        return Err(bad("it has nothing to load"));
     }
     let (mut code, mut symbols) = (Vec::new(), Vec::new());
     for section in header.section_headers(endian, bytes).map_err(malformed)? {
@@ -142,8 +153,8 @@ fn pvh_note<H: FileHeader<Endian = Endianness>>(
     part: &H::ProgramHeader,
     endian: Endianness,
     bytes: &[u8],
-) -> Result<Option<u64>, LoadError> {
-    let malformed = |_| LoadError::Elf("its notes are cut short or malformed");
+) -> Result<Option<u64>, BootError> {
+    let malformed = |_| bad("its notes are cut short or malformed");
     let Some(mut notes) = part.notes(endian, bytes).map_err(malformed)? else { return Ok(None) };
     while let Some(note) = notes.next().map_err(malformed)? {
         if (note.name(), note.n_type(endian).0) == PVH_NOTE {
@@ -151,7 +162,7 @@ fn pvh_note<H: FileHeader<Endian = Endianness>>(
                 desc @ ([_, _, _, _] | [_, _, _, _, _, _, _, _]) => {
                     Ok(Some(desc.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))))
                 }
-                _ => Err(LoadError::Elf("its PVH note has neither 4 nor 8 bytes")),
+                _ => Err(bad("its PVH note has neither 4 nor 8 bytes")),
             };
         }
     }

@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
-use super::elf::Elf;
+use super::elf::{Elf, entry_outside};
+use super::error::{BootError, refused};
 use super::multiboot;
-use super::segment::{LoadError, Segment};
+use super::segment::Segment;
 
 /// Most guest memory: above it lie the LAPIC's, the IOAPIC's and KVM's own pages, and no memory follows them.
 pub const MAX_MEMORY: u64 = 3 << 30;
@@ -58,9 +59,11 @@ impl Image {
     /// Takes `image` apart for a guest with `ram` bytes of memory from address 0 without a hole.
     ///
     /// # Errors
-    /// [`LoadError`], the first thing wrong with the image.
-    pub fn of(image: &[u8], ram: u64) -> Result<Self, LoadError> {
-        let elf = || if Elf::is_elf(image) { Elf::parse(image) } else { Err(LoadError::NotAnImage) };
+    /// [`BootError`], the first thing wrong with the image.
+    pub fn of(image: &[u8], ram: u64) -> Result<Self, BootError> {
+        let unknown =
+            "the image is no kernel that is known; give one with a multiboot 1 header, or ELF with a PVH note";
+        let elf = || if Elf::is_elf(image) { Elf::parse(image) } else { refused(unknown) };
         let (protocol, segments, entry, asks_for_video) = if let Some(header) = multiboot::Header::find(image)? {
             let (segments, entry) = match header.addresses {
                 Some(addresses) => (vec![addresses.segment(header.offset, image.len())?], addresses.entry.into()),
@@ -70,9 +73,9 @@ impl Image {
                     (elf.segments, entry)
                 }
                 None => {
-                    return Err(LoadError::Multiboot(
+                    return multiboot::refused(
                         "its header has no load addresses (flag bit 16), and it is not ELF either",
-                    ));
+                    );
                 }
             };
             (Protocol::Multiboot, segments, entry, header.asks_for_video)
@@ -86,27 +89,30 @@ impl Image {
         let plan = LoadPlan::new(segments, ram)?;
         match u32::try_from(entry) {
             Ok(eip) if plan.covers(entry) => Ok(Self { protocol, eip, asks_for_video, plan }),
-            _ => Err(LoadError::Entry { entry }),
+            _ => Err(entry_outside(entry)),
         }
     }
 }
 
 /// Names what is not spoken; `elf`: why it is no ELF file that can be loaded.
-fn refusal(image: &[u8], elf: Option<LoadError>) -> LoadError {
+fn refusal(image: &[u8], elf: Option<BootError>) -> BootError {
     let start = &image[..image.len().min(MULTIBOOT_2_SEARCH)];
-    if image.starts_with(&[0x1f, 0x8b]) {
-        LoadError::NotSpoken("is compressed with gzip; unpack it first (gunzip)")
+    BootError(if image.starts_with(&[0x1f, 0x8b]) {
+        "the image is compressed with gzip; unpack it first (gunzip)".to_owned()
     } else if image.get(0x202..0x206) == Some(b"HdrS") {
-        LoadError::NotSpoken("is a Linux bzImage; boot it with 'vpmu linux'")
+        "the image is a Linux bzImage; boot it with 'vpmu linux'".to_owned()
     } else if start.chunks_exact(8).any(|chunk| chunk == MULTIBOOT_2) {
-        LoadError::NotSpoken("speaks multiboot 2, which is not spoken here; build it for multiboot 1 or PVH")
+        "the image speaks multiboot 2, which is not spoken here; build it for multiboot 1 or PVH".to_owned()
     } else if let Some(at) = multiboot::late_header(image) {
-        LoadError::LateHeader { at }
+        format!(
+            "the image's multiboot 1 header lies at {at:#x}, and a loader searches the first 8 KiB; link its section first"
+        )
+    } else if let Some(error) = elf {
+        return error;
     } else {
-        elf.unwrap_or(LoadError::NotSpoken(
-            "is ELF without a boot protocol; give it a multiboot 1 header, or a PVH note (XEN_ELFNOTE_PHYS32_ENTRY)",
-        ))
-    }
+        "the image is ELF without a boot protocol; give it a multiboot 1 header, or a PVH note (XEN_ELFNOTE_PHYS32_ENTRY)"
+            .to_owned()
+    })
 }
 
 /// Segments to copy.
@@ -124,17 +130,20 @@ impl LoadPlan {
     /// Checks `segments` against `ram` bytes of memory and each other.
     ///
     /// # Errors
-    /// [`LoadError`], the first thing wrong with them.
-    pub fn new(mut segments: Vec<Segment>, ram: u64) -> Result<Self, LoadError> {
+    /// [`BootError`], the first thing wrong with them.
+    pub fn new(mut segments: Vec<Segment>, ram: u64) -> Result<Self, BootError> {
         segments.sort_by_key(|segment| segment.address);
         let mut end = 0;
         for segment in &segments {
             let (address, size) = (segment.address, segment.memory_size);
             if address.checked_add(size).is_none_or(|end| end > ram) {
-                return Err(LoadError::OutsideMemory { address, size, ram });
+                return refused(format!(
+                    "a segment of {size:#x} bytes at {address:#x} does not fit into {ram:#x} bytes of guest memory; \
+                     give more with --memory"
+                ));
             }
             if address < end {
-                return Err(LoadError::Overlap { address });
+                return refused(format!("two segments overlap at {address:#x}"));
             }
             end = segment.end();
         }
@@ -158,8 +167,8 @@ impl LoadPlan {
     /// fits there, else the first gap above.
     ///
     /// # Errors
-    /// [`LoadError::NoRoom`].
-    pub fn free_range(&self, size: u64) -> Result<u64, LoadError> {
+    /// [`BootError`] if there is none.
+    pub fn free_range(&self, size: u64) -> Result<u64, BootError> {
         let above = self.ram.min(1 << 32);
         for area in [LOW.start..LOW.end.min(above), 0x10_0000..above] {
             let mut at = area.start;
@@ -173,7 +182,7 @@ impl LoadPlan {
                 return Ok(at);
             }
         }
-        Err(LoadError::NoRoom { size })
+        refused(format!("no {size:#x} bytes of guest memory are left beside the image; give more with --memory"))
     }
 
     /// Returns whether a segment has `address`.

@@ -3,8 +3,8 @@
 //! Sources: "The Multiboot Specification version 0.6.96", section 3.3; struct hvm_start_info of Xen's
 //! public/arch-x86/hvm/start_info.h.
 
+use super::error::{BootError, refused};
 use super::image::Protocol;
-use super::segment::LoadError;
 
 /// A file given to the kernel beside its image.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Information<'_> {
     ///
     /// # Errors
     /// As [`Information::build`].
-    pub fn size(&self) -> Result<u64, LoadError> {
+    pub fn size(&self) -> Result<u64, BootError> {
         Ok(self.build(0)?.len() as u64)
     }
 
@@ -55,8 +55,8 @@ impl Information<'_> {
     /// with its end below 4 GiB.
     ///
     /// # Errors
-    /// [`LoadError::Nul`] if a text has a NUL byte.
-    pub fn build(&self, at: u32) -> Result<Vec<u8>, LoadError> {
+    /// [`BootError`] if a text has a NUL byte.
+    pub fn build(&self, at: u32) -> Result<Vec<u8>, BootError> {
         let is_multiboot = self.protocol == Protocol::Multiboot;
         let mut piece = Piece { at: at.into(), bytes: vec![0; FIXED] };
         let map = piece.here();
@@ -138,11 +138,11 @@ impl Piece {
     }
 
     /// Adds a NUL-terminated text and returns its address.
-    fn text(&mut self, parts: &[&str]) -> Result<u64, LoadError> {
+    fn text(&mut self, parts: &[&str]) -> Result<u64, BootError> {
         let at = self.here();
         let text = parts.concat();
         if text.contains('\0') {
-            return Err(LoadError::Nul);
+            return refused("a command line or module name holds a NUL byte, which would end it");
         }
         self.put(text.as_bytes());
         self.put(&[0]);

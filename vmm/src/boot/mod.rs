@@ -10,6 +10,7 @@
 //! [`linux`]: a distribution's kernel.
 
 pub mod elf;
+pub mod error;
 pub mod image;
 pub mod information;
 pub mod layout;

@@ -2,7 +2,8 @@
 //!
 //! Source: "The Multiboot Specification version 0.6.96", section 3.1.
 
-use super::segment::{LoadError, Segment, file_range};
+use super::error::BootError;
+use super::segment::{Segment, file_range};
 
 const HEADER_MAGIC: u32 = 0x1BAD_B002;
 /// The header lies wholly within this many bytes, at a multiple of 4.
@@ -38,22 +39,28 @@ impl Header {
     /// Looks for a header with a right checksum.
     ///
     /// # Errors
-    /// [`LoadError::Multiboot`] if there is one that cannot be obeyed.
-    pub(super) fn find(image: &[u8]) -> Result<Option<Self>, LoadError> {
+    /// [`BootError`] if there is one that cannot be obeyed.
+    pub(super) fn find(image: &[u8]) -> Result<Option<Self>, BootError> {
         let area = &image[..image.len().min(SEARCH)];
         let Some((offset, flags)) = search(area, 0) else { return Ok(None) };
         if flags & REQUIRED & !KNOWN != 0 {
-            return Err(LoadError::Multiboot("its header requires a feature that the specification does not know"));
+            return refused("its header requires a feature that the specification does not know");
         }
         let addresses = if flags & ADDRESSES == 0 {
             None
         } else {
-            let [header, load, load_end, bss_end, entry] =
-                words(area, offset + 12).ok_or(LoadError::Multiboot("its header is cut short"))?;
+            let Some([header, load, load_end, bss_end, entry]) = words(area, offset + 12) else {
+                return refused("its header is cut short");
+            };
             Some(Addresses { header, load, load_end, bss_end, entry })
         };
         Ok(Some(Self { offset, asks_for_video: flags & VIDEO != 0, addresses }))
     }
+}
+
+/// Returns the error of an image with a header that cannot be obeyed.
+pub(super) fn refused<T>(why: &str) -> Result<T, BootError> {
+    Err(BootError(format!("the multiboot image cannot be loaded: {why}")))
 }
 
 /// Returns the offset of a header behind the area where it should lie.
@@ -80,24 +87,23 @@ fn words<const N: usize>(area: &[u8], offset: usize) -> Option<[u32; N]> {
 
 impl Addresses {
     /// Returns the one segment of an image whose header is at `offset` of `length` bytes.
-    pub(super) fn segment(&self, offset: usize, length: usize) -> Result<Segment, LoadError> {
-        let bad = |what| Err(LoadError::Multiboot(what));
+    pub(super) fn segment(&self, offset: usize, length: usize) -> Result<Segment, BootError> {
         let Some(before) = self.header.checked_sub(self.load) else {
-            return bad("its header_addr is below its load_addr");
+            return refused("its header_addr is below its load_addr");
         };
         let Some(start) = offset.checked_sub(before as usize) else {
-            return bad("its load_addr lies before the start of the file");
+            return refused("its load_addr lies before the start of the file");
         };
         let size = match self.load_end {
             // Zero: all of the file.
             0 => length - start,
-            end if end < self.load => return bad("its load_end_addr is below its load_addr"),
+            end if end < self.load => return refused("its load_end_addr is below its load_addr"),
             end => (end - self.load) as usize,
         };
         let memory_size = match self.bss_end {
             0 => size as u64,
             end if u64::from(end) < u64::from(self.load) + size as u64 => {
-                return bad("its bss_end_addr is below the end of what is loaded");
+                return refused("its bss_end_addr is below the end of what is loaded");
             }
             end => u64::from(end - self.load),
         };

@@ -8,33 +8,13 @@ use guest::abi::{
 };
 use kvm_bindings::{kvm_regs, kvm_segment, kvm_sregs};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, elf};
-use thiserror::Error;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
+use super::error::{BootError, refused};
 use super::layout::{
     GDT, IDT, IMAGE, IMAGE_END, Layout, MAX_STEPS, PAGE, PAGE_TABLES, PAGE_TABLES_END, VCPU_STRIDE, VCPUS, VcpuBlock,
 };
 use super::vcpu::{CODE, DATA, segment};
-
-/// Reason why a payload cannot be loaded.
-#[derive(Debug, Error)]
-pub enum PayloadError {
-    /// The file is not the ELF image that the payload's build makes.
-    #[error("the payload is no ELF image: {0}")]
-    Elf(#[from] object::Error),
-    /// A symbol the machine needs is not there.
-    #[error("the payload has no symbol '{0}'")]
-    NoSymbol(&'static str),
-    /// A segment lies outside its place.
-    #[error("a payload segment at {0:#x} lies outside of its place in memory")]
-    Misplaced(u64),
-    /// Memory needs more page tables than fit below 640 KiB.
-    #[error("{0} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples")]
-    TooMuchMemory(u64),
-    /// Guest memory could not be written.
-    #[error("guest memory: {0}")]
-    Guest(#[from] vm_memory::GuestMemoryError),
-}
 
 /// A payload in guest memory.
 #[derive(Clone, Copy, Debug)]
@@ -43,13 +23,13 @@ pub struct Payload {
 }
 
 /// Writes `words` at `address`.
-pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64]) -> Result<(), PayloadError> {
+pub(crate) fn write_words(memory: &GuestMemoryMmap, address: u64, words: &[u64]) -> Result<(), BootError> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     Ok(memory.write_slice(&bytes, GuestAddress(address))?)
 }
 
 /// Writes `values` at `address`.
-fn write<T: Words>(memory: &GuestMemoryMmap, address: u64, values: &[T]) -> Result<(), PayloadError> {
+fn write<T: Words>(memory: &GuestMemoryMmap, address: u64, values: &[T]) -> Result<(), BootError> {
     let mut words = Vec::with_capacity(values.len() * T::COUNT);
     for value in values {
         value.for_each_word(&mut |word| words.push(word));
@@ -57,34 +37,35 @@ fn write<T: Words>(memory: &GuestMemoryMmap, address: u64, values: &[T]) -> Resu
     write_words(memory, address, &words)
 }
 
-fn read_words(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<u64>, PayloadError> {
+fn read_words(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<u64>, BootError> {
     let mut bytes = vec![0; count * 8];
     memory.read_slice(&mut bytes, GuestAddress(address))?;
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
     Ok(bytes.chunks_exact(8).map(word).collect())
 }
 
-pub(super) fn read<T: Words>(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<T>, PayloadError> {
+pub(super) fn read<T: Words>(memory: &GuestMemoryMmap, address: u64, count: usize) -> Result<Vec<T>, BootError> {
     let mut words = read_words(memory, address, count * T::COUNT)?.into_iter();
     Ok((0..count).map(|_| T::from_words(&mut || words.next().unwrap_or(0))).collect())
 }
 
 impl Payload {
     /// Loads `elf`, the descriptor tables and the page tables.
-    pub fn load(elf: &[u8], layout: &Layout, memory: &GuestMemoryMmap) -> Result<Self, PayloadError> {
-        let file = object::File::parse(elf)?;
+    pub fn load(elf: &[u8], layout: &Layout, memory: &GuestMemoryMmap) -> Result<Self, BootError> {
+        let no_elf = |error| BootError(format!("the payload is no ELF image: {error}"));
+        let file = object::File::parse(elf).map_err(no_elf)?;
         let mut segments = Vec::new();
         for segment in file.segments() {
             let (at, size) = (segment.address(), segment.size());
             if at < IMAGE || at.checked_add(size).is_none_or(|end| end > IMAGE_END) {
-                return Err(PayloadError::Misplaced(at));
+                return refused(format!("a payload segment at {at:#x} lies outside of its place in memory"));
             }
-            memory.write_slice(segment.data()?, GuestAddress(at))?;
+            memory.write_slice(segment.data().map_err(no_elf)?, GuestAddress(at))?;
             segments.push((at / PAGE * PAGE..at + size, rights(segment.flags())));
         }
         let symbol = |name: &'static str| {
             let found = file.symbols().find(|symbol| symbol.name() == Ok(name));
-            found.map(|symbol| symbol.address()).ok_or(PayloadError::NoSymbol(name))
+            found.map(|symbol| symbol.address()).ok_or_else(|| BootError(format!("the payload has no symbol '{name}'")))
         };
         let handlers = read_words(memory, symbol("isr_table")?, ISR_COUNT)?;
         let gates: Vec<u64> = handlers.into_iter().enumerate().flat_map(|(vector, at)| gate(vector, at)).collect();
@@ -105,7 +86,7 @@ impl Payload {
         layout: &Layout,
         sregs: &mut kvm_sregs,
         memory: &GuestMemoryMmap,
-    ) -> Result<kvm_regs, PayloadError> {
+    ) -> Result<kvm_regs, BootError> {
         let block = VcpuBlock::of(cpu);
         let boot = BootPage {
             self_addr: block.boot_page,
@@ -156,7 +137,7 @@ pub(crate) fn write_steps(
     layout: &Layout,
     steps: &[Step],
     khz: u64,
-) -> Result<(u64, u64), PayloadError> {
+) -> Result<(u64, u64), BootError> {
     let ticks = |ns: u64| u64::try_from(u128::from(ns) * u128::from(khz) / 1_000_000).unwrap_or(u64::MAX);
     let steps = steps.iter().take(MAX_STEPS).map(|step| Step { think: ticks(step.think), ..*step });
     let steps: Vec<_> = steps.collect();
@@ -173,7 +154,7 @@ pub(crate) fn harvest(
     layout: &Layout,
     cpu: usize,
     complete: bool,
-) -> Result<(Option<Box<Report>>, Vec<LogEntry>), PayloadError> {
+) -> Result<(Option<Box<Report>>, Vec<LogEntry>), BootError> {
     let report = read::<Report>(memory, VcpuBlock::of(cpu).report, 1)?.pop();
     let mut report = report.filter(|report| report.magic == MAGIC).map(Box::new);
     // The guest wrote the count: bounded by what its log can hold.
@@ -199,7 +180,7 @@ pub(crate) fn begin_turn(
     cpu: usize,
     logged: usize,
     next: Option<u64>,
-) -> Result<(), PayloadError> {
+) -> Result<(), BootError> {
     let block = VcpuBlock::of(cpu);
     let field = |name: &str| {
         let offset = BootPage::OFFSETS.iter().find(|(field, _)| *field == name).map_or(0, |(_, offset)| *offset);
@@ -226,15 +207,15 @@ pub(crate) fn begin_turn(
 pub(crate) fn harvest_conformance(
     memory: &GuestMemoryMmap,
     cpu: usize,
-) -> Result<Option<Box<ConformanceReport>>, PayloadError> {
+) -> Result<Option<Box<ConformanceReport>>, BootError> {
     let report = read::<ConformanceReport>(memory, VcpuBlock::of(cpu).report, 1)?.pop();
     Ok(report.filter(|report| report.magic == CONFORMANCE_MAGIC).map(Box::new))
 }
 
 /// Allocates the guest memory of a layout.
-pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
+pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, BootError> {
     let size = layout.memory().next_multiple_of(PAGE) as usize;
-    GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])
+    Ok(GuestMemoryMmap::from_ranges(&[(GuestAddress(0), size)])?)
 }
 
 /// Ring-0 code.
@@ -259,13 +240,15 @@ const KERNEL_DATA: u64 = PRESENT | WRITE | NO_EXECUTE;
 
 /// Returns page tables that identity-map `memory` bytes, in one piece for [`PAGE_TABLES`]: PML4, directories' directory,
 /// directories, tables of pages.
-fn page_tables(memory: u64, access: impl Fn(u64) -> u64) -> Result<Vec<u64>, PayloadError> {
+fn page_tables(memory: u64, access: impl Fn(u64) -> u64) -> Result<Vec<u64>, BootError> {
     let pages = memory / PAGE;
     let leaves = pages.div_ceil(ENTRIES);
     let directories = leaves.div_ceil(ENTRIES);
     let table = |number: u64| PAGE_TABLES + number * PAGE;
     if table(2 + directories + leaves) > PAGE_TABLES_END || directories > ENTRIES {
-        return Err(PayloadError::TooMuchMemory(memory));
+        return refused(format!(
+            "{memory} bytes of guest memory need more page tables than there is room for; use fewer vCPUs or samples"
+        ));
     }
     let mut words = Vec::new();
     // Each level refers to all tables of the next one, in their order.

@@ -275,30 +275,6 @@ mod tests {
     }
 
     #[test]
-    fn it_is_delivered_once_or_settled() {
-        let acknowledged = Pmu { unacknowledged: false, ..BUSY };
-        // The PMU at the look, whether the LAPIC is off by then; what was delivered.
-        for (pmu, off, delivered) in [(BUSY, false, Some(7)), (acknowledged, false, None), (BUSY, true, None)] {
-            let (mut deferred, mut stats) = with_deferred();
-            let mut port = FakeLapic { off, ..lapic(0x400) };
-            let found = deferred.look(&mut port, false, pmu, false, &mut stats).unwrap();
-            assert_eq!((found.map(|found| found.seen_at), deferred.has_deferred()), (delivered, false));
-            let all = u64::from(delivered.is_some());
-            let counted = (u64::from(port.sent), stats.deferred_delivered, stats.deferred_dropped);
-            assert_eq!(counted, (all, all, 1 - all));
-        }
-        for off in [false, true] {
-            let (mut deferred, mut stats) = with_deferred();
-            deferred.met_mask(off, BUSY, 9, &mut stats);
-            if !off {
-                deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
-            }
-            let counted = (stats.deferred, stats.masked, stats.deferred_dropped);
-            assert_eq!((deferred.has_deferred(), counted), (false, (1, off.into(), 1)), "another's handler finds both");
-        }
-    }
-
-    #[test]
     fn another_kernels_lvtpc_drops_it() {
         let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
         for (entry, dropped) in entries {
@@ -375,6 +351,12 @@ mod tests {
         /// The driver has not stopped the PMU (Linux: `cpuc->enabled`).
         enabled: bool,
         status: u32,
+        seen: Seen,
+    }
+
+    /// What the guest's handlers have seen.
+    #[derive(Default)]
+    struct Seen {
         handled: u32,
         overflows: u32,
         samples: u32,
@@ -388,22 +370,17 @@ mod tests {
     impl Machine {
         fn new(ack: Ack) -> Self {
             let port = lapic(0x400);
-            let (deferred, stats) = (Deferred::new(Alarms::default()), Counts::default());
+            let (deferred, seen) = (Deferred::new(Alarms::default()), Seen::default());
             Self {
                 ack,
                 deferred,
-                stats,
+                stats: Counts::default(),
                 port,
                 at: At::Guest,
                 on: true,
                 enabled: true,
                 status: 0,
-                handled: 0,
-                overflows: 0,
-                samples: 0,
-                passed_over: 0,
-                swallow: false,
-                unknown: 0,
+                seen,
             }
         }
 
@@ -435,8 +412,8 @@ mod tests {
             if self.port.pending > 0 && !self.port.in_nmi {
                 self.port.pending -= 1;
                 self.port.in_nmi = true;
-                self.handled = 0;
-                self.swallow &= behind_another;
+                self.seen.handled = 0;
+                self.seen.swallow &= behind_another;
                 self.at = if self.ack == Ack::Early { At::UnmaskFirst } else { At::Off };
             }
         }
@@ -445,7 +422,7 @@ mod tests {
         fn find(&mut self, bits: u32) -> bool {
             let new = if self.on { bits & 3 & !self.status } else { 0 };
             self.status |= new;
-            self.overflows += new.count_ones();
+            self.seen.overflows += new.count_ones();
             new != 0
         }
 
@@ -467,7 +444,7 @@ mod tests {
             while self.at != At::Guest {
                 self.step(0);
             }
-            self.passed_over = self.status;
+            self.seen.passed_over = self.status;
             (self.enabled, self.on) = (true, true);
             self.entry(false, false);
         }
@@ -487,14 +464,14 @@ mod tests {
                     self.entry(found, false);
                 }
                 At::Status if self.status == 0 => {
-                    self.unknown += u32::from(self.handled == 0 && !self.swallow);
+                    self.seen.unknown += u32::from(self.seen.handled == 0 && !self.seen.swallow);
                     self.at = if self.ack == Ack::Mid { At::UnmaskLast } else { At::On };
                     self.entry(false, false);
                 }
                 At::Status => {
-                    self.handled += self.status.count_ones();
-                    self.samples += (self.status & !self.passed_over).count_ones();
-                    (self.status, self.passed_over) = (0, 0);
+                    self.seen.handled += self.status.count_ones();
+                    self.seen.samples += (self.status & !self.seen.passed_over).count_ones();
+                    (self.status, self.seen.passed_over) = (0, 0);
                     self.entry(false, false);
                 }
                 At::On => {
@@ -507,7 +484,7 @@ mod tests {
                     self.at = if self.ack == Ack::Mid { At::On } else { At::Iret };
                 }
                 At::Iret => {
-                    self.swallow |= self.handled > 1;
+                    self.seen.swallow |= self.seen.handled > 1;
                     self.port.in_nmi = false;
                     self.at = At::Guest;
                     self.take_nmi(true);
@@ -540,8 +517,8 @@ mod tests {
             }
             prop_assert_eq!((machine.at, machine.port.lvtpc().masked(), machine.deferred.has_deferred()), (At::Guest, false, false));
             prop_assert_eq!(machine.status, 0, "an overflow without its NMI");
-            prop_assert_eq!(machine.samples, machine.overflows, "an NMI without its sample");
-            prop_assert_eq!(machine.unknown, 0, "an NMI for nothing");
+            prop_assert_eq!(machine.seen.samples, machine.seen.overflows, "an NMI without its sample");
+            prop_assert_eq!(machine.seen.unknown, 0, "an NMI for nothing");
             prop_assert_eq!(machine.stats.deferred, machine.stats.deferred_delivered + machine.stats.deferred_dropped);
             prop_assert_eq!(machine.stats.undeliverable, 0);
         }

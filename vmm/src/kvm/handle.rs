@@ -260,15 +260,12 @@ mod tests {
         assert_eq!(world.handle(Exit::Rdmsr { index: 0 }), Action::AnswerMsr(Some(9)));
         let other_msrs = world.other_msrs.unwrap();
         assert_eq!((other_msrs.rdpmcs(), other_msrs.elsewhere()), (1, 1), "KVM's answer to a true RDMSR is none");
-    }
-
-    #[test]
-    fn addresses_that_are_not_canonical_fault_and_others_reach_kvm() {
+        // Addresses that are not canonical fault, and others reach KVM.
         let mut world = World::new(Some(OtherMsrs::new(&[])));
-        assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 1 << 47 }), Action::AnswerMsr(None));
-        assert_eq!(world.vcpu.msr, None);
-        assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value: 0x7000 }), Action::AnswerMsr(Some(0x7000)));
-        assert_eq!(world.vcpu.msr, Some((FS_BASE, 0x7000)));
+        for (value, answer) in [(1 << 47, None), (0x7000, Some(0x7000))] {
+            assert_eq!(world.handle(Exit::Wrmsr { index: FS_BASE, value }), Action::AnswerMsr(answer));
+            assert_eq!(world.vcpu.msr, answer.map(|value| (FS_BASE, value)));
+        }
     }
 
     #[test]

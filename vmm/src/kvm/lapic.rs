@@ -533,23 +533,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_interrupt_is_active_from_its_request_to_the_end_of_its_handler() {
-        for row in [IRR, ISR] {
-            let mut page = kvm_lapic_state::default();
-            assert!(!is_active(&page, 0x31));
-            page.regs[row + 0x12] = 1 << 1;
-            assert!(is_active(&page, 0x31), "{row:#x}");
-        }
-    }
-
-    #[test]
-    fn the_mode_follows_apic_base() {
-        // Reset of an application processor, of the boot processor, x2APIC mode, off.
-        let modes = [0xfee0_0800, 0xfee0_0900, 0xfee0_0d00, 0xfee0_0100, 0xfee0_0500].map(Mode::of);
-        assert_eq!(modes, [Mode::XApic, Mode::XApic, Mode::X2Apic, Mode::Off, Mode::Off]);
-    }
-
-    #[test]
     fn a_tick_that_kvm_would_drop_is_pending_after_the_delivery() {
         for (outside, tick) in [(3_000, Tick::None), (500, Tick::Uncertain)] {
             // Vector 0x31; 1000 of 100 000 ns have passed since it expired.
@@ -627,9 +610,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_divide_register_skips_its_bit_2() {
+    fn registers_are_read_as_the_manual_has_them() {
+        // Reset of an application processor, of the boot processor, x2APIC mode, off.
+        let modes = [0xfee0_0800, 0xfee0_0900, 0xfee0_0d00, 0xfee0_0100, 0xfee0_0500].map(Mode::of);
+        assert_eq!(modes, [Mode::XApic, Mode::XApic, Mode::X2Apic, Mode::Off, Mode::Off]);
+        // The divide register skips its bit 2.
         for (divide, ns) in [(0, 2), (1, 4), (3, 16), (8, 32), (0xa, 128), (0xb, 1)] {
             assert_eq!(ns_per_count(&page(0, 0, 0, divide)), ns, "{divide:#x}");
+        }
+        // An interrupt is active from its request to the end of its handler.
+        for row in [IRR, ISR] {
+            let mut page = kvm_lapic_state::default();
+            assert!(!is_active(&page, 0x31));
+            page.regs[row + 0x12] = 1 << 1;
+            assert!(is_active(&page, 0x31), "{row:#x}");
         }
     }
 

@@ -12,8 +12,6 @@ pub mod lapic;
 pub mod msr_filter;
 pub(crate) mod nested;
 pub mod other_msrs;
-#[cfg(feature = "planted-slowdown")]
-mod planted;
 pub(crate) mod run_loop;
 pub(crate) mod stats;
 mod step;

@@ -106,9 +106,6 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) sampler: Option<VcpuSampler<'a>>,
     /// Its trace, if it is traced.
     pub(crate) tracer: Option<Tracer>,
-    /// Name of the strategy, if there is one.
-    #[cfg(feature = "planted-slowdown")]
-    pub(crate) strategy: Option<&'a str>,
 }
 
 /// A vCPU between two of its exits.
@@ -129,8 +126,6 @@ pub(crate) struct Vcpu<'a, H, B> {
     ran_until: u64,
     /// Host TSC at the last return of KVM_RUN, if that was an MSR exit.
     msr_exit_at: Option<u64>,
-    #[cfg(feature = "planted-slowdown")]
-    planted: super::planted::Planted,
 }
 
 impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
@@ -154,8 +149,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             returned_at: sys::rdtsc(),
             ran_until: sys::rdtsc(),
             msr_exit_at: None,
-            #[cfg(feature = "planted-slowdown")]
-            planted: super::planted::Planted::new(tsc_khz, parts.strategy),
             parts,
         }
     }
@@ -180,8 +173,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Notes that the time from KVM_RUN's return at `at` is over.
     #[inline]
     fn goes_on(&mut self, at: u64) {
-        #[cfg(feature = "planted-slowdown")]
-        self.planted.spin(at);
         self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
     }
 

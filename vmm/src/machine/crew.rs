@@ -1,6 +1,5 @@
 //! A thread per vCPU: started together, watched, stopped together.
 
-use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use host_pmu::kick;
 
+use super::error::MachineError;
 use crate::sys;
 
 /// Interval at which the run looks at its time limit and at the user's interruption.
@@ -65,19 +65,6 @@ pub(crate) struct Watched {
     pub(crate) silenced: Option<Duration>,
 }
 
-/// Why a thread has no outcome.
-#[derive(Debug)]
-pub(crate) enum Lost {
-    NotStarted(io::Error),
-    Panicked,
-}
-
-impl From<io::Error> for Lost {
-    fn from(error: io::Error) -> Self {
-        Self::NotStarted(error)
-    }
-}
-
 /// The threads of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Crew {
@@ -97,7 +84,7 @@ impl Crew {
         vcpus: Vec<V>,
         limits: &Limits<'_>,
         work: impl Fn(usize, V) -> (bool, T) + Sync,
-    ) -> (Vec<Result<T, Lost>>, Watched) {
+    ) -> (Vec<Result<T, MachineError>>, Watched) {
         let (done, finished) = mpsc::channel();
         std::thread::scope(|scope| {
             let threads: Vec<_> = vcpus
@@ -117,7 +104,10 @@ impl Crew {
                 .collect();
             let watched = self.watch(&finished, threads.len(), limits);
             // One that could not be started has stopped the others.
-            (threads.into_iter().map(|thread| thread?.join().map_err(|_| Lost::Panicked)).collect(), watched)
+            let not_started = |error| MachineError::Host(format!("a vCPU's thread cannot be started: {error}"));
+            let panicked = |_| MachineError::Panicked("a vCPU's thread");
+            let ended = threads.into_iter().map(|thread| thread.map_err(not_started)?.join().map_err(panicked));
+            (ended.collect(), watched)
         })
     }
 
@@ -239,7 +229,10 @@ mod tests {
             });
             let [a, b, c] = &left[..] else { panic!("{left:?}") };
             assert!(matches!((a, c), (Ok('a'), Ok('c'))), "{left:?}");
-            assert!(if panics { matches!(b, Err(Lost::Panicked)) } else { matches!(b, Ok('b')) }, "{left:?}");
+            assert!(
+                if panics { matches!(b, Err(MachineError::Panicked(_))) } else { matches!(b, Ok('b')) },
+                "{left:?}"
+            );
             assert_eq!(watched, Watched::default());
         }
     }

@@ -5,11 +5,7 @@ use std::time::Duration;
 use host_pmu::kick::TimerError;
 use thiserror::Error;
 
-use super::crew::Lost;
-use crate::boot::image::{MAX_MEMORY, MIN_MEMORY};
-use crate::boot::linux::{BootError, KernelError};
-use crate::boot::payload::PayloadError;
-use crate::boot::segment::LoadError;
+use crate::boot::error::BootError;
 use crate::kvm::KvmError;
 use crate::seccomp::SeccompError;
 
@@ -19,33 +15,15 @@ pub enum MachineError {
     /// KVM.
     #[error(transparent)]
     Kvm(#[from] KvmError),
-    /// A payload cannot be loaded.
-    #[error(transparent)]
-    Payload(#[from] PayloadError),
-    /// An image, or one of its files, cannot be loaded.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// A Linux kernel cannot be loaded.
-    #[error("the kernel: {0}")]
-    Kernel(#[from] KernelError),
-    /// A Linux kernel cannot be started.
+    /// The guest cannot be put into its memory.
     #[error(transparent)]
     Boot(#[from] BootError),
-    /// The size of guest memory is out of range.
-    #[error("{0:#x} bytes of guest memory are not between {MIN_MEMORY:#x} and {MAX_MEMORY:#x}")]
-    MemorySize(u64),
     /// More vCPUs than single-stepping counts.
     #[error(
         "backend step counts one vCPU, and this guest has {0}: while one is stepped its traps lie in memory that the others execute; \
          use --vcpus 1, or --backend cpu-clock, which counts time"
     )]
     StepsOne(usize),
-    /// Guest memory cannot be allocated.
-    #[error("guest memory: {0}")]
-    Memory(#[from] vm_memory::mmap::FromRangesError),
-    /// Guest memory cannot be written.
-    #[error("guest memory: {0}")]
-    GuestMemory(#[from] vm_memory::GuestMemoryError),
     /// A vCPU thread cannot be confined.
     #[error(transparent)]
     Seccomp(#[from] SeccompError),
@@ -68,15 +46,6 @@ pub enum MachineError {
     /// The host.
     #[error("{0}")]
     Host(String),
-}
-
-impl From<Lost> for MachineError {
-    fn from(lost: Lost) -> Self {
-        match lost {
-            Lost::NotStarted(error) => Self::Host(format!("a vCPU's thread cannot be started: {error}")),
-            Lost::Panicked => Self::Panicked("a vCPU's thread"),
-        }
-    }
 }
 
 impl MachineError {

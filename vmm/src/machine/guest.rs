@@ -32,9 +32,9 @@ pub(crate) struct InKernel {
 
 /// A kind of guest: everything about a run that depends on what is run.
 ///
-/// The machine calls the methods in this order: [`memory`](Self::memory), [`load`](Self::load),
-/// [`attach`](Self::attach), [`start`](Self::start) for each vCPU; then on each vCPU's thread [`bus`](Self::bus),
-/// [`other_msrs`](Self::other_msrs), and at the end [`harvest`](Self::harvest).
+/// The machine calls the methods in this order: [`load`](Self::load), [`attach`](Self::attach), [`start`](Self::start) for
+/// each vCPU; then on each vCPU's thread [`bus`](Self::bus), [`other_msrs`](Self::other_msrs), and at the end
+/// [`harvest`](Self::harvest).
 pub(crate) trait Guest: Sync {
     /// The devices of one vCPU.
     type Bus<'a>: Bus
@@ -43,20 +43,17 @@ pub(crate) trait Guest: Sync {
     /// Results of one vCPU of this guest beside the common ones.
     type Left: Send;
 
-    /// Returns the most vCPUs that this guest can have.
-    fn max_vcpus(&self) -> usize;
+    /// The most vCPUs that this guest can have.
+    const MAX_VCPUS: usize;
+    /// Anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an I/O APIC, KVM's timer. Then
+    /// a PMI's delivery fetches the LAPIC's page again before it writes it back.
+    const SHARES_LAPIC: bool;
 
-    /// Allocates guest memory.
+    /// Allocates guest memory and puts the guest into it.
     ///
     /// # Errors
-    /// The size is out of range, or the host has no memory.
-    fn memory(&self) -> Result<GuestMemoryMmap, MachineError>;
-
-    /// Puts the guest into `memory`.
-    ///
-    /// # Errors
-    /// The guest cannot be loaded.
-    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError>;
+    /// The guest cannot be loaded, or the host has no memory.
+    fn load(&mut self, facts: RunFacts) -> Result<(GuestMemoryMmap, InKernel), MachineError>;
 
     /// Connects devices to the VM: their interrupts, their notifications, their threads.
     ///
@@ -92,22 +89,10 @@ pub(crate) trait Guest: Sync {
         None
     }
 
-    /// Returns whether anything but the vCPU's own thread writes to its LAPIC while it runs: other vCPUs by IPIs, an
-    /// I/O APIC, KVM's timer. Then a PMI's delivery fetches the LAPIC's page again before it writes it back.
-    fn others_write_the_lapic(&self) -> bool;
-
     /// Returns the number of PMI deliveries whose time is kept.
     fn deliveries(&self) -> usize {
         0
     }
-
-    /// Returns whether the other vCPUs go on after one of them ended like this.
-    fn others_go_on(&self, _end: &End) -> bool {
-        false
-    }
-
-    /// Returns the end of the run, given the ends of its vCPUs.
-    fn overall(&self, ends: &[&End]) -> End;
 
     /// Collects what vCPU `cpu` left in a turn, or in a run without turns. `end` may be refined by it.
     ///

@@ -10,19 +10,18 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::error::MachineError;
 use super::guest::{InKernel, RunFacts};
-use super::pc::{self, Boot};
+use super::pc::{self, Booted};
 pub use super::pc::{Ends, PcOutcome};
 use super::plan::Plan;
-use crate::boot::elf::Elf;
+use crate::boot::elf::{Elf, bad, entry_outside};
+use crate::boot::error::{BootError, refused};
 use crate::boot::image::LoadPlan;
+pub use crate::boot::linux::Kernel;
 use crate::boot::linux::layout::{
     ACPI, COMMAND_LINE, COMMAND_LINE_MAX, GDT, HIGH_START, MAX_MEMORY, MIN_MEMORY, PAGE_TABLES, ZERO_PAGE, allocate,
     split,
 };
-pub use crate::boot::linux::{BootError, Kernel, KernelError};
 use crate::boot::linux::{acpi, zero_page};
-use crate::boot::rdpmc::Site;
-use crate::boot::segment::LoadError;
 use crate::boot::vcpu;
 pub use crate::devices::oops::{Complaints, Log};
 pub use crate::devices::output::Output;
@@ -66,55 +65,44 @@ pub fn run(
     interrupted: &AtomicBool,
 ) -> Result<PcOutcome, MachineError> {
     linux_refusal().map_err(MachineError::Host)?;
-    let machine = plan.machine.clone();
-    let mut boot = LinuxBoot { kernel: Some(kernel), plan, entry: 0 };
-    pc::run(host, &mut boot, &machine, None, ends, interrupted)
-}
-
-/// Linux before it is in guest memory, and where it is entered.
-struct LinuxBoot {
-    kernel: Option<Kernel>,
-    plan: LinuxPlan,
-    entry: u64,
-}
-
-impl Boot for LinuxBoot {
-    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
-        let memory = self.plan.memory;
-        if !(MIN_MEMORY..=MAX_MEMORY).contains(&memory) || !memory.is_multiple_of(0x1000) {
-            return Err(BootError::Memory(memory).into());
+    let LinuxPlan { machine, memory: size, initrd, command_line } = plan;
+    // The kernel and the RAM disk are freed when they are in guest memory.
+    let boot = |facts: RunFacts, channel: bool| {
+        let mut kernel = kernel;
+        if !(MIN_MEMORY..=MAX_MEMORY).contains(&size) || !size.is_multiple_of(0x1000) {
+            return Err(BootError(format!(
+                "{size:#x} bytes of guest memory are not between {MIN_MEMORY:#x} and {MAX_MEMORY:#x}; give another size with --memory"
+            ))
+            .into());
         }
-        Ok(allocate(memory)?)
-    }
-
-    fn load(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        facts: RunFacts,
-        channel: bool,
-    ) -> Result<(InKernel, Vec<Site>), MachineError> {
-        // Both are freed here: their bytes are in guest memory when the guest runs.
-        let Some(mut kernel) = self.kernel.take() else { return Err(MachineError::Host("no kernel".to_owned())) };
-        let initrd = std::mem::take(&mut self.plan.initrd);
+        let memory = allocate(size)?;
         let sites = if facts.userspace_pmu { kernel.rewrite_rdpmcs()? } else { Vec::new() };
-        self.entry = place(&kernel, self.plan.memory, &initrd, &self.plan.command_line, memory)?;
-        let tables = acpi::tables(self.plan.machine.vcpus, channel.into());
-        memory.write_slice(&tables, GuestAddress(ACPI))?;
-        let svm = matches!(self.plan.machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. }));
+        let entry = place(&kernel, size, &initrd, &command_line, &memory)?;
+        drop((kernel, initrd));
+        let tables = acpi::tables(machine.vcpus, channel.into());
+        memory.write_slice(&tables, GuestAddress(ACPI)).map_err(BootError::from)?;
+        let svm = matches!(machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. }));
         // Linux writes canonical addresses only: they need no check where the processor makes none.
         let also = Also { rdpmc: !sites.is_empty(), addresses: false, efer: svm };
-        Ok((InKernel { pit: true, also, without_misemulated: facts.emulated_host }, sites))
-    }
+        Ok(Booted {
+            memory,
+            in_kernel: InKernel { pit: true, also, without_misemulated: facts.emulated_host },
+            sites,
+            mode: enter,
+            regs: kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(entry) },
+        })
+    };
+    pc::run(host, Box::new(boot), &machine, None, ends, interrupted)
+}
 
-    fn enter(&self, sregs: &mut kvm_sregs) -> kvm_regs {
-        vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
-        sregs.cs.selector = CODE;
-        for segment in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
-            segment.selector = DATA;
-        }
-        (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
-        kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(self.entry) }
+/// Sets the mode of the 64-bit boot protocol.
+fn enter(sregs: &mut kvm_sregs) {
+    vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
+    sregs.cs.selector = CODE;
+    for segment in [&mut sregs.ds, &mut sregs.es, &mut sregs.fs, &mut sregs.gs, &mut sregs.ss] {
+        segment.selector = DATA;
     }
+    (sregs.gdt.base, sregs.gdt.limit) = (GDT, size_of_val(&GDT_ENTRIES) as u16 - 1);
 }
 
 /// Puts the kernel and all it finds at its start into `memory`, but for ACPI's tables. Returns its entry point.
@@ -124,18 +112,21 @@ fn place(
     initrd: &[u8],
     command_line: &str,
     memory: &GuestMemoryMmap,
-) -> Result<u64, MachineError> {
+) -> Result<u64, BootError> {
     let (low, _) = split(size);
     if kernel.setup.end > low {
-        return Err(BootError::KernelTooLarge { end: kernel.setup.end, memory: low }.into());
+        let end = kernel.setup.end;
+        return refused(format!(
+            "the kernel needs memory to {end:#x}, and the guest has {low:#x}; give more with --memory"
+        ));
     }
     let Elf { segments, entry, .. } = Elf::parse(kernel.image())?;
     let image = LoadPlan::new(segments, low)?;
     if image.segments.iter().any(|segment| segment.address < HIGH_START) {
-        return Err(LoadError::Elf("a segment lies in the first megabyte").into());
+        return Err(bad("a segment lies in the first megabyte"));
     }
     if !image.covers(entry) {
-        return Err(LoadError::Entry { entry }.into());
+        return Err(entry_outside(entry));
     }
     image.copy(kernel.image(), |address, bytes| memory.write_slice(bytes, GuestAddress(address)))?;
 
@@ -155,13 +146,13 @@ fn place(
 /// Returns the command line with its terminating zero.
 fn full_command_line(kernel: &Kernel, appended: &str) -> Result<Vec<u8>, BootError> {
     if appended.contains('\0') {
-        return Err(BootError::CommandLineZero);
+        return refused("the command line holds a zero byte, which would end it");
     }
     let line = [COMMAND_LINE_START, appended.trim()].join(" ");
     let line = line.trim_end();
     let max = (kernel.setup.command_line as usize).min(COMMAND_LINE_MAX - 1);
     if line.len() > max {
-        return Err(BootError::CommandLineTooLong { length: line.len(), max });
+        return refused(format!("the command line has {} bytes; this kernel takes {max}", line.len()));
     }
     Ok([line.as_bytes(), &[0]].concat())
 }
@@ -177,7 +168,10 @@ fn initrd_place(kernel: &Kernel, low: u64, size: usize) -> Result<Option<(u32, u
     match at {
         // Both are below the hole.
         Some(at) => Ok(Some((at as u32, size as u32))),
-        None => Err(BootError::InitrdTooLarge { size, room: end.saturating_sub(start) }),
+        None => refused(format!(
+            "an initrd of {size:#x} bytes has no place beside the kernel: {:#x} bytes are left; give more with --memory",
+            end.saturating_sub(start)
+        )),
     }
 }
 
@@ -194,7 +188,7 @@ mod tests {
         Kernel::parse(&TestElf::new(true, address).code(address, &code).bytes()).unwrap()
     }
 
-    fn placed(kernel: &Kernel, initrd: &[u8], line: &str) -> Result<(u64, GuestMemoryMmap), MachineError> {
+    fn placed(kernel: &Kernel, initrd: &[u8], line: &str) -> Result<(u64, GuestMemoryMmap), BootError> {
         let memory = allocate(MEMORY)?;
         Ok((place(kernel, MEMORY, initrd, line, &memory)?, memory))
     }
@@ -221,21 +215,18 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused() {
         let kernel = kernel_at(BASE);
-        let refused = |kernel: &Kernel, initrd: &[u8], line: &str| match placed(kernel, initrd, line) {
-            Err(MachineError::Boot(why)) => why,
-            other => panic!("{:?}", other.map(|(entry, _)| entry)),
-        };
-        let room = MEMORY - (BASE + 0x1000);
-        assert!(placed(&kernel, &vec![0; room as usize], "").is_ok());
-        let large = vec![0; room as usize + 1];
-        assert_eq!(refused(&kernel, &large, ""), BootError::InitrdTooLarge { size: large.len(), room });
-        let max = kernel.setup.command_line as usize;
-        let length = COMMAND_LINE_START.len() + 1 + max;
-        assert_eq!(refused(&kernel, &[], &"x".repeat(max)), BootError::CommandLineTooLong { length, max });
-        assert_eq!(refused(&kernel, &[], "a\0b"), BootError::CommandLineZero);
-        let high = kernel_at(MEMORY);
-        assert!(matches!(refused(&high, &[], ""), BootError::KernelTooLarge { .. }));
-        let low = placed(&kernel_at(0x1_0000), &[], "");
-        assert!(matches!(low, Err(MachineError::Load(LoadError::Elf(why))) if why.contains("megabyte")));
+        let room = (MEMORY - (BASE + 0x1000)) as usize;
+        let max = kernel.setup.command_line as usize - COMMAND_LINE_START.len() - 1;
+        assert!(placed(&kernel, &vec![0; room], &"x".repeat(max)).is_ok());
+        for (kernel, initrd, line, words) in [
+            (&kernel, room + 1, "", "no place beside the kernel"),
+            (&kernel, 0, &*"x".repeat(max + 1), "the command line has"),
+            (&kernel, 0, "a\0b", "a zero byte"),
+            (&kernel_at(MEMORY), 0, "", "the kernel needs memory"),
+            (&kernel_at(0x1_0000), 0, "", "first megabyte"),
+        ] {
+            let error = placed(kernel, &vec![0; initrd], line).map(|(entry, _)| entry).unwrap_err();
+            assert!(error.0.contains(words), "{words}: {error}");
+        }
     }
 }

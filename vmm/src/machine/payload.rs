@@ -1,7 +1,8 @@
 //! The project's own payloads as guests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,15 +50,15 @@ pub fn run(
     run_in_turns(host, image, plan, None, interrupted)
 }
 
-/// Runs it as `run` does; with `turns`, the guest takes its samples in turns, and the outcome is that of the last one.
-pub(super) fn run_in_turns(
+/// Runs it as `run` does; with `rests`, the guest takes its samples in turns, and the outcome is that of the last one.
+fn run_in_turns(
     host: &Host,
     image: &[u8],
     plan: &PayloadPlan,
-    turns: Option<&Turns<VcpuOutcome>>,
+    rests: Option<Rests>,
     interrupted: &AtomicBool,
 ) -> Result<RunOutcome, MachineError> {
-    let mut guest = PayloadGuest::new(image, plan, turns);
+    let mut guest = PayloadGuest::new(image, plan, rests);
     let run = run::run(host, &mut guest, &plan.machine, interrupted)?;
     let start = run.vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min().map_or(Duration::ZERO, |at| at - run.began);
     let Run { end, vcpus, wall, .. } = run;
@@ -110,14 +111,14 @@ struct PayloadGuest<'a> {
     steps: &'a [Step],
     pmu: PmuCaps,
     loaded: Option<Payload>,
-    turns: Option<&'a Turns<VcpuOutcome>>,
+    rests: Option<Rests>,
 }
 
 impl<'a> PayloadGuest<'a> {
-    fn new(image: &'a [u8], plan: &'a PayloadPlan, turns: Option<&'a Turns<VcpuOutcome>>) -> Self {
+    fn new(image: &'a [u8], plan: &'a PayloadPlan, rests: Option<Rests>) -> Self {
         let layout = Layout::new(plan.machine.vcpus, plan.log_entries, plan.steps.len());
         let pmu = plan.machine.pmu.bounded();
-        Self { image, layout, boot: plan.boot, steps: &plan.steps, pmu, loaded: None, turns }
+        Self { image, layout, boot: plan.boot, steps: &plan.steps, pmu, loaded: None, rests }
     }
 }
 
@@ -128,17 +129,14 @@ impl Guest for PayloadGuest<'_> {
         Self: 'a;
     type Left = PayloadLeft;
 
-    fn max_vcpus(&self) -> usize {
-        MAX_VCPUS
-    }
+    const MAX_VCPUS: usize = MAX_VCPUS;
+    /// The payload sends no IPI, and has no interrupt but its LAPIC's own.
+    const SHARES_LAPIC: bool = false;
 
-    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
-        Ok(payload::allocate(&self.layout)?)
-    }
-
-    fn load(&mut self, memory: &GuestMemoryMmap, _facts: RunFacts) -> Result<InKernel, MachineError> {
-        self.loaded = Some(Payload::load(self.image, &self.layout, memory)?);
-        Ok(InKernel::default())
+    fn load(&mut self, _facts: RunFacts) -> Result<(GuestMemoryMmap, InKernel), MachineError> {
+        let memory = payload::allocate(&self.layout)?;
+        self.loaded = Some(Payload::load(self.image, &self.layout, &memory)?);
+        Ok((memory, InKernel::default()))
     }
 
     fn start(
@@ -167,21 +165,8 @@ impl Guest for PayloadGuest<'_> {
         Doorbell::default()
     }
 
-    /// Returns `false`: the payload sends no IPI, and has no interrupt but its LAPIC's own.
-    fn others_write_the_lapic(&self) -> bool {
-        false
-    }
-
     fn deliveries(&self) -> usize {
         (self.layout.log_entries() as usize).saturating_mul(DELIVERIES_PER_LOG_ENTRY)
-    }
-
-    fn others_go_on(&self, end: &End) -> bool {
-        end.is_complete()
-    }
-
-    fn overall(&self, ends: &[&End]) -> End {
-        overall(ends)
     }
 
     fn harvest(
@@ -206,112 +191,49 @@ impl Guest for PayloadGuest<'_> {
     }
 
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
-        let Some(turns) = self.turns else { return Ok(false) };
+        let Some(rests) = &self.rests else { return Ok(false) };
         let logged = turn.left.log.len();
-        if !turns.rest(cpu, turn) {
-            return Ok(false);
-        }
-        payload::begin_turn(memory, &self.layout, cpu, logged, turns.next())?;
+        // A driver that is gone has ordered the end.
+        let _ = rests.left.send((cpu, turn));
+        let next = match rests.next[cpu].lock().unwrap_or_else(PoisonError::into_inner).recv() {
+            Ok(Order::Turn(samples)) => Some(samples),
+            Ok(Order::End) => None,
+            Ok(Order::Stop) | Err(_) => return Ok(false),
+        };
+        payload::begin_turn(memory, &self.layout, cpu, logged, next)?;
         Ok(true)
     }
 
     fn stop_resting(&self) {
-        if let Some(turns) = self.turns {
-            turns.stop();
+        if let Some(rests) = &self.rests {
+            order(&rests.orders, Order::Stop);
         }
     }
 }
 
-/// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
-fn overall(ends: &[&End]) -> End {
-    let failure = ends.iter().find(|end| !matches!(end, End::Done | End::Stopped));
-    let stop = || ends.iter().find(|end| **end != &End::Done);
-    failure.or_else(stop).map_or(End::Done, |end| (**end).clone())
+/// What follows the rest of a guest's vCPUs.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// A turn of so many samples per vCPU.
+    Turn(u64),
+    /// The guest ends by itself.
+    End,
+    /// The vCPU stops.
+    Stop,
 }
 
-/// Rendezvous of a guest's vCPUs with their driver. `T`: the result of a vCPU's turn.
+/// Where the vCPUs of a guest meet their driver: what each left of its turn goes one way, orders come the other.
 #[derive(Debug)]
-pub(crate) struct Turns<T> {
-    state: Mutex<State<T>>,
-    changed: Condvar,
+struct Rests {
+    left: mpsc::Sender<(usize, VcpuOutcome)>,
+    next: Vec<Mutex<mpsc::Receiver<Order>>>,
+    orders: Vec<mpsc::Sender<Order>>,
 }
 
-#[derive(Debug)]
-struct State<T> {
-    /// Rests that were ended.
-    begun: u64,
-    next: Option<u64>,
-    /// Results of each resting vCPU.
-    left: Vec<Option<T>>,
-    stopped: bool,
-    /// The guest's run is over: nobody comes to rest any more.
-    over: bool,
-}
-
-impl<T> Turns<T> {
-    /// Prepares turns of so many vCPUs.
-    pub(crate) fn new(vcpus: usize) -> Self {
-        let left = (0..vcpus).map(|_| None).collect();
-        let state = State { begun: 0, next: None, left, stopped: false, over: false };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    /// Rests vCPU `cpu`, which left this of its turn. Returns when all go on; `false` if all were stopped.
-    pub(crate) fn rest(&self, cpu: usize, left: T) -> bool {
-        let mut state = self.lock();
-        state.left[cpu] = Some(left);
-        let begun = state.begun;
-        self.changed.notify_all();
-        while state.begun == begun && !state.stopped {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        !state.stopped
-    }
-
-    /// Returns what follows the rest that ended last: a turn of so many samples per vCPU, or the guest ends by itself.
-    pub(crate) fn next(&self) -> Option<u64> {
-        self.lock().next
-    }
-
-    /// Waits until all vCPUs rest, and returns their results. `None`: not within `time`, or never again as the run is over.
-    pub(crate) fn all_rest(&self, time: Duration) -> Option<Vec<T>> {
-        let waiting = |state: &mut State<T>| !state.over && state.left.iter().any(Option::is_none);
-        let waited = self.changed.wait_timeout_while(self.lock(), time, waiting);
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if state.left.iter().any(Option::is_none) {
-            return None;
-        }
-        state.left.iter_mut().map(Option::take).collect()
-    }
-
-    /// Lets all go on to `next`. They must all rest.
-    pub(crate) fn go(&self, next: Option<u64>) {
-        let mut state = self.lock();
-        state.next = next;
-        state.begun += 1;
-        self.changed.notify_all();
-    }
-
-    /// Ends every rest, now and later.
-    pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
-    }
-
-    /// Ends the guest's run.
-    pub(crate) fn end(&self) {
-        self.lock().over = true;
-        self.changed.notify_all();
-    }
-
-    /// Returns whether the guest's run is over.
-    pub(crate) fn is_over(&self) -> bool {
-        self.lock().over
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No holder can panic between two changes that belong together.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Gives an order to all vCPUs; one that is gone needs none.
+fn order(orders: &[mpsc::Sender<Order>], order: Order) {
+    for vcpu in orders {
+        let _ = vcpu.send(order);
     }
 }
 
@@ -322,7 +244,8 @@ const POLL: Duration = Duration::from_millis(20);
 /// Dropped, it is stopped.
 #[derive(Debug)]
 pub struct LiveGuest {
-    turns: Arc<Turns<VcpuOutcome>>,
+    left: mpsc::Receiver<(usize, VcpuOutcome)>,
+    orders: Vec<mpsc::Sender<Order>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<RunOutcome, MachineError>>>,
     /// Bound on a turn, and on the way to the first one.
@@ -344,22 +267,22 @@ impl LiveGuest {
         plan: PayloadPlan,
         interrupted: &AtomicBool,
     ) -> Result<(Self, Option<RunOutcome>), MachineError> {
-        let turns = Arc::new(Turns::new(plan.machine.vcpus));
+        let (left, of_vcpus) = mpsc::channel();
+        let (orders, next): (Vec<_>, Vec<_>) = (0..plan.machine.vcpus).map(|_| mpsc::channel()).unzip();
+        let rests = Rests { left, next: next.into_iter().map(Mutex::new).collect(), orders: orders.clone() };
         let stop = Arc::new(AtomicBool::new(false));
         let time_limit = plan.machine.time_limit;
         let began = Instant::now();
         let thread = {
-            let (host, turns, stop) = (Arc::clone(host), Arc::clone(&turns), Arc::clone(&stop));
+            let (host, stop) = (Arc::clone(host), Arc::clone(&stop));
             let mut plan = plan;
             // Turns have the limit, not the guest's life.
             plan.machine.time_limit = Duration::MAX;
-            std::thread::Builder::new().name("guest".to_owned()).spawn(move || {
-                let _ending = Ending(&turns);
-                run_in_turns(&host, image, &plan, Some(&turns), &stop)
-            })
+            let run = move || run_in_turns(&host, image, &plan, Some(rests), &stop);
+            std::thread::Builder::new().name("guest".to_owned()).spawn(run)
         };
         let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
-        let mut guest = Self { turns, stop, thread: Some(thread), time_limit, late: false };
+        let mut guest = Self { left: of_vcpus, orders, stop, thread: Some(thread), time_limit, late: false };
         let Some(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
         let booted = vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min();
         let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
@@ -372,11 +295,8 @@ impl LiveGuest {
     /// # Errors
     /// [`MachineError`] if it could not begin.
     pub fn turn(&mut self, samples: u64, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
-        if self.turns.is_over() {
-            return self.join();
-        }
         let began = Instant::now();
-        self.turns.go(Some(samples));
+        order(&self.orders, Order::Turn(samples));
         let Some(vcpus) = self.wait(interrupted) else { return self.join() };
         Ok(rested(vcpus, began.elapsed(), Duration::ZERO))
     }
@@ -386,10 +306,8 @@ impl LiveGuest {
     /// # Errors
     /// [`MachineError`] if it could not begin.
     pub fn finish(mut self, interrupted: &AtomicBool) -> Result<RunOutcome, MachineError> {
-        if !self.turns.is_over() {
-            self.turns.go(None);
-            self.wait(interrupted);
-        }
+        order(&self.orders, Order::End);
+        self.wait(interrupted);
         self.join()
     }
 
@@ -397,22 +315,26 @@ impl LiveGuest {
     /// interruption.
     fn wait(&mut self, interrupted: &AtomicBool) -> Option<Vec<VcpuOutcome>> {
         let began = Instant::now();
-        loop {
-            let rested = self.turns.all_rest(POLL);
-            if rested.is_some() || self.turns.is_over() {
-                return rested;
-            }
-            let late = began.elapsed() > self.time_limit;
-            if late || interrupted.load(Ordering::Relaxed) {
-                self.late |= late && !self.stop.load(Ordering::Relaxed);
-                self.stop();
+        let mut turn: Vec<Option<VcpuOutcome>> = self.orders.iter().map(|_| None).collect();
+        while turn.iter().any(Option::is_none) {
+            match self.left.recv_timeout(POLL) {
+                Ok((cpu, left)) => turn[cpu] = Some(left),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    let late = began.elapsed() > self.time_limit;
+                    if late || interrupted.load(Ordering::Relaxed) {
+                        self.late |= late && !self.stop.load(Ordering::Relaxed);
+                        self.stop();
+                    }
+                }
             }
         }
+        turn.into_iter().collect()
     }
 
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.turns.stop();
+        order(&self.orders, Order::Stop);
     }
 
     /// Returns the outcome of the run, which is over. A second call, after that of a turn, finds a guest that left nothing.
@@ -441,39 +363,5 @@ impl Drop for LiveGuest {
             // Results of a guest that is given up are dropped.
             let _ = thread.join();
         }
-    }
-}
-
-/// Says that a run is over, also when it panics.
-struct Ending<'a>(&'a Turns<VcpuOutcome>);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
-        let overall = |ends: &[End]| overall(&ends.iter().collect::<Vec<_>>());
-        assert_eq!(overall(&[End::Done, End::Done]), End::Done);
-        assert_eq!(overall(&[End::Done, End::Stopped, End::Done]), End::Stopped);
-        assert_eq!(overall(&[End::Stopped, End::TripleFault, End::Reset]), End::TripleFault);
-        assert_eq!(overall(&[End::TimedOut, End::Stopped]), End::TimedOut);
-    }
-
-    #[test]
-    fn a_stop_ends_every_rest_and_an_end_every_wait() {
-        let turns = Turns::new(2);
-        assert_eq!(turns.all_rest(Duration::ZERO), None);
-        turns.stop();
-        assert_eq!((turns.rest(0, 1), turns.rest(0, 1)), (false, false));
-        assert!(!turns.is_over());
-        turns.end();
-        assert_eq!(turns.all_rest(Duration::from_secs(60)), None, "vCPU 1 never came");
     }
 }

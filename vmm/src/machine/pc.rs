@@ -72,26 +72,25 @@ pub struct PcOutcome {
     pub wall: Duration,
 }
 
-/// What is booted.
-pub(super) trait Boot: Sync {
-    /// Allocates guest memory.
-    fn memory(&self) -> Result<GuestMemoryMmap, MachineError>;
-    /// Puts it into `memory`, with an agent's port for `channel`. Returns the RDPMCs that were rewritten.
-    fn load(
-        &mut self,
-        memory: &GuestMemoryMmap,
-        facts: RunFacts,
-        channel: bool,
-    ) -> Result<(InKernel, Vec<Site>), MachineError>;
-    /// Puts `sregs` into the state at its first instruction, and returns the other registers.
-    fn enter(&self, sregs: &mut kvm_sregs) -> kvm_regs;
+/// A guest in its memory, and the registers of its first vCPU.
+pub(super) struct Booted {
+    pub(super) memory: GuestMemoryMmap,
+    pub(super) in_kernel: InKernel,
+    /// RDPMCs that were rewritten.
+    pub(super) sites: Vec<Site>,
+    /// Sets the mode of its first instruction.
+    pub(super) mode: fn(&mut kvm_sregs),
+    pub(super) regs: kvm_regs,
 }
+
+/// Puts what is booted into memory, with an agent's port if the flag says so.
+pub(super) type Boot<'a> = Box<dyn FnOnce(RunFacts, bool) -> Result<Booted, MachineError> + Sync + 'a>;
 
 /// Runs what is booted until it ends, fails, `interrupted` is set, or the time limit passes. `fw_cfg`: of an image, whose
 /// serial port is polled.
 pub(super) fn run(
     host: &Host,
-    boot: &mut dyn Boot,
+    boot: Boot<'_>,
     machine: &Plan,
     fw_cfg: Option<FwCfg>,
     Ends { console: out, input, channel }: Ends<'_, dyn Write + Send + '_>,
@@ -102,7 +101,8 @@ pub(super) fn run(
     let devices = Devices::new(&console, fw_cfg);
     let over = AtomicBool::new(false);
     let mut guest = PcGuest {
-        boot,
+        boot: Some(boot),
+        entry: None,
         console: &console,
         devices: &devices,
         has_line: is_linux,
@@ -183,7 +183,9 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
 
 /// A guest in a machine.
 struct PcGuest<'a> {
-    boot: &'a mut dyn Boot,
+    boot: Option<Boot<'a>>,
+    /// Its first vCPU's mode and registers, once it is loaded.
+    entry: Option<(fn(&mut kvm_sregs), kvm_regs)>,
     console: &'a Console,
     devices: &'a Devices<'a>,
     /// Its serial port has an interrupt.
@@ -201,18 +203,14 @@ impl<'a> Guest for PcGuest<'a> {
         Self: 'b;
     type Left = PcLeft;
 
-    fn max_vcpus(&self) -> usize {
-        MAX_VCPUS
-    }
+    const MAX_VCPUS: usize = MAX_VCPUS;
+    const SHARES_LAPIC: bool = true;
 
-    fn memory(&self) -> Result<GuestMemoryMmap, MachineError> {
-        self.boot.memory()
-    }
-
-    fn load(&mut self, memory: &GuestMemoryMmap, facts: RunFacts) -> Result<InKernel, MachineError> {
-        let in_kernel;
-        (in_kernel, self.sites) = self.boot.load(memory, facts, self.channel.is_some())?;
-        Ok(in_kernel)
+    fn load(&mut self, facts: RunFacts) -> Result<(GuestMemoryMmap, InKernel), MachineError> {
+        let Some(boot) = self.boot.take() else { return Err(MachineError::Host("it is loaded already".to_owned())) };
+        let Booted { memory, in_kernel, sites, mode, regs } = boot(facts, self.channel.is_some())?;
+        (self.sites, self.entry) = (sites, Some((mode, regs)));
+        Ok((memory, in_kernel))
     }
 
     fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap) -> Result<(), MachineError> {
@@ -237,7 +235,11 @@ impl<'a> Guest for PcGuest<'a> {
         sregs: &mut kvm_sregs,
         _memory: &GuestMemoryMmap,
     ) -> Result<Option<kvm_regs>, MachineError> {
-        Ok((cpu == 0).then(|| self.boot.enter(sregs)))
+        let first = self.entry.filter(|_| cpu == 0);
+        Ok(first.map(|(mode, regs)| {
+            mode(sregs);
+            regs
+        }))
     }
 
     fn bus(&self) -> Board<'_, 'a> {
@@ -246,15 +248,6 @@ impl<'a> Guest for PcGuest<'a> {
 
     fn other_msrs(&self) -> Option<OtherMsrs> {
         Some(OtherMsrs::new(&self.sites))
-    }
-
-    fn others_write_the_lapic(&self) -> bool {
-        true
-    }
-
-    /// Returns the first reason that is not "stopped".
-    fn overall(&self, ends: &[&End]) -> End {
-        ends.iter().find(|end| ***end != End::Stopped).map_or(End::Stopped, |end| (**end).clone())
     }
 
     fn harvest(

@@ -39,17 +39,6 @@ pub enum CounterSource {
     },
 }
 
-#[cfg(feature = "planted-slowdown")]
-impl CounterSource {
-    /// Returns the name of the strategy, if there is one.
-    pub(super) fn strategy_name(&self) -> Option<&str> {
-        match self {
-            Self::Events { strategy, .. } => Some(&strategy.name),
-            Self::Floor | Self::PacedFloor { .. } | Self::Kvm { .. } => None,
-        }
-    }
-}
-
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Plan {

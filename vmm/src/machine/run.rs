@@ -31,7 +31,7 @@ use crate::sys;
 /// One run of a guest.
 #[derive(Debug)]
 pub(super) struct Run<L> {
-    /// Why it ended, as the guest sums up its vCPUs.
+    /// Why it ended, over all vCPUs.
     pub(super) end: End,
     /// One per vCPU.
     pub(super) vcpus: Vec<VcpuOutcome<L>>,
@@ -54,12 +54,11 @@ pub(super) fn run<G: Guest>(
     interrupted: &AtomicBool,
 ) -> Result<Run<G::Left>, MachineError> {
     let began = Instant::now();
-    host.check_vcpus(plan.vcpus, guest.max_vcpus())?;
+    host.check_vcpus(plan.vcpus, G::MAX_VCPUS)?;
     let pmu = plan::guest_pmu(plan, host)?;
     sys::install_kick_handler(kick::signal()).map_err(|error| MachineError::Host(format!("sigaction: {error}")))?;
-    let memory = guest.memory()?;
     let facts = RunFacts { userspace_pmu: pmu != GuestPmu::Kvm, emulated_host: sys::emulated_host() };
-    let in_kernel = guest.load(&memory, facts)?;
+    let (memory, in_kernel) = guest.load(facts)?;
     let vm = host.create_vm(&memory, pmu, in_kernel.also, in_kernel.pit)?;
     guest.attach(&vm, &memory)?;
     let look = Look { model: plan.cpu, without_misemulated: in_kernel.without_misemulated };
@@ -79,8 +78,14 @@ pub(super) fn run<G: Guest>(
         stuck: Stuck::default(),
     };
     let vcpus = shared.run_all(vcpus, &limits)?;
-    let end = guest.overall(&vcpus.iter().map(|vcpu| &vcpu.end).collect::<Vec<_>>());
+    let end = overall(vcpus.iter().map(|vcpu| &vcpu.end));
     Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
+}
+
+/// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
+fn overall<'a>(ends: impl Iterator<Item = &'a End> + Clone) -> End {
+    let failure = ends.clone().find(|end| !matches!(end, End::Done | End::Stopped));
+    failure.or_else(|| ends.clone().find(|end| **end != End::Done)).cloned().unwrap_or(End::Done)
 }
 
 /// Gives a vCPU its first registers. Returns its TSC's frequency.
@@ -116,7 +121,7 @@ impl<G: Guest> Shared<'_, G> {
         let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
                 .and_then(|()| plan::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
-            (outcome.as_ref().is_ok_and(|vcpu| self.guest.others_go_on(&vcpu.end)), outcome)
+            (outcome.as_ref().is_ok_and(|vcpu| vcpu.end.is_complete()), outcome)
         });
         if let Some(after) = silenced {
             return Err(MachineError::Starved { after });
@@ -186,14 +191,12 @@ impl<G: Guest> open::Work for Work<'_, G> {
             pmu: Vpmu::new(shared.plan.pmu, host),
             bus: shared.guest.bus(),
             other_msrs: shared.guest.other_msrs(),
-            contended: shared.guest.others_write_the_lapic(),
+            contended: G::SHARES_LAPIC,
             stop: &shared.crew.stop,
             register_cost,
             nested,
             sampler,
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
-            #[cfg(feature = "planted-slowdown")]
-            strategy: shared.plan.behind.strategy_name(),
         };
         let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
         let _owner = shared.plan.seccomp.then(confine_vcpu).transpose()?;
@@ -228,6 +231,22 @@ impl<G: Guest> open::Work for Work<'_, G> {
             if !stopped {
                 vcpu.begin_account();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_comes_before_a_stop_and_a_stop_before_done() {
+        for (ends, expected) in [
+            (&[End::Done, End::Done][..], End::Done),
+            (&[End::Done, End::Stopped, End::Done], End::Stopped),
+            (&[End::Stopped, End::TripleFault, End::Reset], End::TripleFault),
+        ] {
+            assert_eq!(overall(ends.iter()), expected);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::orc::{Base, Kind, Orc, Rule};
 use super::queue::{Words, flag};
-use super::space::Space;
+use crate::linear::Space;
 
 /// Most steps, entries or not.
 const MOST_STEPS: usize = 256;
@@ -49,7 +49,7 @@ pub(super) struct Others {
 /// Adds the chain of the sample in `words` to it; returns the flags of the broken parts. `frame` says where the stack
 /// is: the sample's own instruction may be the one before.
 pub(super) fn follow(
-    space: &mut Space<'_>,
+    space: &Space<'_>,
     tables: Option<&Orc>,
     frame: Frame,
     others: Others,
@@ -76,7 +76,7 @@ pub(super) fn follow(
 }
 
 /// Follows frame pointers from the last entry on; returns whether the chain has an end.
-fn by_frame_pointers(space: &mut Space<'_>, frame: Frame, user: bool, words: &mut Words) -> bool {
+fn by_frame_pointers(space: &Space<'_>, frame: Frame, user: bool, words: &mut Words) -> bool {
     let (mut bp, mut least) = (frame.bp, frame.sp);
     // The innermost function may not have its frame yet, or no more.
     match edge(space, frame.ip) {
@@ -136,7 +136,7 @@ enum Edge {
 }
 
 /// Looks at the code at `ip`: `push %rbp`, `mov %rsp,%rbp`, `ret`.
-fn edge(space: &mut Space<'_>, ip: u64) -> Edge {
+fn edge(space: &Space<'_>, ip: u64) -> Edge {
     let mut code = [0; 5];
     for (at, byte) in code.iter_mut().enumerate() {
         // After the last page there is no code.
@@ -162,7 +162,7 @@ enum Ended {
 
 /// Follows ORC's rules from the last entry on as arch/x86/kernel/unwind_orc.c does.
 fn by_orc(
-    space: &mut Space<'_>,
+    space: &Space<'_>,
     tables: &Orc,
     mut frame: Frame,
     others: Others,
@@ -193,7 +193,7 @@ fn by_orc(
                 let full = rule.kind == Kind::Registers;
                 // An interrupt's frame alone lacks the rest of `pt_regs` below it.
                 let registers = if full { sp } else { sp.wrapping_sub(at::IP) };
-                let mut get = |offset: u64| space.u64(registers.wrapping_add(offset));
+                let get = |offset: u64| space.u64(registers.wrapping_add(offset));
                 let (Some(ip), Some(cs), Some(next)) = (get(at::IP), get(at::CS), get(at::SP)) else {
                     return Ended::Broken(user);
                 };
@@ -246,7 +246,7 @@ fn by_orc(
 }
 
 /// Returns the caller's stack pointer.
-fn stack_pointer(space: &mut Space<'_>, rule: Rule, frame: Frame, others: Option<Others>) -> Option<u64> {
+fn stack_pointer(space: &Space<'_>, rule: Rule, frame: Frame, others: Option<Others>) -> Option<u64> {
     let (base, offset) = rule.sp;
     let add = |register: u64| register.wrapping_add_signed(offset.into());
     Some(match base {
@@ -301,10 +301,10 @@ mod tests {
 
     fn chain(memory: &GuestMemoryMmap, orc: Option<&Orc>, frame: Frame, user: bool) -> ([Vec<u64>; 2], [bool; 2]) {
         let sregs = sregs();
-        let mut space = Space::new(memory, &sregs);
+        let space = Space::new(memory, &sregs);
         let mut words = Words::new();
         words.begin(frame.ip);
-        let flags = follow(&mut space, orc, frame, Others::default(), user, &mut words);
+        let flags = follow(&space, orc, frame, Others::default(), user, &mut words);
         let queue = Queue::default();
         queue.push(words.of(0, 0, 0, flags));
         let sample = queue.pop().unwrap();
@@ -404,8 +404,8 @@ mod tests {
             let mut words = Words::new();
             words.begin(TEXT);
             let frame = Frame { ip: TEXT, sp: STACK, bp: 0 };
-            let mut space = Space::new(&memory, &sregs);
-            follow(&mut space, Some(&orc), frame, Others::default(), false, &mut words)
+            let space = Space::new(&memory, &sregs);
+            follow(&space, Some(&orc), frame, Others::default(), false, &mut words)
         };
         assert_eq!(flags(0xffff_ffff_c000_0010), flag::KERNEL_BROKEN | flag::NO_TABLE, "a module's code");
         assert_eq!(flags(0x5000), flag::KERNEL_BROKEN, "no code of the kernel");

@@ -10,7 +10,6 @@
 mod chain;
 mod orc;
 pub mod queue;
-mod space;
 mod take;
 
 pub use orc::{CallerRule, Orc, OrcError};

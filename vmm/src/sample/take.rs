@@ -10,7 +10,7 @@ use vm_memory::GuestMemoryMmap;
 use super::chain::{Frame, Others, follow};
 use super::orc::Orc;
 use super::queue::{Queue, Words, flag};
-use super::space::Space;
+use crate::linear::Space;
 use crate::sys;
 
 const EFER_LMA: u64 = 1 << 10;
@@ -144,7 +144,7 @@ pub(crate) enum Past {
 
 impl Past {
     /// Returns the number of bytes to go back: into the instruction's last one, as from a return address.
-    fn back(self, space: &mut Space<'_>, ip: u64) -> u64 {
+    fn back(self, space: &Space<'_>, ip: u64) -> u64 {
         match self {
             Self::No => 0,
             // Between two writes of a repeated store RIP stays at it.
@@ -160,7 +160,7 @@ impl Past {
 const PREFIXES: u64 = 5;
 
 /// Returns whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
-fn is_instruction(space: &mut Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
+fn is_instruction(space: &Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
     for at in 0..=PREFIXES {
         match space.u8(ip.wrapping_add(at)) {
             Some(opcode) if wanted(opcode) => return true,
@@ -192,11 +192,11 @@ fn walk(
     // The privilege level is that of the stack segment (SDM vol. 3, 6.5).
     let user = sregs.ss.dpl == 3;
     let flags = if user { flag::USER } else { 0 };
-    let mut space = Space::new(memory, sregs);
+    let space = Space::new(memory, sregs);
     let long = sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0;
     let ip = regs.rip.wrapping_add(if long { 0 } else { sregs.cs.base });
     // The sample is at the instruction that made the exit; the stack is that of the next one.
-    words.begin(ip.wrapping_sub(past.back(&mut space, ip)));
+    words.begin(ip.wrapping_sub(past.back(&space, ip)));
     // Of other than 64-bit code there is the instruction alone.
     if !long {
         words.first(user);
@@ -207,7 +207,7 @@ fn walk(
     }
     let frame = Frame { ip, sp: regs.rsp, bp: regs.rbp };
     let others = Others { dx: regs.rdx, di: regs.rdi, r10: regs.r10, r13: regs.r13 };
-    flags | follow(&mut space, sampling.orc.as_ref(), frame, others, user, words)
+    flags | follow(&space, sampling.orc.as_ref(), frame, others, user, words)
 }
 
 #[cfg(test)]
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn a_sample_goes_back_into_the_instruction_that_made_the_exit() {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        let mut space = Space::new(&memory, &kvm_sregs::default());
-        let mut back = |past: Past, code: &[u8]| {
+        let space = Space::new(&memory, &kvm_sregs::default());
+        let back = |past: Past, code: &[u8]| {
             memory.write_slice(code, GuestAddress(0x100)).unwrap();
-            past.back(&mut space, 0x100)
+            past.back(&space, 0x100)
         };
         let (nop, out, outs) = (&[0x90, 0x90][..], &[0xef][..], &[0xf3, 0x66, 0x6f][..]);
         assert_eq!([nop, out, outs].map(|code| back(Past::UnlessOut, code)), [1, 0, 0]);
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!([nop, stos].map(|code| back(Past::No, code)), [0, 0]);
         // Prefixes alone, and the end of memory.
         assert_eq!(back(Past::Yes, &[0x66; 8]), 1);
-        assert_eq!(Past::Yes.back(&mut space, 0xfff), 1);
+        assert_eq!(Past::Yes.back(&space, 0xfff), 1);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{CounterSource, Cpu, Plan};
-use vmm::outcome::{RunOutcome, VcpuOutcome};
+use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
 /// USR, OS and INT of PERFEVTSEL.
 const SAMPLING: u64 = 0x13_0000;
@@ -89,7 +89,14 @@ pub(crate) fn report(vcpu: &VcpuOutcome) -> &Report {
     vcpu.left.report.as_deref().expect("the payload wrote its report")
 }
 
-/// NMI entries of the log.
-pub(crate) fn nmis_logged(vcpu: &VcpuOutcome) -> u64 {
-    vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64
+/// Every overflow that the VMM saw reached the guest's driver, and every NMI its handler and its log.
+pub(crate) fn balanced(vcpu: &VcpuOutcome) {
+    let (report, account) = (report(vcpu), &vcpu.account);
+    let logged = vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI).count() as u64;
+    let (counts, deliveries) = (&account.counts, account.deliveries.len() as u64);
+    let nmis = [report.nmis, logged, deliveries];
+    assert_eq!((&vcpu.end, nmis), (&End::Done, [counts.nmis_injected; 3]), "taken, logged, delivered: {counts:?}");
+    assert_eq!(report.overflows.iter().sum::<u64>(), counts.overflows, "overflows on both sides: {counts:?}");
+    let faults = account.msr_exits.iter().map(|line| line.faults).sum::<u64>();
+    assert_eq!((counts.undeliverable, report.dropped, faults), (0, 0, 0));
 }

@@ -134,14 +134,9 @@ pub fn tool() -> Tool {
     Tool {
         name: "vpmu".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        git_revision: revision(),
+        git_revision: env!("VPMU_GIT_REVISION").to_owned(),
         profile: env!("VPMU_PROFILE").to_owned(),
     }
-}
-
-fn revision() -> String {
-    let planted = if cfg!(feature = "planted-slowdown") { "+planted-slowdown" } else { "" };
-    format!("{}{planted}", env!("VPMU_GIT_REVISION"))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A Linux kernel, unpacked.
 
-use super::error::KernelError;
 use super::payload;
-use super::zero_page::Setup;
+use super::zero_page::{NOT_64_BIT, Setup};
 use crate::boot::elf::Elf;
+use crate::boot::error::{BootError, refused};
 use crate::boot::rdpmc::{self, Site};
 
 /// A Linux kernel, unpacked, and what its header says.
@@ -18,21 +18,23 @@ impl Kernel {
     /// Takes a bzImage or a vmlinux apart.
     ///
     /// # Errors
-    /// [`KernelError`].
-    pub fn parse(file: &[u8]) -> Result<Self, KernelError> {
+    /// [`BootError`].
+    pub fn parse(file: &[u8]) -> Result<Self, BootError> {
         let (mut setup, release, image) = if Elf::is_elf(file) {
             (Setup::of_vmlinux(), None, file.to_vec())
         } else if Setup::is_present(file) {
             let (setup, release, packed) = Setup::of(file)?;
             (setup, release, payload::unpack(packed)?)
         } else {
-            return Err(KernelError::NotAKernel);
+            return refused("it is not a Linux kernel: neither a bzImage (boot/vmlinuz-*) nor a vmlinux");
         };
         let elf = Elf::parse(&image)?;
         if !elf.is_64 {
-            return Err(KernelError::Not64Bit);
+            return refused(NOT_64_BIT);
         }
-        let release = release.or_else(|| banner(&image)).ok_or(KernelError::NotLinux)?;
+        let Some(release) = release.or_else(|| banner(&image)) else {
+            return refused("it is an ELF file, but not a Linux kernel: it has no \"Linux version\"");
+        };
         // The header of a vmlinux does not say it, and that of a bzImage may lie.
         let ends = elf.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
         setup.end = ends.fold(setup.end, u64::max);
@@ -52,9 +54,9 @@ impl Kernel {
     /// Rewrites its RDPMCs and returns their sites in ascending order of address.
     ///
     /// # Errors
-    /// [`KernelError::Load`] if its sections make no sense.
-    pub fn rewrite_rdpmcs(&mut self) -> Result<Vec<Site>, KernelError> {
-        Ok(rdpmc::rewrite(&mut self.image)?)
+    /// [`BootError`] if its sections make no sense.
+    pub fn rewrite_rdpmcs(&mut self) -> Result<Vec<Site>, BootError> {
+        rdpmc::rewrite(&mut self.image)
     }
 }
 
@@ -138,30 +140,27 @@ mod tests {
         assert_ne!(packed.image(), plain.image());
     }
 
-    fn error(file: &[u8]) -> KernelError {
-        Kernel::parse(file).unwrap_err()
-    }
-
     #[test]
     fn other_files_are_refused_by_what_they_are() {
         let changed = |at: usize, bytes: &[u8]| {
             let mut file = packed();
             file[at..at + bytes.len()].copy_from_slice(bytes);
-            error(&file)
+            file
         };
-        assert_eq!(error(b""), KernelError::NotAKernel);
-        assert_eq!(error(&[0x7f; 4096]), KernelError::NotAKernel);
-        assert_eq!(changed(0x236, &[0]), KernelError::Not64Bit);
-        assert_eq!(changed(0x206, &[7, 2]), KernelError::OldProtocol { version: 0x207 });
-        assert!(matches!(changed(0x400, b"BZh9"), KernelError::Compression { .. }));
-        assert!(matches!(changed(0x480, &[0x55; 16]), KernelError::Unpack { format: "gzip", .. }));
-        let file = packed();
-        let cut = KernelError::CutShort { wanted: file.len(), length: 1100 };
-        assert_eq!(error(&file[..1100]), cut);
-        let elf = TestElf::new(true, BASE).code(BASE, &[0xc3]).bytes();
-        assert_eq!(error(&elf), KernelError::NotLinux);
-        let elf = TestElf::new(false, BASE).code(BASE, b"Linux version 6.1 ").bytes();
-        assert_eq!(error(&elf), KernelError::Not64Bit);
-        assert!(matches!(error(&image(b"\x7fELF....")), KernelError::Load(_)));
+        for (words, file) in [
+            ("not a Linux kernel", Vec::new()),
+            ("not a Linux kernel", vec![0x7f; 4096]),
+            ("32-bit", changed(0x236, &[0])),
+            ("boot protocol 2.07", changed(0x206, &[7, 2])),
+            ("compression is not known", changed(0x400, b"BZh9")),
+            ("gzip payload", changed(0x480, &[0x55; 16])),
+            ("it has 1100 bytes", packed()[..1100].to_vec()),
+            ("no \"Linux version\"", TestElf::new(true, BASE).code(BASE, &[0xc3]).bytes()),
+            ("32-bit", TestElf::new(false, BASE).code(BASE, b"Linux version 6.1 ").bytes()),
+            ("ELF image cannot be loaded", image(b"\x7fELF....")),
+        ] {
+            let error = Kernel::parse(&file).unwrap_err();
+            assert!(error.0.contains(words), "{words}: {error}");
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
+use crate::boot::error::BootError;
+
 /// Global descriptor table of the first instructions.
 pub const GDT: u64 = 0x500;
 /// Boot parameters.
@@ -43,8 +45,8 @@ pub const fn split(memory: u64) -> (u64, u64) {
 ///
 /// # Errors
 /// The host has no memory.
-pub fn allocate(memory: u64) -> Result<GuestMemoryMmap, vm_memory::mmap::FromRangesError> {
+pub fn allocate(memory: u64) -> Result<GuestMemoryMmap, BootError> {
     let (low, high) = split(memory);
     let ranges = [(GuestAddress(0), low as usize), (GuestAddress(HOLE_END), high as usize)];
-    GuestMemoryMmap::<()>::from_ranges(if high == 0 { &ranges[..1] } else { &ranges })
+    Ok(GuestMemoryMmap::<()>::from_ranges(if high == 0 { &ranges[..1] } else { &ranges })?)
 }

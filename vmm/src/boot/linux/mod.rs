@@ -7,11 +7,10 @@
 //! boot parameters, [`acpi`] the tables that describe CPUs and devices.
 
 pub mod acpi;
-mod error;
 pub mod kernel;
 pub mod layout;
 mod payload;
 pub mod zero_page;
 
-pub use error::{BootError, KernelError, MAX_UNPACKED};
 pub use kernel::Kernel;
+pub use payload::MAX_UNPACKED;

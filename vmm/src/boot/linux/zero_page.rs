@@ -1,7 +1,7 @@
 //! The boot parameters ("zero page", Documentation/arch/x86/zero-page.rst).
 
-use super::error::KernelError;
 use super::layout::{ACPI, COMMAND_LINE, HIGH_START, HOLE_END, LOW_END, split};
+use crate::boot::error::{BootError, refused};
 
 const USABLE: u32 = 1;
 const RESERVED: u32 = 2;
@@ -89,13 +89,16 @@ impl Setup {
     }
 
     /// Reads the header of a file that has one. Returns it, the first word of the version string, and the packed kernel.
-    pub(super) fn of(file: &[u8]) -> Result<(Self, Option<String>, &[u8]), KernelError> {
+    pub(super) fn of(file: &[u8]) -> Result<(Self, Option<String>, &[u8]), BootError> {
         let version = half(file, 0x206)?;
         if version < PAYLOAD_SINCE {
-            return Err(KernelError::OldProtocol { version });
+            let (major, minor) = (version >> 8, version & 0xff);
+            return refused(format!(
+                "its boot protocol {major}.{minor:02} does not say where the kernel is; Linux 2.6.26 and later do"
+            ));
         }
         if version >= XLOADFLAGS_SINCE && half(file, 0x236)? & KERNEL_64 == 0 {
-            return Err(KernelError::Not64Bit);
+            return refused(NOT_64_BIT);
         }
         let sectors = match bytes::<1>(file, START)? {
             [0] => 4,
@@ -104,11 +107,11 @@ impl Setup {
         let offset = word(file, 0x248)? as usize + (sectors + 1) * SECTOR;
         let length = word(file, 0x24c)? as usize;
         let payload = file.get(offset..).and_then(|rest| rest.get(..length));
-        let payload = payload.ok_or(KernelError::CutShort { wanted: offset + length, length: file.len() })?;
+        let payload = payload.ok_or_else(|| cut_short(offset + length, file))?;
         // The byte after the jump at 0x200 is the distance from 0x202 to the header's end.
         let [distance] = bytes(file, 0x201)?;
         let end = (MAGIC + usize::from(distance)).clamp(MAGIC, END_MAX);
-        let header = file.get(START..end).ok_or(KernelError::CutShort { wanted: end, length: file.len() })?;
+        let header = file.get(START..end).ok_or_else(|| cut_short(end, file))?;
         let setup = Self {
             bytes: header.to_vec(),
             command_line: word(file, 0x238)?,
@@ -117,6 +120,14 @@ impl Setup {
         };
         Ok((setup, release(file), payload))
     }
+}
+
+/// Why a kernel for 32 bits is refused.
+pub(super) const NOT_64_BIT: &str = "it is a 32-bit kernel; give an amd64 one";
+
+fn cut_short(wanted: usize, file: &[u8]) -> BootError {
+    let length = file.len();
+    BootError(format!("it is cut short: it has {length} bytes and should have {wanted}; copy it again"))
 }
 
 /// Reads the first word of the version string, which lies 0x200 bytes behind the place that the header names.
@@ -129,16 +140,16 @@ fn release(file: &[u8]) -> Option<String> {
     (!text.is_empty() && text.len() <= 128).then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-fn bytes<const N: usize>(file: &[u8], at: usize) -> Result<[u8; N], KernelError> {
+fn bytes<const N: usize>(file: &[u8], at: usize) -> Result<[u8; N], BootError> {
     let bytes = file.get(at..at + N).and_then(|bytes| bytes.try_into().ok());
-    bytes.ok_or(KernelError::CutShort { wanted: at + N, length: file.len() })
+    bytes.ok_or_else(|| cut_short(at + N, file))
 }
 
-fn half(file: &[u8], at: usize) -> Result<u16, KernelError> {
+fn half(file: &[u8], at: usize) -> Result<u16, BootError> {
     bytes(file, at).map(u16::from_le_bytes)
 }
 
-fn word(file: &[u8], at: usize) -> Result<u32, KernelError> {
+fn word(file: &[u8], at: usize) -> Result<u32, BootError> {
     bytes(file, at).map(u32::from_le_bytes)
 }
 

@@ -244,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
-    use super::super::tests::{Driver, NEXT, SIZE, WRITE, available, buffer, memory, used, used_event};
+    use super::super::tests::{Driver, NEXT, SIZE, WRITE, available, buffer, memory};
     use super::super::transport::{register, status};
     use super::{Device, Faults, PUT_OFF, Work};
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
@@ -316,9 +316,10 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_no_program_has_open_receives_nothing() {
+    fn an_end_that_is_closed_neither_gets_bytes_nor_holds_the_other_up() {
         let memory = memory();
         let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        // The port of the guest.
         driver.control(1, 6, 0);
         settle(&mut device);
         host.write_all(b"later").unwrap();
@@ -326,12 +327,7 @@ mod tests {
         driver.control(1, 6, 1);
         settle(&mut device);
         assert_eq!(driver.receive(RECEIVE), b"later");
-    }
-
-    #[test]
-    fn a_closed_host_is_announced_once_and_loses_what_is_sent() {
-        let memory = memory();
-        let (mut device, mut driver, host) = open(&memory, FEATURES);
+        // The host's end, which is announced once.
         drop(host);
         assert!(!settle(&mut device).on_readable);
         settle(&mut device);
@@ -339,6 +335,18 @@ mod tests {
         driver.send(TRANSMIT, b"nobody reads this");
         assert!(!settle(&mut device).on_writable);
         assert_eq!(driver.given_back(TRANSMIT), 1);
+    }
+
+    #[test]
+    fn messages_without_an_answer_are_heard_in_parts() {
+        let memory = memory();
+        let (mut device, mut driver, _host) = open(&memory, FEATURES);
+        for _ in 0..super::MOST_HEARD + 1 {
+            driver.control(1, 99, 1);
+        }
+        // The vCPUs wait for the device's lock while it works.
+        let work = device.work();
+        assert!(work.again && usize::from(driver.given_back(CONTROL_TRANSMIT)) == super::MOST_HEARD, "{work:?}");
     }
 
     #[test]
@@ -393,8 +401,7 @@ mod tests {
         let last = vm_memory::GuestMemoryBackend::last_addr(&memory()).0;
         let at = buffer(TRANSMIT, 0).0;
         // The transmit queue's descriptors from 0 on, and the head that is offered.
-        let chains: [(&str, &[Descriptor], u16); 8] = [
-            ("a buffer outside of memory", &[(1 << 40, 1, 0, 0)], 0),
+        let chains: [(&str, &[Descriptor], u16); 7] = [
             ("a buffer across the end of memory", &[(last, 2, 0, 0)], 0),
             ("an address that overflows", &[(u64::MAX, u32::MAX, 0, 0)], 0),
             ("a loop", &[(at, 1, NEXT, 1), (at, 1, NEXT, 0)], 0),
@@ -415,53 +422,6 @@ mod tests {
             memory.write_obj(0x7fff_u16, GuestAddress(available(TRANSMIT) + 2)).unwrap();
         });
         breaks("a control message that is too short", |driver, _| driver.send(CONTROL_TRANSMIT, b"1234567"));
-    }
-
-    #[test]
-    fn the_same_bytes_may_be_sent_by_many_buffers_of_one_chain() {
-        let memory = memory();
-        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
-        for index in 0..SIZE {
-            let flags = if index + 1 < SIZE { NEXT } else { 0 };
-            driver.describe(TRANSMIT, index, GuestAddress(0), 4 << 20, flags, index + 1);
-        }
-        driver.offer(TRANSMIT, 0);
-        let mut received = 0;
-        while driver.given_back(TRANSMIT) == 0 {
-            settle(&mut device);
-            received += drain(&mut host).len();
-        }
-        assert_eq!(received + drain(&mut host).len(), usize::from(SIZE) * (4 << 20));
-    }
-
-    #[test]
-    fn what_was_half_moved_is_not_for_the_next_driver() {
-        let memory = memory();
-        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
-        host.write_all(&vec![1; 100_000]).unwrap();
-        settle(&mut device);
-        assert_eq!(driver.receive(RECEIVE).len(), 65536);
-        // The device holds the rest of what it read; the socket has what it did not read.
-        let mut driver = self::driver(&mut device, &memory, FEATURES);
-        driver.control(1, 6, 1);
-        settle(&mut device);
-        assert!(driver.receive(RECEIVE).len() <= 100_000 - 65536);
-        driver.send(TRANSMIT, b"new");
-        settle(&mut device);
-        assert_eq!(drain(&mut host), b"new");
-    }
-
-    #[test]
-    fn with_event_idx_a_driver_that_waits_for_no_chain_is_not_interrupted() {
-        let memory = memory();
-        let (mut device, mut driver, mut host) = open(&memory, FEATURES | EVENT_IDX);
-        memory.write_obj(2_u16, used_event(RECEIVE)).unwrap();
-        let interrupts = [0, 1, 2, 3].map(|_| {
-            host.write_all(b"x").unwrap();
-            settle(&mut device).interrupt
-        });
-        assert_eq!(interrupts, [0, 0, 1, 0]);
-        assert_eq!(driver.receive(RECEIVE), b"xxxx");
     }
 
     #[test]
@@ -497,11 +457,8 @@ mod tests {
         }
         for (offset, value) in [
             (register::QUEUE_NUM, 3),
-            (register::QUEUE_NUM, 512),
             (register::QUEUE_NUM, 0x1_0010),
             (register::QUEUE_DESC_LOW, 8),
-            (register::QUEUE_DRIVER_LOW, 1),
-            (register::QUEUE_DEVICE_LOW, 2),
             (register::QUEUE_DRIVER_HIGH, 1),
             (register::QUEUE_DEVICE_LOW, (4 << 20) - 16),
         ] {
@@ -560,41 +517,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    /// The vCPUs wait for the device's lock while it works.
-    #[test]
-    fn a_driver_that_sends_messages_without_end_does_not_keep_the_device() {
-        const UNANSWERED: u16 = 99;
-        let memory = memory();
-        let (mut device, mut driver, _host) = open(&memory, FEATURES);
-        let index = GuestAddress(used(CONTROL_TRANSMIT) + 2);
-        let heard = || memory.read_obj::<u16>(index).unwrap();
-        // Each entry of the ring is such a message; another vCPU makes them available again as soon as they were taken.
-        for _ in 0..SIZE {
-            driver.control(1, UNANSWERED, 1);
-        }
-        let before = heard();
-        let most = std::thread::scope(|scope| {
-            let vcpu = scope.spawn(|| {
-                let (mut last, mut all) = (before, 0_u64);
-                while all < 20_000 {
-                    let now = heard();
-                    all += u64::from(now.wrapping_sub(last));
-                    last = now;
-                    let next = now.wrapping_add(SIZE / 2);
-                    memory.write_obj(next, GuestAddress(available(CONTROL_TRANSMIT) + 2)).unwrap();
-                }
-            });
-            let mut most = 0;
-            while !vcpu.is_finished() {
-                let before = heard();
-                let work = device.work();
-                most = most.max(heard().wrapping_sub(before));
-                assert_eq!(work.interrupt & 2, 0, "no rule is broken");
-            }
-            most
-        });
-        assert!(usize::from(most) <= super::MOST_HEARD, "{most} messages at once");
     }
 }

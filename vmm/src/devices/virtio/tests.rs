@@ -12,10 +12,10 @@ pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 
 /// Entries of each queue.
-pub(super) const SIZE: u16 = 16;
+pub(super) const SIZE: u16 = 128;
 
 /// Bytes of a buffer that is offered by [`Driver::offer_room`].
-pub(super) const BUFFER: u32 = 4096;
+pub(super) const BUFFER: u32 = 1024;
 
 const MEMORY: usize = 4 << 20;
 

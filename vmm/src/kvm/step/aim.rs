@@ -5,7 +5,7 @@ use kvm_bindings::kvm_regs;
 use super::instruction::{Before, Kind};
 use super::registers::{lost, own_steps};
 use super::traps::{Frame, TF};
-use super::view::View;
+use crate::linear::Space;
 use crate::outcome::End;
 
 const MSR_LSTAR: u32 = 0xc000_0082;
@@ -53,16 +53,16 @@ impl Aim {
         before: &Before,
         cs: u16,
         regs: &mut kvm_regs,
-        view: &View<'_>,
+        space: &Space<'_>,
         msr: impl FnMut(u32) -> Option<u64>,
     ) -> Result<Target, End> {
         *self = Self::default();
         match before.kind {
             Kind::Pushf(word) => self.pushed = Some((regs.rsp.wrapping_sub(word.into()), word)),
-            Kind::Popf(word) if view.word(regs.rsp, word.into()).is_some_and(|flags| flags & TF != 0) => {
+            Kind::Popf(word) if space.word(regs.rsp, word.into()).is_some_and(|flags| flags & TF != 0) => {
                 return Err(own_steps(before.rip));
             }
-            Kind::Iret => return self.iret(before, cs, regs.rsp, view),
+            Kind::Iret => return self.iret(before, cs, regs.rsp, space),
             Kind::Sysret if regs.r11 & TF != 0 => return Err(own_steps(before.rip)),
             Kind::Sysret => {
                 regs.r11 |= TF;
@@ -75,14 +75,14 @@ impl Aim {
         Ok(Target::default())
     }
 
-    fn iret(&mut self, before: &Before, cs: u16, rsp: u64, view: &View<'_>) -> Result<Target, End> {
-        let Some(frame) = Frame::read(rsp, view) else { return Ok(Target::default()) };
+    fn iret(&mut self, before: &Before, cs: u16, rsp: u64, space: &Space<'_>) -> Result<Target, End> {
+        let Some(frame) = Frame::read(rsp, space) else { return Ok(Target::default()) };
         if frame.flags & TF != 0 {
             return Err(own_steps(before.rip));
         }
         let mut target = Target { rip: Some(frame.rip), ..Target::default() };
         if frame.cs & 3 > cs & 3 {
-            if !frame.set_tf(true, view) {
+            if !frame.set_tf(true, space) {
                 return Err(lost(before, frame.rip));
             }
             self.planted = Some(frame);
@@ -90,27 +90,27 @@ impl Aim {
         } else if frame.cs == cs {
             // KVM without hardware virtualization traps one instruction late.
             target.trap = Some(frame.rip);
-            target.rsp = frame.outer_stack(view).map(|(rsp, _)| rsp);
+            target.rsp = frame.outer_stack(space).map(|(rsp, _)| rsp);
         }
         Ok(target)
     }
 
     /// Takes TF back from an instruction that has not begun. `None`: the stack is not in memory.
-    pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, view: &View<'_>) -> Option<()> {
+    pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, space: &Space<'_>) -> Option<()> {
         if kind == Kind::Sysret {
             regs.r11 &= !TF;
         }
         match self.planted.take() {
-            Some(frame) => frame.restore(view).then_some(()),
+            Some(frame) => frame.restore(space).then_some(()),
             None => Some(()),
         }
     }
 
     /// Clears TF where PUSHF has saved it, after an event that came behind the instruction, the last of which was of
     /// kind `last`. `None`: that place is not known, or not in memory.
-    pub(super) fn clean(&self, last: Kind, view: &View<'_>) -> Option<()> {
+    pub(super) fn clean(&self, last: Kind, space: &Space<'_>) -> Option<()> {
         match (last, self.pushed) {
-            (Kind::Pushf(_), Some((at, word))) => clear_pushed(at, word, view),
+            (Kind::Pushf(_), Some((at, word))) => clear_pushed(at, word, space),
             (Kind::Pushf(_), None) => None,
             _ => Some(()),
         }
@@ -118,9 +118,9 @@ impl Aim {
 }
 
 /// Clears TF in flags of `word` bytes on the stack.
-pub(super) fn clear_pushed(at: u64, word: u8, view: &View<'_>) -> Option<()> {
-    let flags = view.word(at, word.into())? & !TF;
-    view.write(at, &flags.to_le_bytes()[..usize::from(word)]).then_some(())
+pub(super) fn clear_pushed(at: u64, word: u8, space: &Space<'_>) -> Option<()> {
+    let flags = space.word(at, word.into())? & !TF;
+    space.write(at, &flags.to_le_bytes()[..usize::from(word)]).then_some(())
 }
 
 /// Returns the target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
@@ -134,6 +134,7 @@ fn system_call(kind: Kind, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) ->
 
 #[cfg(test)]
 mod tests {
+    use kvm_bindings::kvm_sregs;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
@@ -149,11 +150,15 @@ mod tests {
     }
 
     fn take(bytes: &[u8], memory: &GuestMemoryMmap, regs: &mut kvm_regs) -> (Aim, Result<Target, End>) {
-        let (identity, mut aim) = (|linear| Some(linear), Aim::default());
+        let mut aim = Aim::default();
         let before = Before::decode(bytes, 0x1000, false);
-        let view = View::new(memory, &identity);
-        let target = aim.take(&before, CODE, regs, &view, |index| (index == MSR_LSTAR).then_some(0x7000));
+        let target = aim.take(&before, CODE, regs, &space(memory), |index| (index == MSR_LSTAR).then_some(0x7000));
         (aim, target)
+    }
+
+    /// Memory by its own addresses.
+    fn space(memory: &GuestMemoryMmap) -> Space<'_> {
+        Space::new(memory, &kvm_sregs::default())
     }
 
     fn flags(memory: &GuestMemoryMmap, at: u64) -> u64 {
@@ -166,16 +171,15 @@ mod tests {
 
     #[test]
     fn returns_to_ring_3_get_tf_and_lose_it_if_they_have_not_begun() {
-        let identity = |linear| Some(linear);
         let (memory, mut regs) = (stack(&[0x5000, 0x1b, 0x202, 0x900, 0x23]), regs());
         let (mut aim, target) = take(&[0x48, 0xcf], &memory, &mut regs);
         assert_eq!((target.unwrap().rip, target_ring(&memory, 0x810)), (Some(0x5000), true));
-        aim.withdraw(Kind::Iret, &mut regs, &View::new(&memory, &identity)).unwrap();
+        aim.withdraw(Kind::Iret, &mut regs, &space(&memory)).unwrap();
         assert_eq!(flags(&memory, 0x810), 0x202);
 
         let (mut aim, target) = take(&[0x48, 0x0f, 0x07], &memory, &mut regs);
         assert_eq!((target.unwrap().rip, regs.r11), (Some(0x1_0000_2000), 0x302));
-        aim.withdraw(Kind::Sysret, &mut regs, &View::new(&memory, &identity)).unwrap();
+        aim.withdraw(Kind::Sysret, &mut regs, &space(&memory)).unwrap();
         assert_eq!(regs.r11, 0x202);
         let target = take(&[0x48, 0x0f, 0x35], &memory, &mut regs).1.unwrap();
         assert_eq!((target.rip, target.ring3), (Some(0x1_0000_3000), true), "SYSEXIT");
@@ -203,15 +207,14 @@ mod tests {
 
     #[test]
     fn pushed_flags_lose_the_tf_of_the_step() {
-        let identity = |linear| Some(linear);
         let (memory, mut regs) = (stack(&[]), regs());
-        let view = View::new(&memory, &identity);
+        let space = space(&memory);
         let (aim, _) = take(&[0x9c], &memory, &mut regs);
         memory.write_slice(&0x302_u64.to_le_bytes(), GuestAddress(0x7f8)).unwrap();
-        aim.clean(Kind::Pushf(8), &view).unwrap();
+        aim.clean(Kind::Pushf(8), &space).unwrap();
         assert_eq!(flags(&memory, 0x7f8), 0x202);
         let (aim, _) = take(&[0xfb], &memory, &mut regs);
-        assert_eq!((aim.clean(Kind::Pushf(8), &view), aim.clean(Kind::Plain, &view)), (None, Some(())));
-        assert_eq!(clear_pushed(0xffc, 8, &view), None);
+        assert_eq!((aim.clean(Kind::Pushf(8), &space), aim.clean(Kind::Plain, &space)), (None, Some(())));
+        assert_eq!(clear_pushed(0xffc, 8, &space), None);
     }
 }

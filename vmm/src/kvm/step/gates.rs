@@ -3,7 +3,7 @@
 
 use kvm_bindings::{kvm_segment, kvm_sregs};
 
-use super::view::View;
+use crate::linear::Space;
 
 /// Vectors of a table at most, and bytes of a gate.
 const VECTORS: usize = 256;
@@ -18,7 +18,7 @@ pub(super) struct Handler {
 }
 
 /// Reads the vector table.
-pub(super) fn table(sregs: &kvm_sregs, view: &View<'_>, bytes: &mut Vec<u8>) {
+pub(super) fn table(sregs: &kvm_sregs, view: &Space<'_>, bytes: &mut Vec<u8>) {
     bytes.clear();
     bytes.resize((usize::from(sregs.idt.limit) + 1).min(VECTORS * GATE), 0);
     let got = view.read(sregs.idt.base, bytes);
@@ -39,7 +39,7 @@ fn handler(vector: u8, gate: [u8; GATE]) -> Option<Handler> {
 }
 
 /// Reads the segment that `selector` names in the GDT, as a loaded segment register.
-pub(super) fn descriptor(sregs: &kvm_sregs, selector: u16, view: &View<'_>) -> Option<kvm_segment> {
+pub(super) fn descriptor(sregs: &kvm_sregs, selector: u16, view: &Space<'_>) -> Option<kvm_segment> {
     let offset = selector & !7;
     if selector & 4 != 0 || offset == 0 || offset + 7 > sregs.gdt.limit {
         return None;
@@ -70,38 +70,27 @@ mod tests {
     use super::*;
     use crate::boot::payload;
 
-    fn memory() -> GuestMemoryMmap {
-        GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap()
-    }
-
     #[test]
-    fn gates_that_are_present_have_handlers() {
-        let (memory, identity) = (memory(), |linear| Some(linear));
-        let view = View::new(&memory, &identity);
+    fn gates_that_are_present_have_handlers_and_descriptors_are_taken_apart() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let mut sregs = kvm_sregs::default();
+        let space = Space::new(&memory, &sregs);
         for (word, at) in payload::gate(2, 0x11_2233_4455).into_iter().zip([32, 40]) {
             memory.write_slice(&word.to_le_bytes(), GuestAddress(0x1000 + at)).unwrap();
         }
-        let found = |base, limit| {
-            let (mut sregs, mut bytes) = (kvm_sregs::default(), Vec::new());
+        let mut found = |base, limit| {
+            let mut bytes = Vec::new();
             (sregs.idt.base, sregs.idt.limit) = (base, limit);
-            table(&sregs, &view, &mut bytes);
+            table(&sregs, &space, &mut bytes);
             handlers(&bytes)
         };
         assert_eq!(found(0x1000, 0xfff), [Handler { vector: 2, rip: 0x11_2233_4455 }], "the others are not present");
         assert_eq!((found(0x1000, 46), found(u64::MAX - 5, 0xfff)), (vec![], vec![]), "beyond the limit, outside");
-    }
-
-    #[test]
-    fn descriptors_are_taken_apart() {
-        let memory = memory();
         memory.write_slice(&0x00af_fb00_0000_ffff_u64.to_le_bytes(), GuestAddress(0x18)).unwrap();
-        let mut sregs = kvm_sregs::default();
         sregs.gdt.limit = 0x1f;
-        let identity = |linear| Some(linear);
-        let view = View::new(&memory, &identity);
-        let user = descriptor(&sregs, 0x1b, &view).unwrap();
+        let user = descriptor(&sregs, 0x1b, &space).unwrap();
         assert_eq!((user.dpl, user.l, user.db, user.type_, user.s, user.g), (3, 1, 0, 11, 1, 1));
         assert_eq!((user.base, user.limit, user.selector, user.present), (0, u32::MAX, 0x1b, 1));
-        assert_eq!((descriptor(&sregs, 0x20, &view), descriptor(&sregs, 3, &view)), (None, None));
+        assert_eq!((descriptor(&sregs, 0x20, &space), descriptor(&sregs, 3, &space)), (None, None));
     }
 }

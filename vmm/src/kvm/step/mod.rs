@@ -2,8 +2,8 @@
 //!
 //! # How an instruction is stepped
 //! KVM's guest debugging (KVM_GUESTDBG_SINGLESTEP) is armed for each instruction, and only while a counter runs.
-//! [`instruction`] decodes the instruction at RIP as 64-bit code from its linear address ([`view`]: KVM_TRANSLATE); other
-//! code is refused. After the step, RIP says whether it retired.
+//! [`instruction`] decodes the instruction at RIP as 64-bit code from its linear address, by the guest's page tables; other code is
+//! refused. After the step, RIP says whether it retired.
 //!
 //! # Events
 //! The delivery of an interrupt, an NMI or an exception clears RFLAGS.TF, and the handler would run without steps. Hardware
@@ -37,6 +37,5 @@ mod instruction;
 mod registers;
 mod stepper;
 mod traps;
-mod view;
 
 pub(super) use stepper::{Go, Seen, Stepper};

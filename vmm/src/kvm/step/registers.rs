@@ -2,12 +2,13 @@
 
 use kvm_bindings::{KVM_MP_STATE_HALTED, kvm_lapic_state, kvm_mp_state, kvm_regs, kvm_sregs, kvm_vcpu_events};
 use kvm_ioctls::VcpuFd;
+use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
 use super::gates;
 use super::instruction::Before;
 use super::traps::{Frame, TF};
-use super::view::View;
+use crate::linear::Space;
 use crate::outcome::End;
 
 /// DR6.BS: a #DB was a single step's.
@@ -17,41 +18,67 @@ pub(super) fn failed(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> End {
     move |error| End::Host(format!("single-stepping: {what}: {error}"))
 }
 
+/// A step cannot be counted.
+fn cannot(why: impl std::fmt::Display) -> End {
+    End::Host(format!("backend step cannot count here: {why}"))
+}
+
 /// Instructions ran without steps after `before`: the vCPU is at `after`.
 pub(super) fn lost(before: &Before, after: u64) -> End {
     let ring = if before.ring3 { 3 } else { 0 };
-    End::Host(format!(
-        "backend step cannot count here: after the instruction at {:#x} (ring {ring}, {:?}) this host ran others without a \
-         step, up to {after:#x}; their counts would be wrong",
+    cannot(format_args!(
+        "after the instruction at {:#x} (ring {ring}, {:?}) this host ran others without a step, up to {after:#x}; their counts \
+         would be wrong",
         before.rip, before.kind
     ))
 }
 
 pub(super) fn overlap(at: u64) -> End {
-    End::Host(format!(
-        "backend step cannot count here: the handler at {at:#x} begins within another one's first two bytes"
-    ))
+    cannot(format_args!("the handler at {at:#x} begins within another one's first two bytes"))
 }
 
 /// Returns the error for code that is not 64-bit code, at `at` or behind it.
 pub(super) fn other_mode(at: u64) -> End {
-    End::Host(format!(
-        "backend step cannot count here: it counts 64-bit code, and at {at:#x} the guest runs other code, or returns to it"
-    ))
+    cannot(format_args!("it counts 64-bit code, and at {at:#x} the guest runs other code, or returns to it"))
 }
 
 /// Returns the error for a guest that single-steps itself.
 pub(super) fn own_steps(at: u64) -> End {
-    End::Host(format!(
-        "backend step cannot count here: the guest sets RFLAGS.TF itself, at or before {at:#x}; both cannot step at once"
-    ))
+    cannot(format_args!("the guest sets RFLAGS.TF itself, at or before {at:#x}; both cannot step at once"))
 }
 
 /// Returns the error for a handler that #DB shares, which cannot say which event it was given.
 pub(super) fn ambiguous(at: u64) -> End {
-    End::Host(format!(
-        "backend step cannot count ring 3 here: vector 1 shares its handler with another vector, and DR6.BS is set already before the step at {at:#x}"
+    cannot(format_args!(
+        "vector 1 shares its handler with another vector, and DR6.BS is set already before the step at {at:#x} in ring 3"
     ))
+}
+
+/// The registers of a vCPU at a stop.
+pub(super) struct At {
+    pub(super) regs: kvm_regs,
+    pub(super) sregs: kvm_sregs,
+}
+
+impl At {
+    pub(super) fn of(fd: &VcpuFd) -> Result<Self, End> {
+        let sregs = fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?;
+        Ok(Self { regs: fd.get_regs().map_err(failed("KVM_GET_REGS"))?, sregs })
+    }
+
+    /// Returns whether it is at privilege level 3.
+    pub(super) const fn in_ring3(&self) -> bool {
+        self.sregs.cs.selector & 3 == 3
+    }
+
+    pub(super) fn space<'m>(&self, memory: &'m GuestMemoryMmap) -> Space<'m> {
+        Space::new(memory, &self.sregs)
+    }
+
+    /// Gives the vCPU these general registers.
+    pub(super) fn set_regs(&self, fd: &VcpuFd) -> Result<(), End> {
+        fd.set_regs(&self.regs).map_err(failed("KVM_SET_REGS"))
+    }
 }
 
 /// Returns whether the vCPU waits in HLT.
@@ -66,15 +93,6 @@ pub(super) fn event_pending(fd: &VcpuFd, rflags: u64) -> Result<bool, End> {
     Ok(comes_first(&events, &lapic, rflags))
 }
 
-pub(super) fn rip(fd: &VcpuFd) -> Result<u64, End> {
-    Ok(fd.get_regs().map_err(failed("KVM_GET_REGS"))?.rip)
-}
-
-/// Returns the privilege level.
-pub(super) fn ring(fd: &VcpuFd) -> Result<u16, End> {
-    Ok(fd.get_sregs().map_err(failed("KVM_GET_SREGS"))?.cs.selector & 3)
-}
-
 /// Completes the OUT of a trap.
 pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
     fd.set_kvm_immediate_exit(1);
@@ -85,8 +103,9 @@ pub(super) fn complete(fd: &mut VcpuFd) -> Result<(), End> {
 }
 
 /// Completes HLT: RIP behind it, and the vCPU waits. An interrupt shadow (STI before it) ends with it.
-pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
-    fd.set_regs(&kvm_regs { rip: next, ..*regs }).map_err(failed("KVM_SET_REGS"))?;
+pub(super) fn halt(fd: &VcpuFd, next: u64, mut at: At) -> Result<(), End> {
+    at.regs.rip = next;
+    at.set_regs(fd)?;
     let mut events = fd.get_vcpu_events().map_err(failed("KVM_GET_VCPU_EVENTS"))?;
     if events.interrupt.shadow != 0 {
         events.interrupt.shadow = 0;
@@ -95,16 +114,11 @@ pub(super) fn halt(fd: &VcpuFd, next: u64, regs: &kvm_regs) -> Result<(), End> {
     fd.set_mp_state(kvm_mp_state { mp_state: KVM_MP_STATE_HALTED }).map_err(failed("KVM_SET_MP_STATE"))
 }
 
-/// Returns whether DR6.BS is set.
-pub(super) fn has_single_step(fd: &VcpuFd) -> Result<bool, End> {
-    Ok(fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?.dr6 & BS != 0)
-}
-
-/// Returns whether the guest was given #DB for a single step: DR6.BS, which is cleared because the guest must not see the step.
-pub(super) fn take_single_step(fd: &VcpuFd) -> Result<bool, End> {
+/// Returns whether the guest was given #DB for a single step: DR6.BS. It is cleared if the guest must not see the step.
+pub(super) fn single_step(fd: &VcpuFd, clear: bool) -> Result<bool, End> {
     let mut debug = fd.get_debug_regs().map_err(failed("KVM_GET_DEBUGREGS"))?;
     let stepped = debug.dr6 & BS != 0;
-    if stepped {
+    if stepped && clear {
         debug.dr6 &= !BS;
         fd.set_debug_regs(&debug).map_err(failed("KVM_SET_DEBUGREGS"))?;
     }
@@ -112,27 +126,21 @@ pub(super) fn take_single_step(fd: &VcpuFd) -> Result<bool, End> {
 }
 
 /// Takes the delivery of a ring-3 step's #DB back: the registers are again what its frame holds.
-pub(super) fn undo(
-    fd: &VcpuFd,
-    sregs: &kvm_sregs,
-    regs: &mut kvm_regs,
-    frame: &Frame,
-    view: &View<'_>,
-) -> Result<(), End> {
-    let segments = frame.outer_stack(view).and_then(|(rsp, ss)| {
-        let cs = gates::descriptor(sregs, frame.cs, view)?;
-        Some((rsp, cs, gates::descriptor(sregs, ss, view)?))
+pub(super) fn undo(fd: &VcpuFd, at: &mut At, frame: &Frame, space: &Space<'_>) -> Result<(), End> {
+    let segments = frame.outer_stack(space).and_then(|(rsp, ss)| {
+        let cs = gates::descriptor(&at.sregs, frame.cs, space)?;
+        Some((rsp, cs, gates::descriptor(&at.sregs, ss, space)?))
     });
     let Some((rsp, cs, ss)) = segments else {
-        return Err(End::Host(format!(
-            "backend step cannot count ring 3 on this host: its code or stack segment (CS {:#x}) is not in the guest's \
-             descriptor tables",
+        return Err(cannot(format_args!(
+            "the code or stack segment of ring 3 (CS {:#x}) is not in the guest's descriptor tables",
             frame.cs
         )));
     };
-    fd.set_sregs(&kvm_sregs { cs, ss, ..*sregs }).map_err(failed("KVM_SET_SREGS"))?;
-    (regs.rip, regs.rsp, regs.rflags) = (frame.rip, rsp, frame.flags & !TF);
-    fd.set_regs(regs).map_err(failed("KVM_SET_REGS"))
+    (at.sregs.cs, at.sregs.ss) = (cs, ss);
+    fd.set_sregs(&at.sregs).map_err(failed("KVM_SET_SREGS"))?;
+    (at.regs.rip, at.regs.rsp, at.regs.rflags) = (frame.rip, rsp, frame.flags & !TF);
+    at.set_regs(fd)
 }
 
 const IF: u64 = 1 << 9;
@@ -171,35 +179,29 @@ mod tests {
 
     #[test]
     fn a_hlt_runs_only_if_nothing_comes_before_it() {
-        let (quiet, lapic) = (kvm_vcpu_events::default(), kvm_lapic_state::default());
-        assert!(!comes_first(&quiet, &lapic, IF));
-        let mut nmi = quiet;
-        nmi.nmi.pending = 1;
-        assert!(comes_first(&nmi, &lapic, 0));
-        nmi.nmi.masked = 1;
-        assert!(!comes_first(&nmi, &lapic, 0), "within an NMI handler");
-        nmi.nmi.masked = 0;
-        nmi.interrupt.shadow = 1;
-        assert!(!comes_first(&nmi, &lapic, 0), "behind STI or MOV SS");
-        let mut injected = quiet;
-        injected.nmi.injected = 1;
-        assert!(comes_first(&injected, &lapic, 0));
-        let mut fault = quiet;
-        fault.exception.pending = 1;
-        assert!(comes_first(&fault, &lapic, 0));
-    }
-
-    #[test]
-    fn an_interrupt_comes_first_if_it_is_enabled_and_of_higher_priority() {
-        let quiet = kvm_vcpu_events::default();
+        let events = |change: fn(&mut kvm_vcpu_events)| {
+            let mut events = kvm_vcpu_events::default();
+            change(&mut events);
+            events
+        };
         let mut lapic = kvm_lapic_state::default();
-        // Vector 0x41.
+        for (change, rflags, first) in [
+            ((|_| ()) as fn(&mut kvm_vcpu_events), IF, false),
+            (|events| events.nmi.pending = 1, 0, true),
+            // Within an NMI handler; behind STI or MOV SS.
+            (|events| (events.nmi.pending, events.nmi.masked) = (1, 1), 0, false),
+            (|events| (events.nmi.pending, events.interrupt.shadow) = (1, 1), 0, false),
+            (|events| events.nmi.injected = 1, 0, true),
+            (|events| events.exception.pending = 1, 0, true),
+        ] {
+            assert_eq!(comes_first(&events(change), &lapic, rflags), first, "{:?}", events(change));
+        }
+        // Vector 0x41: not enabled, alone, of the same class as the one in service, and of a higher one.
         lapic.regs[IRR + 0x20] = 2;
         assert_eq!(requested(&lapic), Some(0x41));
-        assert!(comes_first(&quiet, &lapic, IF) && !comes_first(&quiet, &lapic, 0));
-        lapic.regs[PPR] = 0x40;
-        assert!(!comes_first(&quiet, &lapic, IF), "of the same class as the one in service");
-        lapic.regs[PPR] = 0x3f;
-        assert!(comes_first(&quiet, &lapic, IF));
+        for (rflags, in_service, first) in [(0, 0, false), (IF, 0, true), (IF, 0x40, false), (IF, 0x3f, true)] {
+            lapic.regs[PPR] = in_service;
+            assert_eq!(comes_first(&kvm_vcpu_events::default(), &lapic, rflags), first, "{in_service:#x}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::gates::Handler;
-use super::view::View;
+use crate::linear::Space;
 
 /// The port of the traps. No device of a PC has it; an access by the guest itself is recognised by its address.
 pub(super) const PORT: u16 = 0xe8;
@@ -48,14 +48,14 @@ impl Traps {
     pub(super) fn replace(
         &mut self,
         handlers: &[Handler],
-        view: &View<'_>,
+        space: &Space<'_>,
         memory: &GuestMemoryMmap,
     ) -> Result<(), u64> {
         self.lift(memory);
         for handler in handlers {
             for page in [handler.rip & !PAGE_OFFSET, handler.rip.wrapping_add(1) & !PAGE_OFFSET] {
                 if self.pages.iter().all(|known| known.0 != page) {
-                    self.pages.push((page, view.physical(page)));
+                    self.pages.push((page, space.physical(page)));
                 }
             }
             let (with_code, debug) = (has_error_code(handler.vector), handler.vector == 1);
@@ -67,14 +67,14 @@ impl Traps {
             }
             let mut error_code = [false; 2];
             error_code[usize::from(with_code)] = true;
-            self.add(handler.rip, false, debug, error_code, view, memory)?;
+            self.add(handler.rip, false, debug, error_code, space, memory)?;
         }
         Ok(())
     }
 
     /// Returns whether each trap is where it was placed: the guest has neither overwritten nor remapped a handler.
-    pub(super) fn intact(&self, view: &View<'_>, memory: &GuestMemoryMmap) -> bool {
-        let mapped = self.pages.iter().all(|&(linear, physical)| view.physical(linear) == physical);
+    pub(super) fn intact(&self, space: &Space<'_>, memory: &GuestMemoryMmap) -> bool {
+        let mapped = self.pages.iter().all(|&(linear, physical)| space.physical(linear) == physical);
         mapped && self.traps.iter().all(|trap| !trap.placed || trap.is_whole(memory))
     }
 
@@ -88,15 +88,15 @@ impl Traps {
     ///
     /// # Errors
     /// The address, if it or the byte after it is another handler's first byte.
-    pub(super) fn add_target(&mut self, rip: u64, view: &View<'_>, memory: &GuestMemoryMmap) -> Result<(), u64> {
+    pub(super) fn add_target(&mut self, rip: u64, space: &Space<'_>, memory: &GuestMemoryMmap) -> Result<(), u64> {
         if self.traps.iter().any(|trap| trap.rip == rip) {
             return Ok(());
         }
-        let first = view.physical(rip);
+        let first = space.physical(rip);
         if let Some(around) = self.traps.iter_mut().find(|trap| first == Some(trap.physical[1])) {
             around.restore(memory);
         }
-        self.add(rip, true, false, [false; 2], view, memory)
+        self.add(rip, true, false, [false; 2], space, memory)
     }
 
     fn add(
@@ -105,10 +105,10 @@ impl Traps {
         target: bool,
         debug: bool,
         error_code: [bool; 2],
-        view: &View<'_>,
+        space: &Space<'_>,
         memory: &GuestMemoryMmap,
     ) -> Result<(), u64> {
-        let (Some(first), Some(second)) = (view.physical(rip), view.physical(rip.wrapping_add(1))) else {
+        let (Some(first), Some(second)) = (space.physical(rip), space.physical(rip.wrapping_add(1))) else {
             return Ok(());
         };
         let overlaps = |trap: &Trap| trap.physical.contains(&first) || trap.physical.contains(&second);
@@ -229,47 +229,60 @@ pub(super) const fn has_error_code(vector: u8) -> bool {
 
 impl Frame {
     /// Reads the frame whose saved RIP is at `at`: an IRETQ's operand.
-    pub(super) fn read(at: u64, view: &View<'_>) -> Option<Self> {
-        let get = |n: u64| view.word(at.wrapping_add(8 * n), 8);
+    pub(super) fn read(at: u64, space: &Space<'_>) -> Option<Self> {
+        let get = |n: u64| space.word(at.wrapping_add(8 * n), 8);
         Some(Self { at, rip: get(0)?, cs: get(1)? as u16, flags: get(2)? })
     }
 
     /// Reads the frame at the stack top of a handler, above an error code if there is one.
-    pub(super) fn of_event(stack: u64, error_code: bool, view: &View<'_>) -> Option<Self> {
-        Self::read(stack.wrapping_add(8 * u64::from(error_code)), view)
+    pub(super) fn of_event(stack: u64, error_code: bool, space: &Space<'_>) -> Option<Self> {
+        Self::read(stack.wrapping_add(8 * u64::from(error_code)), space)
     }
 
     /// Returns the saved SP and SS.
-    pub(super) fn outer_stack(&self, view: &View<'_>) -> Option<(u64, u16)> {
-        Some((view.word(self.at.wrapping_add(24), 8)?, view.word(self.at.wrapping_add(32), 8)? as u16))
+    pub(super) fn outer_stack(&self, space: &Space<'_>) -> Option<(u64, u16)> {
+        Some((space.word(self.at.wrapping_add(24), 8)?, space.word(self.at.wrapping_add(32), 8)? as u16))
     }
 
     /// Sets or clears the saved TF. Returns whether the stack could be written.
-    pub(super) fn set_tf(&self, on: bool, view: &View<'_>) -> bool {
+    pub(super) fn set_tf(&self, on: bool, space: &Space<'_>) -> bool {
         let flags = if on { self.flags | TF } else { self.flags & !TF };
-        flags == self.flags || self.write_flags(flags, view)
+        flags == self.flags || self.write_flags(flags, space)
     }
 
     /// Writes the flags back as they were read; returns whether the stack could be written.
-    pub(super) fn restore(&self, view: &View<'_>) -> bool {
-        self.write_flags(self.flags, view)
+    pub(super) fn restore(&self, space: &Space<'_>) -> bool {
+        self.write_flags(self.flags, space)
     }
 
-    fn write_flags(&self, flags: u64, view: &View<'_>) -> bool {
-        view.write(self.at.wrapping_add(16), &flags.to_le_bytes())
+    fn write_flags(&self, flags: u64, space: &Space<'_>) -> bool {
+        space.write(self.at.wrapping_add(16), &flags.to_le_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kvm_bindings::kvm_sregs;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
+    use crate::linear::tests::long_mode;
 
+    /// Code at physical 0x1000 is at linear 0x10_1000; the last level of the page tables is at 0x7000.
     fn world() -> GuestMemoryMmap {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x3000)]).unwrap();
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x8000)]).unwrap();
+        for (at, entry) in [(0x4000, 0x5001), (0x5000, 0x6001), (0x6000, 0x7001), (CODE, 0x1001), (CODE - 8, 1)] {
+            memory.write_obj::<u64>(entry, GuestAddress(at)).unwrap();
+        }
         memory.write_slice(&[1, 2, 3, 4, 5, 6], GuestAddress(0x1000)).unwrap();
         memory
+    }
+
+    /// The entry of the page of the code.
+    const CODE: u64 = 0x7000 + 8 * 0x101;
+
+    fn space(memory: &GuestMemoryMmap) -> Space<'_> {
+        Space::new(memory, &long_mode(0x4000))
     }
 
     fn bytes(memory: &GuestMemoryMmap) -> [u8; 6] {
@@ -282,17 +295,12 @@ mod tests {
         Handler { vector, rip }
     }
 
-    /// Translates linear addresses, which are 0x10_0000 above physical ones.
-    fn translate(linear: u64) -> Option<u64> {
-        linear.checked_sub(0x10_0000)
-    }
-
     #[test]
     fn traps_come_and_go_and_leave_the_code_as_it_was() {
         let (memory, mut traps) = (world(), Traps::default());
-        let view = View::new(&memory, &translate);
+        let space = space(&memory);
         let handlers = [handler(1, 0x10_1000), handler(13, 0x10_1004), handler(2, 0x10_1004), handler(3, 0x50)];
-        traps.replace(&handlers, &view, &memory).unwrap();
+        traps.replace(&handlers, &space, &memory).unwrap();
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 0xe6, 0xe8]);
         let (debug, shared) = (traps.at(0x10_1000).unwrap(), traps.at(0x10_1004).unwrap());
         assert_eq!(
@@ -309,15 +317,19 @@ mod tests {
         assert!(traps.at(0x10_1004).is_none());
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 0xe6, 0xe8]);
-        assert!(traps.intact(&view, &memory));
+        assert!(traps.intact(&space, &memory));
         assert_eq!(traps.debug_handler(), Some(false));
-        let moved = |linear: u64| linear.checked_sub(0x10_1000);
-        assert!(!traps.intact(&View::new(&memory, &moved), &memory), "the handlers' page is elsewhere");
-        let appeared = |linear: u64| translate(linear).or(Some(0x2000));
-        assert!(!traps.intact(&View::new(&memory, &appeared), &memory), "a handler is in memory now");
+        for (at, entry, usual) in [(CODE, 0x2001_u64, 0x1001_u64), (0x7000, 0x2001, 0)] {
+            memory.write_obj(entry, GuestAddress(at)).unwrap();
+            assert!(
+                !traps.intact(&self::space(&memory), &memory),
+                "the handlers' page is elsewhere, or another's is there now"
+            );
+            memory.write_obj(usual, GuestAddress(at)).unwrap();
+        }
         // The guest writes a handler anew: its byte stays.
         memory.write_slice(&[9], GuestAddress(0x1001)).unwrap();
-        assert!(!traps.intact(&view, &memory));
+        assert!(!traps.intact(&space, &memory));
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 9, 3, 4, 5, 6]);
     }
@@ -325,24 +337,24 @@ mod tests {
     #[test]
     fn handlers_that_overlap_are_refused_and_targets_push_no_frame() {
         let (memory, mut traps) = (world(), Traps::default());
-        let view = View::new(&memory, &translate);
-        assert_eq!(traps.replace(&[handler(6, 0x10_1000), handler(7, 0x10_1001)], &view, &memory), Err(0x10_1001));
+        let space = space(&memory);
+        assert_eq!(traps.replace(&[handler(6, 0x10_1000), handler(7, 0x10_1001)], &space, &memory), Err(0x10_1001));
         assert_eq!(traps.debug_handler(), None);
-        traps.replace(&[handler(1, 0x10_1000), handler(6, 0x10_1000)], &view, &memory).unwrap();
+        traps.replace(&[handler(1, 0x10_1000), handler(6, 0x10_1000)], &space, &memory).unwrap();
         assert_eq!(traps.debug_handler(), Some(true));
-        traps.replace(&[handler(6, 0x10_1000)], &view, &memory).unwrap();
-        traps.add_target(0x10_1002, &view, &memory).unwrap();
-        traps.add_target(0x10_1002, &view, &memory).unwrap();
+        traps.replace(&[handler(6, 0x10_1000)], &space, &memory).unwrap();
+        traps.add_target(0x10_1002, &space, &memory).unwrap();
+        traps.add_target(0x10_1002, &space, &memory).unwrap();
         assert!(traps.at(0x10_1002).is_some_and(|trap| trap.target));
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6], "a target's trap is for one instruction");
         // A target within a handler's trap, behind an instruction of one byte.
-        traps.add_target(0x10_1001, &view, &memory).unwrap();
+        traps.add_target(0x10_1001, &space, &memory).unwrap();
         assert_eq!(bytes(&memory), [1, 0xe6, 0xe8, 4, 5, 6]);
         assert!(traps.at(0x10_1000).is_none() && traps.at(0x10_1001).is_some());
         traps.close(&memory);
         assert_eq!(bytes(&memory), [0xe6, 0xe8, 3, 4, 5, 6]);
-        assert_eq!(traps.add_target(0x10_0fff, &view, &memory), Err(0x10_0fff), "an event would run its second byte");
+        assert_eq!(traps.add_target(0x10_0fff, &space, &memory), Err(0x10_0fff), "an event would run its second byte");
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 2, 3, 4, 5, 6]);
     }
@@ -350,22 +362,21 @@ mod tests {
     #[test]
     fn frames_with_and_without_an_error_code() {
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        let identity = |linear| Some(linear);
-        let view = View::new(&memory, &identity);
+        let space = Space::new(&memory, &kvm_sregs::default());
         for error_code in [false, true] {
             let words = [0xee, 0x1234_u64, 0x1b, 0x302, 0x7ff0, 0x23].into_iter().skip(usize::from(!error_code));
             let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
             memory.write_slice(&bytes, GuestAddress(0x100)).unwrap();
-            let flags = || Frame::of_event(0x100, error_code, &view).unwrap().flags;
-            let frame = Frame::of_event(0x100, error_code, &view).unwrap();
+            let flags = || Frame::of_event(0x100, error_code, &space).unwrap().flags;
+            let frame = Frame::of_event(0x100, error_code, &space).unwrap();
             assert_eq!((frame.rip, frame.cs, frame.flags), (0x1234, 0x1b, 0x302));
-            assert_eq!(frame.outer_stack(&view), Some((0x7ff0, 0x23)));
-            assert!(frame.set_tf(false, &view));
+            assert_eq!(frame.outer_stack(&space), Some((0x7ff0, 0x23)));
+            assert!(frame.set_tf(false, &space));
             assert_eq!(flags(), 0x202);
-            assert!(frame.restore(&view));
+            assert!(frame.restore(&space));
             assert_eq!(flags(), 0x302);
         }
-        assert_eq!(Frame::read(0xffe, &view), None);
+        assert_eq!(Frame::read(0xffe, &space), None);
         assert!(has_error_code(14) && has_error_code(8) && !has_error_code(2) && !has_error_code(9));
     }
 }

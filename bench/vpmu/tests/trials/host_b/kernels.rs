@@ -1,7 +1,6 @@
 //! The static binary (tools/packaging/static) on kernels of several series, as root and as an ordinary user in group
 //! kvm, with CAP_PERFMON on the file or with a lowered kernel.perf_event_paranoid.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,7 +44,7 @@ pub(crate) fn trials() -> Vec<(String, Option<String>, Boot)> {
 const USERS: [(&str, &str, &str, &[&str]); 5] = [
     ("nothing", "outsider", "echo 2 >/proc/sys/kernel/perf_event_paranoid", &["/dev/kvm", "event backend"]),
     ("group kvm", "member", "true", &["event backend"]),
-    ("CAP_PERFMON", "outsider", "/probe --inside-host-b perfmon /vpmu", &["/dev/kvm"]),
+    ("CAP_PERFMON", "outsider", "/probe --perfmon-inside-host-b /vpmu", &["/dev/kvm"]),
     ("group kvm and CAP_PERFMON", "member", "true", &[]),
     (
         "group kvm and perf_event_paranoid 1",
@@ -68,7 +67,7 @@ fn root_and_users(parts: &Parts, binary: &Path) -> Result<()> {
         )
         .file("/etc/group", 0o644, b"root:x:0:\nkvm:x:101:member\n")
         .limit(Duration::from_secs(600));
-    ensure!(PROBE_ARGUMENT == "--inside-host-b");
+    ensure!(USERS[2].2.contains(PERFMON));
     for command in [DOCTOR, CONFORMANCE, LATENCY, "chgrp kvm /dev/kvm && chmod 660 /dev/kvm"] {
         job = job.command(["sh", "-c", command]);
     }
@@ -147,44 +146,16 @@ fn latency(done: &Finished) -> Result<String> {
     Ok(format!("{nmis:?} NMIs of {arms:?}, 0 lost"))
 }
 
-// Actions of this test binary when it is started inside host B: it is itself the dynamically linked program that is
-// carried in.
+/// First argument of this binary in host B: it gives the file that follows CAP_PERFMON, as `setcap cap_perfmon=ep FILE` does.
+const PERFMON: &str = "--perfmon-inside-host-b";
 
-/// First argument that selects a probe instead of the tests.
-pub(super) const PROBE_ARGUMENT: &str = "--inside-host-b";
-
-/// Runs the probe that the command line names, if this process is in host B.
+/// Does what the command line says, if this process is in host B.
 pub(crate) fn inside() -> Option<ExitCode> {
     let mut words = std::env::args().skip(1);
-    words.next().filter(|word| word == PROBE_ARGUMENT)?;
-    let name = words.next().unwrap_or_default();
-    Some(match probe(&name, words.next().as_deref()) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    })
-}
-
-/// Runs the probe `name`, on `file` if it takes one. Returns the exit code.
-pub(crate) fn probe(name: &str, file: Option<&str>) -> Result<u8> {
-    let mut out = std::io::stdout().lock();
-    match name {
-        // As `setcap cap_perfmon=ep FILE`.
-        "perfmon" => {
-            let capability = perfmon();
-            let flags = rustix::fs::XattrFlags::empty();
-            rustix::fs::setxattr(file.context("a file")?, "security.capability", &capability, flags)?;
-            Ok(0)
-        }
-        other => {
-            writeln!(out, "standard output of {other}: é €")?;
-            eprintln!("standard error, not UTF-8 on the next line");
-            std::io::stderr().write_all(b"\xff\x00\r\n")?;
-            Ok(42)
-        }
-    }
+    words.next().filter(|word| word == PERFMON)?;
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = rustix::fs::setxattr(words.next().unwrap_or_default(), "security.capability", &perfmon(), flags);
+    Some(if set.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// CAP_PERFMON (38), permitted and effective: `struct vfs_cap_data` of revision 2, little-endian words.

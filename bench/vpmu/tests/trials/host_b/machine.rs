@@ -4,17 +4,16 @@
 //! its unmodified `kvm-amd` gives the commands a `/dev/kvm`. Nothing but QEMU's serial ports leads in or out.
 
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use linux_guest::initramfs::Archive;
+use linux_guest::initramfs::Initramfs;
 use linux_guest::modules::Module;
 
 use super::frames::{self, Finished};
-use super::monitor::{self, Ended, Files, Monitor};
+use super::monitor::{self, Ended, Files};
 use super::parts::{self, Parts};
 
 /// Boots of a machine that hangs.
@@ -171,22 +170,19 @@ impl Job {
         let initramfs = folder.path().join("initramfs.cpio");
         std::fs::write(&initramfs, self.initramfs(parts, boot)?)?;
         let files = Files { console: folder.path().join("console"), results: folder.path().join("results") };
-        let (messages, answers) = (folder.path().join("qemu"), folder.path().join("monitor"));
+        let messages = folder.path().join("qemu");
 
         let mut qemu = self.qemu(parts, &initramfs, &files);
         let started = Instant::now();
         let child = qemu
-            .stdin(Stdio::piped())
-            .stdout(File::create(&answers)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
             .stderr(File::create(&messages)?)
             .spawn()
             .with_context(|| format!("cannot run {}", parts.qemu.display()))?;
         let mut running = Running(child);
-        let monitor = Monitor::new(&mut running.0, &answers)?;
         let (ended, silence) = monitor::wait(&mut running.0, &files, started + self.limit, self.silence)?;
         let wall = started.elapsed();
-        let stopped = !matches!(ended, Ended::Exit(_));
-        let dump = if stopped { monitor.dump(&mut running.0) } else { String::new() };
         drop(running);
 
         let said = std::fs::read(&messages).unwrap_or_default();
@@ -198,30 +194,25 @@ impl Job {
             Ended::Exit(status) if status.success() => "ended early".to_owned(),
             Ended::Exit(status) => format!("failed ({status})"),
         };
-        let left = format!("console:\n{}\n{dump}", monitor::tail(&log, 150));
-        let wire = std::fs::read(&files.results).unwrap_or_default();
-        let received =
-            frames::parse(&wire).with_context(|| format!("host B {how}, and what it sent cannot be read; {left}"))?;
-        if let Some(failure) = received.failure {
-            bail!("host B could not be set up: {failure}; {left}");
-        }
-        let finished = received.commands.len();
+        let left = format!("console:\n{}", monitor::tail(&log, 150));
+        let (commands, whole) = frames::parse(&std::fs::read(&files.results).unwrap_or_default());
+        let finished = commands.len();
         let at = self
             .commands
             .get(finished)
             .map_or("after the last command".to_owned(), |words| format!("in command {finished}, {words:?}"));
         // Several CPUs in threads of the emulator: the kernel patches its code by INT3, and one of them may keep it.
-        let kept_int3 = !received.whole && self.cpus != "1" && log.contains("int3: 0000 [#");
+        let kept_int3 = !whole && self.cpus != "1" && log.contains("int3: 0000 [#");
         if kept_int3 || matches!(ended, Ended::Silent) {
             return Ok(Boot::Hung(format!("{} s after power-on it {how} {at}; {left}", wall.as_secs())));
         }
-        ensure!(received.whole, "host B {how} {at}; {left}");
+        ensure!(whole, "host B {how} {at}; {left}");
         ensure!(
             matches!(ended, Ended::Exit(status) if status.success()),
             "host B {how}, though its commands had finished; {left}"
         );
         ensure!(finished == self.commands.len(), "{finished} of {} commands ran", self.commands.len());
-        Ok(Boot::Ended(Report { commands: received.commands, wall, silence }))
+        Ok(Boot::Ended(Report { commands, wall, silence }))
     }
 
     fn qemu(&self, parts: &Parts, initramfs: &Path, files: &Files) -> Command {
@@ -234,9 +225,8 @@ impl Job {
             "none",
             "-no-reboot",
         ]);
-        command.args(monitor::OPTIONS);
-        // A panic reboots, and QEMU ends at a reboot.
-        let mut line = "console=ttyS0 quiet panic=-1 unknown_nmi_panic".to_owned();
+        // A script in place of our Linux guests' init. A panic reboots, and QEMU ends at a reboot.
+        let mut line = "console=ttyS0 quiet panic=-1 rdinit=/host-b".to_owned();
         if self.cpus != "1" {
             // Its CPUs wait for one another longer than any hardware's, and for the timer on a busy host: the kernel's check of
             // it panics.
@@ -265,36 +255,21 @@ impl Job {
     }
 
     fn initramfs(&self, parts: &Parts, boot: u32) -> Result<Vec<u8>> {
-        let mut archive = Archive::new();
-        for folder in ["/dev", "/proc", "/sys", "/run", "/tmp"] {
-            archive.folder(folder, 0o755)?;
-        }
-        archive.file("/bin/busybox", 0o755, &read(&parts.busybox)?)?;
-        let mut modules = Vec::new();
+        let mut initramfs = Initramfs::new();
+        initramfs.program("/bin/busybox", &parts.busybox)?;
         for module in &parts.modules {
-            let name = format!("{}.ko", module.name);
-            archive.file(&format!("{}/{name}", frames::MODULES), 0o644, &module.bytes)?;
-            modules.push(name);
+            initramfs.module(&module.name, &module.bytes, "")?;
         }
-        let init = frames::init(&modules, &self.commands, boot);
-        archive.file("/init", 0o755, init.as_bytes())?;
+        let modules: Vec<_> = parts.modules.iter().map(|module| &*module.name).collect();
+        initramfs.file("/host-b", 0o755, frames::init(&modules, &self.commands, boot).as_bytes())?;
         for (path, permissions, contents) in &self.files {
-            archive.file(path, *permissions, contents)?;
+            initramfs.file(path, *permissions, contents)?;
         }
-        // Debian's is static, but another may not be.
-        let mut libraries = parts::libraries(&parts.busybox)?;
+        let folder = tempfile::tempdir()?;
         for (path, binary) in &self.binaries {
-            archive.file(path, 0o755, &parts::stripped(binary)?)?;
-            libraries.extend(parts::libraries(binary)?);
+            initramfs.program(path, &parts::stripped(binary, folder.path()))?;
         }
-        libraries.sort();
-        libraries.dedup();
-        for library in libraries {
-            let path = library.to_str().context("a library's path is not UTF-8")?;
-            let mode = std::fs::metadata(&library)?.permissions().mode();
-            archive.file(path, mode, &read(&library)?)?;
-        }
-        Ok(archive.finish())
+        Ok(initramfs.finish()?)
     }
 }
 
@@ -308,8 +283,4 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

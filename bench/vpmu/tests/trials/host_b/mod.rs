@@ -14,12 +14,11 @@ mod measure;
 mod monitor;
 mod nest;
 mod parts;
-mod readers;
+mod triage;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context as _, Error, Result, ensure};
 use trials::Case;
 
 use crate::counted;
@@ -51,13 +50,12 @@ const BOOTS: [Named; 15] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [Named; 15] = [
+const LONG: [Named; 14] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
     ("linux::bad_input", linux::bad_input),
-    ("linux::readers", readers::a_guests_kernel),
-    ("linux::triage", readers::in_a_guest),
+    ("linux::triage", triage::in_a_guest),
     ("corpus::recorded", corpus::recorded),
     ("nest::two_runs_are_equal", nest::two_runs_are_equal),
     ("nest::ten_thousand", nest::ten_thousand),
@@ -100,18 +98,13 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A job that carries this test binary as `/probe`.
-fn job() -> Result<Job> {
-    let me: PathBuf = std::env::current_exe().context("cannot find this binary")?;
-    Ok(Job::new().binary("/probe", &me))
-}
-
 fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
     // Longer than any buffer on the way, every byte value, no newline at the end.
     let long: Vec<u8> = (0..300_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let report = job()?
+    let talk = r"printf 'é €\n'; printf '\377\000\r\n' >&2; exit 42";
+    let report = Job::new()
         .file("/data/long", 0o644, &long)
-        .command(["/probe", kernels::PROBE_ARGUMENT, "talk"])
+        .command(["sh", "-c", talk])
         .command(["cat", "/data/long"])
         .command(["printf", "%s|", "it's", "$HOME", "two words", "é", ""])
         .command(["sh", "-c", "kill -9 $$"])
@@ -119,11 +112,13 @@ fn commands_come_back_exactly(parts: &Parts) -> Result<()> {
         .command(["uname", "-sr"])
         .run(parts)?;
     let [talk, cat, printf, killed, absent, uname] = report.done()?;
-    ensure!(talk.status == 42, "{talk:?}");
-    ensure!(talk.text()? == "standard output of talk: é €\n", "{talk:?}");
-    ensure!(talk.stderr == b"standard error, not UTF-8 on the next line\n\xff\x00\r\n", "{talk:?}");
-    ensure!(cat.status == 0 && cat.stderr.is_empty());
-    ensure!(cat.stdout == long, "{} of {} bytes came back, or others", cat.stdout.len(), long.len());
+    ensure!(talk.status == 42 && talk.text()? == "é €\n" && talk.stderr == b"\xff\x00\r\n", "{talk:?}");
+    ensure!(
+        cat.status == 0 && cat.stderr.is_empty() && cat.stdout == long,
+        "{} of {} bytes came back, or others",
+        cat.stdout.len(),
+        long.len()
+    );
     ensure!(printf.text()? == "it's|$HOME|two words|é||", "{printf:?}");
     ensure!(killed.status == 128 + 9, "{killed:?}");
     ensure!(absent.status == 127 && !absent.stderr.is_empty(), "{absent:?}");
@@ -139,26 +134,26 @@ fn error(parts: &Parts, job: &Job) -> Result<String> {
 
 fn a_machine_that_dies_is_reported(parts: &Parts) -> Result<()> {
     // The kernel panics when its first process ends.
-    let killed = error(parts, &job()?.command(["true"]).command(["sh", "-c", "echo c >/proc/sysrq-trigger"]))?;
+    let killed = error(parts, &Job::new().command(["true"]).command(["sh", "-c", "echo c >/proc/sysrq-trigger"]))?;
     ensure!(killed.contains("ended early in command 1"), "{killed}");
     ensure!(killed.contains("Kernel panic"), "{killed}");
     Ok(())
 }
 
-/// Stopped at its limit, a machine says how far its command came and where its CPU is; one without a sign of life is tried again.
+/// Stopped at its limit, a machine says how far its command came; one without a sign of life is tried again.
 fn a_machine_that_hangs_is_reported(parts: &Parts) -> Result<()> {
     let started = std::time::Instant::now();
     let command = ["sh", "-c", "echo half a result; echo half a reason >&2; exec sleep 1000000"];
-    let stuck = error(parts, &job()?.command(command).limit(Duration::from_secs(15)))?;
-    for needle in ["was stopped after 15 s", "half a result", "half a reason", "RIP=", "Kernel panic", frames::BEAT] {
+    let stuck = error(parts, &Job::new().command(command).limit(Duration::from_secs(15)))?;
+    for needle in ["was stopped after 15 s", "half a result", "half a reason", frames::BEAT] {
         ensure!(stuck.contains(needle), "no {needle:?} in:\n{stuck}");
     }
     eprintln!("# stopped after {:.1} s", started.elapsed().as_secs_f64());
     // Every process is stopped but the shell that waits.
     let command = ["sh", "-c", "kill -STOP -1; sleep 1000000"];
-    let hung = error(parts, &job()?.command(command).silence(Duration::from_secs(15)))?;
+    let hung = error(parts, &Job::new().command(command).silence(Duration::from_secs(15)))?;
     ensure!(hung.contains("host B hung 3 times") && hung.matches("sent nothing for 15 s").count() == 3, "{hung}");
-    ensure!(hung.matches("in command 0").count() == 3 && hung.matches("RIP=").count() >= 6, "{hung}");
+    ensure!(hung.matches("in command 0").count() == 3, "{hung}");
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
 use linux_guest::modules::{Module, needed};
@@ -127,71 +126,35 @@ fn version_key(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// A binary without its debug information, which is most of it and costs seconds to unpack in the machine.
-pub(crate) fn stripped(binary: &Path) -> Result<Vec<u8>> {
-    let folder = tempfile::tempdir()?;
-    let small = folder.path().join("stripped");
+/// A binary without its debug information, in `folder`: that is most of it, and costs seconds to unpack in the machine.
+pub(crate) fn stripped(binary: &Path, folder: &Path) -> PathBuf {
+    let small = folder.join(binary.file_name().unwrap_or_default());
     let tool = Command::new("strip").args(["--strip-debug", "-o"]).args([&small, binary]).output();
-    let path = match tool {
-        Ok(output) if output.status.success() => &small,
-        // It only takes longer.
-        _ => binary,
-    };
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
-/// The shared libraries and the loader that `binary` needs, as the dynamic linker resolves them here.
-pub(crate) fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("ldd").arg(binary).env("LC_ALL", "C").output().context("cannot run ldd")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    if text.contains("statically linked") || complaint.contains("not a dynamic executable") {
-        return Ok(Vec::new());
-    }
-    ensure!(output.status.success(), "ldd {}: {}", binary.display(), complaint.trim());
-    let mut paths = Vec::new();
-    for line in text.lines() {
-        ensure!(!line.contains("not found"), "ldd: {}", line.trim());
-        // `NAME => PATH (ADDRESS)`, `PATH (ADDRESS)` for the loader, `NAME (ADDRESS)` for the vDSO.
-        let path = line.split_once("=>").map_or(line, |(_, path)| path);
-        let path = path.split(" (").next().unwrap_or_default().trim();
-        if path.starts_with('/') {
-            paths.push(PathBuf::from(path));
-        }
-    }
-    Ok(paths)
+    // Without the tool, and for a script, it only takes longer.
+    if tool.is_ok_and(|output| output.status.success()) { small } else { binary.to_owned() }
 }
 
 /// The kernel in the quickest form that can be had: its image, entered by PVH, else the bzImage as it is, which takes longer to
 /// unpack itself under software emulation than all the rest of the boot.
 pub(crate) fn bootable(parts: &Parts) -> PathBuf {
-    static UNPACKED: Mutex<Option<(PathBuf, PathBuf)>> = Mutex::new(None);
-    let mut unpacked = UNPACKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some((from, to)) = unpacked.as_ref()
-        && *from == parts.kernel
-        && to.is_file()
-    {
-        return to.clone();
+    // The file has a name of its own: test processes boot different kernels at the same time.
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("host-b-vmlinux-{}", parts.release()));
+    let made = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
+    if made(&to) > made(&parts.kernel) {
+        return to;
     }
-    match unpack(parts) {
-        Ok(path) => {
-            *unpacked = Some((parts.kernel.clone(), path.clone()));
-            path
-        }
+    let unpack = || -> Result<()> {
+        let kernel = Kernel::parse(&std::fs::read(&parts.kernel)?)?;
+        let output = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR"))?;
+        std::fs::write(output.path(), kernel.image())?;
+        output.persist(&to)?;
+        Ok(())
+    };
+    match unpack() {
+        Ok(()) => to,
         Err(why) => {
             eprintln!("# the kernel unpacks itself, which is slow: {why:#}");
             parts.kernel.clone()
         }
     }
-}
-
-fn unpack(parts: &Parts) -> Result<PathBuf> {
-    let kernel = Kernel::parse(&std::fs::read(&parts.kernel)?)?;
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let output = tempfile::NamedTempFile::new_in(folder)?;
-    std::fs::write(output.path(), kernel.image())?;
-    // The file has a name of its own: test processes boot different kernels at the same time.
-    let to = folder.join(format!("host-b-vmlinux-{}", parts.release()));
-    output.persist(&to)?;
-    Ok(to)
 }
