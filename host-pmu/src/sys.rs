@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "the crate's only door to the kernel")]
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -95,23 +94,11 @@ pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
 }
 
-/// Reads the event's count; `None` at end of file, which is how a pinned event in error state reads.
-pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<Option<u64>> {
-    let mut count = 0u64;
-    // SAFETY: the buffer is 8 writable bytes.
-    let got = unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
-    match usize::try_from(got) {
-        Ok(8) => Ok(Some(count)),
-        Ok(_) => Ok(None),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Reads a group (PERF_FORMAT_GROUP | PERF_FORMAT_ID): its number of events, then the count and id of each. Gives the u64s
-/// that were read; 0 at end of file, which is how a pinned group in error state reads.
-pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
+/// Reads an event: its count, or of a group (PERF_FORMAT_GROUP | PERF_FORMAT_ID) the number of events, then the count and id of
+/// each. Gives the u64s that were read; 0 at end of file, which is how a pinned event in error state reads.
+pub(crate) fn read(fd: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
     // SAFETY: the buffer is that many writable bytes.
-    let got = unsafe { libc::read(leader.as_raw_fd(), into.as_mut_ptr().cast(), size_of_val(into)) };
+    let got = unsafe { libc::read(fd.as_raw_fd(), into.as_mut_ptr().cast(), size_of_val(into)) };
     usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
 }
 
@@ -552,12 +539,4 @@ impl Drop for Ring {
         // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
     }
-}
-
-/// Reads a small text file of the kernel's.
-pub(crate) fn read_small(path: &std::path::Path) -> io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    File::open(path)?.take(4096).read_to_string(&mut text)?;
-    Ok(text)
 }

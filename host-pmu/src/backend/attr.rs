@@ -27,13 +27,6 @@ pub enum EventKind {
     Tracepoint(u64),
 }
 
-impl EventKind {
-    /// Returns whether it counts the time of its thread.
-    pub(crate) const fn is_clock(self) -> bool {
-        matches!(self, Self::CpuClock)
-    }
-}
-
 /// Returns the attribute of an event of `kind` for `spec`; `period` is in host counts.
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     let (type_, config) = match kind {

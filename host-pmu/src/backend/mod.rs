@@ -6,7 +6,6 @@ mod key;
 pub mod model;
 pub mod monitor;
 pub mod perf;
-mod retired;
 pub mod scheduling;
 pub mod step;
 
@@ -23,6 +22,9 @@ pub use key::{BackendKey, UnknownBackend};
 pub trait Backend {
     /// A host event.
     type Event: fmt::Debug;
+
+    /// Returns what it can do, and what it cannot.
+    fn facts(&self) -> &Facts;
 
     /// Starts the work that serves only open events and may have waited until the guest runs.
     fn attend(&mut self) {}
@@ -56,29 +58,9 @@ pub trait Backend {
         false
     }
 
-    /// Returns whether a counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
-    fn pauses_virtually(&self) -> bool {
-        false
-    }
-
     /// Returns the event's count since it was opened, where that can be known without a host operation.
     fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
         None
-    }
-
-    /// Returns whether all its events count at one pace, so that the one with the least left signals first.
-    fn counts_at_one_pace(&self) -> bool {
-        false
-    }
-
-    /// Returns the shortest period that an event gets, whatever it is asked for.
-    fn shortest_period(&self) -> u64 {
-        1
-    }
-
-    /// Returns whether it opens its events behind a gate, which is shut at first.
-    fn has_gate(&self) -> bool {
-        false
     }
 
     /// Opens the gate: every event that is not paused counts.
@@ -129,15 +111,25 @@ pub trait Backend {
         0
     }
 
-    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen.
-    fn is_blind(&self) -> bool {
-        false
-    }
-
     /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
-    fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
+    fn stepper(&mut self) -> Option<&mut step::StepCounts> {
         None
     }
+}
+
+/// Abilities of a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// It opens its events behind a gate, which is shut at first.
+    pub gate: bool,
+    /// A counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
+    pub virtual_pauses: bool,
+    /// All its events count at one pace, so that the one with the least left signals first.
+    pub one_pace: bool,
+    /// Records of some event's overflows and throttlings do not reach this process: neither is seen.
+    pub blind: bool,
+    /// The shortest period that an event gets, whatever it is asked for.
+    pub shortest_period: u64,
 }
 
 /// A record of an event's overflow.

@@ -18,24 +18,14 @@ use arch_pmu::spec::{CounterId, CounterSet};
 use super::held::{AtHost, HeldEvent, find_event};
 use super::host::Measured;
 use super::{Bank, Gate, NEVER_ENDS};
-use crate::backend::{Backend, HostError};
+use crate::backend::{Backend, Facts, HostError};
 use crate::stats::OpKind;
 
 /// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's
 /// next overflow.
 const MOST_SIGNALS: u32 = 2;
 /// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
-const MOST_ENTRIES: u64 = 32;
-
-/// A signal to come.
-#[derive(Clone, Copy)]
-struct ComingSignal {
-    counter: CounterId,
-    /// Counts until then.
-    left: u64,
-    /// Counts from there to the overflow of its counter.
-    early_by: u64,
-}
+pub(super) const MOST_ENTRIES: u64 = 32;
 
 impl<B: Backend> Bank<B> {
     /// Stops a counter by shutting the gate.
@@ -111,7 +101,7 @@ impl<B: Backend> Bank<B> {
     /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
     pub(super) fn leave_out_pause(&mut self, counter: CounterId) -> bool {
         // It may have signalled since the last kick.
-        self.drain_records();
+        self.drain(false);
         self.resumed.insert(counter);
         let Self { host, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
@@ -119,7 +109,7 @@ impl<B: Backend> Bank<B> {
             return true;
         }
         match host.count(&mut held.event) {
-            Ok(total) => held.leave_out(total),
+            Ok(total) => _ = held.gather(total),
             Err(HostError::PinnedLost) => {
                 host.stats.counts.pinned_errors += 1;
                 // Its counts since the pause are not the counter's.
@@ -134,12 +124,10 @@ impl<B: Backend> Bank<B> {
     /// them, or those that would signal early are aimed anew.
     #[inline(never)]
     pub(super) fn finish_pauses(&mut self) {
-        let gated = self.host.backend.has_gate();
+        let Facts { gate: gated, virtual_pauses, .. } = self.facts();
         self.unchanged_since_entry = !(gated && self.gate == Gate::Failed);
         let on = self.counters_on();
-        let waits =
-            if gated { self.unchanged_since_entry && !on.is_empty() } else { self.host.backend.pauses_virtually() };
-        if !waits {
+        if !(if gated { self.unchanged_since_entry && !on.is_empty() } else { virtual_pauses }) {
             return;
         }
         // A counter whose event the host refused is on, too.
@@ -202,18 +190,11 @@ impl<B: Backend> Bank<B> {
         goes_on || self.pool.iter().any(HeldEvent::leaves)
     }
 
-    /// Restarts the count of entries for a new account.
-    pub(super) fn pauses_began_before_this_account(&mut self) {
-        if self.pauses_until != NEVER_ENDS {
-            self.pauses_until = MOST_ENTRIES;
-        }
-    }
-
     /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later
     /// signals can wait: the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
-        let mut open = if self.host.backend.counts_at_one_pace() { on } else { self.too_early(on) };
-        while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
+        let mut open = if self.facts().one_pace { on } else { self.too_early(on) };
+        while let Some((_, early_by, counter)) = self.signals(open).min_by_key(|signal| signal.0) {
             open.remove(counter);
             if early_by == 0 || !self.aim_at_overflow(counter) {
                 return;
@@ -224,19 +205,20 @@ impl<B: Backend> Bank<B> {
     /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of
     /// the way to the overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
-        let too_early = self.signals(on).filter(|signal| signal.early_by > signal.left);
-        let last = self.signals(on).max_by_key(|signal| signal.left).filter(|last| last.early_by > 0);
-        too_early.chain(last).map(|signal| signal.counter).collect()
+        let too_early = self.signals(on).filter(|(left, early_by, _)| early_by > left);
+        let last = self.signals(on).max_by_key(|signal| signal.0).filter(|last| last.1 > 0);
+        too_early.chain(last).map(|(.., counter)| counter).collect()
     }
 
-    /// Returns the signals to come of counters that are on.
-    fn signals(&self, on: CounterSet) -> impl Iterator<Item = ComingSignal> {
+    /// Returns the signals to come of counters that are on: the counts until then, the counts from there to the counter's overflow,
+    /// and the counter.
+    fn signals(&self, on: CounterSet) -> impl Iterator<Item = (u64, u64, CounterId)> {
         // The kick that follows looks at an event that signalled.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
         quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
             let left = held.left().filter(|_| held.spec.samples())?;
-            Some(ComingSignal { counter, left, early_by: held.early_by() })
+            Some((left, held.aim - held.fires, counter))
         })
     }
 
@@ -277,10 +259,8 @@ mod tests {
     /// Starts counters with a period of 100, behind events whose counts can be looked at.
     fn running(specs: &[Spec]) -> Bank<Host> {
         let mut bank = bank("virtual");
-        {
-            let script = bank.script();
-            (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
-        }
+        *bank.backend().facts_mut() = Facts { virtual_pauses: true, one_pace: true, ..Facts::default() };
+        (bank.script().peeks, bank.script().complete) = (true, true);
         for (n, &spec) in specs.iter().enumerate() {
             bank.start(pmc(n), spec, 100);
         }
@@ -370,15 +350,14 @@ mod tests {
         count(&mut bank, &[50]);
         bank.on_entry(CounterSet::EMPTY);
         let mut entries = 1;
-        while bank.is_quiet(false) && entries <= MOST_ENTRIES {
-            bank.count_entry();
+        while bank.passes(false) && entries <= MOST_ENTRIES {
             entries += 1;
         }
         assert!(bank.log().is_empty());
         assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(bank.log(), ["pause 0"]);
-        assert!(bank.is_quiet(false));
+        assert!(bank.passes(false));
         bank.start(pmc(0), A, 80);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(bank.log(), ["resume 0", "period 0 80"]);
@@ -424,7 +403,7 @@ mod tests {
         let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
-        assert!(bank.is_quiet(false) && bank.log().is_empty());
+        assert!(bank.passes(false) && bank.log().is_empty());
         // The host lost an event, which a look at its count shows.
         bank.retry(pmc(0));
         bank.on_entry(CounterSet::EMPTY);
@@ -449,6 +428,6 @@ mod tests {
         bank.lose(true);
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
         assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
-        assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
+        assert_eq!([(); 2].map(|()| bank.due().contains(pmc(0))), [false, true], "not at the same entry");
     }
 }

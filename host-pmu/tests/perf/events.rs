@@ -121,7 +121,7 @@ pub(crate) fn full_ring() {
 /// A count that is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
 pub(crate) fn peek() {
     let mut backend = clock("virtual");
-    assert!(backend.pauses_virtually() && !backend.has_gate());
+    assert!(backend.facts().virtual_pauses && !backend.facts().gate);
     let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
     assert_eq!(backend.peek(&events[0]), None, "nothing is known of it yet");
     // The host may switch the thread out at any time, or stop its events for a moment where other users open theirs.
