@@ -11,7 +11,7 @@ use std::path::Path;
 use counts::Counts;
 
 use crate::stats::{HostSide, OpKind};
-use crate::strategy::{Apply, OnOverflow, Pause, Preset, Release, Reuse, Strategy, names};
+use crate::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy, names};
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
@@ -43,37 +43,21 @@ fn check_version(loaded: &str) -> Result<(), String> {
     ))
 }
 
-/// The strategies of the module, as differences from what KVM does.
-const TABLE: [Preset; 5] = [
-    Preset { name: "stock", about: "all that KVM asks for, unchanged: the control", of: |base| base },
-    Preset {
-        name: "recreate",
-        about: "a paused event is released, a resumed one created; KVM before 5.5",
-        of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
-    },
-    Preset {
-        name: "virtual",
-        about: "a paused event goes on, and what it counts is left out",
-        of: |base| Strategy { pause: Pause::Virtual, overflow: OnOverflow::Keep, ..base },
-    },
-    Preset {
-        name: "direct",
-        about: "an event is stopped and started on its CPU without perf's core",
-        of: |base| Strategy { pause: Pause::Direct, overflow: OnOverflow::Keep, ..base },
-    },
-    Preset {
-        name: "gate",
-        about: "as direct, and all events of the vCPU are stopped and started at the entry, in one pass",
-        of: |base| Strategy { gate: true, overflow: OnOverflow::Keep, ..base },
-    },
+/// The strategies of the module, with a line about each.
+const TABLE: [(&str, &str); 5] = [
+    ("stock", "all that KVM asks for, unchanged: the control"),
+    ("recreate", "a paused event is released, a resumed one created; KVM before 5.5"),
+    ("virtual", "a paused event goes on, and what it counts is left out"),
+    ("direct", "an event is stopped and started on its CPU without perf's core"),
+    ("gate", "as direct, and all events of the vCPU are stopped and started at the entry, in one pass"),
 ];
 
 /// Names of the presets; as arms they are `kvm:NAME`.
-pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
+pub const PRESETS: [&str; TABLE.len()] = names(&TABLE);
 
 /// Returns one line about each preset.
 pub fn about() -> impl Iterator<Item = (&'static str, &'static str)> {
-    TABLE.iter().map(|row| (row.name, row.about))
+    TABLE.into_iter()
 }
 
 /// Returns the time at which KVM of this release reprograms counters (68fb4757e867).
@@ -87,9 +71,16 @@ pub fn applies(release: &str) -> Apply {
 
 /// Returns the preset `name` below a KVM that reprograms at that time; `None` if there is none.
 pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
-    let row = TABLE.iter().find(|row| row.name == name)?;
     let kvms = Strategy { name: name.to_owned(), apply, ..Strategy::preset("reuse-lazy").ok()? };
-    Some((row.of)(kvms))
+    let keeps = Strategy { overflow: OnOverflow::Keep, ..kvms.clone() };
+    Some(match name {
+        "stock" => kvms,
+        "recreate" => Strategy { reuse: Reuse::None, release: Release::Eager, ..kvms },
+        "virtual" => Strategy { pause: Pause::Virtual, ..keeps },
+        "direct" => Strategy { pause: Pause::Direct, ..keeps },
+        "gate" => Strategy { gate: true, ..keeps },
+        _ => return None,
+    })
 }
 
 /// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
@@ -201,9 +192,9 @@ impl Module {
         let now = self.read()?;
         let before = std::mem::replace(&mut self.before, now);
         for (at, kind) in OpKind::ALL.into_iter().enumerate() {
-            let since =
-                |now: [u64; OpKind::ALL.len()], before: [u64; OpKind::ALL.len()]| now[at].saturating_sub(before[at]);
-            side.ops.add(kind, since(now.done, before.done), since(now.done_ns, before.done_ns));
+            let [done, ns] =
+                [|t: &Tally| t.done, |t: &Tally| t.done_ns].map(|of| of(&now)[at].saturating_sub(of(&before)[at]));
+            side.ops.add(kind, done, ns);
         }
         let since = |of: fn(&Tally) -> u64| of(&now).saturating_sub(of(&before));
         self.asked = since(|t| t.asked);

@@ -38,43 +38,37 @@ pub enum BackendKey {
 /// The highest rate of a stand-in.
 const MOST_MHZ: u32 = 10_000;
 
-/// A backend with a plain name, and the event that it counts.
-struct Row {
-    key: BackendKey,
-    name: &'static str,
-    about: &'static str,
-}
-
-/// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
-const TABLE: [Row; 4] = [
-    Row {
-        key: BackendKey::Hardware,
-        name: "hardware",
-        about: "the event that the guest selects, in guest mode only, by the host's PMU",
-    },
-    Row {
-        key: BackendKey::CpuClock,
-        name: "cpu-clock",
-        about: "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
-    },
-    Row {
-        key: BackendKey::Step,
-        name: "step",
-        about: "retired instructions and branches, exactly, by single-stepping the guest; slow",
-    },
-    Row { key: BackendKey::None, name: "none", about: "TSC ticks; a timer raises the PMIs, as in the floor arm" },
+/// The backends with a plain name, and the event that each counts. The name of a tracepoint has the event in it, that of a clock of
+/// its own rate has the rate.
+const TABLE: [(&str, &str); 4] = [
+    ("hardware", "the event that the guest selects, in guest mode only, by the host's PMU"),
+    ("cpu-clock", "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own"),
+    ("step", "retired instructions and branches, exactly, by single-stepping the guest; slow"),
+    ("none", "TSC ticks; a timer raises the PMIs, as in the floor arm"),
 ];
 
 impl BackendKey {
     /// The names of the backends, without tracepoints.
-    pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
+    pub const PLAIN: [&str; TABLE.len()] = names(&TABLE);
 
     /// Lists every backend with what counts behind a counter, and one tracepoint for all.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let tracepoint = Self::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
         let about =
             "occurrences of a tracepoint on the vCPU's thread; any GROUP/NAME; with --workload io, which causes exits";
-        TABLE.iter().map(|row| (row.key.clone(), row.about)).chain([(tracepoint, about)])
+        let plain = TABLE.into_iter().filter_map(|(name, about)| Some((Self::plain(name)?, about)));
+        plain.chain([(tracepoint, about)])
+    }
+
+    /// Returns the backend of this plain name.
+    fn plain(name: &str) -> Option<Self> {
+        Some(match name {
+            "hardware" => Self::Hardware,
+            "cpu-clock" => Self::CpuClock,
+            "step" => Self::Step,
+            "none" => Self::None,
+            _ => return None,
+        })
     }
 
     /// Returns whether its counters are host events, which can be opened and have a cost.
@@ -111,7 +105,10 @@ impl fmt::Display for BackendKey {
         match self {
             Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
             Self::CpuClockAt { mhz } => write!(f, "cpu-clock:{mhz}MHz"),
-            plain => f.write_str(TABLE.iter().find(|row| row.key == *plain).map_or("", |row| row.name)),
+            Self::Hardware => f.write_str("hardware"),
+            Self::CpuClock => f.write_str("cpu-clock"),
+            Self::Step => f.write_str("step"),
+            Self::None => f.write_str("none"),
         }
     }
 }
@@ -138,8 +135,8 @@ impl FromStr for BackendKey {
         let is_part = |p: &str| {
             (1..=128).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         };
-        let found = if let Some(row) = TABLE.iter().find(|row| row.name == text) {
-            Some(row.key.clone())
+        let found = if let Some(plain) = Self::plain(text) {
+            Some(plain)
         } else if let Some(rate) = text.strip_prefix("cpu-clock:") {
             let mhz = rate.strip_suffix("MHz").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
             let mhz = mhz.and_then(|number| number.parse().ok()).filter(|mhz| (1..=MOST_MHZ).contains(mhz));
