@@ -319,17 +319,19 @@ pub(crate) fn cheapest_call_ns() -> u64 {
 
 /// Returns CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure outlives the call, which cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    clock_ns(libc::CLOCK_MONOTONIC)
 }
 
 /// Returns the processor time of the calling thread, ns.
 pub(crate) fn thread_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline]
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure outlives the call, which cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // SAFETY: the structure outlives the call, which cannot fail for these clocks.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
@@ -367,15 +369,14 @@ impl ThreadTimer {
     }
 
     /// Fires after `ns` and then every `every` ns; 0 disarms.
-    pub(crate) fn arm(&self, ns: u64, every: u64) -> io::Result<()> {
-        // SAFETY: all-zero is a valid itimerspec.
-        let mut spec: libc::itimerspec = unsafe { std::mem::zeroed() };
-        spec.it_value.tv_sec = (ns / 1_000_000_000).cast_signed();
-        spec.it_value.tv_nsec = (ns % 1_000_000_000).cast_signed();
-        spec.it_interval.tv_sec = (every / 1_000_000_000).cast_signed();
-        spec.it_interval.tv_nsec = (every % 1_000_000_000).cast_signed();
-        // SAFETY: the id is ours and alive, `spec` outlives the call.
-        checked(unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) }).map(drop)
+    pub(crate) fn arm(&self, ns: u64, every: u64) {
+        let time = |ns: u64| {
+            let (tv_sec, tv_nsec) = (ns / 1_000_000_000, ns % 1_000_000_000);
+            libc::timespec { tv_sec: tv_sec.cast_signed(), tv_nsec: tv_nsec.cast_signed() }
+        };
+        let spec = libc::itimerspec { it_value: time(ns), it_interval: time(every) };
+        // SAFETY: the id is ours and alive, so no value is refused; `spec` outlives the call.
+        unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) };
     }
 }
 
@@ -405,17 +406,9 @@ impl Ring {
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
         let (data, size) = (page, data_pages * page);
         let len = data + size;
+        let (at, protection) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: a fresh shared mapping at an address of the kernel's choice; the descriptor is an open perf event.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
+        let at = unsafe { libc::mmap(at, len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

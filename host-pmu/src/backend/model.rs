@@ -300,7 +300,7 @@ impl<H: Host> ModelBackend<H> {
     #[cold]
     fn reschedule(&mut self) {
         let Some(mut assignment) = self.others.as_deref().copied() else { return };
-        let others = assignment.len();
+        let others = assignment.added();
         let mut running = self.events.running.clone();
         if !self.facts.gate {
             running.sort_unstable_by_key(|&at| self.events.table[at].id);

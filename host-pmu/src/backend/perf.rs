@@ -59,8 +59,8 @@ pub struct PerfBackend {
     leader: Option<OwnedFd>,
     /// The gate is open.
     is_open: bool,
-    /// Known counts of clock events, where they are asked for without a call.
-    anchors: Option<Anchors>,
+    /// Known counts of clock events; room for none where none is asked for without a call.
+    anchors: Anchors,
     /// Hardware events count outside guest mode, too.
     counts_host: bool,
 }
@@ -71,8 +71,11 @@ impl PerfBackend {
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
         (backend.facts.virtual_pauses, backend.facts.gate) = (strategy.pause == Pause::Virtual, strategy.gate);
-        backend.anchors = (backend.facts.virtual_pauses && backend.kind == EventKind::CpuClock).then(Anchors::new);
-        if strategy.gate || backend.anchors.is_some() {
+        let anchored = backend.facts.virtual_pauses && backend.kind == EventKind::CpuClock;
+        if anchored {
+            backend.anchors = Anchors::new();
+        }
+        if strategy.gate || anchored {
             let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr() };
             let leader = asked("perf_event_open", sys::open_on_this_thread(attr, None))?;
             if strategy.gate && backend.kind == EventKind::Hardware {
@@ -111,7 +114,7 @@ impl PerfBackend {
             attends: false,
             leader: None,
             is_open: false,
-            anchors: None,
+            anchors: Anchors(Vec::new()),
             counts_host: false,
         })
     }
@@ -202,6 +205,11 @@ pub struct PerfEvent {
 /// Room for a group read: their number, then two words for each event a bank may hold, and for the leader.
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
 
+/// Returns the id and count of each event of a group that was read.
+fn pairs(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    words.get(1..).unwrap_or_default().chunks_exact(2).map(|pair| (pair[1], pair[0]))
+}
+
 impl PerfBackend {
     /// Returns the attribute of an event for `spec`, which is disabled at first.
     fn attr(&self, mut spec: Spec, period: u64) -> Result<perf_event_attr, HostError> {
@@ -275,24 +283,18 @@ impl Backend for PerfBackend {
     }
 
     fn release(&mut self, event: PerfEvent) {
-        if let Some(anchors) = &mut self.anchors {
-            anchors.forget(event.id);
-        }
+        self.anchors.forget(event.id);
     }
 
     fn pause(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
         asked("IOC_DISABLE", sys::disable(&event.fd))?;
-        if let Some(anchors) = &mut self.anchors {
-            anchors.forget(event.id);
-        }
+        self.anchors.forget(event.id);
         Ok(self.scale.to_guest(Self::count(event)?))
     }
 
     fn resume(&mut self, event: &mut PerfEvent) -> Result<(), HostError> {
         // Enabling an event stops and starts all others of the thread for a moment.
-        if let Some(anchors) = &mut self.anchors {
-            anchors.0.clear();
-        }
+        self.anchors.0.clear();
         asked("IOC_ENABLE", sys::enable(&event.fd))?;
         match &self.leader {
             // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
@@ -310,37 +312,31 @@ impl Backend for PerfBackend {
     }
 
     fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
-        let count = match (&mut self.anchors, &self.leader) {
-            (Some(anchors), Some(leader)) => {
-                let mut words = [0; GROUP_WORDS];
-                let got = asked(READ, sys::read(leader, &mut words))?;
-                let at = sys::monotonic_ns();
-                let steady = !self.monitor.switched();
-                anchors.0.clear();
-                let mut own = None;
-                for pair in words[..got].get(1..).unwrap_or_default().chunks_exact(2) {
-                    if pair[1] == event.id {
-                        own = Some(pair[0]);
-                    }
-                    if steady {
-                        anchors.set(pair[1], pair[0], at);
-                    }
-                }
-                own.ok_or(HostError::PinnedLost)?
-            }
-            _ => Self::count(event)?,
+        let Some(leader) = self.leader.as_ref().filter(|_| self.anchors.is_kept()) else {
+            return Ok(self.scale.to_guest(Self::count(event)?));
         };
+        let mut words = [0; GROUP_WORDS];
+        let got = asked(READ, sys::read(leader, &mut words))?;
+        let at = sys::monotonic_ns();
+        self.anchors.0.clear();
+        if !self.monitor.switched() {
+            pairs(&words[..got]).for_each(|(id, count)| self.anchors.set(id, count, at));
+        }
+        let own = pairs(&words[..got]).find(|(id, _)| *id == event.id);
+        let (_, count) = own.ok_or(HostError::PinnedLost)?;
         Ok(self.scale.to_guest(count))
     }
 
     fn peek(&mut self, event: &PerfEvent) -> Option<u64> {
-        let anchors = self.anchors.as_mut()?;
+        if !self.anchors.is_kept() {
+            return None;
+        }
         // A switch after this moment changes nothing that was counted until then.
         let now = sys::monotonic_ns();
         if self.monitor.switched() || self.monitor.throttles() {
-            anchors.0.clear();
+            self.anchors.0.clear();
         }
-        anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
+        self.anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
     }
 
     fn id(&self, event: &PerfEvent) -> u64 {
@@ -349,17 +345,14 @@ impl Backend for PerfBackend {
 
     #[inline]
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
-        let scale = self.scale;
-        let mut anchors = self.anchors.as_mut();
-        if let Some(known) = &mut anchors
-            && (self.monitor.switched() || self.monitor.throttles())
-        {
-            // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
-            known.0.clear();
-            anchors = None;
+        let Self { scale, anchors, monitor, .. } = self;
+        // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
+        let steady = anchors.is_kept() && !monitor.switched() && !monitor.throttles();
+        if !steady {
+            anchors.0.clear();
         }
-        let complete = self.monitor.overflowed(&mut |it| {
-            if let (Some(anchors), Some(at)) = (&mut anchors, it.at) {
+        let complete = monitor.overflowed(&mut |it| {
+            if let Some(at) = it.at.filter(|_| steady) {
                 anchors.set(it.id, it.count, at);
             }
             visit(Overflow { count: scale.to_guest(it.count), ..it });
@@ -380,9 +373,8 @@ impl Backend for PerfBackend {
         self.is_open = false;
         let mut words = [0; GROUP_WORDS];
         let got = asked(READ, sys::read(leader, &mut words))?;
-        let pairs = words[..got].get(1..).ok_or(HostError::PinnedLost)?;
-        pairs.chunks_exact(2).for_each(|pair| visit(pair[1], self.scale.to_guest(pair[0])));
-        Ok(())
+        pairs(&words[..got]).for_each(|(id, count)| visit(id, self.scale.to_guest(count)));
+        if got > 0 { Ok(()) } else { Err(HostError::PinnedLost) }
     }
 
     fn leave_gate(&mut self) {
@@ -440,6 +432,10 @@ impl Anchors {
     /// Creates an empty table with room for each event a bank may hold, and for the leader.
     fn new() -> Self {
         Self(Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1))
+    }
+
+    fn is_kept(&self) -> bool {
+        self.0.capacity() > 0
     }
 
     /// Notes that event `id` had counted `count` at `at`.

@@ -312,7 +312,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             host: guest.side.host,
             msr_exits: guest.side.msrs,
             deliveries: guest.deliveries,
-            exit_path_ns: guest.side.exit_path_ns.into_histogram(),
+            exit_path_ns: guest.side.exit_path_ns.histogram(),
             phases: guest.side.phases,
             held_back: None,
             turned_on: 0,
