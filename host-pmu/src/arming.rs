@@ -338,6 +338,23 @@ mod tests {
         set
     }
 
+    /// Lets the guest run until a signal finds its counter due. Returns when, and the number of signals.
+    fn run_until(arming: &mut Arming, mut now: u64, due: u64) -> (u64, u64) {
+        for signals in 1.. {
+            now = arming.next(now).expect("a signal");
+            if now >= due {
+                return (now, signals);
+            }
+            arming.entry(running(), || now);
+        }
+        unreachable!()
+    }
+
+    /// Returns the rest of a period after an overflow that was so late.
+    fn rest_of(late: u64) -> u64 {
+        if late < PERIOD { PERIOD - late } else { PERIOD }
+    }
+
     /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each
     /// overflow was seen, and the settings made outside and inside of handlers.
     fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
@@ -347,15 +364,7 @@ mod tests {
         assert!(arming.entry(running(), || 0).is_some());
         for n in 0..pmis {
             let due = now + left;
-            // Ring 3 until a signal finds the counter due.
-            loop {
-                let Setting::At { first, every } = arming.setting else { panic!("no signal at {now}") };
-                now = if first > now { first } else { now + every - (now - first) % every };
-                if now >= due {
-                    break;
-                }
-                arming.entry(running(), || now);
-            }
+            (now, _) = run_until(&mut arming, now, due);
             late.push(now - due);
             arming.overflowed(counter(), now);
             arming.started(counter(), now, 1 << 40);
@@ -365,8 +374,7 @@ mod tests {
                 now += took(n) / 4;
                 arming.entry(if step == 3 { running() } else { CounterSet::EMPTY }, || now);
                 if step == 2 {
-                    let over = late[late.len() - 1];
-                    left = if over < PERIOD { PERIOD - over } else { PERIOD };
+                    left = rest_of(late[late.len() - 1]);
                     arming.started(counter(), now + took(n) / 4, left);
                 }
             }
@@ -395,16 +403,9 @@ mod tests {
         let mut signals = 0;
         for _ in 0..1000 {
             let due = now + left;
-            loop {
-                let Setting::At { first, every } = arming.setting else { panic!("no signal at {now}") };
-                now = if first > now { first } else { now + every - (now - first) % every };
-                signals += 1;
-                if now >= due {
-                    break;
-                }
-                arming.entry(running(), || now);
-            }
-            let over = now - due;
+            let (at, more) = run_until(&mut arming, now, due);
+            (now, signals) = (at, signals + more);
+            let late = now - due;
             arming.overflowed(counter(), now);
             arming.started(counter(), now, 1 << 40);
             arming.entry(running(), || now);
@@ -412,7 +413,7 @@ mod tests {
             // A signal while the handler runs finds no overflow, and the wrapped counter's period is set anew.
             arming.moved(counter(), now, (1 << 40) - 41);
             now += 40;
-            left = if over < PERIOD { PERIOD - over } else { PERIOD };
+            left = rest_of(late);
             arming.moved(counter(), now, left);
             arming.entry(running(), || now);
         }
@@ -420,24 +421,31 @@ mod tests {
         assert!(signals < 2000, "{signals} signals for 1000 PMIs");
     }
 
+    /// Enters a guest that needs 10 µs on a host whose exits take 60, until it had them: it runs for the time until a signal, less the
+    /// way into it. Fewer than `most` entries do.
+    fn gets_on(arming: &mut Arming, mut now: u64, most: u32, enter: impl Fn(&mut Arming, u64)) {
+        const EXIT: u64 = 60;
+        let mut left = 10;
+        for _ in 0..most {
+            enter(arming, now);
+            let next = arming.next(now).unwrap();
+            left -= (next - now).saturating_sub(EXIT).min(left);
+            now = next.max(now + EXIT);
+            if left == 0 {
+                return;
+            }
+        }
+        panic!("it starves with {:?}", arming.setting);
+    }
+
     #[test]
     fn a_guest_whose_exits_take_longer_than_the_interval_gets_on() {
-        // The overflow is found, and the guest needs 10 µs for its handler, but an exit takes 60 µs.
-        let (mut arming, exit, mut now) = (Arming::new(1, 0), 60, 0);
-        arming.started(counter(), now, 10);
+        let mut arming = Arming::new(1, 0);
+        arming.started(counter(), 0, 10);
         arming.entry(running(), || 0);
         arming.overflowed(counter(), 40);
         arming.started(counter(), 40, 1 << 40);
-        let (mut entries, mut left) = (0, 10);
-        while left > 0 {
-            entries += 1;
-            assert!(entries < 200, "the guest starves with {:?}", arming.setting);
-            arming.entry(running(), || now);
-            let next = arming.next(now).unwrap();
-            // The guest runs for the time until the signal, less the way into the guest.
-            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
-            now = next.max(now + exit);
-        }
+        gets_on(&mut arming, 0, 200, |arming, now| _ = arming.entry(running(), || now));
         assert!(arming.shortest > SHORTEST_US && arming.calls < 10);
         // Handlers that take place bring the interval down again.
         (0..20).for_each(|_| arming.handler_took(10));
@@ -447,24 +455,17 @@ mod tests {
     /// A handler that a busy host preempts for longer than the period has its counters off, and signals at each entry.
     #[test]
     fn a_handler_whose_exits_take_longer_than_the_interval_gets_on() {
-        let (mut arming, exit, mut now) = (Arming::new(1, 0), 60, 0);
-        arming.started(counter(), now, PERIOD);
+        let mut arming = Arming::new(1, 0);
+        arming.started(counter(), 0, PERIOD);
         arming.entry(running(), || 0);
         arming.overflowed(counter(), PERIOD);
         arming.entry(running(), || PERIOD);
-        // The counters are off from here on. The handler needs 10 µs, after ten periods in which it did not run.
-        now += 11 * PERIOD;
-        let (mut entries, mut left) = (0, 10);
-        while left > 0 {
-            entries += 1;
-            assert!(entries < 400, "the handler starves with {:?}", arming.setting);
+        // The counters are off from here on, after ten periods in which the handler did not run.
+        gets_on(&mut arming, 11 * PERIOD, 400, |arming, now| {
             if !arming.passes_in_handler() {
                 arming.entry(CounterSet::EMPTY, || now);
             }
-            let next = arming.next(now).unwrap();
-            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
-            now = next.max(now + exit);
-        }
+        });
         assert!(arming.calls < 10, "{}", arming.calls);
     }
 

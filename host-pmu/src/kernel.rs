@@ -3,6 +3,7 @@
 //! The module stands between KVM and perf, so it cannot change what KVM asks for and when: KVM itself pauses, resumes and
 //! releases, reprograms at each access before Linux 6.2 and once per entry since.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -83,17 +84,8 @@ pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
     })
 }
 
-/// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    /// Calls of KVM's.
-    asked: u64,
-    done: [u64; OpKind::ALL.len()],
-    done_ns: [u64; OpKind::ALL.len()],
-    failed: u64,
-    callbacks: u64,
-    dropped: u64,
-}
+/// Sums of the module for a thread, by its names. An operation has three: KVM's calls, perf's, and their ns.
+type Tally = BTreeMap<String, [u64; 3]>;
 
 /// Operations by the module's names; `stop` and `start` are those without perf's core.
 const OPERATIONS: [(&str, OpKind); 8] = [
@@ -107,30 +99,23 @@ const OPERATIONS: [(&str, OpKind); 8] = [
     ("start", OpKind::Resume),
 ];
 
-impl Tally {
-    /// Reads the device's text: a line a thread.
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut all = Self::default();
-        for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
-            let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
-            let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
-            let kind = OPERATIONS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind as usize);
-            let add = |sum: &mut u64, number: u64| *sum = sum.saturating_add(number);
-            match (kind, key, &numbers[..]) {
-                (Some(kind), _, &[asked, done, ns]) => {
-                    add(&mut all.asked, asked);
-                    add(&mut all.done[kind], done);
-                    add(&mut all.done_ns[kind], ns);
-                }
-                (_, "failed", &[number]) => add(&mut all.failed, number),
-                (_, "callbacks", &[number]) => add(&mut all.callbacks, number),
-                (_, "dropped", &[number]) => add(&mut all.dropped, number),
-                (_, "tid" | "passes", _) => {}
-                _ => return Err(format!("{DEVICE} says '{key}={value}'")),
-            }
+/// Its other names; the last two say nothing of a thread's work.
+const NUMBERS: [&str; 5] = ["failed", "callbacks", "dropped", "tid", "passes"];
+
+/// Reads the device's text: a line a thread.
+fn parse(text: &str) -> Result<Tally, String> {
+    let mut all = Tally::new();
+    for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
+        let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
+        let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
+        let is_operation = OPERATIONS.iter().any(|(name, _)| *name == key);
+        if numbers.len() != if is_operation { 3 } else { 1 } || !is_operation && !NUMBERS.contains(&key) {
+            return Err(format!("{DEVICE} says '{key}={value}'"));
         }
-        Ok(all)
+        let sums = all.entry(key.to_owned()).or_default();
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.saturating_add(number));
     }
+    Ok(all)
 }
 
 /// The module, told how to keep the events that KVM creates on this thread. Closed, it keeps further ones as KVM does.
@@ -170,7 +155,7 @@ impl Module {
         })?;
         let text = format!("thread {name}\n");
         match file.write(text.as_bytes()) {
-            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default(), asked: 0 }),
+            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::new(), asked: 0 }),
             Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
                 "the loaded module vpmu_kvm does not know '{}': it is of another version; `make unload`, then `make load` in this \
@@ -190,23 +175,22 @@ impl Module {
     /// The device says something else than its counts.
     pub fn account(&mut self, counts: &mut Counts, side: &mut HostSide) -> Result<(), String> {
         let now = self.read()?;
-        let before = std::mem::replace(&mut self.before, now);
-        for (at, kind) in OpKind::ALL.into_iter().enumerate() {
-            let [done, ns] =
-                [|t: &Tally| t.done, |t: &Tally| t.done_ns].map(|of| of(&now)[at].saturating_sub(of(&before)[at]));
-            side.ops.add(kind, done, ns);
-        }
-        let since = |of: fn(&Tally) -> u64| of(&now).saturating_sub(of(&before));
-        self.asked = since(|t| t.asked);
-        let (callbacks, dropped, failed) = (since(|t| t.callbacks), since(|t| t.dropped), since(|t| t.failed));
+        let since = |key: &str, at: usize| {
+            let [now, before] = [&now, &self.before].map(|tally| tally.get(key).map_or(0, |sums| sums[at]));
+            now.saturating_sub(before)
+        };
+        self.asked = OPERATIONS.iter().map(|(name, _)| since(name, 0)).sum();
+        OPERATIONS.iter().for_each(|(name, kind)| side.ops.add(*kind, since(name, 1), since(name, 2)));
+        let [failed, callbacks, dropped] = ["failed", "callbacks", "dropped"].map(|key| since(key, 0));
         counts.merge(&Counts {
-            opens: now.done[OpKind::Open as usize].saturating_sub(before.done[OpKind::Open as usize]),
+            opens: since("create", 1),
             failed_opens: failed,
             signals: callbacks,
             overflows: callbacks.saturating_sub(dropped),
             empty_kicks: dropped,
             ..Counts::default()
         });
+        self.before = now;
         if failed > 0 {
             side.last_error = Some("perf refused to create it for KVM".to_owned());
         }
@@ -230,7 +214,7 @@ impl Module {
             }
         }
         let text = std::str::from_utf8(&text[..length]).ok().filter(|_| length < MAX_TEXT);
-        Tally::parse(text.ok_or_else(|| format!("{DEVICE} says more than the counts of a thread"))?)
+        parse(text.ok_or_else(|| format!("{DEVICE} says more than the counts of a thread"))?)
     }
 }
 

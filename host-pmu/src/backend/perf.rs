@@ -263,7 +263,7 @@ impl Backend for PerfBackend {
 
     fn attend(&mut self) {
         if !std::mem::replace(&mut self.attends, true) {
-            self.monitor = Monitor::new();
+            self.monitor = Monitor::open();
             self.facts.blind |= !self.monitor.sees_records();
         }
     }

@@ -1,6 +1,6 @@
 //! Events that fail: refused, without a hardware counter, behind a gate whose events do not fit together.
 
-use arch_pmu::spec::{CounterId, MAX_COUNTERS};
+use arch_pmu::spec::CounterId;
 
 use super::held::AtHost;
 use super::host::Backoff;
@@ -28,9 +28,9 @@ impl<B: Backend> Bank<B> {
             held.recorded = None;
             held.forfeited |= !is_on;
             self.backoffs[counter.index()].lost(held.spec);
-        } else if let Some(held) = slot.take() {
+        } else if let Some(held) = slot {
             self.backoffs[counter.index()].failed(held.spec);
-            self.release(held);
+            self.release(counter.index());
         }
         if is_on {
             self.retries.insert(counter);
@@ -107,10 +107,7 @@ impl<B: Backend> Bank<B> {
         if !self.counters_on().is_empty() {
             return false;
         }
-        (0..MAX_COUNTERS).for_each(|index| self.release_slot(index));
-        while !self.pool.is_empty() {
-            self.release_pooled(0);
-        }
+        self.release_all(|_| true);
         self.host.backend.leave_gate();
         self.gate = Gate::Left;
         true

@@ -304,7 +304,19 @@ impl<B: Backend> Bank<B> {
         self.pool.push(held);
     }
 
-    fn release(&mut self, held: HeldEvent<B::Event>) {
+    /// Returns the event at a place: the counters' own, then those of the pool.
+    fn at(&mut self, place: usize) -> Option<&mut HeldEvent<B::Event>> {
+        if place < MAX_COUNTERS { self.slots[place].as_mut() } else { self.pool.get_mut(place - MAX_COUNTERS) }
+    }
+
+    /// Releases the event at a place, if there is one.
+    fn release(&mut self, place: usize) {
+        let held = if place < MAX_COUNTERS {
+            self.slots[place].take()
+        } else {
+            Some(self.pool.swap_remove(place - MAX_COUNTERS))
+        };
+        let Some(held) = held else { return };
         // Releasing cannot fail: close frees the descriptor whatever it returns.
         let _ = self.host.op(OpKind::Release, |backend| {
             backend.release(held.event);
@@ -313,27 +325,28 @@ impl<B: Backend> Bank<B> {
         self.holds(self.held - 1);
     }
 
-    fn release_slot(&mut self, index: usize) {
-        if let Some(held) = self.slots[index].take() {
-            self.release(held);
+    /// Releases all events that are due.
+    fn release_all(&mut self, mut due: impl FnMut(&mut HeldEvent<B::Event>) -> bool) {
+        let mut place = 0;
+        while place < MAX_COUNTERS + self.pool.len() {
+            if self.at(place).is_some_and(&mut due) {
+                self.release(place);
+            } else {
+                place += 1;
+            }
         }
-    }
-
-    fn release_pooled(&mut self, at: usize) {
-        let held = self.pool.swap_remove(at);
-        self.release(held);
     }
 
     /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
     /// one.
     fn release_oldest(&mut self) -> bool {
-        if let Some(at) = (0..self.pool.len()).min_by_key(|&at| self.pool[at].parked_as) {
-            self.release_pooled(at);
-            return true;
-        }
-        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.on);
-        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_as));
-        oldest.map(|at| self.release_slot(at)).is_some()
+        let order = |bank: &mut Self, place: usize| {
+            let held = bank.at(place)?;
+            let is_own = place < MAX_COUNTERS;
+            (!is_own || !held.on).then_some((is_own, held.parked_as, place))
+        };
+        let oldest = (0..MAX_COUNTERS + self.pool.len()).filter_map(|place| order(self, place)).min();
+        oldest.map(|(.., place)| self.release(place)).is_some()
     }
 
     /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that the guest did not
@@ -343,23 +356,10 @@ impl<B: Backend> Bank<B> {
         self.host.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
         used.extend(enabled);
-        let is_old = |held: &mut HeldEvent<B::Event>| {
+        self.release_all(|held| {
             held.idle_slices = if used.contains(held.counter) { 0 } else { held.idle_slices + 1 };
             held.idle_slices >= slices
-        };
-        for index in 0..MAX_COUNTERS {
-            if self.slots[index].as_mut().is_some_and(is_old) {
-                self.release_slot(index);
-            }
-        }
-        let mut at = 0;
-        while at < self.pool.len() {
-            if is_old(&mut self.pool[at]) {
-                self.release_pooled(at);
-            } else {
-                at += 1;
-            }
-        }
+        });
     }
 
     /// Notes that the number of held events is `events` since the last host operation.
@@ -492,7 +492,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         let Some(held) = &self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
-            self.release_slot(counter.index());
+            self.release(counter.index());
             return gathered;
         }
         let (is_on, is_lost) = (held.on, held.is_lost());
@@ -530,7 +530,7 @@ impl<B: Backend> HostCounters for Bank<B> {
         if self.finds(counter, spec) && self.resume(counter, period) {
             return;
         }
-        self.release_slot(counter.index());
+        self.release(counter.index());
         let Facts { gate, virtual_pauses, .. } = self.facts();
         if self.most_held == 0 && !gate && !virtual_pauses {
             self.open(counter, spec, period);

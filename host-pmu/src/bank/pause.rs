@@ -13,7 +13,7 @@
 //! one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event signals
 //! while its counter is off.
 
-use arch_pmu::spec::{CounterId, CounterSet};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 use super::held::{AtHost, HeldEvent, find_event};
 use super::host::Measured;
@@ -172,7 +172,7 @@ impl<B: Backend> Bank<B> {
                 held.stopped(total);
             } else {
                 host.stats.counts.pinned_errors += 1;
-                self.release_pooled(at);
+                self.release(MAX_COUNTERS + at);
             }
         }
         goes_on || self.pool.iter().any(HeldEvent::leaves)
