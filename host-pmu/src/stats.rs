@@ -127,14 +127,7 @@ impl OpKind {
 
     /// Returns the key used in result documents.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Release => "release",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Period => "period",
-            Self::Read => "read",
-        }
+        ["open", "release", "pause", "resume", "period", "read"][self as usize]
     }
 }
 

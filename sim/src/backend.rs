@@ -148,7 +148,7 @@ impl Host for SimThread {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, events: &mut Events) -> EventCount {
+    fn open(&mut self, spec: Spec, period: u64, events: &mut Events) -> EventCount {
         let base = self.base_of(spec);
         self.notes_base(base, events);
         self.on_host.set(self.on_host.get() + 1);

@@ -125,7 +125,7 @@ impl Host for TraceThread {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> TraceCount {
+    fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> TraceCount {
         let rate = self.model.rate(code(spec));
         let period = rate.ns_for(period);
         TraceCount { rate, count: 0, samples: spec.samples(), period, ends: period, serves: 0, part: 0 }

@@ -6,8 +6,6 @@ use std::str::FromStr;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::strategy::names;
-
 /// A backend, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "String")]
@@ -40,35 +38,27 @@ const MOST_MHZ: u32 = 10_000;
 
 /// The backends with a plain name, and the event that each counts. The name of a tracepoint has the event in it, that of a clock of
 /// its own rate has the rate.
-const TABLE: [(&str, &str); 4] = [
-    ("hardware", "the event that the guest selects, in guest mode only, by the host's PMU"),
-    ("cpu-clock", "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own"),
-    ("step", "retired instructions and branches, exactly, by single-stepping the guest; slow"),
-    ("none", "TSC ticks; a timer raises the PMIs, as in the floor arm"),
+const TABLE: [(BackendKey, &str, &str); 4] = [
+    (BackendKey::Hardware, "hardware", "the event that the guest selects, in guest mode only, by the host's PMU"),
+    (
+        BackendKey::CpuClock,
+        "cpu-clock",
+        "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
+    ),
+    (BackendKey::Step, "step", "retired instructions and branches, exactly, by single-stepping the guest; slow"),
+    (BackendKey::None, "none", "TSC ticks; a timer raises the PMIs, as in the floor arm"),
 ];
 
 impl BackendKey {
     /// The names of the backends, without tracepoints.
-    pub const PLAIN: [&str; TABLE.len()] = names(&TABLE);
+    pub const PLAIN: [&str; 4] = [TABLE[0].1, TABLE[1].1, TABLE[2].1, TABLE[3].1];
 
     /// Lists every backend with what counts behind a counter, and one tracepoint for all.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let tracepoint = Self::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
         let about =
             "occurrences of a tracepoint on the vCPU's thread; any GROUP/NAME; with --workload io, which causes exits";
-        let plain = TABLE.into_iter().filter_map(|(name, about)| Some((Self::plain(name)?, about)));
-        plain.chain([(tracepoint, about)])
-    }
-
-    /// Returns the backend of this plain name.
-    fn plain(name: &str) -> Option<Self> {
-        Some(match name {
-            "hardware" => Self::Hardware,
-            "cpu-clock" => Self::CpuClock,
-            "step" => Self::Step,
-            "none" => Self::None,
-            _ => return None,
-        })
+        TABLE.into_iter().map(|(key, _, about)| (key, about)).chain([(tracepoint, about)])
     }
 
     /// Returns whether its counters are host events, which can be opened and have a cost.
@@ -105,10 +95,7 @@ impl fmt::Display for BackendKey {
         match self {
             Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
             Self::CpuClockAt { mhz } => write!(f, "cpu-clock:{mhz}MHz"),
-            Self::Hardware => f.write_str("hardware"),
-            Self::CpuClock => f.write_str("cpu-clock"),
-            Self::Step => f.write_str("step"),
-            Self::None => f.write_str("none"),
+            plain => f.write_str(TABLE.iter().find(|row| row.0 == *plain).map_or("", |row| row.1)),
         }
     }
 }
@@ -135,8 +122,8 @@ impl FromStr for BackendKey {
         let is_part = |p: &str| {
             (1..=128).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         };
-        let found = if let Some(plain) = Self::plain(text) {
-            Some(plain)
+        let found = if let Some((key, ..)) = TABLE.into_iter().find(|row| row.1 == text) {
+            Some(key)
         } else if let Some(rate) = text.strip_prefix("cpu-clock:") {
             let mhz = rate.strip_suffix("MHz").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
             let mhz = mhz.and_then(|number| number.parse().ok()).filter(|mhz| (1..=MOST_MHZ).contains(mhz));

@@ -19,7 +19,7 @@ pub use key::{BackendKey, UnknownBackend};
 /// The host operations of strategies, for the calling thread.
 ///
 /// Counts and periods are in guest units; a backend scales them to its own units.
-pub trait Backend {
+pub trait Backend: 'static {
     /// A host event.
     type Event: fmt::Debug;
 
@@ -110,11 +110,6 @@ pub trait Backend {
     fn throttled(&self) -> u64 {
         0
     }
-
-    /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
-    fn stepper(&mut self) -> Option<&mut step::StepCounts> {
-        None
-    }
 }
 
 /// Abilities of a backend.
@@ -199,11 +194,6 @@ impl Scale {
     /// Creates a scale of `guest` counts for each `host` counts; both at least 1.
     pub const fn new(guest: u64, host: u64) -> Self {
         Self { guest: if guest == 0 { 1 } else { guest }, host: if host == 0 { 1 } else { host } }
-    }
-
-    /// Creates the scale from ns of a clock to TSC ticks.
-    pub const fn ns_to_tsc(tsc_khz: u64) -> Self {
-        Self::new(tsc_khz, 1_000_000)
     }
 
     /// Returns the guest counts of `host` host counts, rounded down.

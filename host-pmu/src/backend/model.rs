@@ -44,7 +44,7 @@ pub enum Op {
 }
 
 /// The part of a host in which models differ.
-pub trait Host: fmt::Debug {
+pub trait Host: fmt::Debug + 'static {
     /// The count of one event.
     type Count: fmt::Debug;
 
@@ -55,13 +55,15 @@ pub trait Host: fmt::Debug {
     fn pay(&mut self, op: Op, events: &mut Events<Self::Count>) -> Result<(), HostError>;
 
     /// Returns the count of a new event, which does not run yet.
-    fn open(&mut self, id: u64, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
+    fn open(&mut self, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
 
     /// Lets an event count, as one more of those that run.
-    fn start(&mut self, at: usize, events: &mut Events<Self::Count>);
+    fn start(&mut self, _at: usize, _events: &mut Events<Self::Count>) {}
 
     /// Lets an event that runs count no more. Returns its expiries that are not paid for.
-    fn stop(&mut self, at: usize, events: &mut Events<Self::Count>) -> u64;
+    fn stop(&mut self, _at: usize, _events: &mut Events<Self::Count>) -> u64 {
+        0
+    }
 
     /// Notes that no event runs any more.
     fn all_stopped(&mut self) {}
@@ -342,7 +344,7 @@ impl<H: Host> Backend for ModelBackend<H> {
         }
         self.opened += 1;
         let id = self.opened;
-        let count = self.host.open(id, spec, period, &mut self.events);
+        let count = self.host.open(spec, period, &mut self.events);
         let event = Event { id, count, enabled: true, running: false, lost: false, allowed, counter: 0, place: 0 };
         let at = self.events.free.pop().unwrap_or(self.events.table.len());
         if at == self.events.table.len() {

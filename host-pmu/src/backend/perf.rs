@@ -92,7 +92,7 @@ impl PerfBackend {
         let clock = |scale| (EventKind::CpuClock, scale, shortest_clock_period());
         let (kind, scale, shortest_period) = match key {
             BackendKey::Hardware => (EventKind::Hardware, Scale::ONE, SHORTEST_PERIOD),
-            BackendKey::CpuClock => clock(Scale::ns_to_tsc(tsc_khz)),
+            BackendKey::CpuClock => clock(Scale::new(tsc_khz, 1_000_000)),
             BackendKey::CpuClockAt { mhz } => clock(Scale::new(u64::from(*mhz), 1000)),
             BackendKey::Tracepoint { group, name } => {
                 (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE, 1)

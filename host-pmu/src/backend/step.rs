@@ -172,10 +172,6 @@ impl Backend for StepCounts {
     fn now_ns(&self) -> u64 {
         sys::monotonic_ns()
     }
-
-    fn stepper(&mut self) -> Option<&mut StepCounts> {
-        Some(self)
-    }
 }
 
 #[cfg(test)]

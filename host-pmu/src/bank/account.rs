@@ -1,10 +1,11 @@
 //! The bank's accounts.
 
+use std::any::Any;
+
 use arch_pmu::spec::CounterSet;
 use counts::Counts;
 
-use super::pause::MOST_ENTRIES;
-use super::{Bank, BankStats, Gate, NEVER_ENDS};
+use super::{Bank, BankStats, Gate, MOST_ENTRIES, NEVER_ENDS};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
@@ -86,6 +87,6 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn stepper(&mut self) -> Option<&mut StepCounts> {
-        self.host.backend.stepper()
+        (&mut self.host.backend as &mut dyn Any).downcast_mut()
     }
 }

@@ -53,6 +53,8 @@ use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
 const NEVER_ENDS: u64 = u64::MAX;
+/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
+const MOST_ENTRIES: u64 = 32;
 
 /// The gate of a bank that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,10 +313,9 @@ impl<B: Backend> Bank<B> {
 
     /// Releases the event at a place, if there is one.
     fn release(&mut self, place: usize) {
-        let held = if place < MAX_COUNTERS {
-            self.slots[place].take()
-        } else {
-            Some(self.pool.swap_remove(place - MAX_COUNTERS))
+        let held = match place.checked_sub(MAX_COUNTERS) {
+            None => self.slots[place].take(),
+            Some(at) => Some(self.pool.swap_remove(at)),
         };
         let Some(held) = held else { return };
         // Releasing cannot fail: close frees the descriptor whatever it returns.
@@ -463,8 +464,26 @@ impl<B: Backend> HostCounters for Bank<B> {
         }
     }
 
+    /// Returns the counters that a signal may have been for.
     fn signalled(&mut self) -> Signalled {
-        self.signalled_counters()
+        self.drain(true);
+        if self.facts().blind {
+            return self.signalled_by_counts();
+        }
+        let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
+            Some(recorded) if !recorded.is_empty() => recorded,
+            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
+            // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
+            Some(none) => {
+                self.look_for_lost();
+                none
+            }
+            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
+            None => return Signalled { certain: true, ..Signalled::ANY },
+        };
+        // An event that does not sample has no records.
+        counters.extend(self.with(|held| held.on && !held.spec.samples()));
+        Signalled { counters, certain: true }
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
@@ -515,11 +534,18 @@ impl<B: Backend> HostCounters for Bank<B> {
             }
             return 0;
         };
-        if virtually {
-            self.begin_virtual_pause(counter);
-        } else if let Some(held) = &mut self.slots[counter.index()] {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        if !virtually {
             held.disabled();
+            return self.gather(counter, total);
         }
+        // The count contains everything that a record could report.
+        (held.on, held.recorded, held.fired_off) = (false, None, 0);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.remove(counter);
+        }
+        self.pauses_until = self.host.stats.counts.entries.saturating_add(MOST_ENTRIES);
+        self.note_change();
         self.gather(counter, total)
     }
 

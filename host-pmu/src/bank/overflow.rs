@@ -49,32 +49,10 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Returns the counters that a signal may have been for.
-    pub(super) fn signalled_counters(&mut self) -> Signalled {
-        self.drain(true);
-        if self.facts().blind {
-            return self.signalled_by_counts();
-        }
-        let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
-            Some(recorded) if !recorded.is_empty() => recorded,
-            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
-            // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
-            Some(none) => {
-                self.look_for_lost();
-                none
-            }
-            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
-            None => return Signalled { certain: true, ..Signalled::ANY },
-        };
-        // An event that does not sample has no records.
-        counters.extend(self.with(|held| held.on && !held.spec.samples()));
-        Signalled { counters, certain: true }
-    }
-
     /// Returns the counters that a signal may have been for, where there are no records (hardware events before Linux
     /// 6.2): those whose events have counted up to their next signal. One look at each count tells them; the others
     /// keep their aims.
-    fn signalled_by_counts(&mut self) -> Signalled {
+    pub(super) fn signalled_by_counts(&mut self) -> Signalled {
         // A clock may signal a little before its count is there.
         let slack = if self.is_clock() { self.facts().shortest_period } else { 0 };
         // Some of the thread's events may have records.
@@ -92,7 +70,7 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Looks for events that count no more, after a signal of no counter that is on.
-    fn look_for_lost(&mut self) {
+    pub(super) fn look_for_lost(&mut self) {
         if self.facts().gate {
             return self.find_gate_lost();
         }

@@ -10,7 +10,7 @@
 //! off and when they go on, and the difference is subtracted. That moves the overflow of the counter away from the
 //! event's own signal by as much, so the signal comes early: the event is aimed anew then, or at once if it would come
 //! much too early. No count is lost and none made up, however late or early a signal is. Such a pause ends with a real
-//! one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event signals
+//! one if it would last: at the first entry with other counters on, after `MOST_ENTRIES`, or when the event signals
 //! while its counter is off.
 
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
@@ -24,8 +24,6 @@ use crate::stats::OpKind;
 /// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's
 /// next overflow.
 const MOST_SIGNALS: u32 = 2;
-/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
-pub(super) const MOST_ENTRIES: u64 = 32;
 
 impl<B: Backend> Bank<B> {
     /// Stops a counter by shutting the gate.
@@ -71,19 +69,6 @@ impl<B: Backend> Bank<B> {
                 }
             })
         })
-    }
-
-    /// Begins a virtual pause of a counter, whose event was looked at.
-    pub(super) fn begin_virtual_pause(&mut self, counter: CounterId) {
-        if let Some(held) = &mut self.slots[counter.index()] {
-            // The count contains everything that a record could report.
-            (held.on, held.recorded, held.fired_off) = (false, None, 0);
-        }
-        if let Some(recorded) = &mut self.recorded {
-            recorded.remove(counter);
-        }
-        self.pauses_until = self.host.stats.counts.entries.saturating_add(MOST_ENTRIES);
-        self.note_change();
     }
 
     /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
@@ -240,6 +225,7 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::{CounterSet, Spec};
 
+    use super::super::MOST_ENTRIES;
     use super::super::tests::{A, B, Host, bank, pmc};
     use super::*;
     use crate::side::HostPmu;

@@ -69,15 +69,9 @@ impl model::Host for Script {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, _: Spec, period: u64, _: &mut Events) -> Count {
+    fn open(&mut self, _: Spec, period: u64, _: &mut Events) -> Count {
         self.counts.push(0);
         Count { number: self.counts.len() - 1, period }
-    }
-
-    fn start(&mut self, _: usize, _: &mut Events) {}
-
-    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
-        0
     }
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {

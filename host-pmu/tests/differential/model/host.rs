@@ -283,16 +283,10 @@ impl Host for Script {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> Count {
+    fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> Count {
         self.opened += 1;
         self.held.set(self.held.get() + 1);
         Count { spec, total: 0, left: spec.samples().then_some(period), period, signalled: false }
-    }
-
-    fn start(&mut self, _: usize, _: &mut Events) {}
-
-    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
-        0
     }
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
