@@ -33,7 +33,7 @@ const PATIENT_US: u64 = 8000;
 const COUNTS: usize = 4;
 
 /// A setting of the timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Setting {
     /// It signals at `first`, and then every `every` time units.
     At {
@@ -43,13 +43,15 @@ pub enum Setting {
         every: u64,
     },
     /// It does not signal.
+    #[default]
     Off,
 }
 
 /// Stages of the guest's work on an overflow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// None is under way.
+    #[default]
     Idle,
     /// The PMI is on its way to a handler.
     Coming {
@@ -70,7 +72,7 @@ struct Counter {
 }
 
 /// Decides when to set the timer of one vCPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Arming {
     counters: [Counter; MAX_COUNTERS],
     stage: Stage,
@@ -103,34 +105,12 @@ pub struct Arming {
 }
 
 impl Arming {
-    /// Creates one for a clock of `per_us` units a microsecond.
-    pub fn new(per_us: u64) -> Self {
-        Self {
-            counters: [Counter::default(); MAX_COUNTERS],
-            stage: Stage::Idle,
-            setting: Setting::Off,
-            restarted: false,
-            seen: 0,
-            found: 0,
-            signalled: None,
-            handler: [0; COUNTS],
-            kind: 0,
-            per_us: per_us.max(1),
-            least: SHORTEST_US * per_us.max(1),
-            shortest: SHORTEST_US * per_us.max(1),
-            vain: 0,
-            signals: 0,
-            unlooked: 0,
-            calls: 0,
-        }
-    }
-
-    /// Raises the shortest interval, for a host on which signals that follow each other sooner would leave the thread
-    /// no time between them.
-    pub fn with_least_interval(mut self, least: u64) -> Self {
-        self.least = least.clamp(SHORTEST_US * self.per_us, PATIENT_US * self.per_us);
-        self.shortest = self.least;
-        self
+    /// Creates one for a clock of `per_us` units a microsecond, on a host where signals that follow each other sooner than `least` would
+    /// leave the thread no time between them.
+    pub fn new(per_us: u64, least: u64) -> Self {
+        let per_us = per_us.max(1);
+        let least = least.clamp(SHORTEST_US * per_us, PATIENT_US * per_us);
+        Self { per_us, least, shortest: least, ..Self::default() }
     }
 
     /// Notes that a counter starts at `now` and is due after `period`.
@@ -139,12 +119,11 @@ impl Arming {
         counter.due = now.saturating_add(period);
         // One that wrapped, and is not yet armed again, is started with all of its range.
         let wrapped = self.stage != Stage::Handled && counter.late.is_some();
-        match counter.late {
-            Some(_) if wrapped => {}
+        match counter.late.take_if(|_| !wrapped) {
             // A period that is late by a whole one begins anew, as in perf.
-            Some(late) if late < counter.period => (counter.period, counter.late) = (period.saturating_add(late), None),
-            Some(_) => (counter.period, counter.late) = (period, None),
-            None if counter.period == 0 => counter.period = period,
+            Some(late) if late < counter.period => counter.period = period.saturating_add(late),
+            Some(_) => counter.period = period,
+            None if !wrapped && counter.period == 0 => counter.period = period,
             None => {}
         }
         self.restarted |= self.stage == Stage::Idle;
@@ -270,10 +249,7 @@ impl Arming {
         // off has no handler.
         (self.stage, self.found) = (Stage::Idle, 0);
         self.counters.iter_mut().for_each(|counter| counter.late = None);
-        (self.setting != Setting::Off).then(|| {
-            (self.setting, self.calls) = (Setting::Off, self.calls + 1);
-            Setting::Off
-        })
+        (self.setting != Setting::Off).then(|| self.make(Setting::Off))
     }
 
     /// Returns the setting with counters that were not just found to have overflowed; `None`: the timer is well as it is.
@@ -362,24 +338,33 @@ mod tests {
         set
     }
 
+    /// Lets the guest run until a signal finds its counter due. Returns when, and the number of signals.
+    fn run_until(arming: &mut Arming, mut now: u64, due: u64) -> (u64, u64) {
+        for signals in 1.. {
+            now = arming.next(now).expect("a signal");
+            if now >= due {
+                return (now, signals);
+            }
+            arming.entry(running(), || now);
+        }
+        unreachable!()
+    }
+
+    /// Returns the rest of a period after an overflow that was so late.
+    fn rest_of(late: u64) -> u64 {
+        if late < PERIOD { PERIOD - late } else { PERIOD }
+    }
+
     /// Simulates a guest with one counter and a handler of `took(n)` µs, for `pmis` PMIs. Returns how late each
     /// overflow was seen, and the settings made outside and inside of handlers.
     fn run(pmis: u64, took: impl Fn(u64) -> u64) -> (Vec<u64>, u64, u64) {
-        let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);
+        let (mut arming, mut now, mut left) = (Arming::new(1, 0), 0, PERIOD);
         let (mut late, mut inside) = (Vec::new(), 0);
         arming.started(counter(), now, left);
         assert!(arming.entry(running(), || 0).is_some());
         for n in 0..pmis {
             let due = now + left;
-            // Ring 3 until a signal finds the counter due.
-            loop {
-                let Setting::At { first, every } = arming.setting else { panic!("no signal at {now}") };
-                now = if first > now { first } else { now + every - (now - first) % every };
-                if now >= due {
-                    break;
-                }
-                arming.entry(running(), || now);
-            }
+            (now, _) = run_until(&mut arming, now, due);
             late.push(now - due);
             arming.overflowed(counter(), now);
             arming.started(counter(), now, 1 << 40);
@@ -389,8 +374,7 @@ mod tests {
                 now += took(n) / 4;
                 arming.entry(if step == 3 { running() } else { CounterSet::EMPTY }, || now);
                 if step == 2 {
-                    let over = late[late.len() - 1];
-                    left = if over < PERIOD { PERIOD - over } else { PERIOD };
+                    left = rest_of(late[late.len() - 1]);
                     arming.started(counter(), now + took(n) / 4, left);
                 }
             }
@@ -413,22 +397,15 @@ mod tests {
 
     #[test]
     fn a_handler_that_leaves_its_counters_on_costs_one_setting_too() {
-        let (mut arming, mut now, mut left) = (Arming::new(1), 0, PERIOD);
+        let (mut arming, mut now, mut left) = (Arming::new(1, 0), 0, PERIOD);
         arming.started(counter(), now, left);
         arming.entry(running(), || 0);
         let mut signals = 0;
         for _ in 0..1000 {
             let due = now + left;
-            loop {
-                let Setting::At { first, every } = arming.setting else { panic!("no signal at {now}") };
-                now = if first > now { first } else { now + every - (now - first) % every };
-                signals += 1;
-                if now >= due {
-                    break;
-                }
-                arming.entry(running(), || now);
-            }
-            let over = now - due;
+            let (at, more) = run_until(&mut arming, now, due);
+            (now, signals) = (at, signals + more);
+            let late = now - due;
             arming.overflowed(counter(), now);
             arming.started(counter(), now, 1 << 40);
             arming.entry(running(), || now);
@@ -436,7 +413,7 @@ mod tests {
             // A signal while the handler runs finds no overflow, and the wrapped counter's period is set anew.
             arming.moved(counter(), now, (1 << 40) - 41);
             now += 40;
-            left = if over < PERIOD { PERIOD - over } else { PERIOD };
+            left = rest_of(late);
             arming.moved(counter(), now, left);
             arming.entry(running(), || now);
         }
@@ -444,24 +421,31 @@ mod tests {
         assert!(signals < 2000, "{signals} signals for 1000 PMIs");
     }
 
+    /// Enters a guest that needs 10 µs on a host whose exits take 60, until it had them: it runs for the time until a signal, less the
+    /// way into it. Fewer than `most` entries do.
+    fn gets_on(arming: &mut Arming, mut now: u64, most: u32, enter: impl Fn(&mut Arming, u64)) {
+        const EXIT: u64 = 60;
+        let mut left = 10;
+        for _ in 0..most {
+            enter(arming, now);
+            let next = arming.next(now).unwrap();
+            left -= (next - now).saturating_sub(EXIT).min(left);
+            now = next.max(now + EXIT);
+            if left == 0 {
+                return;
+            }
+        }
+        panic!("it starves with {:?}", arming.setting);
+    }
+
     #[test]
     fn a_guest_whose_exits_take_longer_than_the_interval_gets_on() {
-        // The overflow is found, and the guest needs 10 µs for its handler, but an exit takes 60 µs.
-        let (mut arming, exit, mut now) = (Arming::new(1), 60, 0);
-        arming.started(counter(), now, 10);
+        let mut arming = Arming::new(1, 0);
+        arming.started(counter(), 0, 10);
         arming.entry(running(), || 0);
         arming.overflowed(counter(), 40);
         arming.started(counter(), 40, 1 << 40);
-        let (mut entries, mut left) = (0, 10);
-        while left > 0 {
-            entries += 1;
-            assert!(entries < 200, "the guest starves with {:?}", arming.setting);
-            arming.entry(running(), || now);
-            let next = arming.next(now).unwrap();
-            // The guest runs for the time until the signal, less the way into the guest.
-            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
-            now = next.max(now + exit);
-        }
+        gets_on(&mut arming, 0, 200, |arming, now| _ = arming.entry(running(), || now));
         assert!(arming.shortest > SHORTEST_US && arming.calls < 10);
         // Handlers that take place bring the interval down again.
         (0..20).for_each(|_| arming.handler_took(10));
@@ -471,41 +455,34 @@ mod tests {
     /// A handler that a busy host preempts for longer than the period has its counters off, and signals at each entry.
     #[test]
     fn a_handler_whose_exits_take_longer_than_the_interval_gets_on() {
-        let (mut arming, exit, mut now) = (Arming::new(1), 60, 0);
-        arming.started(counter(), now, PERIOD);
+        let mut arming = Arming::new(1, 0);
+        arming.started(counter(), 0, PERIOD);
         arming.entry(running(), || 0);
         arming.overflowed(counter(), PERIOD);
         arming.entry(running(), || PERIOD);
-        // The counters are off from here on. The handler needs 10 µs, after ten periods in which it did not run.
-        now += 11 * PERIOD;
-        let (mut entries, mut left) = (0, 10);
-        while left > 0 {
-            entries += 1;
-            assert!(entries < 400, "the handler starves with {:?}", arming.setting);
+        // The counters are off from here on, after ten periods in which the handler did not run.
+        gets_on(&mut arming, 11 * PERIOD, 400, |arming, now| {
             if !arming.passes_in_handler() {
                 arming.entry(CounterSet::EMPTY, || now);
             }
-            let next = arming.next(now).unwrap();
-            left -= i64::try_from((next - now).saturating_sub(exit)).unwrap().min(left);
-            now = next.max(now + exit);
-        }
+        });
         assert!(arming.calls < 10, "{}", arming.calls);
     }
 
     #[test]
     fn a_slow_host_has_no_signals_closer_than_it_needs() {
-        let mut arming = Arming::new(1).with_least_interval(900);
+        let mut arming = Arming::new(1, 900);
         arming.started(counter(), 0, PERIOD);
         assert_eq!(arming.entry(running(), || 0), Some(Setting::At { first: PERIOD, every: 900 }));
         (0..20).for_each(|_| arming.handler_took(10));
         assert_eq!(arming.shortest, 900);
-        let bounded = |least| Arming::new(2).with_least_interval(least).shortest;
+        let bounded = |least| Arming::new(2, least).shortest;
         assert_eq!((bounded(0), bounded(u64::MAX)), (2 * SHORTEST_US, 2 * PATIENT_US));
     }
 
     #[test]
     fn a_counter_that_is_due_sooner_or_much_later_is_worth_a_call_outside_of_handlers() {
-        let mut arming = Arming::new(1);
+        let mut arming = Arming::new(1, 0);
         let at = |setting: Option<Setting>| match setting {
             Some(Setting::At { first, .. }) => first,
             other => panic!("{other:?}"),

@@ -76,19 +76,18 @@ impl Timer for TscTimer {
     }
 
     fn set(&mut self, setting: Setting) {
-        // Neither value is refused: both are in range, and the timer lives as long as this.
-        let _ = match setting {
+        match setting {
             Setting::At { first, every } => {
                 let now = sys::rdtsc();
                 // A time in the past is late by the VMM, not by the signal.
                 (self.first, self.every) = (first.max(now), every.max(1));
-                self.timer.arm(self.ns(first.saturating_sub(now)).max(1), self.ns(every).max(1))
+                self.timer.arm(self.ns(first.saturating_sub(now)).max(1), self.ns(every).max(1));
             }
             Setting::Off => {
                 self.first = 0;
-                self.timer.arm(0, 0)
+                self.timer.arm(0, 0);
             }
-        };
+        }
     }
 
     fn latency_ns(&self, due: u64, since_return: u64) -> Option<u64> {
@@ -119,22 +118,15 @@ pub struct Floor<T = TscTimer> {
 }
 
 impl Floor {
-    /// Creates a floor for the calling thread, the one that the timer signals. One count per TSC tick.
-    pub fn new(tsc_khz: u64) -> Result<Self, TimerError> {
-        Self::with_pace(tsc_khz, Scale::ONE)
-    }
-
-    /// Creates the host side of the floor with `counts` per millisecond in place of the TSC's rate.
-    pub fn counting_per_ms(tsc_khz: u64, counts: u64) -> Result<Self, TimerError> {
-        Self::with_pace(tsc_khz, Scale::new(counts, tsc_khz))
-    }
-
-    fn with_pace(tsc_khz: u64, pace: Scale) -> Result<Self, TimerError> {
+    /// Creates a floor for the calling thread, the one that the timer signals, with so many counts per millisecond; `tsc_khz`: one
+    /// count per TSC tick.
+    pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, TimerError> {
         let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
         let timer = sys::ThreadTimer::new(kick::signal())?;
         let timer = TscTimer { timer, tsc_khz: tsc_khz.max(1), first: 0, every: 1 };
-        let arming = Arming::new(tsc_khz / 1000).with_least_interval(least);
-        Ok(Self { signal_ns: Recorder::reserved(), ..Self::by(timer, pace, arming) })
+        let pace = if counts_per_ms == tsc_khz { Scale::ONE } else { Scale::new(counts_per_ms, tsc_khz) };
+        let floor = Self::by(timer, pace, Arming::new(tsc_khz / 1000, least));
+        Ok(Self { signal_ns: Recorder::reserved(), ..floor })
     }
 }
 
@@ -249,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_paced_counter_counts_by_the_millisecond() {
-        let mut floor = Floor::counting_per_ms(2_000_000, 100).unwrap();
+        let mut floor = Floor::new(2_000_000, 100).unwrap();
         let before = sys::rdtsc();
         floor.start(CounterId::gp(0).unwrap(), PerfEvtSel::from_bits(0).spec(), 50);
         let Some(Setting::At { first, .. }) = floor.arming.entry(floor.running, || before) else { panic!() };
@@ -259,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_signal_is_late_by_the_time_since_the_timers_first_one_for_a_due_counter() {
-        let mut timer = Floor::new(1_000_000).unwrap().timer;
+        let mut timer = Floor::new(1_000_000, 1_000_000).unwrap().timer;
         for (first, due, found, since_return, late, why) in [
             (1000, 1000, 1050, 20, Some(30), "seen by the return at 1030"),
             (1000, 1000, 1050, 60, Some(50), "it fired after the return"),
@@ -275,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_signal_of_no_overflow_has_no_latency() {
-        let mut floor = Floor::new(1_000_000).unwrap();
+        let mut floor = Floor::new(1_000_000, 1_000_000).unwrap();
         floor.timer.first = 1;
         for recorded in [0, 1] {
             floor.saw_signals(0);

@@ -3,6 +3,7 @@
 //! The module stands between KVM and perf, so it cannot change what KVM asks for and when: KVM itself pauses, resumes and
 //! releases, reprograms at each access before Linux 6.2 and once per entry since.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -11,7 +12,7 @@ use std::path::Path;
 use counts::Counts;
 
 use crate::stats::{HostSide, OpKind};
-use crate::strategy::{Apply, OnOverflow, Pause, Preset, Release, Reuse, Strategy, names};
+use crate::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy, names};
 
 /// The module's device.
 pub const DEVICE: &str = "/dev/vpmu_kvm";
@@ -43,37 +44,21 @@ fn check_version(loaded: &str) -> Result<(), String> {
     ))
 }
 
-/// The strategies of the module, as differences from what KVM does.
-const TABLE: [Preset; 5] = [
-    Preset { name: "stock", about: "all that KVM asks for, unchanged: the control", of: |base| base },
-    Preset {
-        name: "recreate",
-        about: "a paused event is released, a resumed one created; KVM before 5.5",
-        of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
-    },
-    Preset {
-        name: "virtual",
-        about: "a paused event goes on, and what it counts is left out",
-        of: |base| Strategy { pause: Pause::Virtual, overflow: OnOverflow::Keep, ..base },
-    },
-    Preset {
-        name: "direct",
-        about: "an event is stopped and started on its CPU without perf's core",
-        of: |base| Strategy { pause: Pause::Direct, overflow: OnOverflow::Keep, ..base },
-    },
-    Preset {
-        name: "gate",
-        about: "as direct, and all events of the vCPU are stopped and started at the entry, in one pass",
-        of: |base| Strategy { gate: true, overflow: OnOverflow::Keep, ..base },
-    },
+/// The strategies of the module, with a line about each.
+const TABLE: [(&str, &str); 5] = [
+    ("stock", "all that KVM asks for, unchanged: the control"),
+    ("recreate", "a paused event is released, a resumed one created; KVM before 5.5"),
+    ("virtual", "a paused event goes on, and what it counts is left out"),
+    ("direct", "an event is stopped and started on its CPU without perf's core"),
+    ("gate", "as direct, and all events of the vCPU are stopped and started at the entry, in one pass"),
 ];
 
 /// Names of the presets; as arms they are `kvm:NAME`.
-pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
+pub const PRESETS: [&str; TABLE.len()] = names(&TABLE);
 
 /// Returns one line about each preset.
 pub fn about() -> impl Iterator<Item = (&'static str, &'static str)> {
-    TABLE.iter().map(|row| (row.name, row.about))
+    TABLE.into_iter()
 }
 
 /// Returns the time at which KVM of this release reprograms counters (68fb4757e867).
@@ -87,22 +72,20 @@ pub fn applies(release: &str) -> Apply {
 
 /// Returns the preset `name` below a KVM that reprograms at that time; `None` if there is none.
 pub fn preset(name: &str, apply: Apply) -> Option<Strategy> {
-    let row = TABLE.iter().find(|row| row.name == name)?;
     let kvms = Strategy { name: name.to_owned(), apply, ..Strategy::preset("reuse-lazy").ok()? };
-    Some((row.of)(kvms))
+    let keeps = Strategy { overflow: OnOverflow::Keep, ..kvms.clone() };
+    Some(match name {
+        "stock" => kvms,
+        "recreate" => Strategy { reuse: Reuse::None, release: Release::Eager, ..kvms },
+        "virtual" => Strategy { pause: Pause::Virtual, ..keeps },
+        "direct" => Strategy { pause: Pause::Direct, ..keeps },
+        "gate" => Strategy { gate: true, ..keeps },
+        _ => return None,
+    })
 }
 
-/// Sums of the module for a thread. Operations are in the order of [`OpKind::ALL`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    /// Calls of KVM's.
-    asked: u64,
-    done: [u64; OpKind::ALL.len()],
-    done_ns: [u64; OpKind::ALL.len()],
-    failed: u64,
-    callbacks: u64,
-    dropped: u64,
-}
+/// Sums of the module for a thread, by its names. An operation has three: KVM's calls, perf's, and their ns.
+type Tally = BTreeMap<String, [u64; 3]>;
 
 /// Operations by the module's names; `stop` and `start` are those without perf's core.
 const OPERATIONS: [(&str, OpKind); 8] = [
@@ -116,30 +99,23 @@ const OPERATIONS: [(&str, OpKind); 8] = [
     ("start", OpKind::Resume),
 ];
 
-impl Tally {
-    /// Reads the device's text: a line a thread.
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut all = Self::default();
-        for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
-            let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
-            let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
-            let kind = OPERATIONS.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind as usize);
-            let add = |sum: &mut u64, number: u64| *sum = sum.saturating_add(number);
-            match (kind, key, &numbers[..]) {
-                (Some(kind), _, &[asked, done, ns]) => {
-                    add(&mut all.asked, asked);
-                    add(&mut all.done[kind], done);
-                    add(&mut all.done_ns[kind], ns);
-                }
-                (_, "failed", &[number]) => add(&mut all.failed, number),
-                (_, "callbacks", &[number]) => add(&mut all.callbacks, number),
-                (_, "dropped", &[number]) => add(&mut all.dropped, number),
-                (_, "tid" | "passes", _) => {}
-                _ => return Err(format!("{DEVICE} says '{key}={value}'")),
-            }
+/// Its other names; the last two say nothing of a thread's work.
+const NUMBERS: [&str; 5] = ["failed", "callbacks", "dropped", "tid", "passes"];
+
+/// Reads the device's text: a line a thread.
+fn parse(text: &str) -> Result<Tally, String> {
+    let mut all = Tally::new();
+    for (key, value) in text.split_ascii_whitespace().filter_map(|field| field.split_once('=')) {
+        let numbers = value.split('/').map(str::parse).collect::<Result<Vec<u64>, _>>();
+        let numbers = numbers.map_err(|error| format!("{DEVICE} says '{value}' for {key}: {error}"))?;
+        let is_operation = OPERATIONS.iter().any(|(name, _)| *name == key);
+        if numbers.len() != if is_operation { 3 } else { 1 } || !is_operation && !NUMBERS.contains(&key) {
+            return Err(format!("{DEVICE} says '{key}={value}'"));
         }
-        Ok(all)
+        let sums = all.entry(key.to_owned()).or_default();
+        sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.saturating_add(number));
     }
+    Ok(all)
 }
 
 /// The module, told how to keep the events that KVM creates on this thread. Closed, it keeps further ones as KVM does.
@@ -179,7 +155,7 @@ impl Module {
         })?;
         let text = format!("thread {name}\n");
         match file.write(text.as_bytes()) {
-            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::default(), asked: 0 }),
+            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::new(), asked: 0 }),
             Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
                 "the loaded module vpmu_kvm does not know '{}': it is of another version; `make unload`, then `make load` in this \
@@ -199,23 +175,22 @@ impl Module {
     /// The device says something else than its counts.
     pub fn account(&mut self, counts: &mut Counts, side: &mut HostSide) -> Result<(), String> {
         let now = self.read()?;
-        let before = std::mem::replace(&mut self.before, now);
-        for (at, kind) in OpKind::ALL.into_iter().enumerate() {
-            let since =
-                |now: [u64; OpKind::ALL.len()], before: [u64; OpKind::ALL.len()]| now[at].saturating_sub(before[at]);
-            side.ops.add(kind, since(now.done, before.done), since(now.done_ns, before.done_ns));
-        }
-        let since = |of: fn(&Tally) -> u64| of(&now).saturating_sub(of(&before));
-        self.asked = since(|t| t.asked);
-        let (callbacks, dropped, failed) = (since(|t| t.callbacks), since(|t| t.dropped), since(|t| t.failed));
+        let since = |key: &str, at: usize| {
+            let [now, before] = [&now, &self.before].map(|tally| tally.get(key).map_or(0, |sums| sums[at]));
+            now.saturating_sub(before)
+        };
+        self.asked = OPERATIONS.iter().map(|(name, _)| since(name, 0)).sum();
+        OPERATIONS.iter().for_each(|(name, kind)| side.ops.add(*kind, since(name, 1), since(name, 2)));
+        let [failed, callbacks, dropped] = ["failed", "callbacks", "dropped"].map(|key| since(key, 0));
         counts.merge(&Counts {
-            opens: now.done[OpKind::Open as usize].saturating_sub(before.done[OpKind::Open as usize]),
+            opens: since("create", 1),
             failed_opens: failed,
             signals: callbacks,
             overflows: callbacks.saturating_sub(dropped),
             empty_kicks: dropped,
             ..Counts::default()
         });
+        self.before = now;
         if failed > 0 {
             side.last_error = Some("perf refused to create it for KVM".to_owned());
         }
@@ -239,7 +214,7 @@ impl Module {
             }
         }
         let text = std::str::from_utf8(&text[..length]).ok().filter(|_| length < MAX_TEXT);
-        Tally::parse(text.ok_or_else(|| format!("{DEVICE} says more than the counts of a thread"))?)
+        parse(text.ok_or_else(|| format!("{DEVICE} says more than the counts of a thread"))?)
     }
 }
 

@@ -36,8 +36,6 @@ pub struct SampledEvent {
     name: String,
     type_: u32,
     config: u64,
-    /// Group and name of a tracepoint.
-    tracepoint: Option<(String, String)>,
 }
 
 impl SampledEvent {
@@ -46,13 +44,8 @@ impl SampledEvent {
     /// # Errors
     /// This host has no such tracepoint, or hides it.
     pub fn encoding(&self) -> Result<(u32, u64), String> {
-        match &self.tracepoint {
-            None => Ok((self.type_, self.config)),
-            Some((group, name)) => {
-                let id = tracepoint_id(group, name).map_err(|error| error.to_string())?;
-                Ok((PERF_TYPE_TRACEPOINT, id))
-            }
-        }
+        let Some((group, name)) = self.name.split_once(':') else { return Ok((self.type_, self.config)) };
+        Ok((PERF_TYPE_TRACEPOINT, tracepoint_id(group, name).map_err(|error| error.to_string())?))
     }
 
     /// Returns the names of the events that are neither tracepoints nor raw ones.
@@ -76,7 +69,7 @@ impl SampledEvent {
 
     /// Returns whether it is a tracepoint of the host.
     pub const fn is_tracepoint(&self) -> bool {
-        self.tracepoint.is_some()
+        self.type_ == PERF_TYPE_TRACEPOINT
     }
 
     /// Returns whether the host's PMU counts it, in guest mode only.
@@ -95,24 +88,19 @@ impl FromStr for SampledEvent {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let event = |type_: u32, config: u64| Self { name: text.to_owned(), type_, config, tracepoint: None };
-        if let Some(&(_, type_, config)) = NAMED.iter().find(|(name, _, _)| *name == text) {
-            return Ok(event(type_, config.into()));
-        }
-        if let Some(config) = text.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
-            return Ok(event(PERF_TYPE_RAW, config));
-        }
+        let event = |type_: u32, config: u64| Ok(Self { name: text.to_owned(), type_, config });
         let plain = |part: &str| {
             !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
         };
-        match text.split_once(':') {
-            Some((group, name)) if plain(group) && plain(name) => {
-                Ok(Self { tracepoint: Some((group.to_owned(), name.to_owned())), ..event(PERF_TYPE_TRACEPOINT, 0) })
-            }
-            _ => {
-                let names: Vec<_> = NAMED.iter().map(|(name, _, _)| *name).collect();
-                Err(format!("give {}, rHEX or a tracepoint as kvm:kvm_exit", names.join(", ")))
-            }
+        if let Some(&(_, type_, config)) = NAMED.iter().find(|(name, _, _)| *name == text) {
+            event(type_, config.into())
+        } else if let Some(config) = text.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
+            event(PERF_TYPE_RAW, config)
+        } else if text.split_once(':').is_some_and(|(group, name)| plain(group) && plain(name)) {
+            event(PERF_TYPE_TRACEPOINT, 0)
+        } else {
+            let names: Vec<_> = Self::named().collect();
+            Err(format!("give {}, rHEX or a tracepoint as kvm:kvm_exit", names.join(", ")))
         }
     }
 }

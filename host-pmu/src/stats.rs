@@ -7,11 +7,6 @@ use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
-/// Cells of a row. A row has one size of cell: of 1 ns in the first two, of twice as much in each further one.
-const CELLS: usize = 128;
-/// Rows up to [`MOST_NS`].
-const ROWS: usize = 31;
-
 /// Converts a duration to ns; saturates.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -25,22 +20,26 @@ pub fn ns_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MOST_NS, 2).expect("constant bounds")
 }
 
-/// A row of cells.
-type Row = Box<[u64; CELLS]>;
-
 /// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
 ///
 /// A model's cost of an operation takes a few values only, and finding a cell takes longer than the addition. Nothing
 /// is rounded or lost: cached values have their count, and enter the cells of that histogram when another value takes
 /// their place, or when it is read.
 ///
-/// Each row of cells is allocated when its first value comes, so that ten thousand simulated vCPUs have room.
+/// Its cells are allocated when their first values come, so that ten thousand simulated vCPUs have room.
 /// [`reserved`](Self::reserved) allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    rows: [Option<Row>; ROWS],
+    cells: Option<Histogram<u64>>,
     /// Recent values, and how often each was recorded since it last entered the cells.
     waiting: [(u64, u64); Self::PLACES],
+}
+
+/// Adds a value so many `times`; the last cell takes what is beyond all cells.
+fn add(cells: &mut Histogram<u64>, (ns, times): (u64, u64)) {
+    if times > 0 && cells.record_n(ns.max(1), times).is_err() {
+        cells.saturating_record_n(ns.max(1), times);
+    }
 }
 
 impl Recorder {
@@ -48,16 +47,17 @@ impl Recorder {
 
     /// Creates a recorder that allocates nothing later.
     pub fn reserved() -> Self {
-        let mut recorder = Self::default();
-        recorder.reserve();
-        recorder
+        Self { cells: Some(ns_histogram()), ..Self::default() }
     }
 
-    /// Allocates all rows.
+    /// Allocates all cells.
     pub fn reserve(&mut self) {
-        self.rows.iter_mut().for_each(|row| {
-            row.get_or_insert_with(|| Box::new([0; CELLS]));
-        });
+        *self = Self::reserved();
+    }
+
+    /// Returns its cells, which grow with their values unless they are reserved.
+    fn cells(&mut self) -> &mut Histogram<u64> {
+        self.cells.get_or_insert_with(|| Histogram::new(2).expect("constant digits"))
     }
 
     /// Records `ns`, at least 1.
@@ -75,70 +75,32 @@ impl Recorder {
 
     #[inline(never)]
     fn replace(&mut self, place: usize, ns: u64) {
-        let (value, times) = std::mem::replace(&mut self.waiting[place], (ns, 1));
-        self.add(value, times);
-    }
-
-    /// Adds `times` to the cell of `ns`.
-    fn add(&mut self, ns: u64, times: u64) {
-        let (row, cell) = Self::place(ns.max(1));
-        // The histogram, too, puts values beyond its cells into the last one.
-        let (row, cell) = if row < ROWS { (row, cell) } else { Self::place(MOST_NS) };
-        self.rows[row].get_or_insert_with(|| Box::new([0; CELLS]))[cell] += times;
-    }
-
-    /// Returns the row of `ns`, and its cell there.
-    const fn place(ns: u64) -> (usize, usize) {
-        // Values of a cell differ in these lower bits.
-        let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
-        let shown = (ns >> unknown) as usize;
-        (unknown as usize + shown / CELLS, shown % CELLS)
+        let waited = std::mem::replace(&mut self.waiting[place], (ns, 1));
+        add(self.cells(), waited);
     }
 
     /// Forgets all values, in place.
     pub fn reset(&mut self) {
-        self.rows.iter_mut().flatten().for_each(|row| row.fill(0));
+        self.cells.iter_mut().for_each(Histogram::reset);
         self.waiting = Default::default();
+    }
+
+    fn add_to(&self, cells: &mut Histogram<u64>) {
+        let known = self.cells.iter().flat_map(Histogram::iter_recorded);
+        let known = known.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
+        known.chain(self.waiting).for_each(|waited| add(cells, waited));
     }
 
     /// Returns all recorded values.
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = ns_histogram();
-        for (at, row) in self.rows.iter().enumerate() {
-            let Some(row) = row else { continue };
-            // Rows 0 and 1 have the same size of cell.
-            let (unknown, first) = (at.saturating_sub(1), if at == 0 { 0 } else { CELLS });
-            for (cell, &times) in row.iter().enumerate().filter(|&(_, &times)| times > 0) {
-                histogram.saturating_record_n(((first + cell) as u64) << unknown, times);
-            }
-        }
-        for (value, times) in self.waiting {
-            if times > 0 {
-                histogram.saturating_record_n(value.max(1), times);
-            }
-        }
+        self.add_to(&mut histogram);
         histogram
-    }
-
-    /// Returns all recorded values.
-    pub fn into_histogram(self) -> Histogram<u64> {
-        self.histogram()
     }
 
     /// Adds the values of another.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.rows.iter_mut().zip(&other.rows) {
-            match (mine, theirs) {
-                (Some(mine), Some(theirs)) => mine.iter_mut().zip(theirs.iter()).for_each(|(cell, n)| *cell += n),
-                (mine @ None, Some(theirs)) => *mine = Some(theirs.clone()),
-                (_, None) => {}
-            }
-        }
-        for (value, times) in other.waiting {
-            if times > 0 {
-                self.add(value, times);
-            }
-        }
+        other.add_to(self.cells());
     }
 }
 
@@ -165,14 +127,7 @@ impl OpKind {
 
     /// Returns the key used in result documents.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Release => "release",
-            Self::Pause => "pause",
-            Self::Resume => "resume",
-            Self::Period => "period",
-            Self::Read => "read",
-        }
+        ["open", "release", "pause", "resume", "period", "read"][self as usize]
     }
 }
 
@@ -277,19 +232,9 @@ impl<const N: usize> Default for Phases<N> {
 }
 
 impl<const N: usize> Phases<N> {
-    /// Counts an MSR access that exited.
-    #[inline]
-    pub const fn exit(&mut self, write: bool) {
-        let line = &mut self.lines[self.now];
-        if write {
-            line.msr_writes += 1;
-        } else {
-            line.msr_reads += 1;
-        }
-    }
-
     /// Counts MSR accesses that exited.
-    pub const fn exits_more(&mut self, reads: u64, writes: u64) {
+    #[inline]
+    pub const fn exits(&mut self, reads: u64, writes: u64) {
         let line = &mut self.lines[self.now];
         line.msr_reads += reads;
         line.msr_writes += writes;
@@ -447,7 +392,7 @@ mod tests {
             }
             first.merge(&second);
             prop_assert_eq!(whole.histogram(), plain.clone());
-            prop_assert_eq!(first.into_histogram(), plain);
+            prop_assert_eq!(first.histogram(), plain);
             whole.reset();
             prop_assert!(whole.histogram().is_empty());
         }
@@ -461,15 +406,15 @@ mod tests {
     fn each_phase_has_its_own_exits_and_operations() {
         let (mut phases, mut ops) = (Phases::<3>::default(), OpStats::default());
         ops.record(OpKind::Open, 100);
-        phases.exit(true);
+        phases.exits(0, 1);
         phases.begin(PHASE_ENABLE, Some(&ops));
         ops.record(OpKind::Open, 30);
         ops.record(OpKind::Resume, 4);
-        phases.exit(true);
-        phases.exit(false);
+        phases.exits(0, 1);
+        phases.exits(1, 0);
         phases.begin(PHASE_NONE, Some(&ops));
         phases.begin(PHASE_READ, Some(&ops));
-        phases.exit(false);
+        phases.exits(1, 0);
         ops.record(OpKind::Read, 2);
         let lines = phases.finish(Some(&ops));
         let line = |begun, msr_reads, msr_writes, ops, ops_ns| PhaseTally { begun, msr_reads, msr_writes, ops, ops_ns };
@@ -483,7 +428,7 @@ mod tests {
     fn a_phase_that_does_not_exist_is_none() {
         let mut phases = Phases::<3>::default();
         phases.begin(usize::MAX, None);
-        phases.exit(true);
+        phases.exits(0, 1);
         assert_eq!(phases.finish(None)[0].msr_writes, 1);
     }
 

@@ -1,24 +1,20 @@
 //! A strategy is data: a few independent choices about the host events behind the vPMCs.
 //!
-//! The presets are KVM's own history (commits in `docs/strategies.md`) plus `pool`, `gate`, `virtual` and `gate-pool`, which are ours.
+//! The presets are files beside this one, whose first line is about them: KVM's own history (commits in `docs/strategies.md`) plus
+//! `pool`, `gate`, `virtual` and `gate-pool`, which are ours.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The array of the `name`s of a table's rows, as a constant.
-macro_rules! names {
-    ($table:ident) => {{
-        let mut names = [""; $table.len()];
-        let mut row = 0;
-        while row < names.len() {
-            names[row] = $table[row].name;
-            row += 1;
-        }
-        names
-    }};
+/// Returns the first of each row of a table.
+pub(crate) const fn names<const ROWS: usize>(table: &[(&'static str, &'static str); ROWS]) -> [&'static str; ROWS] {
+    let (mut names, mut row) = ([""; ROWS], 0);
+    while row < ROWS {
+        names[row] = table[row].0;
+        row += 1;
+    }
+    names
 }
-
-pub(crate) use names;
 
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;
@@ -136,100 +132,36 @@ pub enum StrategyError {
     },
 }
 
-/// A preset: its name, its description, and its difference from a base.
-pub(crate) struct Preset {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) of: fn(Strategy) -> Strategy,
-}
-
-/// The presets, one row each, as differences from the whole series of Linux 5.5.
-const TABLE: [Preset; 9] = [
-    Preset {
-        name: "recreate",
-        about: "an event is opened at each start and closed at each stop; KVM before 5.5",
-        of: |base| Strategy { reuse: Reuse::None, release: Release::Eager, ..base },
-    },
-    // The 2019 series without its lazy release (a6da0d77e98e).
-    Preset {
-        name: "reuse",
-        about: "a stopped counter keeps its event for its next start; never released",
-        of: |base| Strategy { release: Release::Never, ..base },
-    },
-    // The whole series (b35e5548b411).
-    Preset {
-        name: "reuse-lazy",
-        about: "as reuse, and released after a sched slice without use; KVM 5.5",
-        of: |base| base,
-    },
-    Preset {
-        name: "paused-flag",
-        about: "as reuse-lazy, without calls to pause a paused event; KVM 5.15",
-        of: |base| Strategy { skip_paused: true, ..base },
-    },
-    // Linux 6.2 (68fb4757e867).
-    Preset { name: "deferred", about: "as paused-flag, and reprogrammed once per entry; KVM 6.2", of: deferred },
-    Preset {
-        name: "pool",
-        about: "stopped events of the vCPU serve any counter of the same configuration",
-        of: |base| Strategy { reuse: Reuse::Pool(16), ..deferred(base) },
-    },
-    // A Cascade Lake guest can run seven counters at once.
-    Preset {
-        name: "gate",
-        about: "all events of the vCPU are one group; one call stops or starts them all",
-        of: |base| Strategy { reuse: Reuse::Pool(7), ..gate(base) },
-    },
-    Preset {
-        name: "virtual",
-        about: "events go on while the guest has its counters off, and these counts are left out",
-        of: |base| Strategy {
-            reuse: Reuse::Pool(7),
-            pause: Pause::Virtual,
-            overflow: OnOverflow::Keep,
-            skip_period: true,
-            ..deferred(base)
-        },
-    },
-    Preset {
-        name: "gate-pool",
-        about: "as gate, and events of counters that rotate are kept for four slices",
-        of: |base| Strategy { reuse: Reuse::Pool(16), release: Release::Slices(4), ..gate(base) },
-    },
+/// The presets and their files.
+const TABLE: [(&str, &str); 9] = [
+    ("recreate", include_str!("presets/recreate.toml")),
+    ("reuse", include_str!("presets/reuse.toml")),
+    ("reuse-lazy", include_str!("presets/reuse-lazy.toml")),
+    ("paused-flag", include_str!("presets/paused-flag.toml")),
+    ("deferred", include_str!("presets/deferred.toml")),
+    ("pool", include_str!("presets/pool.toml")),
+    ("gate", include_str!("presets/gate.toml")),
+    ("virtual", include_str!("presets/virtual.toml")),
+    ("gate-pool", include_str!("presets/gate-pool.toml")),
 ];
 
 /// Names of the presets.
-pub const PRESETS: [&str; TABLE.len()] = names!(TABLE);
+pub const PRESETS: [&str; TABLE.len()] = names(&TABLE);
 
 /// Returns one line about the preset `name`; empty if there is none.
 pub fn about(name: &str) -> &'static str {
-    TABLE.iter().find(|row| row.name == name).map_or("", |row| row.about)
-}
-
-fn deferred(base: Strategy) -> Strategy {
-    Strategy { skip_paused: true, apply: Apply::Deferred, ..base }
-}
-
-fn gate(base: Strategy) -> Strategy {
-    Strategy { gate: true, overflow: OnOverflow::Keep, skip_period: true, ..deferred(base) }
+    let text = TABLE.iter().find(|(preset, _)| *preset == name).and_then(|(_, text)| text.lines().next());
+    text.and_then(|line| line.strip_prefix("# ")).unwrap_or_default()
 }
 
 impl Strategy {
     /// Returns the preset `name`.
     pub fn preset(name: &str) -> Result<Self, StrategyError> {
-        let preset =
-            TABLE.iter().find(|row| row.name == name).ok_or_else(|| StrategyError::Unknown(name.to_owned()))?;
-        Ok((preset.of)(Self {
-            name: name.to_owned(),
-            reuse: Reuse::Last,
-            release: Release::Slices(1),
-            apply: Apply::AtOnce,
-            skip_paused: false,
-            skip_period: false,
-            overflow: OnOverflow::Reprogram,
-            pause: Pause::Host,
-            gate: false,
-        }))
+        let (name, text) = TABLE
+            .into_iter()
+            .find(|(preset, _)| *preset == name)
+            .ok_or_else(|| StrategyError::Unknown(name.to_owned()))?;
+        Ok(Self { name: name.to_owned(), ..toml::from_str(text)? })
     }
 
     /// Reads a strategy from its TOML text.

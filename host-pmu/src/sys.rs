@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "the crate's only door to the kernel")]
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -95,23 +94,11 @@ pub(crate) fn set_output(fd: &OwnedFd, ring: &OwnedFd) -> io::Result<()> {
     checked(unsafe { perf::ioctls::SET_OUTPUT(fd.as_raw_fd(), ring.as_raw_fd()) }).map(drop)
 }
 
-/// Reads the event's count; `None` at end of file, which is how a pinned event in error state reads.
-pub(crate) fn read_count(fd: &OwnedFd) -> io::Result<Option<u64>> {
-    let mut count = 0u64;
-    // SAFETY: the buffer is 8 writable bytes.
-    let got = unsafe { libc::read(fd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
-    match usize::try_from(got) {
-        Ok(8) => Ok(Some(count)),
-        Ok(_) => Ok(None),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Reads a group (PERF_FORMAT_GROUP | PERF_FORMAT_ID): its number of events, then the count and id of each. Gives the u64s
-/// that were read; 0 at end of file, which is how a pinned group in error state reads.
-pub(crate) fn read_group(leader: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
+/// Reads an event: its count, or of a group (PERF_FORMAT_GROUP | PERF_FORMAT_ID) the number of events, then the count and id of
+/// each. Gives the u64s that were read; 0 at end of file, which is how a pinned event in error state reads.
+pub(crate) fn read(fd: &OwnedFd, into: &mut [u64]) -> io::Result<usize> {
     // SAFETY: the buffer is that many writable bytes.
-    let got = unsafe { libc::read(leader.as_raw_fd(), into.as_mut_ptr().cast(), size_of_val(into)) };
+    let got = unsafe { libc::read(fd.as_raw_fd(), into.as_mut_ptr().cast(), size_of_val(into)) };
     usize::try_from(got).map(|bytes| bytes / size_of::<u64>()).map_err(|_| io::Error::last_os_error())
 }
 
@@ -332,17 +319,19 @@ pub(crate) fn cheapest_call_ns() -> u64 {
 
 /// Returns CLOCK_MONOTONIC, ns.
 pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure outlives the call, which cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    clock_ns(libc::CLOCK_MONOTONIC)
 }
 
 /// Returns the processor time of the calling thread, ns.
 pub(crate) fn thread_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline]
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the structure outlives the call, which cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    // SAFETY: the structure outlives the call, which cannot fail for these clocks.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
@@ -380,15 +369,14 @@ impl ThreadTimer {
     }
 
     /// Fires after `ns` and then every `every` ns; 0 disarms.
-    pub(crate) fn arm(&self, ns: u64, every: u64) -> io::Result<()> {
-        // SAFETY: all-zero is a valid itimerspec.
-        let mut spec: libc::itimerspec = unsafe { std::mem::zeroed() };
-        spec.it_value.tv_sec = (ns / 1_000_000_000).cast_signed();
-        spec.it_value.tv_nsec = (ns % 1_000_000_000).cast_signed();
-        spec.it_interval.tv_sec = (every / 1_000_000_000).cast_signed();
-        spec.it_interval.tv_nsec = (every % 1_000_000_000).cast_signed();
-        // SAFETY: the id is ours and alive, `spec` outlives the call.
-        checked(unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) }).map(drop)
+    pub(crate) fn arm(&self, ns: u64, every: u64) {
+        let time = |ns: u64| {
+            let (tv_sec, tv_nsec) = (ns / 1_000_000_000, ns % 1_000_000_000);
+            libc::timespec { tv_sec: tv_sec.cast_signed(), tv_nsec: tv_nsec.cast_signed() }
+        };
+        let spec = libc::itimerspec { it_value: time(ns), it_interval: time(every) };
+        // SAFETY: the id is ours and alive, so no value is refused; `spec` outlives the call.
+        unsafe { libc::timer_settime(self.0, 0, &raw const spec, std::ptr::null_mut()) };
     }
 }
 
@@ -418,17 +406,9 @@ impl Ring {
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).map_err(io::Error::other)?;
         let (data, size) = (page, data_pages * page);
         let len = data + size;
+        let (at, protection) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: a fresh shared mapping at an address of the kernel's choice; the descriptor is an open perf event.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
+        let at = unsafe { libc::mmap(at, len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -552,12 +532,4 @@ impl Drop for Ring {
         // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
     }
-}
-
-/// Reads a small text file of the kernel's.
-pub(crate) fn read_small(path: &std::path::Path) -> io::Result<String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    File::open(path)?.take(4096).read_to_string(&mut text)?;
-    Ok(text)
 }

@@ -230,14 +230,16 @@ impl Tracer {
         }
     }
 
-    /// Adds an access and what the host side told the counters meanwhile; `value` is `None` for one that was #GP.
-    pub fn access<H: HostCounters>(&mut self, at: u64, access: Access, answer: Option<u64>, pmu: &mut Vpmu<H>) {
-        let Access { kind, register, value, rip } = access;
+    /// Adds an access and what the host side told the counters meanwhile; `answer` is `None` for one that was #GP. A row of a read has
+    /// no value yet.
+    pub fn access<H: HostCounters>(&mut self, access: Row, answer: Option<u64>, pmu: &mut Vpmu<H>) {
+        let Row { at, kind, register, value, rip, .. } = access;
         let (kind, value) = match (kind, answer) {
             (Kind::Read, None) => (Kind::ReadFault, 0),
             (Kind::Rdpmc, None) => (Kind::RdpmcFault, 0),
             (Kind::Write, None) => (Kind::WriteFault, value),
-            (kind, answer) => (kind, answer.filter(|_| kind != Kind::Write).unwrap_or(value)),
+            (Kind::Write, _) => (kind, value),
+            (kind, answer) => (kind, answer.unwrap_or(value)),
         };
         self.row(at, kind, register, value, rip);
         // The guest overwrites counts of the counter that it writes.
@@ -307,19 +309,6 @@ pub const fn counter(kind: Kind, register: u32) -> Option<CounterId> {
         (Kind::Read | Kind::Write, _) => counter_of(register),
         _ => None,
     }
-}
-
-/// An access of the guest.
-#[derive(Clone, Copy, Debug)]
-pub struct Access {
-    /// [`Kind::Read`], [`Kind::Write`] or [`Kind::Rdpmc`].
-    pub kind: Kind,
-    /// The MSR, or ECX.
-    pub register: u32,
-    /// The value written.
-    pub value: u64,
-    /// RIP; 0 where it is unknown.
-    pub rip: u64,
 }
 
 #[cfg(test)]

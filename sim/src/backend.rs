@@ -9,7 +9,7 @@ use std::rc::Rc;
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
 use host_pmu::backend::model::{Event, Host, ModelBackend, Op};
 use host_pmu::backend::scheduling::{CounterMask, SHORTEST_PERIOD};
-use host_pmu::backend::{HostError, Overflow};
+use host_pmu::backend::{Facts, HostError, Overflow};
 use host_pmu::bank::Bank;
 use host_pmu::strategy::{MAX_POOL, Pause, Strategy};
 
@@ -39,8 +39,6 @@ pub struct SimThread {
     on_host: Rc<Cell<u64>>,
     /// The counters of some events that were opened, by their codes, so that the next open of one need not look for them.
     known: Box<[Option<(Spec, CounterMask)>; KNOWN]>,
-    /// Shortest period of a clock, in counts; 1: the host has none.
-    shortest_period: u64,
     /// The base of all events so far; where they have several, one that advances at least as fast as each.
     base: Base,
     mixed: bool,
@@ -63,9 +61,11 @@ pub(crate) fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>
         CountBase::GuestTime => SHORTEST_PERIOD,
         CountBase::Exits => 1,
     };
+    let goes_on = strategy.pause == Pause::Virtual;
+    let one_pace = model.base != CountBase::GuestTime;
+    let facts = Facts { gate: strategy.gate, virtual_pauses: goes_on, one_pace, shortest_period, blind: false };
     let others = model.others();
     let thread = SimThread {
-        shortest_period,
         known: Box::new([None; KNOWN]),
         base: Base::Exits,
         mixed: false,
@@ -76,9 +76,9 @@ pub(crate) fn sim_backend(model: Rc<Model>, clock: Clock, on_host: Rc<Cell<u64>>
         look_at: u64::MAX,
         overflowed: Vec::with_capacity(2 * (MAX_POOL + MAX_COUNTERS)),
         told: 0,
-        goes_on: strategy.pause == Pause::Virtual,
+        goes_on,
     };
-    ModelBackend::new(thread, strategy.gate, others)
+    ModelBackend::new(thread, facts, others)
 }
 
 impl SimThread {
@@ -148,7 +148,7 @@ impl Host for SimThread {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, events: &mut Events) -> EventCount {
+    fn open(&mut self, spec: Spec, period: u64, events: &mut Events) -> EventCount {
         let base = self.base_of(spec);
         self.notes_base(base, events);
         self.on_host.set(self.on_host.get() + 1);
@@ -250,18 +250,6 @@ impl Host for SimThread {
         let peek = self.model.costs.peek.as_ref()?;
         self.clock.spend(peek, Purpose::Read);
         Some(count.count(self.clock.times()))
-    }
-
-    fn pauses_virtually(&self) -> bool {
-        self.goes_on
-    }
-
-    fn counts_at_one_pace(&self) -> bool {
-        self.model.base != CountBase::GuestTime
-    }
-
-    fn shortest_period(&self) -> u64 {
-        self.shortest_period
     }
 
     #[inline]
@@ -414,13 +402,9 @@ impl SimHost for Bank<SimBackend> {
 
     #[inline]
     fn pass_entry(&mut self) -> bool {
-        let host = &self.backend_ref().host;
-        let clock = &host.clock;
-        let passes = !clock.slice_is_over() && !host.may_signal() && self.is_quiet(clock.switched_in);
-        if passes {
-            self.count_entry();
-        }
-        passes
+        let host = &self.backend().host;
+        let (due, switched_in) = (host.clock.slice_is_over() || host.may_signal(), host.clock.switched_in);
+        !due && self.passes(switched_in)
     }
 }
 
@@ -651,6 +635,6 @@ mod tests {
     #[test]
     fn clocks_of_a_thread_share_the_bound_of_a_real_one() {
         let backend = going_on(0, 0, 0);
-        assert_eq!(backend.shortest_period(), 2 * 57_000);
+        assert_eq!(backend.facts().shortest_period, 2 * 57_000);
     }
 }

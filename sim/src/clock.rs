@@ -274,7 +274,7 @@ mod tests {
 
     fn others(every: u64, length: u64) -> (Others, Stream) {
         let stream = Streams::new(1, 0, 0).of(Purpose::Others).clone();
-        (Others::new(Cost::fixed(every), Cost::fixed(length)), stream)
+        (Others { every: Cost::fixed(every), length: Cost::fixed(length) }, stream)
     }
 
     #[test]

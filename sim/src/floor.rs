@@ -24,7 +24,7 @@ pub struct ClockTimer {
 /// Creates the counters of one vCPU thread; `counts_per_ms` at the TSC rate is its frequency in kHz.
 pub(crate) fn floor(clock: Clock, counts_per_ms: u64) -> SimFloor {
     let timer = ClockTimer { clock, next: u64::MAX, every: 0 };
-    Floor::by(timer, Scale::new(counts_per_ms, 1_000_000), Arming::new(1000))
+    Floor::by(timer, Scale::new(counts_per_ms, 1_000_000), Arming::new(1000, 0))
 }
 
 impl ClockTimer {

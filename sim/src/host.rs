@@ -30,11 +30,9 @@ use crate::vcpu::Vcpu;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CounterSource {
     /// A timer without host events.
-    Floor,
-    /// A timer at a given rate, for comparison with events rarer than cycles.
-    PacedFloor {
-        /// Counts per millisecond of a running counter.
-        counts_per_ms: u64,
+    Floor {
+        /// Counts per millisecond of a running counter, for comparison with events rarer than cycles; `None`: the TSC's rate.
+        counts_per_ms: Option<u64>,
     },
     /// Host events under a strategy.
     Events(Strategy),
@@ -84,13 +82,11 @@ pub fn run(model: &Model, plan: &Plan, number: u64) -> Vec<GuestOutcome> {
     if plan.is_coupled(model) {
         open(model, plan, number, 0..plan.vcpus).outcomes()
     } else {
-        (0..plan.vcpus).into_par_iter().flat_map_iter(|vcpu| run_one(model, plan, number, vcpu)).collect()
+        (0..plan.vcpus)
+            .into_par_iter()
+            .flat_map_iter(|vcpu| open(model, plan, number, vcpu..vcpu + 1).outcomes())
+            .collect()
     }
-}
-
-/// Simulates one vCPU of host number `number`, whose vCPUs are not [coupled](Plan::is_coupled).
-fn run_one(model: &Model, plan: &Plan, number: u64, vcpu: u64) -> Vec<GuestOutcome> {
-    open(model, plan, number, vcpu..vcpu + 1).outcomes()
 }
 
 /// Starts the guests of host number `number` of an experiment, which take turns (`plan.boot` has FLAG_TURNS). They are
@@ -118,9 +114,8 @@ fn open(model: &Model, plan: &Plan, number: u64, vcpus: Range<u64>) -> Box<dyn L
     let on_host = Rc::new(Cell::new(others(&model)));
     let place = (number, vcpus);
     match &plan.behind {
-        CounterSource::Floor => open_with(&model, plan, place, |clock| floor(clock, model.tsc_khz)),
-        CounterSource::PacedFloor { counts_per_ms } => {
-            open_with(&model, plan, place, |clock| floor(clock, *counts_per_ms))
+        CounterSource::Floor { counts_per_ms } => {
+            open_with(&model, plan, place, |clock| floor(clock, counts_per_ms.unwrap_or(model.tsc_khz)))
         }
         CounterSource::Mediated(kind) => {
             open_with(&model, plan, place, |clock| SimMediated::new(Rc::clone(&model), clock, *kind))

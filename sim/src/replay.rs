@@ -15,7 +15,7 @@ use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Spec};
 use counts::Counts;
 use host_pmu::backend::model::{Event, Host, ModelBackend, Op};
 use host_pmu::backend::scheduling::CounterMask;
-use host_pmu::backend::{HostError, Overflow};
+use host_pmu::backend::{Facts, HostError, Overflow};
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
 use host_pmu::stats::HostSide;
@@ -68,6 +68,8 @@ struct TraceCount {
 impl TraceThread {
     fn backend(model: Rc<Model>, strategy: &Strategy, seed: u64, vcpu: u64) -> TraceBackend {
         let others = model.others();
+        let one_pace = model.base != CountBase::GuestTime;
+        let facts = Facts { gate: strategy.gate, one_pace, ..Facts::default() };
         let thread = Self {
             clock: Clock::new(Schedule::new(1, 1, 0, None), Streams::new(seed, 0, vcpu)),
             part: 0,
@@ -78,7 +80,7 @@ impl TraceThread {
             switched: false,
             model,
         };
-        ModelBackend::new(thread, strategy.gate, others)
+        ModelBackend::new(thread, facts, others)
     }
 
     #[inline]
@@ -123,7 +125,7 @@ impl Host for TraceThread {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> TraceCount {
+    fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> TraceCount {
         let rate = self.model.rate(code(spec));
         let period = rate.ns_for(period);
         TraceCount { rate, count: 0, samples: spec.samples(), period, ends: period, serves: 0, part: 0 }
@@ -165,10 +167,6 @@ impl Host for TraceThread {
 
     fn allows(&mut self, spec: Spec) -> CounterMask {
         self.model.host.pmu.allows(spec)
-    }
-
-    fn counts_at_one_pace(&self) -> bool {
-        self.model.base != CountBase::GuestTime
     }
 
     fn may_have_switched(&self) -> bool {

@@ -10,7 +10,7 @@ use arch_pmu::pmi::{Delivery, Lvtpc, Mask, Met};
 use counts::Counts;
 use guest::abi::PHASES;
 use host_pmu::stats::{HostSide, Phases, Recorder};
-use host_pmu::trace::{Access, Kind, Tracer};
+use host_pmu::trace::{Kind, Row, Tracer};
 
 use crate::clock::Clock;
 use crate::guest::cpu::Cpu;
@@ -134,8 +134,8 @@ impl<H: SimHost> Vcpu<H> {
         self.exits[usize::from(written.is_some())] += 1;
         if let Some(traced) = &mut self.traced {
             let kind = if written.is_some() { Kind::Write } else { Kind::Read };
-            let access = Access { kind, register: msr, value: written.unwrap_or(0), rip: 0 };
-            traced.tracer.access(exited, access, value, &mut self.pmu);
+            let access = Row { at: exited, kind, register: msr, value: written.unwrap_or(0), ..Row::default() };
+            traced.tracer.access(access, value, &mut self.pmu);
         }
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
@@ -196,7 +196,7 @@ impl<H: SimHost> Vcpu<H> {
     /// Counts the exits so far for the phase that ends.
     fn count_exits(&mut self) {
         let [reads, writes] = std::mem::take(&mut self.exits);
-        self.phases.exits_more(reads, writes);
+        self.phases.exits(reads, writes);
     }
 
     fn port_exit(&mut self) {

@@ -86,7 +86,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
     }
     let mut boot = boot(SINGLE, 100, 1000, 30_000);
     boot.workload = guest::abi::WORKLOAD_IO;
-    let floor = Plan { behind: CounterSource::PacedFloor { counts_per_ms: 100 }, ..plan("floor", &boot) };
+    let floor = Plan { behind: CounterSource::Floor { counts_per_ms: Some(100) }, ..plan("floor", &boot) };
     let totals = run(&model, &floor, 1);
     let ms = totals.ns / 1_000_000;
     assert!((1000..1300).contains(&ms), "a PMI a millisecond: {ms} ms");

@@ -27,13 +27,6 @@ pub enum EventKind {
     Tracepoint(u64),
 }
 
-impl EventKind {
-    /// Returns whether it counts the time of its thread.
-    pub(crate) const fn is_clock(self) -> bool {
-        matches!(self, Self::CpuClock)
-    }
-}
-
 /// Returns the attribute of an event of `kind` for `spec`; `period` is in host counts.
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     let (type_, config) = match kind {
@@ -136,56 +129,28 @@ mod tests {
 
     use super::*;
 
-    const BRANCH_MISSES_USER: Spec = PerfEvtSel::from_bits(0x51_00c5).spec(); // EN | INT | USR
-    const CYCLES_FIXED: Spec = Spec(Source::Fixed { index: 1, control: 0xb }); // PMI | USR | OS
-
-    fn period(attr: &perf_event_attr) -> u64 {
-        crate::sys::sample_period(attr)
-    }
-
     #[test]
     fn a_hardware_event_is_the_one_kvm_would_create() {
-        let attr = event_attr(EventKind::Hardware, BRANCH_MISSES_USER, 1_000);
-        assert_eq!((attr.type_, attr.config), (PERF_TYPE_RAW, 0xc5), "EN, INT and privilege are not part of the event");
-        assert_eq!(period(&attr), 1_000);
-        assert_eq!(attr.size as usize, size_of::<perf_event_attr>());
-        let flags = (attr.pinned(), attr.exclude_idle(), attr.exclude_host(), attr.exclude_guest(), attr.disabled());
-        assert_eq!(flags, (1, 1, 1, 0, 0));
-        assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv(), attr.inherit()), (0, 1, 0, 0));
-    }
-
-    #[test]
-    fn fixed_counters_ask_for_the_kernels_generic_events() {
-        let configs: Vec<_> = (0..4)
-            .map(|index| {
-                let attr = event_attr(EventKind::Hardware, Spec(Source::Fixed { index, control: 1 }), 5);
-                (attr.type_, attr.config)
-            })
-            .collect();
+        let selector = |bits| PerfEvtSel::from_bits(bits).spec();
+        let fixed = |index| Spec(Source::Fixed { index, control: 0xb });
         let hardware = |config| (PERF_TYPE_HARDWARE, u64::from(config));
-        assert_eq!(
-            configs,
-            [
-                hardware(PERF_COUNT_HW_INSTRUCTIONS),
-                hardware(PERF_COUNT_HW_CPU_CYCLES),
-                hardware(PERF_COUNT_HW_REF_CPU_CYCLES),
-                (PERF_TYPE_RAW, 0x0400),
-            ]
-        );
-        let both_rings = event_attr(EventKind::Hardware, CYCLES_FIXED, 5);
-        assert_eq!((both_rings.exclude_user(), both_rings.exclude_kernel()), (0, 0));
-    }
-
-    #[test]
-    fn the_raw_event_keeps_edge_invert_mask_and_transactions() {
-        let selector = 0x3_01ff_ffff;
-        let attr = event_attr(EventKind::Hardware, PerfEvtSel::from_bits(selector).spec(), 5);
-        assert_eq!(attr.config, 0x3_0184_ffff);
-    }
-
-    #[test]
-    fn an_in_txcp_event_does_not_sample() {
-        let attr = event_attr(EventKind::Hardware, PerfEvtSel::from_bits(1 << 33 | 0x3c).spec(), 1_000);
-        assert_eq!((period(&attr), attr.config), (0, 1 << 33 | 0x3c), "as KVM opens it (pmc_reprogram_counter)");
+        for (spec, event, period, excluded) in [
+            // EN, INT and privilege are not part of the event.
+            (selector(0x51_00c5), (PERF_TYPE_RAW, 0xc5), 1000, (0, 1)),
+            (fixed(0), hardware(PERF_COUNT_HW_INSTRUCTIONS), 1000, (0, 0)),
+            (fixed(1), hardware(PERF_COUNT_HW_CPU_CYCLES), 1000, (0, 0)),
+            (fixed(2), hardware(PERF_COUNT_HW_REF_CPU_CYCLES), 1000, (0, 0)),
+            (fixed(3), (PERF_TYPE_RAW, 0x0400), 1000, (0, 0)),
+            // Edge, invert, mask and transactions are; with IN_TXCP it does not sample (pmc_reprogram_counter).
+            (selector(0x1_01ff_ffff), (PERF_TYPE_RAW, 0x1_0184_ffff), 1000, (0, 0)),
+            (selector(1 << 33 | 0x3c), (PERF_TYPE_RAW, 1 << 33 | 0x3c), 0, (1, 1)),
+        ] {
+            let attr = event_attr(EventKind::Hardware, spec, 1000);
+            assert_eq!(((attr.type_, attr.config), crate::sys::sample_period(&attr)), (event, period), "{spec:?}");
+            assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (excluded.0, excluded.1, 0));
+            let flags = (attr.pinned(), attr.exclude_idle(), attr.exclude_host(), attr.exclude_guest());
+            assert_eq!((flags, attr.disabled(), attr.inherit()), ((1, 1, 1, 0), 0, 0), "{spec:?}");
+            assert_eq!(attr.size as usize, size_of::<perf_event_attr>());
+        }
     }
 }

@@ -6,8 +6,6 @@ use std::str::FromStr;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::strategy::names;
-
 /// A backend, as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "String")]
@@ -38,43 +36,29 @@ pub enum BackendKey {
 /// The highest rate of a stand-in.
 const MOST_MHZ: u32 = 10_000;
 
-/// A backend with a plain name, and the event that it counts.
-struct Row {
-    key: BackendKey,
-    name: &'static str,
-    about: &'static str,
-}
-
-/// The backends, one row each. The name of a tracepoint has the event in it, that of a clock of its own rate has the rate.
-const TABLE: [Row; 4] = [
-    Row {
-        key: BackendKey::Hardware,
-        name: "hardware",
-        about: "the event that the guest selects, in guest mode only, by the host's PMU",
-    },
-    Row {
-        key: BackendKey::CpuClock,
-        name: "cpu-clock",
-        about: "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
-    },
-    Row {
-        key: BackendKey::Step,
-        name: "step",
-        about: "retired instructions and branches, exactly, by single-stepping the guest; slow",
-    },
-    Row { key: BackendKey::None, name: "none", about: "TSC ticks; a timer raises the PMIs, as in the floor arm" },
+/// The backends with a plain name, and the event that each counts. The name of a tracepoint has the event in it, that of a clock of
+/// its own rate has the rate.
+const TABLE: [(BackendKey, &str, &str); 4] = [
+    (BackendKey::Hardware, "hardware", "the event that the guest selects, in guest mode only, by the host's PMU"),
+    (
+        BackendKey::CpuClock,
+        "cpu-clock",
+        "ns of the vCPU's thread, scaled to the TSC's rate; cpu-clock:20MHz: at a rate of its own",
+    ),
+    (BackendKey::Step, "step", "retired instructions and branches, exactly, by single-stepping the guest; slow"),
+    (BackendKey::None, "none", "TSC ticks; a timer raises the PMIs, as in the floor arm"),
 ];
 
 impl BackendKey {
     /// The names of the backends, without tracepoints.
-    pub const PLAIN: [&str; TABLE.len()] = names!(TABLE);
+    pub const PLAIN: [&str; 4] = [TABLE[0].1, TABLE[1].1, TABLE[2].1, TABLE[3].1];
 
     /// Lists every backend with what counts behind a counter, and one tracepoint for all.
     pub fn all() -> impl Iterator<Item = (Self, &'static str)> {
         let tracepoint = Self::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
         let about =
             "occurrences of a tracepoint on the vCPU's thread; any GROUP/NAME; with --workload io, which causes exits";
-        TABLE.iter().map(|row| (row.key.clone(), row.about)).chain([(tracepoint, about)])
+        TABLE.into_iter().map(|(key, _, about)| (key, about)).chain([(tracepoint, about)])
     }
 
     /// Returns whether its counters are host events, which can be opened and have a cost.
@@ -111,7 +95,7 @@ impl fmt::Display for BackendKey {
         match self {
             Self::Tracepoint { group, name } => write!(f, "tracepoint:{group}/{name}"),
             Self::CpuClockAt { mhz } => write!(f, "cpu-clock:{mhz}MHz"),
-            plain => f.write_str(TABLE.iter().find(|row| row.key == *plain).map_or("", |row| row.name)),
+            plain => f.write_str(TABLE.iter().find(|row| row.0 == *plain).map_or("", |row| row.1)),
         }
     }
 }
@@ -138,8 +122,8 @@ impl FromStr for BackendKey {
         let is_part = |p: &str| {
             (1..=128).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
         };
-        let found = if let Some(row) = TABLE.iter().find(|row| row.name == text) {
-            Some(row.key.clone())
+        let found = if let Some((key, ..)) = TABLE.into_iter().find(|row| row.1 == text) {
+            Some(key)
         } else if let Some(rate) = text.strip_prefix("cpu-clock:") {
             let mhz = rate.strip_suffix("MHz").filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
             let mhz = mhz.and_then(|number| number.parse().ok()).filter(|mhz| (1..=MOST_MHZ).contains(mhz));

@@ -6,7 +6,6 @@ mod key;
 pub mod model;
 pub mod monitor;
 pub mod perf;
-mod retired;
 pub mod scheduling;
 pub mod step;
 
@@ -20,9 +19,12 @@ pub use key::{BackendKey, UnknownBackend};
 /// The host operations of strategies, for the calling thread.
 ///
 /// Counts and periods are in guest units; a backend scales them to its own units.
-pub trait Backend {
+pub trait Backend: 'static {
     /// A host event.
     type Event: fmt::Debug;
+
+    /// Returns what it can do, and what it cannot.
+    fn facts(&self) -> &Facts;
 
     /// Starts the work that serves only open events and may have waited until the guest runs.
     fn attend(&mut self) {}
@@ -56,29 +58,9 @@ pub trait Backend {
         false
     }
 
-    /// Returns whether a counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
-    fn pauses_virtually(&self) -> bool {
-        false
-    }
-
     /// Returns the event's count since it was opened, where that can be known without a host operation.
     fn peek(&mut self, _event: &Self::Event) -> Option<u64> {
         None
-    }
-
-    /// Returns whether all its events count at one pace, so that the one with the least left signals first.
-    fn counts_at_one_pace(&self) -> bool {
-        false
-    }
-
-    /// Returns the shortest period that an event gets, whatever it is asked for.
-    fn shortest_period(&self) -> u64 {
-        1
-    }
-
-    /// Returns whether it opens its events behind a gate, which is shut at first.
-    fn has_gate(&self) -> bool {
-        false
     }
 
     /// Opens the gate: every event that is not paused counts.
@@ -128,16 +110,21 @@ pub trait Backend {
     fn throttled(&self) -> u64 {
         0
     }
+}
 
-    /// Returns whether records of some event's overflows and throttlings do not reach this process: neither is seen.
-    fn is_blind(&self) -> bool {
-        false
-    }
-
-    /// Returns the counts to advance by each retired instruction; `None` if the backend counts by itself.
-    fn stepper(&mut self) -> Option<&mut retired::StepCounts> {
-        None
-    }
+/// Abilities of a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// It opens its events behind a gate, which is shut at first.
+    pub gate: bool,
+    /// A counter that goes off may leave its event running, as [`Pause::Virtual`](crate::strategy::Pause) does.
+    pub virtual_pauses: bool,
+    /// All its events count at one pace, so that the one with the least left signals first.
+    pub one_pace: bool,
+    /// Records of some event's overflows and throttlings do not reach this process: neither is seen.
+    pub blind: bool,
+    /// The shortest period that an event gets, whatever it is asked for.
+    pub shortest_period: u64,
 }
 
 /// A record of an event's overflow.
@@ -207,11 +194,6 @@ impl Scale {
     /// Creates a scale of `guest` counts for each `host` counts; both at least 1.
     pub const fn new(guest: u64, host: u64) -> Self {
         Self { guest: if guest == 0 { 1 } else { guest }, host: if host == 0 { 1 } else { host } }
-    }
-
-    /// Creates the scale from ns of a clock to TSC ticks.
-    pub const fn ns_to_tsc(tsc_khz: u64) -> Self {
-        Self::new(tsc_khz, 1_000_000)
     }
 
     /// Returns the guest counts of `host` host counts, rounded down.

@@ -8,7 +8,7 @@ use std::fmt;
 use arch_pmu::spec::{MAX_COUNTERS, Spec};
 
 use super::scheduling::{Assignment, CounterMask};
-use super::{Backend, HostError, Overflow};
+use super::{Backend, Facts, HostError, Overflow};
 
 /// An operation, before it has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Op {
 }
 
 /// The part of a host in which models differ.
-pub trait Host: fmt::Debug {
+pub trait Host: fmt::Debug + 'static {
     /// The count of one event.
     type Count: fmt::Debug;
 
@@ -55,13 +55,15 @@ pub trait Host: fmt::Debug {
     fn pay(&mut self, op: Op, events: &mut Events<Self::Count>) -> Result<(), HostError>;
 
     /// Returns the count of a new event, which does not run yet.
-    fn open(&mut self, id: u64, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
+    fn open(&mut self, spec: Spec, period: u64, events: &mut Events<Self::Count>) -> Self::Count;
 
     /// Lets an event count, as one more of those that run.
-    fn start(&mut self, at: usize, events: &mut Events<Self::Count>);
+    fn start(&mut self, _at: usize, _events: &mut Events<Self::Count>) {}
 
     /// Lets an event that runs count no more. Returns its expiries that are not paid for.
-    fn stop(&mut self, at: usize, events: &mut Events<Self::Count>) -> u64;
+    fn stop(&mut self, _at: usize, _events: &mut Events<Self::Count>) -> u64 {
+        0
+    }
 
     /// Notes that no event runs any more.
     fn all_stopped(&mut self) {}
@@ -89,26 +91,6 @@ pub trait Host: fmt::Debug {
     /// As [`Backend::peek`].
     fn peek(&mut self, _at: usize, _events: &Events<Self::Count>) -> Option<u64> {
         None
-    }
-
-    /// As [`Backend::pauses_virtually`].
-    fn pauses_virtually(&self) -> bool {
-        false
-    }
-
-    /// As [`Backend::counts_at_one_pace`].
-    fn counts_at_one_pace(&self) -> bool {
-        false
-    }
-
-    /// As [`Backend::shortest_period`].
-    fn shortest_period(&self) -> u64 {
-        1
-    }
-
-    /// As [`Backend::is_blind`].
-    fn is_blind(&self) -> bool {
-        false
     }
 
     /// As [`Backend::may_have_switched`].
@@ -188,29 +170,35 @@ pub struct ModelBackend<H: Host> {
     others: Option<Box<Assignment>>,
     /// Counters in use, by others or by running events.
     busy: CounterMask,
-    /// State of the gate, `true` if it is open; `None` without a gate.
-    gate: Option<bool>,
+    facts: Facts,
+    /// There is a gate, and it is shut.
+    shut: bool,
     /// The events behind the gate found no counters together.
     gate_lost: bool,
     opened: u64,
 }
 
 impl<H: Host> ModelBackend<H> {
-    /// Creates the events of a thread, behind a gate or not. `others` has the counters of other users; `None`: events need no
-    /// counters.
-    pub fn new(host: H, gate: bool, others: Option<Assignment>) -> Self {
+    /// Creates the events of a thread. `others` has the counters of other users; `None`: events need no counters.
+    pub fn new(host: H, facts: Facts, others: Option<Assignment>) -> Self {
         let mut new = Self {
             host,
             events: Events { table: Vec::new(), free: Vec::new(), running: Vec::with_capacity(MAX_COUNTERS) },
             errors: 0,
             others: None,
             busy: 0,
-            gate: gate.then_some(false),
+            shut: facts.gate,
+            facts,
             gate_lost: false,
             opened: 0,
         };
         new.set_others(others);
         new
+    }
+
+    /// Returns what it can do, to change it.
+    pub const fn facts_mut(&mut self) -> &mut Facts {
+        &mut self.facts
     }
 
     /// Gives other users these counters. Events that run find others, or go to error state.
@@ -277,39 +265,34 @@ impl<H: Host> ModelBackend<H> {
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn halt(&mut self, at: usize) {
-        if !self.events.table[at].running {
+        let Events { table, running, .. } = &mut self.events;
+        if !table[at].running {
             return;
         }
-        let expiries = self.host.stop(at, &mut self.events);
-        let event = &mut self.events.table[at];
-        event.running = false;
-        self.busy &= !event.counter;
-        let place = event.place;
-        self.events.running.swap_remove(place);
-        if let Some(&moved) = self.events.running.get(place) {
-            self.events.table[moved].place = place;
+        let (place, last) = (table[at].place, running.len() - 1);
+        running.swap(place, last);
+        table[running[place]].place = place;
+        self.halt_from(last);
+    }
+
+    /// Stops the events that run, from this place on.
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
+    fn halt_from(&mut self, first: usize) {
+        let mut expiries = 0;
+        for place in first..self.events.running.len() {
+            let at = self.events.running[place];
+            expiries += self.host.stop(at, &mut self.events);
+            let event = &mut self.events.table[at];
+            event.running = false;
+            self.busy &= !event.counter;
         }
-        if self.events.running.is_empty() {
+        self.events.running.truncate(first);
+        if first == 0 {
             self.host.all_stopped();
         }
         if expiries > 0 {
             // An interrupt cannot be refused.
-            let _ = self.pay(Op::Expiries(expiries));
-        }
-    }
-
-    /// Stops all events that run.
-    fn halt_all(&mut self) {
-        let mut expiries = 0;
-        for place in 0..self.events.running.len() {
-            let at = self.events.running[place];
-            expiries += self.host.stop(at, &mut self.events);
-            self.events.table[at].running = false;
-        }
-        self.events.running.clear();
-        self.busy = self.others_busy();
-        self.host.all_stopped();
-        if expiries > 0 {
             let _ = self.pay(Op::Expiries(expiries));
         }
     }
@@ -319,56 +302,49 @@ impl<H: Host> ModelBackend<H> {
     #[cold]
     fn reschedule(&mut self) {
         let Some(mut assignment) = self.others.as_deref().copied() else { return };
-        let others = assignment.len();
-        if self.gate.is_some() {
-            let Events { running, table, .. } = &self.events;
-            if !assignment.add(running.iter().map(|&at| table[at].allowed)) {
-                self.gate_lost = true;
-                self.errors += 1;
-                self.halt_all();
-                return;
-            }
-        } else {
-            let mut after = 0;
-            while let Some(at) = self.opened_after(after) {
-                after = self.events.table[at].id;
-                if !assignment.add([self.events.table[at].allowed]) {
+        let others = assignment.added();
+        let mut running = self.events.running.clone();
+        if !self.facts.gate {
+            running.sort_unstable_by_key(|&at| self.events.table[at].id);
+            running.retain(|&at| {
+                let fits = assignment.add([self.events.table[at].allowed]);
+                if !fits {
                     self.halt(at);
                     self.events.table[at].lost = true;
                     self.errors += 1;
                 }
-            }
+                fits
+            });
+        } else if !assignment.add(running.iter().map(|&at| self.events.table[at].allowed)) {
+            self.gate_lost = true;
+            self.errors += 1;
+            self.halt_from(0);
+            running.clear();
         }
-        let (mut after, in_order) = (0, self.gate.is_none());
-        for number in others..assignment.len() {
-            let place = number - others;
-            let at = if in_order { self.opened_after(after) } else { self.events.running.get(place).copied() };
-            let Some(at) = at else { break };
-            after = self.events.table[at].id;
+        for (number, at) in (others..).zip(running) {
             self.events.table[at].counter = assignment.counter_of(number);
         }
         self.busy = assignment.busy();
-    }
-
-    /// Returns the running event that was opened next after the one with this number.
-    fn opened_after(&self, id: u64) -> Option<usize> {
-        let Events { running, table, .. } = &self.events;
-        running.iter().copied().filter(|&at| table[at].id > id).min_by_key(|&at| table[at].id)
     }
 }
 
 impl<H: Host> Backend for ModelBackend<H> {
     type Event = usize;
 
+    #[inline]
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
         self.pay(Op::Open { spec, period })?;
         let allowed = if self.others.is_some() { self.host.allows(spec) } else { 0 };
-        if self.gate.is_some() && self.others.is_some() && !self.group_fits(allowed) {
+        if self.facts.gate && self.others.is_some() && !self.group_fits(allowed) {
             return Err(self.tell(HostError::GateTooLarge));
         }
         self.opened += 1;
         let id = self.opened;
-        let count = self.host.open(id, spec, period, &mut self.events);
+        let count = self.host.open(spec, period, &mut self.events);
         let event = Event { id, count, enabled: true, running: false, lost: false, allowed, counter: 0, place: 0 };
         let at = self.events.free.pop().unwrap_or(self.events.table.len());
         if at == self.events.table.len() {
@@ -376,7 +352,7 @@ impl<H: Host> Backend for ModelBackend<H> {
         } else {
             self.events.table[at] = event;
         }
-        if self.gate != Some(false) {
+        if !self.shut {
             self.run(at);
         }
         Ok(at)
@@ -409,7 +385,7 @@ impl<H: Host> Backend for ModelBackend<H> {
     #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn resume(&mut self, at: &mut usize) -> Result<(), HostError> {
-        let beside = (self.gate != Some(false)).then_some(self.events.running.len());
+        let beside = (!self.shut).then_some(self.events.running.len());
         self.pay(Op::Resume { id: self.events.table[*at].id, beside })?;
         let event = &mut self.events.table[*at];
         (event.enabled, event.lost) = (true, false);
@@ -443,30 +419,14 @@ impl<H: Host> Backend for ModelBackend<H> {
         self.host.overflowed(visit)
     }
 
-    fn pauses_virtually(&self) -> bool {
-        self.host.pauses_virtually()
-    }
-
     #[inline]
     fn peek(&mut self, at: &usize) -> Option<u64> {
         if self.events.table[*at].running { self.host.peek(*at, &self.events) } else { None }
     }
 
-    fn counts_at_one_pace(&self) -> bool {
-        self.host.counts_at_one_pace()
-    }
-
-    fn shortest_period(&self) -> u64 {
-        self.host.shortest_period()
-    }
-
-    fn has_gate(&self) -> bool {
-        self.gate.is_some()
-    }
-
     fn open_gate(&mut self) -> Result<(), HostError> {
         self.pay(Op::OpenGate)?;
-        (self.gate, self.gate_lost) = (Some(true), false);
+        (self.shut, self.gate_lost) = (false, false);
         for at in 0..self.events.table.len() {
             if self.events.table[at].enabled && !self.events.table[at].running {
                 self.pay(Op::LetIn)?;
@@ -477,8 +437,8 @@ impl<H: Host> Backend for ModelBackend<H> {
     }
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
-        self.gate = Some(false);
-        self.halt_all();
+        self.shut = true;
+        self.halt_from(0);
         self.pay(Op::ShutGate)?;
         if self.gate_lost {
             return Err(self.tell(HostError::PinnedLost));
@@ -493,7 +453,7 @@ impl<H: Host> Backend for ModelBackend<H> {
 
     fn leave_gate(&mut self) {
         debug_assert_eq!(self.events.held(), 0, "events outlive their gate");
-        (self.gate, self.gate_lost) = (None, false);
+        (self.facts.gate, self.shut, self.gate_lost) = (false, false, false);
     }
 
     #[inline]
@@ -512,21 +472,10 @@ impl<H: Host> Backend for ModelBackend<H> {
     }
 
     fn is_lost(&self, at: &usize) -> bool {
-        let lost = self.events.table[*at].lost;
-        if lost {
-            self.host.told(&HostError::PinnedLost);
-        }
-        lost
+        self.events.table[*at].lost.then(|| self.tell(HostError::PinnedLost)).is_some()
     }
 
     fn is_gate_lost(&self) -> bool {
-        if self.gate_lost {
-            self.host.told(&HostError::PinnedLost);
-        }
-        self.gate_lost
-    }
-
-    fn is_blind(&self) -> bool {
-        self.host.is_blind()
+        self.gate_lost.then(|| self.tell(HostError::PinnedLost)).is_some()
     }
 }

@@ -75,7 +75,7 @@ impl Records {
 impl Monitor {
     /// Creates a monitor of the calling thread. If the kernel refuses the ring (locked-memory limit), slices come from the thread's
     /// context-switch counts and throttling is not seen.
-    pub fn new() -> Self {
+    pub fn open() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
         Self {
             ring: open(monitor_attr(), RING_PAGES),
@@ -188,12 +188,6 @@ impl Monitor {
     pub(crate) fn throttles(&self) -> bool {
         let throttles = |type_| matches!(type_, PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE);
         self.ring.as_ref().is_some_and(|(_, ring)| ring.any(throttles))
-    }
-}
-
-impl Default for Monitor {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

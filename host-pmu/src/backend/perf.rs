@@ -14,7 +14,7 @@ use super::attr::{EventKind, event_attr, gate_attr, leader_attr};
 use super::encoding::Offers;
 use super::monitor::Monitor;
 use super::scheduling::SHORTEST_PERIOD;
-use super::{Backend, BackendKey, HostError, Overflow, Scale, encoding};
+use super::{Backend, BackendKey, Facts, HostError, Overflow, Scale, encoding};
 use crate::strategy::{MAX_POOL, Pause, Strategy};
 use crate::sys;
 
@@ -51,20 +51,16 @@ pub struct PerfBackend {
     scale: Scale,
     /// In host counts.
     shortest_period: u64,
+    facts: Facts,
     monitor: Monitor,
     /// The monitor has its rings, if it can have them.
     attends: bool,
     /// The leader of all its events: a gate, or what one read has all their counts by.
     leader: Option<OwnedFd>,
-    gated: bool,
     /// The gate is open.
     is_open: bool,
-    /// Events of counters that are off go on.
-    goes_on: bool,
-    /// Known counts of clock events, where they are asked for without a call.
-    anchors: Option<Anchors>,
-    /// Some event's records do not reach the monitor.
-    blind: bool,
+    /// Known counts of clock events; room for none where none is asked for without a call.
+    anchors: Anchors,
     /// Hardware events count outside guest mode, too.
     counts_host: bool,
 }
@@ -74,16 +70,17 @@ impl PerfBackend {
     /// clocks to cycles.
     pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
         let mut backend = Self::new(key, tsc_khz)?;
-        backend.goes_on = strategy.pause == Pause::Virtual;
-        backend.anchors = (backend.goes_on && backend.kind.is_clock()).then(Anchors::new);
-        backend.gated = strategy.gate;
-        if strategy.gate || backend.anchors.is_some() {
+        (backend.facts.virtual_pauses, backend.facts.gate) = (strategy.pause == Pause::Virtual, strategy.gate);
+        let anchored = backend.facts.virtual_pauses && backend.kind == EventKind::CpuClock;
+        if anchored {
+            backend.anchors = Anchors::new();
+        }
+        if strategy.gate || anchored {
             let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr() };
-            let leader = sys::open_on_this_thread(attr, None);
-            let leader = leader.map_err(|error| os("perf_event_open", &error))?;
+            let leader = asked("perf_event_open", sys::open_on_this_thread(attr, None))?;
             if strategy.gate && backend.kind == EventKind::Hardware {
                 // Since Linux 6.15 a group that gets no counters signals its owner.
-                sys::signal_this_thread(&leader).map_err(|error| os("fcntl on a perf event", &error))?;
+                asked(SIGNAL, sys::signal_this_thread(&leader))?;
             }
             backend.leader = Some(leader);
         }
@@ -92,37 +89,32 @@ impl PerfBackend {
 
     /// Creates a backend for `key`. `tsc_khz` scales clocks to cycles.
     pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
-        let clock = Scale::ns_to_tsc(tsc_khz);
-        let (kind, scale) = match key {
-            BackendKey::Hardware => (EventKind::Hardware, Scale::ONE),
-            BackendKey::CpuClock => (EventKind::CpuClock, clock),
-            BackendKey::CpuClockAt { mhz } => (EventKind::CpuClock, Scale::new(u64::from(*mhz), 1000)),
-            BackendKey::Tracepoint { group, name } => (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE),
-            _ => {
-                return Err(os("a backend without perf events", &io::Error::from_raw_os_error(libc::EINVAL)));
+        let clock = |scale| (EventKind::CpuClock, scale, shortest_clock_period());
+        let (kind, scale, shortest_period) = match key {
+            BackendKey::Hardware => (EventKind::Hardware, Scale::ONE, SHORTEST_PERIOD),
+            BackendKey::CpuClock => clock(Scale::new(tsc_khz, 1_000_000)),
+            BackendKey::CpuClockAt { mhz } => clock(Scale::new(u64::from(*mhz), 1000)),
+            BackendKey::Tracepoint { group, name } => {
+                (EventKind::Tracepoint(tracepoint_id(group, name)?), Scale::ONE, 1)
+            }
+            BackendKey::Step | BackendKey::None => {
+                return Err(HostError::Os { call: "a backend without perf events", errno: libc::EINVAL, remedy: "" });
             }
         };
-        let shortest_period = match kind {
-            EventKind::Hardware => SHORTEST_PERIOD,
-            EventKind::CpuClock => shortest_clock_period(),
-            EventKind::Tracepoint(_) => 1,
-        };
-        let offers = Offers::of_this_host();
+        let (one_pace, shortest) = (kind != EventKind::Hardware, scale.to_guest(shortest_period));
         Ok(Self {
             kind,
-            offers,
+            offers: Offers::of_this_host(),
             vendor: (kind == EventKind::Hardware).then(encoding::host_vendor).flatten(),
             scale,
             shortest_period,
+            facts: Facts { one_pace, shortest_period: shortest, ..Facts::default() },
             // The first event of a thread on a host waits for a grace period: not before the guest runs.
             monitor: Monitor::without_ring(),
             attends: false,
             leader: None,
-            gated: false,
             is_open: false,
-            goes_on: false,
-            anchors: None,
-            blind: false,
+            anchors: Anchors(Vec::new()),
             counts_host: false,
         })
     }
@@ -134,9 +126,9 @@ impl PerfBackend {
     pub fn probe(&mut self) -> Result<(), HostError> {
         let attr = self.attr(CYCLES, 1 << 40)?;
         let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
-        let event = event.map_err(|error| os("perf_event_open", &error))?;
-        sys::signal_this_thread(&event).map_err(|error| os("fcntl on a perf event", &error))?;
-        sys::event_id(&event).map_err(|error| os("IOC_ID", &error))?;
+        let event = asked("perf_event_open", event)?;
+        asked(SIGNAL, sys::signal_this_thread(&event))?;
+        asked("IOC_ID", sys::event_id(&event))?;
         if let EventKind::Tracepoint(_) = self.kind {
             keep_trial_event(Some(event));
         }
@@ -165,13 +157,17 @@ pub fn tracepoint_id(group: &str, name: &str) -> Result<u64, HostError> {
             remedy: "; mount it with: mount -t tracefs tracefs /sys/kernel/tracing",
         });
     };
-    let text =
-        sys::read_small(&root.join("events").join(group).join(name).join("id")).map_err(|error| HostError::Os {
-            call: "read the tracepoint's id",
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-            remedy: "; ls /sys/kernel/tracing/events has those of this host",
-        })?;
-    text.trim().parse().map_err(|_| os("read the tracepoint's id", &io::Error::from_raw_os_error(libc::EINVAL)))
+    let id = std::fs::read_to_string(root.join("events").join(group).join(name).join("id"));
+    asked("read the tracepoint's id", id.and_then(|id| id.trim().parse().map_err(io::Error::other)))
+}
+
+/// The calls that make an event signal its thread.
+const SIGNAL: &str = "fcntl on a perf event";
+const READ: &str = "read of a perf event";
+
+/// Names the call that failed.
+fn asked<T>(call: &'static str, result: io::Result<T>) -> Result<T, HostError> {
+    result.map_err(|error| os(call, &error))
 }
 
 pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
@@ -189,6 +185,7 @@ pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
              enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
         }
+        ("read the tracepoint's id", _) => "; ls /sys/kernel/tracing/events has those of this host",
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
         ("perf_event_open", libc::ENOSYS) => {
             "; this kernel is built without CONFIG_PERF_EVENTS, or a seccomp profile hides it"
@@ -207,6 +204,11 @@ pub struct PerfEvent {
 
 /// Room for a group read: their number, then two words for each event a bank may hold, and for the leader.
 const GROUP_WORDS: usize = 1 + 2 * (MAX_POOL + MAX_COUNTERS + 1);
+
+/// Returns the id and count of each event of a group that was read.
+fn pairs(words: &[u64]) -> impl Iterator<Item = (u64, u64)> {
+    words.get(1..).unwrap_or_default().chunks_exact(2).map(|pair| (pair[1], pair[0]))
+}
 
 impl PerfBackend {
     /// Returns the attribute of an event for `spec`, which is disabled at first.
@@ -230,7 +232,7 @@ impl PerfBackend {
 
     /// Returns the reason why an event did not open. The kernel refuses one that does not fit beside its group (`validate_group`).
     fn refused(&self, error: &io::Error) -> HostError {
-        let grouped = self.gated && self.kind == EventKind::Hardware;
+        let grouped = self.facts.gate && self.kind == EventKind::Hardware;
         if grouped && error.raw_os_error() == Some(libc::EINVAL) {
             return HostError::GateTooLarge;
         }
@@ -243,10 +245,10 @@ impl PerfBackend {
 
     /// Reads the count of an event, in host counts.
     fn count(event: &PerfEvent) -> Result<u64, HostError> {
-        match sys::read_count(&event.fd) {
-            Ok(Some(count)) => Ok(count),
-            Ok(None) => Err(HostError::PinnedLost),
-            Err(error) => Err(os("read of a perf event", &error)),
+        let mut count = [0];
+        match asked(READ, sys::read(&event.fd, &mut count))? {
+            0 => Err(HostError::PinnedLost),
+            _ => Ok(count[0]),
         }
     }
 }
@@ -254,10 +256,15 @@ impl PerfBackend {
 impl Backend for PerfBackend {
     type Event = PerfEvent;
 
+    #[inline]
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     fn attend(&mut self) {
         if !std::mem::replace(&mut self.attends, true) {
-            self.monitor = Monitor::new();
-            self.blind |= !self.monitor.sees_records();
+            self.monitor = Monitor::open();
+            self.facts.blind |= !self.monitor.sees_records();
         }
     }
 
@@ -265,10 +272,9 @@ impl Backend for PerfBackend {
         self.attend();
         let attr = self.attr(spec, period)?;
         let fd = sys::open_on_this_thread(attr, self.leader.as_ref()).map_err(|error| self.refused(&error))?;
-        sys::signal_this_thread(&fd).map_err(|error| os("fcntl on a perf event", &error))?;
-        self.blind |= !self.monitor.adopt(&fd);
-        let id = sys::event_id(&fd).map_err(|error| os("IOC_ID", &error))?;
-        let mut event = PerfEvent { fd, id };
+        asked(SIGNAL, sys::signal_this_thread(&fd))?;
+        self.facts.blind |= !self.monitor.adopt(&fd);
+        let mut event = PerfEvent { id: asked("IOC_ID", sys::event_id(&fd))?, fd };
         self.resume(&mut event)?;
         if let EventKind::Tracepoint(_) = self.kind {
             keep_trial_event(None);
@@ -277,85 +283,60 @@ impl Backend for PerfBackend {
     }
 
     fn release(&mut self, event: PerfEvent) {
-        if let Some(anchors) = &mut self.anchors {
-            anchors.forget(event.id);
-        }
-        drop(event);
+        self.anchors.forget(event.id);
     }
 
     fn pause(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
-        sys::disable(&event.fd).map_err(|error| os("IOC_DISABLE", &error))?;
-        if let Some(anchors) = &mut self.anchors {
-            anchors.forget(event.id);
-        }
+        asked("IOC_DISABLE", sys::disable(&event.fd))?;
+        self.anchors.forget(event.id);
         Ok(self.scale.to_guest(Self::count(event)?))
     }
 
     fn resume(&mut self, event: &mut PerfEvent) -> Result<(), HostError> {
         // Enabling an event stops and starts all others of the thread for a moment.
-        if let Some(anchors) = &mut self.anchors {
-            anchors.forget_all();
-        }
-        sys::enable(&event.fd).map_err(|error| os("IOC_ENABLE", &error))?;
+        self.anchors.0.clear();
+        asked("IOC_ENABLE", sys::enable(&event.fd))?;
         match &self.leader {
             // Linux 6.18 starts an event under a leader of another PMU with the thread's next slice; the leader's own start starts all.
             // Hardware events take their leader to their PMU.
             Some(leader) if self.is_open && self.kind != EventKind::Hardware => {
-                sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
-                sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))
+                asked("IOC_DISABLE", sys::disable(leader))?;
+                asked("IOC_ENABLE", sys::enable(leader))
             }
             _ => Ok(()),
         }
     }
 
     fn set_period(&mut self, event: &mut PerfEvent, period: u64) -> Result<(), HostError> {
-        sys::set_period(&event.fd, self.host_period(period)).map_err(|error| os("IOC_PERIOD", &error))
+        asked("IOC_PERIOD", sys::set_period(&event.fd, self.host_period(period)))
     }
 
     fn read(&mut self, event: &mut PerfEvent) -> Result<u64, HostError> {
-        let count = match (&mut self.anchors, &self.leader) {
-            (Some(anchors), Some(leader)) => {
-                let mut words = [0; GROUP_WORDS];
-                let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
-                let at = sys::monotonic_ns();
-                let steady = !self.monitor.switched();
-                anchors.forget_all();
-                let mut own = None;
-                for pair in words[..got].get(1..).unwrap_or_default().chunks_exact(2) {
-                    if pair[1] == event.id {
-                        own = Some(pair[0]);
-                    }
-                    if steady {
-                        anchors.set(pair[1], pair[0], at);
-                    }
-                }
-                own.ok_or(HostError::PinnedLost)?
-            }
-            _ => Self::count(event)?,
+        let Some(leader) = self.leader.as_ref().filter(|_| self.anchors.is_kept()) else {
+            return Ok(self.scale.to_guest(Self::count(event)?));
         };
+        let mut words = [0; GROUP_WORDS];
+        let got = asked(READ, sys::read(leader, &mut words))?;
+        let at = sys::monotonic_ns();
+        self.anchors.0.clear();
+        if !self.monitor.switched() {
+            pairs(&words[..got]).for_each(|(id, count)| self.anchors.set(id, count, at));
+        }
+        let own = pairs(&words[..got]).find(|(id, _)| *id == event.id);
+        let (_, count) = own.ok_or(HostError::PinnedLost)?;
         Ok(self.scale.to_guest(count))
     }
 
-    fn pauses_virtually(&self) -> bool {
-        self.goes_on
-    }
-
-    fn counts_at_one_pace(&self) -> bool {
-        self.kind != EventKind::Hardware
-    }
-
-    fn shortest_period(&self) -> u64 {
-        self.scale.to_guest(self.shortest_period)
-    }
-
     fn peek(&mut self, event: &PerfEvent) -> Option<u64> {
-        let anchors = self.anchors.as_mut()?;
+        if !self.anchors.is_kept() {
+            return None;
+        }
         // A switch after this moment changes nothing that was counted until then.
         let now = sys::monotonic_ns();
         if self.monitor.switched() || self.monitor.throttles() {
-            anchors.forget_all();
+            self.anchors.0.clear();
         }
-        anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
+        self.anchors.count(event.id, now).map(|count| self.scale.to_guest(count))
     }
 
     fn id(&self, event: &PerfEvent) -> u64 {
@@ -364,52 +345,40 @@ impl Backend for PerfBackend {
 
     #[inline]
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
-        let scale = self.scale;
-        let mut anchors = self.anchors.as_mut();
-        if let Some(known) = &mut anchors
-            && (self.monitor.switched() || self.monitor.throttles())
-        {
-            // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
-            known.forget_all();
-            anchors = None;
+        let Self { scale, anchors, monitor, .. } = self;
+        // The throttling may have been before or after an overflow that is reported now. The kernel stops throttled events.
+        let steady = anchors.is_kept() && !monitor.switched() && !monitor.throttles();
+        if !steady {
+            anchors.0.clear();
         }
-        let complete = self.monitor.overflowed(&mut |it| {
-            if let (Some(anchors), Some(at)) = (&mut anchors, it.at) {
+        let complete = monitor.overflowed(&mut |it| {
+            if let Some(at) = it.at.filter(|_| steady) {
                 anchors.set(it.id, it.count, at);
             }
             visit(Overflow { count: scale.to_guest(it.count), ..it });
         });
-        complete && !self.blind
-    }
-
-    fn has_gate(&self) -> bool {
-        self.gated
+        complete && !self.facts.blind
     }
 
     fn open_gate(&mut self) -> Result<(), HostError> {
         let Some(leader) = &self.leader else { return Ok(()) };
-        sys::enable(leader).map_err(|error| os("IOC_ENABLE", &error))?;
+        asked("IOC_ENABLE", sys::enable(leader))?;
         self.is_open = true;
         Ok(())
     }
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         let Some(leader) = &self.leader else { return Ok(()) };
-        sys::disable(leader).map_err(|error| os("IOC_DISABLE", &error))?;
+        asked("IOC_DISABLE", sys::disable(leader))?;
         self.is_open = false;
         let mut words = [0; GROUP_WORDS];
-        let got = sys::read_group(leader, &mut words).map_err(|error| os("read of a perf event", &error))?;
-        if got == 0 {
-            return Err(HostError::PinnedLost);
-        }
-        for pair in words[1..got].chunks_exact(2) {
-            visit(pair[1], self.scale.to_guest(pair[0]));
-        }
-        Ok(())
+        let got = asked(READ, sys::read(leader, &mut words))?;
+        pairs(&words[..got]).for_each(|(id, count)| visit(id, self.scale.to_guest(count)));
+        if got > 0 { Ok(()) } else { Err(HostError::PinnedLost) }
     }
 
     fn leave_gate(&mut self) {
-        (self.gated, self.is_open, self.leader) = (false, false, None);
+        (self.facts.gate, self.is_open, self.leader) = (false, false, None);
     }
 
     #[inline]
@@ -431,18 +400,13 @@ impl Backend for PerfBackend {
 
     fn is_gate_lost(&self) -> bool {
         // Only the leader of hardware events is pinned.
-        let Some(leader) = self.leader.as_ref().filter(|_| self.gated && self.kind == EventKind::Hardware) else {
-            return false;
-        };
-        matches!(sys::read_group(leader, &mut [0; GROUP_WORDS]), Ok(0))
+        let pinned = self.facts.gate && self.kind == EventKind::Hardware;
+        let leader = self.leader.as_ref().filter(|_| pinned);
+        leader.is_some_and(|leader| matches!(sys::read(leader, &mut [0; GROUP_WORDS]), Ok(0)))
     }
 
     fn throttled(&self) -> u64 {
         self.monitor.records().throttled
-    }
-
-    fn is_blind(&self) -> bool {
-        self.blind
     }
 
     fn now_ns(&self) -> u64 {
@@ -460,41 +424,36 @@ struct Anchor {
     at: u64,
 }
 
-/// The last known count of each event, in host counts, and its time.
+/// The last known count of each event, in host counts, and its time; none where every event may have stood still since.
 #[derive(Debug)]
-struct Anchors {
-    anchors: Vec<Anchor>,
-}
+struct Anchors(Vec<Anchor>);
 
 impl Anchors {
     /// Creates an empty table with room for each event a bank may hold, and for the leader.
     fn new() -> Self {
-        Self { anchors: Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1) }
+        Self(Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1))
+    }
+
+    fn is_kept(&self) -> bool {
+        self.0.capacity() > 0
     }
 
     /// Notes that event `id` had counted `count` at `at`.
     fn set(&mut self, id: u64, count: u64, at: u64) {
-        let anchor = Anchor { id, count, at };
-        if let Some(known) = self.anchors.iter_mut().find(|anchor| anchor.id == id) {
-            *known = anchor;
-        } else if self.anchors.len() < self.anchors.capacity() {
-            self.anchors.push(anchor);
+        self.forget(id);
+        if self.0.len() < self.0.capacity() {
+            self.0.push(Anchor { id, count, at });
         }
     }
 
     /// Forgets the anchor of an event that stopped.
     fn forget(&mut self, id: u64) {
-        self.anchors.retain(|anchor| anchor.id != id);
-    }
-
-    /// Forgets all anchors, because every event may have stood still.
-    fn forget_all(&mut self) {
-        self.anchors.clear();
+        self.0.retain(|anchor| anchor.id != id);
     }
 
     /// Returns the event's count at `now`, if it ran since its anchor.
     fn count(&self, id: u64, now: u64) -> Option<u64> {
-        let anchor = self.anchors.iter().find(|anchor| anchor.id == id)?;
+        let anchor = self.0.iter().find(|anchor| anchor.id == id)?;
         let age = now.checked_sub(anchor.at).filter(|&age| age <= MOST_AGE)?;
         Some(anchor.count + age)
     }
@@ -506,8 +465,7 @@ static TRIAL_EVENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// Keeps the event of a trial, or releases the one that is kept.
 fn keep_trial_event(event: Option<OwnedFd>) {
-    let before = std::mem::replace(&mut *TRIAL_EVENT.lock().unwrap_or_else(PoisonError::into_inner), event);
-    drop(before);
+    *TRIAL_EVENT.lock().unwrap_or_else(PoisonError::into_inner) = event;
 }
 
 #[cfg(test)]
@@ -551,18 +509,18 @@ mod tests {
         let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
         let branches = PerfEvtSel::from_bits(0x51_00c4).spec();
         let attr = event_attr(backend.kind, branches, backend.host_period(1));
-        assert_eq!((sys::sample_period(&attr), backend.shortest_period()), (2, 2));
+        assert_eq!((sys::sample_period(&attr), backend.facts.shortest_period), (2, 2));
     }
 
     #[test]
     fn an_event_that_does_not_fit_into_its_gate_is_told_from_other_refusals() {
         let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
-        backend.gated = true;
+        backend.facts.gate = true;
         let refused = |backend: &PerfBackend, errno| backend.refused(&io::Error::from_raw_os_error(errno));
         assert_eq!(refused(&backend, libc::EINVAL), HostError::GateTooLarge);
         assert_ne!(refused(&backend, libc::EMFILE), HostError::GateTooLarge);
         backend.leave_gate();
-        assert!(!backend.has_gate() && refused(&backend, libc::EINVAL) != HostError::GateTooLarge);
+        assert!(!backend.facts.gate && refused(&backend, libc::EINVAL) != HostError::GateTooLarge);
     }
 
     #[test]
@@ -590,16 +548,16 @@ mod tests {
         assert_eq!(anchors.count(2, 61 + MOST_AGE), None, "too old");
         anchors.forget(1);
         assert_eq!([1, 2].map(|id| anchors.count(id, 100)), [None, Some(47)]);
-        anchors.forget_all();
+        anchors.0.clear();
         assert_eq!(anchors.count(2, 100), None);
     }
 
     #[test]
     fn there_is_room_for_every_event_and_nothing_is_allocated_for_more() {
         let mut anchors = Anchors::new();
-        let room = anchors.anchors.capacity() as u64;
+        let room = anchors.0.capacity() as u64;
         (0..room + 9).for_each(|id| anchors.set(id, id, 0));
-        assert_eq!((anchors.anchors.capacity() as u64, anchors.count(room - 1, 0)), (room, Some(room - 1)));
+        assert_eq!((anchors.0.capacity() as u64, anchors.count(room - 1, 0)), (room, Some(room - 1)));
         assert_eq!(anchors.count(room, 0), None);
     }
 

@@ -92,68 +92,51 @@ const GOLDEN_COVE: [Constraint; 13] = [
     (0xd0, 0xdf, None, LOW),
 ];
 
+/// A processor: its name in models, vendor, family and ranges of models, and the numbers of general-purpose and fixed counters of a
+/// thread.
+type Row = (Processor, &'static str, Vendor, (u32, &'static [(u32, u32)]), (u8, u8));
+
+/// Every processor, in the order of its discriminant.
+const TABLE: [Row; 8] = [
+    (Processor::CascadeLake, "cascade-lake", Vendor::Intel, (6, &[(0x55, 0x55)]), (4, 3)),
+    (Processor::CascadeLakeNoSmt, "cascade-lake-no-smt", Vendor::Intel, (6, &[(0x55, 0x55)]), (8, 3)),
+    (Processor::IceLake, "ice-lake", Vendor::Intel, (6, &[(0x6a, 0x6a), (0x6c, 0x6c)]), (8, 4)),
+    (Processor::SapphireRapids, "sapphire-rapids", Vendor::Intel, (6, &[(0x8f, 0x8f), (0xcf, 0xcf)]), (8, 4)),
+    (Processor::GraniteRapids, "granite-rapids", Vendor::Intel, (6, &[(0xad, 0xae)]), (8, 4)),
+    (Processor::Zen3, "zen-3", Vendor::Amd, (0x19, &[(0x00, 0x0f), (0x20, 0x5f)]), (6, 0)),
+    (Processor::Zen4, "zen-4", Vendor::Amd, (0x19, &[(0x10, 0x1f), (0x60, 0xaf)]), (6, 0)),
+    (Processor::Zen5, "zen-5", Vendor::Amd, (0x1a, &[(0x00, 0x2f), (0x40, 0x4f), (0x60, 0x7f)]), (6, 0)),
+];
+
 impl Processor {
-    /// Every processor.
-    pub const ALL: [Self; 8] = [
-        Self::CascadeLake,
-        Self::CascadeLakeNoSmt,
-        Self::IceLake,
-        Self::SapphireRapids,
-        Self::GraniteRapids,
-        Self::Zen3,
-        Self::Zen4,
-        Self::Zen5,
-    ];
+    /// Returns every processor.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.into_iter().map(|row| row.0)
+    }
 
     /// Returns its name in models.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::CascadeLake => "cascade-lake",
-            Self::CascadeLakeNoSmt => "cascade-lake-no-smt",
-            Self::IceLake => "ice-lake",
-            Self::SapphireRapids => "sapphire-rapids",
-            Self::GraniteRapids => "granite-rapids",
-            Self::Zen3 => "zen-3",
-            Self::Zen4 => "zen-4",
-            Self::Zen5 => "zen-5",
-        }
+        TABLE[self as usize].1
+    }
+
+    /// Returns its vendor.
+    pub const fn vendor(self) -> Vendor {
+        TABLE[self as usize].2
+    }
+
+    /// Returns the numbers of general-purpose and fixed counters of a thread.
+    pub const fn counters(self) -> (u8, u8) {
+        TABLE[self as usize].4
     }
 
     /// Returns the processor of this vendor, family and model, if KVM there shows a guest so many `counters`: three fixed ones at
     /// most. A hypervisor may offer fewer.
     pub fn of_signature(vendor: Vendor, family: u32, model: u32, counters: u32) -> Option<Self> {
-        let is_it = |processor: &Self| match processor {
-            Self::CascadeLake | Self::CascadeLakeNoSmt => (family, model) == (6, 0x55),
-            Self::IceLake => family == 6 && matches!(model, 0x6a | 0x6c),
-            Self::SapphireRapids => family == 6 && matches!(model, 0x8f | 0xcf),
-            Self::GraniteRapids => family == 6 && matches!(model, 0xad | 0xae),
-            Self::Zen3 => family == 0x19 && matches!(model, 0x00..=0x0f | 0x20..=0x5f),
-            Self::Zen4 => family == 0x19 && matches!(model, 0x10..=0x1f | 0x60..=0xaf),
-            Self::Zen5 => family == 0x1a && matches!(model, 0x00..=0x2f | 0x40..=0x4f | 0x60..=0x7f),
+        let is_it = |&(_, _, of, (its, models), (gp, fixed)): &Row| {
+            let is_model = models.iter().any(|&(first, last)| (first..=last).contains(&model));
+            (of, its) == (vendor, family) && is_model && u32::from(gp) + u32::from(fixed).min(3) == counters
         };
-        let has = |processor: &Self| {
-            let (gp, fixed) = processor.counters();
-            u32::from(gp) + u32::from(fixed).min(3) == counters
-        };
-        Self::ALL.into_iter().find(|it| it.vendor() == vendor && is_it(it) && has(it))
-    }
-
-    /// Returns its vendor.
-    pub const fn vendor(self) -> Vendor {
-        match self {
-            Self::Zen3 | Self::Zen4 | Self::Zen5 => Vendor::Amd,
-            _ => Vendor::Intel,
-        }
-    }
-
-    /// Returns the numbers of general-purpose and fixed counters of a thread.
-    pub const fn counters(self) -> (u8, u8) {
-        match self {
-            Self::CascadeLake => (4, 3),
-            Self::CascadeLakeNoSmt => (8, 3),
-            Self::IceLake | Self::SapphireRapids | Self::GraniteRapids => (8, 4),
-            Self::Zen3 | Self::Zen4 | Self::Zen5 => (6, 0),
-        }
+        TABLE.into_iter().find(is_it).map(|row| row.0)
     }
 
     /// Returns the counters that may count `spec`.
@@ -192,20 +175,23 @@ impl Processor {
     }
 }
 
+/// Counters of an [`Assignment`], and events, at most.
+const MOST: usize = 64;
+
 /// Events that count at once, each on a counter of its own. Pinned ones are added as perf puts them on: those of a CPU's other
 /// users first, then the thread's in the order in which they were opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Assignment {
     /// The event on each busy counter, by its number among those that were added.
-    on: [u8; u64::BITS as usize],
+    on: [u8; MOST],
     busy: CounterMask,
-    events: [CounterMask; u64::BITS as usize],
+    events: [CounterMask; MOST],
     added: u8,
 }
 
 impl Default for Assignment {
     fn default() -> Self {
-        Self { on: [0; u64::BITS as usize], busy: 0, events: [0; u64::BITS as usize], added: 0 }
+        Self { on: [0; MOST], busy: 0, events: [0; MOST], added: 0 }
     }
 }
 
@@ -213,30 +199,22 @@ impl Assignment {
     /// Adds a group of events, all of them or none. Returns whether they fit.
     pub fn add(&mut self, group: impl IntoIterator<Item = CounterMask>) -> bool {
         let before = *self;
-        for event in group {
-            let number = self.added;
-            if u32::from(number) == u64::BITS {
-                *self = before;
-                return false;
+        let fit = group.into_iter().all(|event| {
+            let (number, is_room) = (self.added, usize::from(self.added) < MOST);
+            if is_room {
+                (self.events[usize::from(number)], self.added) = (event, number + 1);
             }
-            self.events[usize::from(number)] = event;
-            self.added += 1;
-            if !self.place(number, &mut 0) {
-                *self = before;
-                return false;
-            }
+            is_room && self.place(number, &mut 0)
+        });
+        if !fit {
+            *self = before;
         }
-        true
+        fit
     }
 
     /// Returns how many events were added.
-    pub const fn len(&self) -> usize {
+    pub const fn added(&self) -> usize {
         self.added as usize
-    }
-
-    /// Returns whether no event was added.
-    pub const fn is_empty(&self) -> bool {
-        self.added == 0
     }
 
     /// Returns the counters in use.
@@ -246,21 +224,19 @@ impl Assignment {
 
     /// Returns the counter of an event, by its number among those that were added.
     pub fn counter_of(&self, event: usize) -> CounterMask {
-        (0..u64::BITS)
-            .filter(|&counter| self.busy >> counter & 1 != 0 && usize::from(self.on[counter as usize]) == event)
-            .fold(0, |mask, counter| mask | 1 << counter)
+        let is_its = |at: &usize| self.busy >> at & 1 != 0 && usize::from(self.on[*at]) == event;
+        (0..MOST).find(is_its).map_or(0, |at| 1 << at)
     }
 
     /// Finds a counter for `event`, moving others that have a choice.
     fn place(&mut self, event: u8, tried: &mut CounterMask) -> bool {
         let allowed = self.events[usize::from(event)];
-        for counter in 0..u64::BITS {
-            let bit = 1 << counter;
-            if allowed & bit == 0 || *tried & bit != 0 {
+        for at in 0..MOST {
+            let bit = 1 << at;
+            if allowed & !*tried & bit == 0 {
                 continue;
             }
             *tried |= bit;
-            let at = counter as usize;
             if self.busy & bit == 0 || self.place(self.on[at], tried) {
                 (self.on[at], self.busy) = (event, self.busy | bit);
                 return true;
@@ -329,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_processor_is_known_by_its_name_and_by_its_signature() {
-        for processor in Processor::ALL {
+        for processor in Processor::all() {
             let named = toml::Value::from(processor.name()).try_into::<Processor>();
             assert_eq!(named, Ok(processor));
         }

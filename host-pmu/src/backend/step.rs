@@ -8,31 +8,137 @@
 //! RDMSR reads a count without itself. This is what Intel's processors do with a WRMSR to GLOBAL_CTRL on either side of
 //! a measured piece of code.
 
-use arch_pmu::spec::Spec;
+use arch_pmu::spec::{Source, Spec, Vendor};
 
-use super::retired::{Event, Slot};
-pub use super::retired::{Retired, StepCounts};
-use super::{Backend, HostError};
+use super::{Backend, Facts, HostError};
 use crate::sys;
+
+/// An instruction that retired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// It can change the control flow: jumps, calls, returns.
+    pub branch: bool,
+    /// It changed the control flow.
+    pub taken: bool,
+    /// It ran in ring 3.
+    pub ring3: bool,
+}
+
+/// Whether an event counts an instruction, apart from its ring.
+type Counts = fn(Retired) -> bool;
+
+/// Returns the event that steps show for `spec`. They do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.
+fn shown(spec: Spec) -> Option<Counts> {
+    let selection = match spec.0 {
+        Source::Fixed { index, .. } => return if index == 0 { Some(|_| true) } else { None },
+        Source::Selector(selection) => selection,
+    };
+    if selection.edge() || selection.invert() || selection.cmask() != 0 || spec.is_transactional() {
+        return None;
+    }
+    match (selection.vendor(), selection.select(), selection.umask()) {
+        (_, 0xc0, 0) => Some(|_| true),
+        (Vendor::Intel, 0xc4, 0) | (Vendor::Amd, 0xc2, 0) => Some(|retired| retired.branch),
+        // BR_INST_RETIRED.NEAR_TAKEN; ExRetBrnTkn.
+        (Vendor::Intel, 0xc4, 0x20) | (Vendor::Amd, 0xc4, 0) => Some(|retired| retired.taken),
+        _ => None,
+    }
+}
+
+/// A counter.
+#[derive(Debug)]
+struct Slot {
+    counts: Option<Counts>,
+    spec: Spec,
+    running: bool,
+    /// Started or moved by the current instruction.
+    fresh: bool,
+    count: u64,
+    /// The count at which it signals; `None` once it did.
+    signal_at: Option<u64>,
+}
+
+/// The backend `step`: its counts, and whether steps are needed.
+#[derive(Debug, Default)]
+pub struct StepCounts {
+    slots: Vec<Option<Slot>>,
+    facts: Facts,
+    under_way: bool,
+    steps: u64,
+    unsupported: u64,
+    /// The thread's context switches at the last look.
+    seen: u64,
+}
+
+impl StepCounts {
+    /// Returns whether a counter runs; otherwise no steps are needed.
+    pub fn wanted(&self) -> bool {
+        self.slots.iter().flatten().any(|slot| slot.running)
+    }
+
+    /// Returns the number of events opened so far that steps do not show; they count nothing.
+    pub const fn unsupported(&self) -> u64 {
+        self.unsupported
+    }
+
+    /// Instructions retired so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
+    pub fn begin(&mut self) {
+        self.under_way = true;
+    }
+
+    /// Drops the current instruction, which is not reported or did not retire.
+    pub fn abandon(&mut self) {
+        self.under_way = false;
+        self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
+    }
+
+    /// Counts an instruction that retired. Returns whether a counter reached its period with it.
+    pub fn retire(&mut self, retired: Retired) -> bool {
+        self.steps += 1;
+        let mut due = false;
+        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.running && !slot.fresh) {
+            let ring = if retired.ring3 { slot.spec.user() } else { slot.spec.kernel() };
+            if ring && slot.counts.is_some_and(|counts| counts(retired)) {
+                slot.count += 1;
+                due |= slot.spec.samples() && slot.signal_at.take_if(|at| slot.count >= *at).is_some();
+            }
+        }
+        self.abandon();
+        due
+    }
+
+    /// Starts or stops a counter.
+    fn set_running(&mut self, at: usize, running: bool) {
+        if let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.running != running) {
+            (slot.running, slot.fresh) = (running, running && self.under_way);
+        }
+    }
+}
 
 impl Backend for StepCounts {
     type Event = usize;
 
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let event = Event::of(spec);
-        self.unsupported += u64::from(event == Event::Unknown);
-        let slot = Slot { event, spec, running: false, fresh: false, count: 0, signal_at: period, signalled: false };
+        let counts = shown(spec);
+        self.unsupported += u64::from(counts.is_none());
         let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        if at == self.slots.len() {
-            self.slots.push(None);
-        }
+        self.slots.resize_with(self.slots.len().max(at + 1), || None);
+        let slot = Slot { counts, spec, running: false, fresh: false, count: 0, signal_at: Some(period) };
         self.slots[at] = Some(slot);
         self.set_running(at, true);
         Ok(at)
     }
 
     fn release(&mut self, event: usize) {
-        self.set_running(event, false);
         self.slots[event] = None;
     }
 
@@ -48,7 +154,7 @@ impl Backend for StepCounts {
 
     fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
         if let Some(slot) = &mut self.slots[*event] {
-            (slot.signal_at, slot.signalled) = (slot.count.saturating_add(period), false);
+            slot.signal_at = Some(slot.count.saturating_add(period));
             slot.fresh |= slot.running && self.under_way;
         }
         Ok(())
@@ -66,16 +172,11 @@ impl Backend for StepCounts {
     fn now_ns(&self) -> u64 {
         sys::monotonic_ns()
     }
-
-    fn stepper(&mut self) -> Option<&mut StepCounts> {
-        Some(self)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use arch_pmu::intel::PerfEvtSel;
-    use arch_pmu::spec::Source;
 
     use super::*;
 

@@ -1,9 +1,11 @@
 //! The bank's accounts.
 
+use std::any::Any;
+
 use arch_pmu::spec::CounterSet;
 use counts::Counts;
 
-use super::{Bank, BankStats, Gate};
+use super::{Bank, BankStats, Gate, MOST_ENTRIES, NEVER_ENDS};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
@@ -12,11 +14,7 @@ use crate::stats::{HostSide, OpKind, OpStats};
 impl<B: Backend> HostPmu for Bank<B> {
     #[inline]
     fn passes_entry(&mut self) -> bool {
-        let quiet = self.is_quiet(self.host.backend.may_have_switched());
-        if quiet {
-            self.count_entry();
-        }
-        quiet
+        self.passes(self.host.backend.may_have_switched())
     }
 
     fn attend(&mut self) {
@@ -29,13 +27,13 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     fn account(&mut self, counts: &mut Counts) -> HostSide {
         // An overflow belongs to no account: those found here wait for the next kick.
-        self.drain_records();
+        self.drain(false);
         self.find_lost();
         let (backend, now) = (&self.host.backend, self.host.backend.now_ns());
         let BankStats { ops, signals, last_error, held_time, since_ns, throttled_before, .. } = &self.host.stats;
         counts.merge(&Counts {
             throttled: backend.throttled() - throttled_before,
-            blind: backend.is_blind().into(),
+            blind: backend.facts().blind.into(),
             ungated: matches!(self.gate, Gate::Failed | Gate::Left).into(),
             opens: ops.count(OpKind::Open),
             held_at_end: self.held,
@@ -51,13 +49,16 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn restart_account(&mut self) {
-        self.drain_records();
+        self.drain(false);
         let now = self.host.backend.now_ns();
         if std::mem::take(&mut self.rests) {
             // The switch of a rest begins no slice of the guest's.
             self.host.backend.sched_in();
         }
-        self.pauses_began_before_this_account();
+        // Entries are counted anew.
+        if self.pauses_until != NEVER_ENDS {
+            self.pauses_until = MOST_ENTRIES;
+        }
         self.host.stats.restart(now, self.held, self.host.backend.throttled());
     }
 
@@ -66,8 +67,8 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn nothing_overflowed(&mut self) -> bool {
-        self.drain_records();
-        !self.host.backend.is_blind() && self.recorded.is_some_and(CounterSet::is_empty)
+        self.drain(false);
+        !self.facts().blind && self.recorded.is_some_and(CounterSet::is_empty)
     }
 
     #[inline]
@@ -86,6 +87,6 @@ impl<B: Backend> HostPmu for Bank<B> {
     }
 
     fn stepper(&mut self) -> Option<&mut StepCounts> {
-        self.host.backend.stepper()
+        (&mut self.host.backend as &mut dyn Any).downcast_mut()
     }
 }

@@ -1,6 +1,6 @@
 //! Events that fail: refused, without a hardware counter, behind a gate whose events do not fit together.
 
-use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
+use arch_pmu::spec::CounterId;
 
 use super::held::AtHost;
 use super::host::Backoff;
@@ -28,22 +28,14 @@ impl<B: Backend> Bank<B> {
             held.recorded = None;
             held.forfeited |= !is_on;
             self.backoffs[counter.index()].lost(held.spec);
-        } else if let Some(held) = slot.take() {
+        } else if let Some(held) = slot {
             self.backoffs[counter.index()].failed(held.spec);
-            self.release(held);
+            self.release(counter.index());
         }
         if is_on {
             self.retries.insert(counter);
         }
         self.note_change();
-    }
-
-    /// Notes that `counter`, whose event failed, is off.
-    pub(super) fn note_off(&mut self, counter: CounterId) {
-        self.retries.remove(counter);
-        if let Some(held) = &mut self.slots[counter.index()] {
-            held.on = false;
-        }
     }
 
     /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its
@@ -57,8 +49,9 @@ impl<B: Backend> Bank<B> {
             Ok(total) => {
                 self.backoffs[counter.index()] = Backoff::default();
                 if std::mem::take(&mut held.forfeited) {
-                    held.leave_out(total);
-                    held.set_aim(period, least);
+                    held.gather(total);
+                    held.aim = held.taken.saturating_add(period);
+                    held.aimed(period, least);
                 }
                 let ahead = total.saturating_sub(held.taken);
                 // Its counts before the loss bring the overflow of its counter nearer.
@@ -76,12 +69,9 @@ impl<B: Backend> Bank<B> {
     /// Finds pinned events that lost their counters and were not looked at since: a guest that waits for their
     /// overflows looks at none.
     pub(super) fn find_lost(&mut self) {
-        for counter in self.tracked {
-            let held = self.slots[counter.index()].as_ref().filter(|held| held.counts());
-            if held.is_some_and(|held| self.host.backend.is_lost(&held.event)) {
-                self.host.stats.failed(&HostError::PinnedLost);
-                self.fail(counter, &HostError::PinnedLost);
-            }
+        for counter in self.with(|held| held.counts() && self.host.backend.is_lost(&held.event)) {
+            self.host.stats.failed(&HostError::PinnedLost);
+            self.fail(counter, &HostError::PinnedLost);
         }
         self.find_gate_lost();
     }
@@ -117,10 +107,7 @@ impl<B: Backend> Bank<B> {
         if !self.counters_on().is_empty() {
             return false;
         }
-        (0..MAX_COUNTERS).for_each(|index| self.release_slot(index));
-        while !self.pool.is_empty() {
-            self.release_pooled(0);
-        }
+        self.release_all(|_| true);
         self.host.backend.leave_gate();
         self.gate = Gate::Left;
         true
@@ -131,12 +118,5 @@ impl<B: Backend> Bank<B> {
         self.backoffs[counter.index()] = Backoff::default();
         self.retries.insert(counter);
         self.note_change();
-    }
-
-    /// Takes the counters to start again after a failure, if this entry is one for a retry.
-    pub(super) fn take_retries(&mut self) -> CounterSet {
-        let due = self.retries.into_iter().filter(|counter| self.backoffs[counter.index()].due()).collect();
-        self.retries = self.retries.xor(due);
-        due
     }
 }

@@ -49,30 +49,6 @@ pub(super) struct HeldEvent<E> {
 }
 
 impl<E> HeldEvent<E> {
-    /// Describes an event that was just opened and counts, to signal after `period`, and not before `least`.
-    pub(super) fn opened(event: E, id: u64, spec: Spec, counter: CounterId, period: u64, least: u64) -> Self {
-        let mut held = Self {
-            event,
-            id,
-            spec,
-            counter,
-            on: true,
-            at_host: AtHost::Enabled,
-            taken: 0,
-            aim: 0,
-            fires: 0,
-            period: 0,
-            fired_off: 0,
-            recorded: None,
-            shut_at: 0,
-            idle_slices: 0,
-            parked_as: 0,
-            forfeited: false,
-        };
-        held.set_aim(period, least);
-        held
-    }
-
     /// Returns whether it has no hardware counter.
     pub(super) fn is_lost(&self) -> bool {
         self.at_host == AtHost::Lost
@@ -93,11 +69,6 @@ impl<E> HeldEvent<E> {
         !self.on && self.at_host == AtHost::Enabled
     }
 
-    /// Returns whether it signals, now or from the entry on that enables it.
-    pub(super) fn may_expire(&self) -> bool {
-        self.counts() || self.leaves()
-    }
-
     /// Notes that the host enabled it for a counter that is on.
     pub(super) const fn enabled(&mut self) {
         (self.on, self.at_host) = (true, AtHost::Enabled);
@@ -112,7 +83,7 @@ impl<E> HeldEvent<E> {
     pub(super) fn stopped(&mut self, total: u64) {
         self.disabled();
         self.fired_off = 0;
-        self.leave_out(total);
+        self.gather(total);
     }
 
     /// Forgets the aim of an event that signalled while its counter was off, maybe a little early, and began its period
@@ -121,27 +92,10 @@ impl<E> HeldEvent<E> {
         (self.aim, self.fires) = (0, 0);
     }
 
-    /// Subtracts its counts up to `total`, because its counter was off.
-    pub(super) fn leave_out(&mut self, total: u64) {
-        self.taken = self.taken.max(total);
-    }
-
-    /// Notes that it signals after `period` more counts, where its counter overflows, or after `least`, if that is later.
-    pub(super) fn set_aim(&mut self, period: u64, least: u64) {
-        self.aim = self.aim_after(period);
-        self.aimed(period, least);
-    }
-
     /// Notes that the event was aimed: it got `period`, or `least`, if that is longer.
     pub(super) fn aimed(&mut self, period: u64, least: u64) {
         self.period = period.max(least);
         self.fires = self.aim.saturating_add(self.period - period);
-    }
-
-    /// Notes that it signalled at `count`, and begins its period anew. The host may have been late: the next signal
-    /// comes no later than this.
-    pub(super) const fn fired(&mut self, count: u64) {
-        self.fires = count.saturating_add(self.period);
     }
 
     /// Returns whether it has signalled if its count is `count`, and begins its period anew as often as it did.
@@ -161,21 +115,12 @@ impl<E> HeldEvent<E> {
         (self.taken < self.fires && self.fires <= self.aim).then(|| self.fires - self.taken)
     }
 
-    /// Returns the counts by which its signal will be early.
-    pub(super) const fn early_by(&self) -> u64 {
-        self.aim - self.fires
-    }
-
-    /// Returns the counts since the last hand-over, given that the event now reads `total`.
+    /// Returns the counts since the last hand-over, given that the event now reads `total`; of a counter that was off they are
+    /// subtracted.
     pub(super) fn gather(&mut self, total: u64) -> u64 {
         let gathered = total.saturating_sub(self.taken);
-        self.taken = self.taken.max(total);
+        self.taken += gathered;
         gathered
-    }
-
-    /// Returns the count at which the counter overflows after `period` more counts.
-    pub(super) const fn aim_after(&self, period: u64) -> u64 {
-        self.taken.saturating_add(period)
     }
 }
 

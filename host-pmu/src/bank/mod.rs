@@ -3,17 +3,17 @@
 //! The algorithm is KVM's (`reprogram_counter`, arch/x86/kvm/pmu.c since Linux 5.5) with each of its choices taken from
 //! a [`Strategy`]. The PMU says what each counter wants: nothing ([`pause`], then [`stop`]), or to count an event and signal after a
 //! period ([`start`]). The bank brings the events it holds in line with that, at each access as far as it can, and for the rest
-//! once an entry (`Bank::reconcile`). Strategies differ in which events may be left as they are. An event is not
+//! once an entry ([`HostCounters::on_entry`]). Strategies differ in which events may be left as they are. An event is not
 //! zeroed after a pause: the bank remembers the count that was handed over, which costs no host call.
 //!
 //! | key | obeyed by | in |
 //! |---|---|---|
 //! | [`reuse`] | `finds` takes the counter's own event or a parked one; `stop` and `park` fill the pool; `open_wanted` keeps to its size | here |
-//! | [`release`] | `pause` for `eager`; else `reconcile`, by `release_after_slices`; `touch` notes use | here |
+//! | [`release`] | `pause` for `eager`; else `on_entry`, by `release_after_slices`; `touch` notes use | here |
 //! | [`apply`] | [`HostCounters::changed`] | here |
 //! | [`skip-paused`] | `pause` | here |
 //! | [`skip-period`] | `resume` | here |
-//! | [`overflow`] | [`HostCounters::overflowed`] | `overflow.rs` |
+//! | [`overflow`] | [`HostCounters::overflowed`] | here |
 //! | [`pause`](crate::strategy::Strategy::pause) | `pause` and `resume`; `finish_pauses` | here, `pause.rs` |
 //! | [`gate`] | `pause_behind_gate`, but for a counter that `leaves_alone`; `finish_pauses`; the backend opens the leader; `fail_gate` and `leave_gate` end it | `pause.rs`, `failure.rs` |
 //!
@@ -42,17 +42,19 @@ mod tests;
 
 use arch_pmu::host::{AfterOverflow, HostCounters, Reprogram, Signalled};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Source, Spec};
-use held::HeldEvent;
+use held::{AtHost, HeldEvent};
 pub use host::BankStats;
 use host::{Backoff, Measured};
 
 use crate::backend::scheduling::SHORTEST_PERIOD;
-use crate::backend::{Backend, HostError};
+use crate::backend::{Backend, Facts, HostError};
 use crate::stats::OpKind;
-use crate::strategy::{Apply, Release, Reuse, Strategy};
+use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
 const NEVER_ENDS: u64 = u64::MAX;
+/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
+const MOST_ENTRIES: u64 = 32;
 
 /// The gate of a bank that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,51 +159,27 @@ impl<B: Backend> Bank<B> {
         &mut self.host.backend
     }
 
-    /// Returns the backend, to look at.
+    /// Returns whether an entry has nothing to do here but to be counted, which it is then, given whether the thread was
+    /// `switched_in` since that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
     #[inline]
-    pub const fn backend_ref(&self) -> &B {
-        &self.host.backend
+    pub fn passes(&mut self, switched_in: bool) -> bool {
+        let starts_none = self.retries.is_empty() && self.wanting.is_empty();
+        let entries = &mut self.host.stats.counts.entries;
+        let unchanged = self.unchanged_since_entry && *entries < self.pauses_until;
+        let looks_at_slices = switched_in && matches!(self.strategy.release, Release::Slices(_));
+        let passes = starts_none && (self.held == 0 || !looks_at_slices && unchanged);
+        *entries += u64::from(passes);
+        passes
     }
 
-    /// Returns whether an entry has nothing to do here but to be counted, given whether the thread was `switched_in` since
-    /// that was last asked, and without a PMI. `false` may be said where there is nothing to do, too.
-    #[inline]
-    pub fn is_quiet(&self, switched_in: bool) -> bool {
-        let starts_none = self.retries.is_empty() && self.wanting.is_empty();
-        let unchanged = self.unchanged_since_entry && self.host.stats.counts.entries < self.pauses_until;
-        let looks_at_slices = switched_in && matches!(self.strategy.release, Release::Slices(_));
-        starts_none && (self.held == 0 || !looks_at_slices && unchanged)
+    fn facts(&self) -> Facts {
+        *self.host.backend.facts()
     }
 
     /// Returns the event that a counter has.
     #[inline]
     pub fn event(&self, counter: CounterId) -> Option<&B::Event> {
         self.slots[counter.index()].as_ref().map(|held| &held.event)
-    }
-
-    /// Counts an entry at which the bank [is quiet](Self::is_quiet).
-    #[inline]
-    pub const fn count_entry(&mut self) {
-        self.host.stats.counts.entries += 1;
-    }
-
-    /// Brings the events in line with what the counters want, before an entry.
-    fn reconcile(&mut self, enabled: CounterSet) {
-        // A gate that failed is left first: what is opened until then would be behind it.
-        if (self.gate != Gate::Failed || self.leave_gate()) && !self.wanting.is_empty() {
-            self.open_wanted();
-        }
-        if self.held == 0 {
-            return;
-        }
-        if let Release::Slices(slices) = self.strategy.release
-            && self.host.backend.sched_in()
-        {
-            self.release_after_slices(slices, enabled);
-        }
-        if !self.unchanged_since_entry || self.host.stats.counts.entries > self.pauses_until {
-            self.finish_pauses();
-        }
     }
 
     /// Returns whether the counter has an event for `spec` in its slot, its own or one of the pool.
@@ -222,16 +200,14 @@ impl<B: Backend> Bank<B> {
 
     /// Makes the event in the slot, which has the right spec, count again; returns whether it does.
     fn resume(&mut self, counter: CounterId, period: u64) -> bool {
-        let virtually = self.host.backend.pauses_virtually();
+        let Facts { virtual_pauses: virtually, gate, .. } = self.facts();
         if virtually && !self.leave_out_pause(counter) {
             return false;
         }
-        let waits = virtually || self.host.backend.has_gate();
         let least = self.shortest_period(counter, period);
         let Self { host, slots, strategy, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
-        let aim_now = held.aim_after(period);
-        let lost = held.is_lost();
+        let (aim_now, lost) = (held.taken.saturating_add(period), held.is_lost());
         let moved = std::mem::replace(&mut held.aim, aim_now) != aim_now;
         // An early signal is left to the entry, at which all counters that are on are known.
         let signals_in_time = if virtually { held.left().is_some() } else { !moved };
@@ -240,7 +216,7 @@ impl<B: Backend> Bank<B> {
             return false;
         }
         (held.recorded, held.fired_off, held.idle_slices) = (None, 0, 0);
-        if waits && !lost {
+        if (virtually || gate) && !lost {
             // It was not stopped, or is enabled before the entry: with the gate, or after those that leave were stopped.
             held.on = true;
             host.stats.counts.reused += 1;
@@ -263,8 +239,7 @@ impl<B: Backend> Bank<B> {
     /// Opens events for the counters that wait for one, making room as far as there is a bound.
     #[inline(never)]
     fn open_wanted(&mut self) {
-        let wanted = self.wants.iter().flatten().count() as u64;
-        let bound = self.most_held as u64;
+        let (wanted, bound) = (self.wants.iter().flatten().count() as u64, self.most_held as u64);
         while bound > 0 && wanted > 0 && self.held + wanted > bound && self.release_oldest() {}
         // The host schedules an event that is enabled beside the new one: a group that is too large with it is refused
         // (`validate_group`), and a pinned event would find no counter.
@@ -286,8 +261,25 @@ impl<B: Backend> Bank<B> {
         self.host.stats.counts.opens_fixed += u64::from(matches!(spec.0, Source::Fixed { .. }));
         match self.host.op(OpKind::Open, |backend| backend.open(spec, period.max(least))) {
             Ok(event) => {
-                let id = self.host.backend.id(&event);
-                self.slots[counter.index()] = Some(HeldEvent::opened(event, id, spec, counter, period, least));
+                let set = period.max(least);
+                self.slots[counter.index()] = Some(HeldEvent {
+                    id: self.host.backend.id(&event),
+                    event,
+                    spec,
+                    counter,
+                    on: true,
+                    at_host: AtHost::Enabled,
+                    taken: 0,
+                    aim: period,
+                    fires: set,
+                    period: set,
+                    fired_off: 0,
+                    recorded: None,
+                    shut_at: 0,
+                    idle_slices: 0,
+                    parked_as: 0,
+                    forfeited: false,
+                });
                 self.holds(self.held + 1);
                 self.gate_changed = true;
             }
@@ -299,14 +291,6 @@ impl<B: Backend> Bank<B> {
                 self.retries.insert(counter);
                 self.backoffs[counter.index()].failed(spec);
             }
-        }
-    }
-
-    /// Removes a counter that is paused or stopped from those that wait for an event; rarely any does.
-    #[inline]
-    fn wants_none(&mut self, counter: CounterId) {
-        if !self.wanting.is_empty() {
-            self.wants[counter.index()] = None;
         }
     }
 
@@ -322,7 +306,18 @@ impl<B: Backend> Bank<B> {
         self.pool.push(held);
     }
 
-    fn release(&mut self, held: HeldEvent<B::Event>) {
+    /// Returns the event at a place: the counters' own, then those of the pool.
+    fn at(&mut self, place: usize) -> Option<&mut HeldEvent<B::Event>> {
+        if place < MAX_COUNTERS { self.slots[place].as_mut() } else { self.pool.get_mut(place - MAX_COUNTERS) }
+    }
+
+    /// Releases the event at a place, if there is one.
+    fn release(&mut self, place: usize) {
+        let held = match place.checked_sub(MAX_COUNTERS) {
+            None => self.slots[place].take(),
+            Some(at) => Some(self.pool.swap_remove(at)),
+        };
+        let Some(held) = held else { return };
         // Releasing cannot fail: close frees the descriptor whatever it returns.
         let _ = self.host.op(OpKind::Release, |backend| {
             backend.release(held.event);
@@ -331,27 +326,28 @@ impl<B: Backend> Bank<B> {
         self.holds(self.held - 1);
     }
 
-    fn release_slot(&mut self, index: usize) {
-        if let Some(held) = self.slots[index].take() {
-            self.release(held);
+    /// Releases all events that are due.
+    fn release_all(&mut self, mut due: impl FnMut(&mut HeldEvent<B::Event>) -> bool) {
+        let mut place = 0;
+        while place < MAX_COUNTERS + self.pool.len() {
+            if self.at(place).is_some_and(&mut due) {
+                self.release(place);
+            } else {
+                place += 1;
+            }
         }
-    }
-
-    fn release_pooled(&mut self, at: usize) {
-        let held = self.pool.swap_remove(at);
-        self.release(held);
     }
 
     /// Releases the event that was parked first: from the pool, or else that of a counter that is off; returns whether there was
     /// one.
     fn release_oldest(&mut self) -> bool {
-        if let Some(at) = (0..self.pool.len()).min_by_key(|&at| self.pool[at].parked_as) {
-            self.release_pooled(at);
-            return true;
-        }
-        let parked = |at: &usize| self.slots[*at].as_ref().is_some_and(|held| !held.on);
-        let oldest = (0..MAX_COUNTERS).filter(parked).min_by_key(|&at| self.slots[at].as_ref().map(|h| h.parked_as));
-        oldest.map(|at| self.release_slot(at)).is_some()
+        let order = |bank: &mut Self, place: usize| {
+            let held = bank.at(place)?;
+            let is_own = place < MAX_COUNTERS;
+            (!is_own || !held.on).then_some((is_own, held.parked_as, place))
+        };
+        let oldest = (0..MAX_COUNTERS + self.pool.len()).filter_map(|place| order(self, place)).min();
+        oldest.map(|(.., place)| self.release(place)).is_some()
     }
 
     /// Does the work of KVM's `kvm_pmu_cleanup`: once per slice, releases the events of counters that the guest did not
@@ -361,23 +357,10 @@ impl<B: Backend> Bank<B> {
         self.host.stats.counts.sched_ins += 1;
         let mut used = std::mem::take(&mut self.in_use);
         used.extend(enabled);
-        let is_old = |held: &mut HeldEvent<B::Event>| {
+        self.release_all(|held| {
             held.idle_slices = if used.contains(held.counter) { 0 } else { held.idle_slices + 1 };
             held.idle_slices >= slices
-        };
-        for index in 0..MAX_COUNTERS {
-            if self.slots[index].as_mut().is_some_and(is_old) {
-                self.release_slot(index);
-            }
-        }
-        let mut at = 0;
-        while at < self.pool.len() {
-            if is_old(&mut self.pool[at]) {
-                self.release_pooled(at);
-            } else {
-                at += 1;
-            }
-        }
+        });
     }
 
     /// Notes that the number of held events is `events` since the last host operation.
@@ -391,13 +374,19 @@ impl<B: Backend> Bank<B> {
     /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.
     #[inline]
     fn note_change(&mut self) {
-        self.unchanged_since_entry = !(self.host.backend.has_gate() || self.host.backend.pauses_virtually());
+        let facts = self.host.backend.facts();
+        self.unchanged_since_entry = !(facts.gate || facts.virtual_pauses);
+    }
+
+    /// Returns the counters with such an event.
+    fn with(&self, such: impl Fn(&HeldEvent<B::Event>) -> bool) -> CounterSet {
+        let has = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(&such);
+        self.tracked.into_iter().filter(has).collect()
     }
 
     /// Returns the counters that are on, with an event.
     fn counters_on(&self) -> CounterSet {
-        let on = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(|held| held.on);
-        self.tracked.into_iter().filter(on).collect()
+        self.with(|held| held.on)
     }
 
     /// Carries out an operation that has the count of the event of `counter`; the event fails with it.
@@ -440,7 +429,7 @@ impl<B: Backend> Bank<B> {
     /// each of them at most once in 32 such periods. Counts stay exact; a signal may be late.
     #[inline]
     fn shortest_period(&self, counter: CounterId, wanted: u64) -> u64 {
-        let shortest = self.host.backend.shortest_period();
+        let shortest = self.host.backend.facts().shortest_period;
         // A PMU bears what perf's throttling leaves of it; and most periods are so long that there is room beside any others.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
         if shortest <= SHORTEST_PERIOD || wanted.min(set) >= shortest.saturating_mul(32) {
@@ -448,7 +437,9 @@ impl<B: Backend> Bank<B> {
         }
         let own = self.tracked.into_iter().filter(|&other| other != counter);
         let held = own.filter_map(|other| self.slots[other.index()].as_ref()).chain(&self.pool);
-        let expiring = held.filter(|held| held.may_expire() && held.spec.samples() && held.period > 0);
+        // Now, or from the entry on that enables them.
+        let runs = |held: &&HeldEvent<_>| held.counts() || held.leaves();
+        let expiring = held.filter(runs).filter(|held| held.spec.samples() && held.period > 0);
         let others: u64 = expiring.map(|held| shortest.saturating_mul(1024).div_ceil(held.period)).sum();
         shortest.saturating_mul(1024) / (2048_u64.saturating_sub(others) / 2).clamp(1024 / 32, 1024)
     }
@@ -463,11 +454,36 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn overflowed(&mut self, counter: CounterId, near: bool) -> AfterOverflow {
-        self.after_overflow(counter, near)
+        match self.strategy.overflow {
+            // perf is used as if one-shot: the next entry aims at the next overflow.
+            OnOverflow::Reprogram => AfterOverflow::Reprogram,
+            // An event with its old period signals too early, unless the counter is near its top again. A short rest is no period to
+            // go on with where no pause stops the event.
+            OnOverflow::Keep if near || self.facts().virtual_pauses && self.repeats_soon(counter) => AfterOverflow::Aim,
+            OnOverflow::Keep => AfterOverflow::Leave,
+        }
     }
 
+    /// Returns the counters that a signal may have been for.
     fn signalled(&mut self) -> Signalled {
-        self.signalled_counters()
+        self.drain(true);
+        if self.facts().blind {
+            return self.signalled_by_counts();
+        }
+        let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
+            Some(recorded) if !recorded.is_empty() => recorded,
+            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
+            // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
+            Some(none) => {
+                self.look_for_lost();
+                none
+            }
+            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
+            None => return Signalled { certain: true, ..Signalled::ANY },
+        };
+        // An event that does not sample has no records.
+        counters.extend(self.with(|held| held.on && !held.spec.samples()));
+        Signalled { counters, certain: true }
     }
 
     fn take(&mut self, counter: CounterId) -> u64 {
@@ -475,11 +491,11 @@ impl<B: Backend> HostCounters for Bank<B> {
         let Some(held) = slots[counter.index()].as_mut().filter(|held| held.counts()) else { return 0 };
         // A clock may signal a little early: its counts since the record are there by now.
         if let Some(total) = held.recorded.take()
-            && (total >= held.aim || backend.is_blind())
+            && (total >= held.aim || backend.facts().blind)
         {
             return held.gather(total);
         }
-        if *gate != Gate::Open && backend.has_gate() {
+        if *gate != Gate::Open && backend.facts().gate {
             return held.gather(held.shut_at);
         }
         self.read(counter)
@@ -491,36 +507,45 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn pause(&mut self, counter: CounterId) -> u64 {
-        self.wants_none(counter);
+        self.wants[counter.index()] = None;
         let Some(held) = &self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
-            self.release_slot(counter.index());
+            self.release(counter.index());
             return gathered;
         }
         let (is_on, is_lost) = (held.on, held.is_lost());
-        if is_lost {
-            self.note_off(counter);
-            return 0;
-        }
-        if self.host.backend.has_gate() && !self.leaves_alone(counter) {
-            return self.pause_behind_gate(counter);
-        }
         // In a virtual pause it goes on, and its count is looked at.
-        let virtually = self.host.backend.pauses_virtually();
-        if !is_on && (virtually || self.strategy.skip_paused) {
+        let Facts { virtual_pauses: virtually, gate, .. } = self.facts();
+        let total = if is_lost {
+            None
+        } else if gate && !self.leaves_alone(counter) {
+            return self.pause_behind_gate(counter);
+        } else if !is_on && (virtually || self.strategy.skip_paused) {
             return 0;
-        }
-        let total = self.total(counter, |host, event| if virtually { host.count(event) } else { host.disable(event) });
+        } else {
+            self.total(counter, |host, event| if virtually { host.count(event) } else { host.disable(event) })
+        };
         let Some(total) = total else {
-            self.note_off(counter);
+            // Its event failed.
+            self.retries.remove(counter);
+            if let Some(held) = &mut self.slots[counter.index()] {
+                held.on = false;
+            }
             return 0;
         };
-        if virtually {
-            self.begin_virtual_pause(counter);
-        } else if let Some(held) = &mut self.slots[counter.index()] {
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        if !virtually {
             held.disabled();
+            return self.gather(counter, total);
         }
+        // The count contains everything that a record could report.
+        (held.on, held.recorded, held.fired_off) = (false, None, 0);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.remove(counter);
+        }
+        self.pauses_until = self.host.stats.counts.entries.saturating_add(MOST_ENTRIES);
+        self.note_change();
         self.gather(counter, total)
     }
 
@@ -531,8 +556,9 @@ impl<B: Backend> HostCounters for Bank<B> {
         if self.finds(counter, spec) && self.resume(counter, period) {
             return;
         }
-        self.release_slot(counter.index());
-        if self.most_held == 0 && !self.host.backend.has_gate() && !self.host.backend.pauses_virtually() {
+        self.release(counter.index());
+        let Facts { gate, virtual_pauses, .. } = self.facts();
+        if self.most_held == 0 && !gate && !virtual_pauses {
             self.open(counter, spec, period);
         } else {
             self.wants[counter.index()] = Some((spec, period));
@@ -542,7 +568,7 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn stop(&mut self, counter: CounterId, own_enable: bool) {
         self.retries.remove(counter);
-        self.wants_none(counter);
+        self.wants[counter.index()] = None;
         self.note_change();
         if let Some(held) = &mut self.slots[counter.index()] {
             // After a RESET, too, its counts until it was lost are no longer the counter's.
@@ -566,7 +592,7 @@ impl<B: Backend> HostCounters for Bank<B> {
             // The guest wrote the counter.
             held.forfeited = true;
         } else if held.on && held.spec.samples() {
-            held.aim = held.aim_after(period);
+            held.aim = held.taken.saturating_add(period);
             if !self.host.aim(held, period, least) {
                 self.retry(counter);
             }
@@ -585,12 +611,28 @@ impl<B: Backend> HostCounters for Bank<B> {
     }
 
     fn due(&mut self) -> CounterSet {
-        self.take_retries()
+        let due = self.retries.into_iter().filter(|counter| self.backoffs[counter.index()].due()).collect();
+        self.retries = self.retries.xor(due);
+        due
     }
 
     fn on_entry(&mut self, enabled: CounterSet) {
-        self.count_entry();
-        self.reconcile(enabled);
+        self.host.stats.counts.entries += 1;
+        // A gate that failed is left first: what is opened until then would be behind it.
+        if (self.gate != Gate::Failed || self.leave_gate()) && !self.wanting.is_empty() {
+            self.open_wanted();
+        }
+        if self.held == 0 {
+            return;
+        }
+        if let Release::Slices(slices) = self.strategy.release
+            && self.host.backend.sched_in()
+        {
+            self.release_after_slices(slices, enabled);
+        }
+        if !self.unchanged_since_entry || self.host.stats.counts.entries > self.pauses_until {
+            self.finish_pauses();
+        }
     }
 }
 

@@ -1,34 +1,29 @@
-//! Finds the events that overflowed, by the backend's records, and carries out the strategy's answer to an overflow.
+//! Finds the events that overflowed, by the backend's records.
 
-use arch_pmu::host::{AfterOverflow, Signalled};
+use arch_pmu::host::Signalled;
 use arch_pmu::spec::{CounterId, CounterSet};
 
 use super::Bank;
 use super::held::{HeldEvent, find_event};
 use super::host::Measured;
 use crate::backend::scheduling::SHORTEST_PERIOD;
-use crate::backend::{Backend, Overflow};
-use crate::strategy::OnOverflow;
+use crate::backend::{Backend, Facts, Overflow};
 
 impl<B: Backend> Bank<B> {
-    /// Takes the records of overflows since the last call, outside of a kick: their counters wait for the next one.
-    pub(super) fn drain_records(&mut self) {
-        self.drain(false);
-    }
-
     /// Takes the records since the last call; with `kick`, the counters with a record are taken next, without a look at
-    /// the count of an event that runs on.
-    fn drain(&mut self, kick: bool) {
+    /// the count of an event that runs on. Otherwise they wait for the next kick.
+    pub(super) fn drain(&mut self, kick: bool) {
         self.note_change();
         let Self { host: Measured { backend, stats }, slots, pool, recorded, tracked, .. } = self;
-        let (blind, virtually) = (backend.is_blind(), backend.pauses_virtually());
+        let Facts { blind, virtual_pauses: virtually, .. } = *backend.facts();
         let complete = backend.overflowed(&mut |Overflow { id, count, at: time }| {
             let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
                 stats.signals.overflowed(time);
             }
-            held.fired(count);
+            // The host may have been late: the next signal comes no later than this.
+            held.fires = count.saturating_add(held.period);
             if held.on {
                 // An event that runs on may have counted more by the time that its counter is next accessed.
                 held.recorded = (kick && !blind).then_some(count);
@@ -54,41 +49,15 @@ impl<B: Backend> Bank<B> {
         }
     }
 
-    /// Returns the counters that a signal may have been for.
-    pub(super) fn signalled_counters(&mut self) -> Signalled {
-        self.drain(true);
-        if self.host.backend.is_blind() {
-            return self.signalled_by_counts();
-        }
-        let mut counters = match self.recorded.replace(CounterSet::EMPTY) {
-            Some(recorded) if !recorded.is_empty() => recorded,
-            // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
-            // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
-            Some(none) => {
-                self.look_for_lost();
-                none
-            }
-            // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
-            None => return Signalled { certain: true, ..Signalled::ANY },
-        };
-        for counter in self.counters_on() {
-            // An event that does not sample has no records.
-            if self.slots[counter.index()].as_ref().is_some_and(|held| !held.spec.samples()) {
-                counters.insert(counter);
-            }
-        }
-        Signalled { counters, certain: true }
-    }
-
     /// Returns the counters that a signal may have been for, where there are no records (hardware events before Linux
     /// 6.2): those whose events have counted up to their next signal. One look at each count tells them; the others
     /// keep their aims.
-    fn signalled_by_counts(&mut self) -> Signalled {
+    pub(super) fn signalled_by_counts(&mut self) -> Signalled {
         // A clock may signal a little before its count is there.
-        let slack = if self.is_clock() { self.host.backend.shortest_period() } else { 0 };
+        let slack = if self.is_clock() { self.facts().shortest_period } else { 0 };
         // Some of the thread's events may have records.
         let mut counters = self.recorded.replace(CounterSet::EMPTY).unwrap_or(CounterSet::ALL);
-        for counter in self.counting() {
+        for counter in self.with(HeldEvent::counts) {
             let Some(total) = self.total(counter, Measured::count) else { continue };
             let Some(held) = &mut self.slots[counter.index()] else { continue };
             let signalled = held.signalled_by(total.saturating_add(slack)) || !held.spec.samples();
@@ -101,45 +70,24 @@ impl<B: Backend> Bank<B> {
     }
 
     /// Looks for events that count no more, after a signal of no counter that is on.
-    fn look_for_lost(&mut self) {
-        if self.host.backend.has_gate() {
+    pub(super) fn look_for_lost(&mut self) {
+        if self.facts().gate {
             return self.find_gate_lost();
         }
-        for counter in self.counting() {
+        for counter in self.with(HeldEvent::counts) {
             self.total(counter, Measured::count);
         }
     }
 
-    /// Returns the counters that are on, with an event that is not lost.
-    fn counting(&self) -> CounterSet {
-        let counts = |counter: &CounterId| self.slots[counter.index()].as_ref().is_some_and(HeldEvent::counts);
-        self.tracked.into_iter().filter(counts).collect()
-    }
-
     /// Returns whether its events are clocks: a PMU has shorter periods.
     fn is_clock(&self) -> bool {
-        self.host.backend.shortest_period() > SHORTEST_PERIOD
-    }
-
-    /// Returns the strategy's answer to an overflow. `near`: the next one may come before the guest starts the counter again.
-    pub(super) fn after_overflow(&self, counter: CounterId, near: bool) -> AfterOverflow {
-        match self.strategy.overflow {
-            // perf is used as if one-shot: the next entry aims at the next overflow.
-            OnOverflow::Reprogram => AfterOverflow::Reprogram,
-            // An event with its old period signals too early, unless the counter is near its top again.
-            OnOverflow::Keep if near => AfterOverflow::Aim,
-            // A short rest is no period to go on with where no pause stops the event.
-            OnOverflow::Keep if self.host.backend.pauses_virtually() && self.repeats_soon(counter) => {
-                AfterOverflow::Aim
-            }
-            OnOverflow::Keep => AfterOverflow::Leave,
-        }
+        self.facts().shortest_period > SHORTEST_PERIOD
     }
 
     /// Returns whether the event of `counter`, which overflowed and runs on, would signal again before its counter was
     /// turned off and on: a handler does that within about four of a clock's shortest periods.
-    fn repeats_soon(&self, counter: CounterId) -> bool {
-        let soon = self.host.backend.shortest_period().saturating_mul(4);
+    pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
+        let soon = self.facts().shortest_period.saturating_mul(4);
         self.is_clock() && self.slots[counter.index()].as_ref().is_some_and(|held| held.period < soon)
     }
 }

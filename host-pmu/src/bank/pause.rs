@@ -10,32 +10,20 @@
 //! off and when they go on, and the difference is subtracted. That moves the overflow of the counter away from the
 //! event's own signal by as much, so the signal comes early: the event is aimed anew then, or at once if it would come
 //! much too early. No count is lost and none made up, however late or early a signal is. Such a pause ends with a real
-//! one if it would last: at the first entry with other counters on, after [`MOST_ENTRIES`], or when the event signals
+//! one if it would last: at the first entry with other counters on, after `MOST_ENTRIES`, or when the event signals
 //! while its counter is off.
 
-use arch_pmu::spec::{CounterId, CounterSet};
+use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS};
 
 use super::held::{AtHost, HeldEvent, find_event};
 use super::host::Measured;
 use super::{Bank, Gate, NEVER_ENDS};
-use crate::backend::{Backend, HostError};
+use crate::backend::{Backend, Facts, HostError};
 use crate::stats::OpKind;
 
 /// Signals after which the event of a counter that is off is stopped. The first may have been meant for the counter's
 /// next overflow.
 const MOST_SIGNALS: u32 = 2;
-/// Guest entries for which the events of a guest with all counters off run on. A handler makes about ten exits.
-const MOST_ENTRIES: u64 = 32;
-
-/// A signal to come.
-#[derive(Clone, Copy)]
-struct ComingSignal {
-    counter: CounterId,
-    /// Counts until then.
-    left: u64,
-    /// Counts from there to the overflow of its counter.
-    early_by: u64,
-}
 
 impl<B: Backend> Bank<B> {
     /// Stops a counter by shutting the gate.
@@ -43,22 +31,10 @@ impl<B: Backend> Bank<B> {
         if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
             return 0;
         }
-        if self.gate == Gate::Open
-            && let Err(error) = self.shut_gate()
-        {
-            if error == HostError::PinnedLost {
-                self.host.stats.counts.pinned_errors += 1;
-                self.fail_gate();
-                return self.pause_behind_gate(counter);
-            }
-            self.fail(counter, &error);
-            // The counts of all others are unknown as well.
-            for other in self.tracked {
-                if let Some(held) = self.slots[other.index()].take() {
-                    self.retry(other);
-                    self.release(held);
-                }
-            }
+        if self.gate == Gate::Open && self.shut_gate().is_err() {
+            self.host.stats.counts.pinned_errors += 1;
+            self.fail_gate();
+            return self.pause_behind_gate(counter);
         }
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
@@ -95,23 +71,10 @@ impl<B: Backend> Bank<B> {
         })
     }
 
-    /// Begins a virtual pause of a counter, whose event was looked at.
-    pub(super) fn begin_virtual_pause(&mut self, counter: CounterId) {
-        if let Some(held) = &mut self.slots[counter.index()] {
-            // The count contains everything that a record could report.
-            (held.on, held.recorded, held.fired_off) = (false, None, 0);
-        }
-        if let Some(recorded) = &mut self.recorded {
-            recorded.remove(counter);
-        }
-        self.pauses_until = self.host.stats.counts.entries.saturating_add(MOST_ENTRIES);
-        self.note_change();
-    }
-
     /// Subtracts what the event of a counter counted in a virtual pause, which ends; returns whether the event can be used.
     pub(super) fn leave_out_pause(&mut self, counter: CounterId) -> bool {
         // It may have signalled since the last kick.
-        self.drain_records();
+        self.drain(false);
         self.resumed.insert(counter);
         let Self { host, slots, .. } = self;
         let Some(held) = &mut slots[counter.index()] else { return false };
@@ -119,7 +82,7 @@ impl<B: Backend> Bank<B> {
             return true;
         }
         match host.count(&mut held.event) {
-            Ok(total) => held.leave_out(total),
+            Ok(total) => _ = held.gather(total),
             Err(HostError::PinnedLost) => {
                 host.stats.counts.pinned_errors += 1;
                 // Its counts since the pause are not the counter's.
@@ -134,12 +97,10 @@ impl<B: Backend> Bank<B> {
     /// them, or those that would signal early are aimed anew.
     #[inline(never)]
     pub(super) fn finish_pauses(&mut self) {
-        let gated = self.host.backend.has_gate();
+        let Facts { gate: gated, virtual_pauses, .. } = self.facts();
         self.unchanged_since_entry = !(gated && self.gate == Gate::Failed);
         let on = self.counters_on();
-        let waits =
-            if gated { self.unchanged_since_entry && !on.is_empty() } else { self.host.backend.pauses_virtually() };
-        if !waits {
+        if !(if gated { self.unchanged_since_entry && !on.is_empty() } else { virtual_pauses }) {
             return;
         }
         // A counter whose event the host refused is on, too.
@@ -196,24 +157,17 @@ impl<B: Backend> Bank<B> {
                 held.stopped(total);
             } else {
                 host.stats.counts.pinned_errors += 1;
-                self.release_pooled(at);
+                self.release(MAX_COUNTERS + at);
             }
         }
         goes_on || self.pool.iter().any(HeldEvent::leaves)
     }
 
-    /// Restarts the count of entries for a new account.
-    pub(super) fn pauses_began_before_this_account(&mut self) {
-        if self.pauses_until != NEVER_ENDS {
-            self.pauses_until = MOST_ENTRIES;
-        }
-    }
-
     /// Aims anew those events of counters that are on which would signal early before any other signals in time. Later
     /// signals can wait: the next handler may move them once more, and one period then does for both.
     fn aim_first(&mut self, on: CounterSet) {
-        let mut open = if self.host.backend.counts_at_one_pace() { on } else { self.too_early(on) };
-        while let Some(ComingSignal { counter, early_by, .. }) = self.signals(open).min_by_key(|signal| signal.left) {
+        let mut open = if self.facts().one_pace { on } else { self.too_early(on) };
+        while let Some((_, early_by, counter)) = self.signals(open).min_by_key(|signal| signal.0) {
             open.remove(counter);
             if early_by == 0 || !self.aim_at_overflow(counter) {
                 return;
@@ -224,19 +178,20 @@ impl<B: Backend> Bank<B> {
     /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of
     /// the way to the overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
-        let too_early = self.signals(on).filter(|signal| signal.early_by > signal.left);
-        let last = self.signals(on).max_by_key(|signal| signal.left).filter(|last| last.early_by > 0);
-        too_early.chain(last).map(|signal| signal.counter).collect()
+        let too_early = self.signals(on).filter(|(left, early_by, _)| early_by > left);
+        let last = self.signals(on).max_by_key(|signal| signal.0).filter(|last| last.1 > 0);
+        too_early.chain(last).map(|(.., counter)| counter).collect()
     }
 
-    /// Returns the signals to come of counters that are on.
-    fn signals(&self, on: CounterSet) -> impl Iterator<Item = ComingSignal> {
+    /// Returns the signals to come of counters that are on: the counts until then, the counts from there to the counter's overflow,
+    /// and the counter.
+    fn signals(&self, on: CounterSet) -> impl Iterator<Item = (u64, u64, CounterId)> {
         // The kick that follows looks at an event that signalled.
         let quiet = self.recorded.map_or(CounterSet::EMPTY, |signalled| on.and(signalled.complement()));
         quiet.into_iter().filter_map(|counter| {
             let held = self.slots[counter.index()].as_ref()?;
             let left = held.left().filter(|_| held.spec.samples())?;
-            Some(ComingSignal { counter, left, early_by: held.early_by() })
+            Some((left, held.aim - held.fires, counter))
         })
     }
 
@@ -270,6 +225,7 @@ mod tests {
     use arch_pmu::host::HostCounters as _;
     use arch_pmu::spec::{CounterSet, Spec};
 
+    use super::super::MOST_ENTRIES;
     use super::super::tests::{A, B, Host, bank, pmc};
     use super::*;
     use crate::side::HostPmu;
@@ -277,10 +233,8 @@ mod tests {
     /// Starts counters with a period of 100, behind events whose counts can be looked at.
     fn running(specs: &[Spec]) -> Bank<Host> {
         let mut bank = bank("virtual");
-        {
-            let script = bank.script();
-            (script.goes_on, script.peeks, script.one_pace, script.complete) = (true, true, true, true);
-        }
+        *bank.backend().facts_mut() = Facts { virtual_pauses: true, one_pace: true, ..Facts::default() };
+        (bank.script().peeks, bank.script().complete) = (true, true);
         for (n, &spec) in specs.iter().enumerate() {
             bank.start(pmc(n), spec, 100);
         }
@@ -370,15 +324,14 @@ mod tests {
         count(&mut bank, &[50]);
         bank.on_entry(CounterSet::EMPTY);
         let mut entries = 1;
-        while bank.is_quiet(false) && entries <= MOST_ENTRIES {
-            bank.count_entry();
+        while bank.passes(false) && entries <= MOST_ENTRIES {
             entries += 1;
         }
         assert!(bank.log().is_empty());
         assert_eq!(entries, MOST_ENTRIES, "the next entry ends the pause");
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(bank.log(), ["pause 0"]);
-        assert!(bank.is_quiet(false));
+        assert!(bank.passes(false));
         bank.start(pmc(0), A, 80);
         bank.on_entry(CounterSet::EMPTY);
         assert_eq!(bank.log(), ["resume 0", "period 0 80"]);
@@ -424,7 +377,7 @@ mod tests {
         let mut bank = running(&[A, B]);
         assert_eq!([off(&mut bank, 0), off(&mut bank, 1)], [0, 0]);
         bank.on_entry(CounterSet::EMPTY);
-        assert!(bank.is_quiet(false) && bank.log().is_empty());
+        assert!(bank.passes(false) && bank.log().is_empty());
         // The host lost an event, which a look at its count shows.
         bank.retry(pmc(0));
         bank.on_entry(CounterSet::EMPTY);
@@ -449,6 +402,6 @@ mod tests {
         bank.lose(true);
         assert_eq!(bank.signalled().counters, CounterSet::EMPTY);
         assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
-        assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
+        assert_eq!([(); 2].map(|()| bank.due().contains(pmc(0))), [false, true], "not at the same entry");
     }
 }

@@ -11,7 +11,7 @@ use proptest::strategy::Strategy as _;
 use super::Bank;
 use crate::backend::model::{self, ModelBackend, Op};
 use crate::backend::scheduling::Assignment;
-use crate::backend::{HostError, Overflow};
+use crate::backend::{Facts, HostError, Overflow};
 use crate::side::HostPmu;
 use crate::stats::OpKind;
 use crate::strategy::{MAX_POOL, Reuse, Strategy};
@@ -28,12 +28,8 @@ pub(super) struct Script {
     /// An event that is refused, among others that are not.
     pub(super) refuse: Option<Spec>,
     pub(super) refuse_period: bool,
-    /// Its events go on while their counters are off; whether their counts can be looked at without a call.
-    pub(super) goes_on: bool,
+    /// Counts can be looked at without a call.
     pub(super) peeks: bool,
-    pub(super) one_pace: bool,
-    /// Its shortest period, if it has one.
-    pub(super) shortest: u64,
     /// Records of overflows; some are lost unless they are complete.
     pub(super) records: Vec<(u64, u64)>,
     pub(super) complete: bool,
@@ -73,15 +69,9 @@ impl model::Host for Script {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, _: Spec, period: u64, _: &mut Events) -> Count {
+    fn open(&mut self, _: Spec, period: u64, _: &mut Events) -> Count {
         self.counts.push(0);
         Count { number: self.counts.len() - 1, period }
-    }
-
-    fn start(&mut self, _: usize, _: &mut Events) {}
-
-    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
-        0
     }
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
@@ -104,20 +94,8 @@ impl model::Host for Script {
         self.complete
     }
 
-    fn pauses_virtually(&self) -> bool {
-        self.goes_on
-    }
-
     fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
         self.peeks.then(|| self.counts[events.table[at].count.number])
-    }
-
-    fn counts_at_one_pace(&self) -> bool {
-        self.one_pace
-    }
-
-    fn shortest_period(&self) -> u64 {
-        self.shortest.max(1)
     }
 
     fn may_have_switched(&self) -> bool {
@@ -152,7 +130,7 @@ impl Bank<Host> {
 }
 
 pub(super) fn bank_of(strategy: Strategy, gated: bool) -> Bank<Host> {
-    Bank::new(ModelBackend::new(Script::default(), gated, None), strategy)
+    Bank::new(ModelBackend::new(Script::default(), Facts { gate: gated, ..Facts::default() }, None), strategy)
 }
 
 /// Returns a bank whose host has no gate.
@@ -301,14 +279,14 @@ fn a_failed_open_is_retried_and_a_lost_pinned_event_is_reported() {
     assert_eq!((counts.failed_opens, counts.opens_fixed, bank.held()), (1, 1, 0));
     assert!(bank.stats().last_error.is_some());
     bank.script().refuse_open = false;
-    for counter in bank.take_retries() {
+    for counter in bank.due() {
         bank.start(counter, fixed, 100);
     }
     assert_eq!((bank.take(pmc(0)), bank.held(), bank.stats().counts.opens_fixed), (0, 1, 2));
     bank.lose(true);
     assert_eq!(bank.take(pmc(0)), 0);
     assert_eq!((bank.stats().counts.pinned_errors, bank.held()), (1, 1));
-    assert_eq!([(); 2].map(|()| bank.take_retries().contains(pmc(0))), [false, true], "not at the same entry");
+    assert_eq!([(); 2].map(|()| bank.due().contains(pmc(0))), [false, true], "not at the same entry");
 }
 
 #[test]
@@ -318,7 +296,7 @@ fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
     bank.start(pmc(0), A, 100);
     let mut asked_at = Vec::new();
     for entry in 1..=5000 {
-        for counter in bank.take_retries() {
+        for counter in bank.due() {
             asked_at.push(entry);
             bank.start(counter, A, 100);
         }
@@ -326,7 +304,7 @@ fn pitfall_12_a_host_that_keeps_refusing_is_asked_ever_more_rarely() {
     assert_eq!(asked_at[..5], [1, 3, 7, 15, 31], "after 1, 2, 4, 8, 16 entries");
     assert!(asked_at.len() < 16, "{asked_at:?}");
     bank.script().refuse_open = false;
-    let entries = (0..2000).take_while(|_| bank.take_retries().is_empty()).count();
+    let entries = (0..2000).take_while(|_| bank.due().is_empty()).count();
     assert!(entries <= 1024, "never given up: asked again after {entries} entries");
 }
 
@@ -339,7 +317,7 @@ fn pitfall_12_a_refused_counter_is_not_hurried_by_the_success_of_another() {
     for entry in 1..=200 {
         // Another counter gets an event at every entry.
         bank.start(pmc(1), if entry % 2 == 0 { A } else { PerfEvtSel::from_bits(0x53_00c0).spec() }, 100);
-        for counter in bank.take_retries() {
+        for counter in bank.due() {
             asked_at.push(entry);
             bank.start(counter, B, 100);
         }
@@ -358,7 +336,7 @@ fn pitfall_12_a_lost_event_does_not_wait_for_a_refused_one() {
     }
     bank.lose(true);
     bank.take(pmc(1));
-    assert_eq!([(); 2].map(|()| bank.take_retries()), [counters([]), counters([1])]);
+    assert_eq!([(); 2].map(|()| bank.due()), [counters([]), counters([1])]);
 }
 
 #[test]
@@ -369,7 +347,7 @@ fn pitfall_12_another_event_of_a_refused_counter_begins_anew() {
         bank.start(pmc(0), A, 100);
     }
     bank.start(pmc(0), B, 100);
-    assert!(bank.take_retries().contains(pmc(0)), "after one entry");
+    assert!(bank.due().contains(pmc(0)), "after one entry");
 }
 
 #[test]
@@ -433,7 +411,7 @@ fn pitfall_12_a_lost_event_is_enabled_ever_more_rarely() {
     bank.take(pmc(0));
     let mut enabled_at = Vec::new();
     for entry in 1..=5000 {
-        for counter in bank.take_retries() {
+        for counter in bank.due() {
             enabled_at.push(entry);
             bank.pause(counter);
             bank.start(counter, A, 100);
@@ -585,13 +563,10 @@ const SHORTEST: u64 = 50_000;
 
 /// Returns a bank on a clock that bears a signal every [`SHORTEST`].
 fn clock(preset: &str) -> Bank<Host> {
-    let gated = preset == "gate";
-    let mut bank = bank_of(Strategy::preset(preset).unwrap(), gated);
-    {
-        let script = bank.script();
-        (script.shortest, script.complete, script.one_pace, script.peeks) = (SHORTEST, true, true, true);
-        script.goes_on = preset == "virtual";
-    }
+    let mut bank = bank_of(Strategy::preset(preset).unwrap(), preset == "gate");
+    let facts = bank.backend().facts_mut();
+    (facts.shortest_period, facts.one_pace, facts.virtual_pauses) = (SHORTEST, true, preset == "virtual");
+    (bank.script().complete, bank.script().peeks) = (true, true);
     bank
 }
 
@@ -618,7 +593,7 @@ fn a_short_rest_is_no_period_to_go_on_with() {
         bank.stop(pmc(0), true);
     }
     // Other hosts' events need no such care.
-    bank.script().shortest = 1;
+    bank.backend().facts_mut().shortest_period = 1;
     bank.start(pmc(0), A, 1);
     assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
 }

@@ -48,19 +48,6 @@ pub(crate) fn pauses_and_resumes(mut backend: PerfBackend, spec: Spec, work: fn(
     backend.resume(&mut event).unwrap();
     work();
     assert!(backend.read(&mut event).unwrap() > first + least);
-    backend.release(event);
-}
-
-/// A look at throttling takes no record of an overflow.
-pub(crate) fn throttling_is_asked_for() {
-    let mut backend = clock("reuse");
-    let event = backend.open(CYCLES, MS).unwrap();
-    run_for(Duration::from_millis(3));
-    let throttled = backend.throttled();
-    let mut records = 0;
-    backend.overflowed(&mut |_| records += 1);
-    assert!(records > 0 && throttled == 0);
-    backend.release(event);
 }
 
 /// First argument of a child whose events are disabled, all of them.
@@ -95,7 +82,6 @@ pub(crate) fn counts_when_all_is_set() {
     let mut event = backend.open(CYCLES, 1 << 40).unwrap();
     let count = backend.read(&mut event).unwrap();
     assert!(count <= 1, "{count} system calls before its first read, which is one");
-    backend.release(event);
 }
 
 /// More overflows than the ring has room for, and none after them.
@@ -115,13 +101,12 @@ pub(crate) fn full_ring() {
         backend.overflowed(&mut |_| ());
     }
     assert_eq!(backend.monitor().records().lost, 1);
-    backend.release(event);
 }
 
 /// A count that is found without a call lies between two reads; a switch, a pause or a resume of any event ends that.
 pub(crate) fn peek() {
     let mut backend = clock("virtual");
-    assert!(backend.pauses_virtually() && !backend.has_gate());
+    assert!(backend.facts().virtual_pauses && !backend.facts().gate);
     let mut events = [backend.open(CYCLES, 1 << 40).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
     assert_eq!(backend.peek(&events[0]), None, "nothing is known of it yet");
     // The host may switch the thread out at any time, or stop its events for a moment where other users open theirs.
@@ -160,9 +145,6 @@ pub(crate) fn peek() {
         backend.peek(&events[0]).is_some_and(|found| found >= count)
     });
     assert!(from_record);
-    for event in events {
-        backend.release(event);
-    }
 }
 
 /// A gate stops and starts two events of `spec`, which count more than `least` in each `work` while it is open. Returns them, and
@@ -205,9 +187,6 @@ pub(crate) fn gate() {
         backend.release(opened);
     }
     assert!(late < 10, "{late} of 20 did not count");
-    for event in events {
-        backend.release(event);
-    }
 }
 
 fn notices_a_sleep(mut monitor: Monitor) {
@@ -222,7 +201,7 @@ pub(crate) fn counts_notice_a_sleep() {
 }
 
 pub(crate) fn ring_notices_a_sleep() {
-    let monitor = Monitor::new();
+    let monitor = Monitor::open();
     assert!(monitor.sees_records());
     notices_a_sleep(monitor);
 }
@@ -239,5 +218,4 @@ pub(crate) fn a_resume_is_no_slice() {
         backend.sched_in()
     };
     assert!((0..100).any(|_| !slices()), "every resume claims a slice");
-    backend.release(event);
 }

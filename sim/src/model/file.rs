@@ -461,13 +461,6 @@ const fn shortest_period() -> u64 {
     50_000
 }
 
-impl Others {
-    /// Preemptions for `length` ns, `every` ns after the start of a slice.
-    pub const fn new(every: Cost, length: Cost) -> Self {
-        Self { every, length }
-    }
-}
-
 /// Fractional bits of a rate.
 const RATE_SHIFT: u32 = 20;
 /// Base of the count of host events.

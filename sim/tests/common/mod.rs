@@ -57,7 +57,7 @@ pub(crate) fn boot(events: &[(u64, u64, u64)], period: u64, target: u64, max_tic
 /// One vCPU of its own host.
 pub(crate) fn plan(strategy: &str, boot: &BootPage) -> Plan {
     let behind = match strategy {
-        "floor" => CounterSource::Floor,
+        "floor" => CounterSource::Floor { counts_per_ms: None },
         name => CounterSource::Events(Strategy::preset(name).expect("a preset")),
     };
     Plan {

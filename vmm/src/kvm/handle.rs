@@ -213,7 +213,7 @@ mod tests {
     impl World {
         fn new(other_msrs: Option<OtherMsrs>) -> Self {
             Self {
-                pmu: Vpmu::new(PmuCaps::default(), Floor::new(1_000_000).unwrap()),
+                pmu: Vpmu::new(PmuCaps::default(), Floor::new(1_000_000, 1_000_000).unwrap()),
                 bus: Nothing,
                 other_msrs,
                 stats: LoopStats::new(1_000_000, 0),
@@ -272,7 +272,7 @@ mod tests {
     fn a_write_of_efer_reaches_kvm_and_turns_host_only_counters_on() {
         const EFER: u32 = 0xc000_0080;
         let mut world = World::new(Some(OtherMsrs::new(&[])));
-        world.pmu = Vpmu::new(AmdCaps { svm: true, ..AmdCaps::default() }, Floor::new(1_000_000).unwrap());
+        world.pmu = Vpmu::new(AmdCaps { svm: true, ..AmdCaps::default() }, Floor::new(1_000_000, 1_000_000).unwrap());
         assert_eq!(world.handle(Exit::Wrmsr { index: EFER, value: 0xd01 }), Action::AnswerMsr(None), "KVM has none");
         world.vcpu.msr = Some((EFER, 0xd01));
         world.handle(Exit::Wrmsr { index: PERF_CTL0, value: 1 << 41 | 0x53_0076 });

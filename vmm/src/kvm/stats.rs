@@ -59,6 +59,6 @@ impl LoopStats {
     #[inline]
     pub(super) fn count_msr(&mut self, msr: u32, write: bool, fault: bool) {
         self.msr.count(msr, write, fault);
-        self.phases.exit(write);
+        self.phases.exits(u64::from(!write), u64::from(write));
     }
 }

@@ -11,7 +11,7 @@ use arch_pmu::spec::MAX_COUNTERS;
 use arch_pmu::{PmuMsr, Vpmu};
 use host_pmu::kick;
 use host_pmu::side::HostPmu;
-use host_pmu::trace::{Access, Kind, Tracer};
+use host_pmu::trace::{Kind, Row, Tracer};
 use kvm_bindings::KVM_EXIT_INTR;
 use kvm_ioctls::{SyncReg, VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
@@ -53,14 +53,14 @@ fn deliver_all<V>(
 }
 
 /// Returns an MSR exit as a trace has it; `None`: it is no access to the PMU.
-fn traced(exit: Exit, is_rdpmc: bool) -> Option<Access> {
+fn traced(exit: Exit, is_rdpmc: bool) -> Option<Row> {
     let (kind, register, value) = match exit {
         Exit::Wrmsr { index, value } => (Kind::Write, index, value),
         Exit::Rdmsr { index } if is_rdpmc => (Kind::Rdpmc, index, 0),
         Exit::Rdmsr { index } => (Kind::Read, index, 0),
         _ => return None,
     };
-    (is_rdpmc || PmuMsr::decode(register).is_some()).then_some(Access { kind, register, value, rip: 0 })
+    (is_rdpmc || PmuMsr::decode(register).is_some()).then_some(Row { kind, register, value, ..Row::default() })
 }
 
 /// Returns the end of a vCPU whose transitions cannot be seen.
@@ -329,8 +329,8 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
                 if let Some(tracer) = &mut self.parts.tracer
                     && let Some(access) = traced(exit, is_rdpmc)
                 {
-                    let access = Access { rip: self.parts.fd.sync_regs().regs.rip, ..access };
-                    tracer.access(self.returned_at, access, value, &mut self.parts.pmu);
+                    let access = Row { at: self.returned_at, rip: self.parts.fd.sync_regs().regs.rip, ..access };
+                    tracer.access(access, value, &mut self.parts.pmu);
                 }
                 self.answer(value);
                 None

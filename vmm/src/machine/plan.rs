@@ -83,8 +83,8 @@ pub(super) fn guest_pmu(plan: &Plan, host: &Host) -> Result<GuestPmu, MachineErr
 /// the vCPU's thread.
 pub(super) fn open<W: Work>(behind: &CounterSource, tsc_khz: u64, work: W) -> Result<W::Out, MachineError> {
     match behind {
-        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(work.run(Floor::new(tsc_khz)?)),
-        CounterSource::PacedFloor { counts_per_ms } => Ok(work.run(Floor::counting_per_ms(tsc_khz, *counts_per_ms)?)),
+        CounterSource::Floor | CounterSource::Kvm { .. } => Ok(work.run(Floor::new(tsc_khz, tsc_khz)?)),
+        CounterSource::PacedFloor { counts_per_ms } => Ok(work.run(Floor::new(tsc_khz, *counts_per_ms)?)),
         CounterSource::Events { backend, strategy } => {
             open::open(backend, strategy, tsc_khz, work).map_err(|error| MachineError::Host(error.to_string()))
         }

@@ -121,7 +121,7 @@ impl Bytes<'_> {
 
     /// Takes a host with hardware events, on which the counters of the guest have to fit.
     fn rules(&mut self, vendor: Vendor, shape: &mut Shape) -> Rules {
-        let processors: Vec<_> = Processor::ALL.into_iter().filter(|processor| processor.vendor() == vendor).collect();
+        let processors: Vec<_> = Processor::all().filter(|processor| processor.vendor() == vendor).collect();
         let processor = self.pick(&processors);
         let release = self.pick(&[Release(5, 4), Release(6, 1), Release(6, 12), Release(6, 15), Release(7, 2)]);
         let others = self.pick(&[0, 1]);

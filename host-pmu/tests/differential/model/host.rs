@@ -7,7 +7,7 @@ use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{Source, Spec, Vendor};
 use host_pmu::backend::model::{Host, ModelBackend, Op};
 use host_pmu::backend::scheduling::{Assignment, CounterMask, Processor, SHORTEST_PERIOD};
-use host_pmu::backend::{HostError, Overflow};
+use host_pmu::backend::{Facts, HostError, Overflow};
 use host_pmu::strategy::{Pause, Strategy};
 
 use super::{Armed, Burst};
@@ -123,7 +123,10 @@ const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: 
 /// Builds a host with events as `strategy` wants them.
 pub(crate) fn host(strategy: &Strategy, script: Script) -> ScriptedHost {
     let others = script.rules.as_ref().map(Rules::taken);
-    ModelBackend::new(Script { goes_on: strategy.pause == Pause::Virtual, ..script }, strategy.gate, others)
+    let virtual_pauses = strategy.pause == Pause::Virtual;
+    let shortest_period = if script.has_rules() { SHORTEST_PERIOD } else { 1 };
+    let facts = Facts { gate: strategy.gate, virtual_pauses, one_pace: false, blind: !script.records, shortest_period };
+    ModelBackend::new(Script { goes_on: virtual_pauses, ..script }, facts, others)
 }
 
 impl Script {
@@ -212,6 +215,8 @@ pub(crate) fn take_error_signal(host: &mut ScriptedHost) -> bool {
 
 /// Counts a `burst` that the guest executes; returns whether any event signalled.
 pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
+    // An answer that is wrong half of the time.
+    host.facts_mut().one_pace = host.host.opened.is_multiple_of(2) && !host.host.has_rules();
     let mut signalled = false;
     let ScriptedHost { host: Script { early, overflowed, losing, .. }, events, .. } = host;
     let early = if *early { 3 } else { 0 };
@@ -278,16 +283,10 @@ impl Host for Script {
         Ok(())
     }
 
-    fn open(&mut self, _: u64, spec: Spec, period: u64, _: &mut Events) -> Count {
+    fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> Count {
         self.opened += 1;
         self.held.set(self.held.get() + 1);
         Count { spec, total: 0, left: spec.samples().then_some(period), period, signalled: false }
-    }
-
-    fn start(&mut self, _: usize, _: &mut Events) {}
-
-    fn stop(&mut self, _: usize, _: &mut Events) -> u64 {
-        0
     }
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
@@ -322,23 +321,6 @@ impl Host for Script {
 
     fn told(&self, error: &HostError) {
         self.fails(if *error == HostError::PinnedLost { 2 } else { 0 });
-    }
-
-    fn pauses_virtually(&self) -> bool {
-        self.goes_on
-    }
-
-    /// Returns an answer that is wrong half of the time.
-    fn counts_at_one_pace(&self) -> bool {
-        self.opened.is_multiple_of(2) && !self.has_rules()
-    }
-
-    fn shortest_period(&self) -> u64 {
-        if self.has_rules() { SHORTEST_PERIOD } else { 1 }
-    }
-
-    fn is_blind(&self) -> bool {
-        !self.records
     }
 
     /// Returns the counts of some events; others must be read.

@@ -232,9 +232,7 @@ impl SimRunner {
     pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (&arm.definition, arm.kind) {
-            (_, ArmKind::Floor | ArmKind::Kvm) => {
-                self.paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
-            }
+            (_, ArmKind::Floor | ArmKind::Kvm) => CounterSource::Floor { counts_per_ms: self.paced },
             (Some(text), _) => {
                 CounterSource::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?)
             }
@@ -312,7 +310,7 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             host: guest.side.host,
             msr_exits: guest.side.msrs,
             deliveries: guest.deliveries,
-            exit_path_ns: guest.side.exit_path_ns.into_histogram(),
+            exit_path_ns: guest.side.exit_path_ns.histogram(),
             phases: guest.side.phases,
             held_back: None,
             turned_on: 0,
