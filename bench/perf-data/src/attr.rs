@@ -7,30 +7,22 @@ pub const SIZE: usize = 112;
 /// Bytes of the first version of the structure.
 const LEAST: usize = 64;
 
-/// PERF_SAMPLE_IP.
-pub const IP: u64 = 1 << 0;
-/// PERF_SAMPLE_TID.
-pub const TID: u64 = 1 << 1;
-/// PERF_SAMPLE_TIME.
-pub const TIME: u64 = 1 << 2;
-/// PERF_SAMPLE_ADDR.
-pub const ADDR: u64 = 1 << 3;
-/// PERF_SAMPLE_READ.
-pub const READ: u64 = 1 << 4;
-/// PERF_SAMPLE_CALLCHAIN.
-pub const CALLCHAIN: u64 = 1 << 5;
-/// PERF_SAMPLE_ID.
-pub const ID: u64 = 1 << 6;
-/// PERF_SAMPLE_CPU.
-pub const CPU: u64 = 1 << 7;
-/// PERF_SAMPLE_PERIOD.
-pub const PERIOD: u64 = 1 << 8;
-/// PERF_SAMPLE_STREAM_ID.
-pub const STREAM_ID: u64 = 1 << 9;
-/// PERF_SAMPLE_RAW.
-pub const RAW: u64 = 1 << 10;
-/// PERF_SAMPLE_IDENTIFIER.
-pub const IDENTIFIER: u64 = 1 << 16;
+// PERF_SAMPLE_*: the fields of a sample, in their order but for the identifier, which is first.
+pub(crate) const IP: u64 = 1 << 0;
+pub(crate) const TID: u64 = 1 << 1;
+pub(crate) const TIME: u64 = 1 << 2;
+pub(crate) const ADDR: u64 = 1 << 3;
+pub(crate) const READ: u64 = 1 << 4;
+pub(crate) const CALLCHAIN: u64 = 1 << 5;
+pub(crate) const ID: u64 = 1 << 6;
+pub(crate) const CPU: u64 = 1 << 7;
+pub(crate) const PERIOD: u64 = 1 << 8;
+pub(crate) const STREAM_ID: u64 = 1 << 9;
+pub(crate) const RAW: u64 = 1 << 10;
+pub(crate) const IDENTIFIER: u64 = 1 << 16;
+
+/// The fields of samples that are written, without a call chain.
+const FIELDS: u64 = IDENTIFIER | IP | TID | TIME | CPU | PERIOD;
 
 /// Bits of the attribute's flags.
 const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -44,7 +36,7 @@ const CLOCK_MONOTONIC: u32 = 1;
 
 /// An event of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attr {
+pub struct Event {
     /// `type`.
     pub type_: u32,
     /// `config`.
@@ -53,33 +45,33 @@ pub struct Attr {
     pub period: u64,
     /// `period` is a frequency in Hz.
     pub by_frequency: bool,
-    /// Fields of each sample, PERF_SAMPLE_*.
-    pub sample_type: u64,
-    /// Records other than samples end with the fields that identify one.
-    pub sample_id_all: bool,
     /// It counts in guest mode only.
     pub exclude_host: bool,
     /// It counts in user mode only. perf then does not warn that it knows no symbols of the kernel.
     pub exclude_kernel: bool,
+    /// Its name.
+    pub name: String,
+    /// The id that its records have.
+    pub id: u64,
 }
 
-impl Attr {
-    /// Appends the attribute. Times are those of CLOCK_MONOTONIC.
-    pub(crate) fn put(&self, to: &mut Vec<u8>) {
+impl Event {
+    /// Appends the attribute: its samples have [`FIELDS`], and `chains`; times are those of CLOCK_MONOTONIC.
+    pub(crate) fn put(&self, to: &mut Vec<u8>, chains: bool) {
         let start = to.len();
+        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         to.u32(self.type_);
         to.u32(SIZE as u32);
         to.u64(self.config);
         to.u64(self.period);
-        to.u64(self.sample_type);
+        to.u64(FIELDS | flag(chains, CALLCHAIN));
         // PERF_FORMAT_*: no counts are read.
         to.u64(0);
-        let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         to.u64(
             USE_CLOCKID
                 | MMAP2
+                | SAMPLE_ID_ALL
                 | flag(self.by_frequency, FREQ)
-                | flag(self.sample_id_all, SAMPLE_ID_ALL)
                 | flag(self.exclude_host, EXCLUDE_HOST)
                 | flag(self.exclude_kernel, EXCLUDE_KERNEL | EXCLUDE_HV),
         );
@@ -87,29 +79,42 @@ impl Attr {
         to.u32(CLOCK_MONOTONIC);
         to.resize(start + SIZE, 0);
     }
+}
 
+/// Fields of an event's records, as they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    sample_type: u64,
+    /// Records other than samples end with the fields that identify one.
+    id_all: bool,
+}
+
+impl Layout {
     /// Takes an attribute from `bytes`, and says how long it is by itself.
     pub(crate) fn take(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut from = Take(bytes);
-        let (type_, size) = (from.u32()?, from.u32()? as usize);
-        if size < LEAST || size > bytes.len() {
-            return None;
-        }
-        let (config, period, sample_type, _format, flags) =
+        let (_type, size) = (from.u32()?, from.u32()? as usize);
+        let (_config, _period, sample_type, _format, flags) =
             (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
-        let sample_id_all = flags & SAMPLE_ID_ALL != 0;
-        let attr = Self { type_, config, period, sample_type, sample_id_all, ..Self::default() };
-        Some((attr, size))
+        let layout = Self { sample_type, id_all: flags & SAMPLE_ID_ALL != 0 };
+        (LEAST..=bytes.len()).contains(&size).then_some((layout, size))
     }
-}
 
-/// An event with its name, and the ids that its records have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    /// Its attribute.
-    pub attr: Attr,
-    /// Its name; not read back.
-    pub name: String,
-    /// Its ids.
-    pub ids: Vec<u64>,
+    /// Returns whether samples have this field.
+    pub(crate) const fn has(self, field: u64) -> bool {
+        self.sample_type & field != 0
+    }
+
+    /// Returns the id of the event that a record belongs to, where events have [`IDENTIFIER`].
+    pub(crate) fn identifier(self, is_sample: bool, body: &[u8]) -> Option<u64> {
+        let at = if is_sample { 0 } else { body.len().checked_sub(8).filter(|_| self.id_all)? };
+        Take(body.get(at..)?).u64().filter(|_| self.has(IDENTIFIER))
+    }
+
+    /// Returns the time of a record other than a sample, at its end.
+    pub(crate) fn time(self, body: &[u8]) -> Option<u64> {
+        let behind = self.sample_type & (TIME | ID | STREAM_ID | CPU | IDENTIFIER);
+        let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
+        Take(body.get(at..)?).u64().filter(|_| self.id_all && self.has(TIME))
+    }
 }

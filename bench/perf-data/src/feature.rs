@@ -112,7 +112,7 @@ fn string(text: &str) -> Vec<u8> {
 }
 
 /// Returns the features with their numbers, ascending.
-pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
+pub(crate) fn all(facts: &Facts, events: &[Event], chains: bool) -> Vec<(u8, Vec<u8>)> {
     let mut features = Vec::new();
     if !facts.build_ids.is_empty() {
         let mut bytes = Vec::new();
@@ -130,7 +130,7 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     command.u32(facts.command_line.len() as u32);
     facts.command_line.iter().for_each(|word| command.extend(string(word)));
     features.push((CMDLINE, command));
-    features.push((EVENT_DESC, description(events)));
+    features.push((EVENT_DESC, description(events, chains)));
     features.push((SAMPLE_TIME, [facts.times.0, facts.times.1].map(u64::to_le_bytes).concat()));
     // HEADER_CLOCKID: the clock's resolution, ns.
     features.push((23, 1_u64.to_le_bytes().to_vec()));
@@ -144,15 +144,16 @@ pub(crate) fn all(facts: &Facts, events: &[Event]) -> Vec<(u8, Vec<u8>)> {
     features
 }
 
-fn description(events: &[Event]) -> Vec<u8> {
+fn description(events: &[Event], chains: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.u32(events.len() as u32);
     bytes.u32(attr::SIZE as u32);
     for event in events {
-        event.attr.put(&mut bytes);
-        bytes.u32(event.ids.len() as u32);
+        event.put(&mut bytes, chains);
+        // Its ids.
+        bytes.u32(1);
         bytes.extend(string(&event.name));
-        event.ids.iter().for_each(|&id| bytes.u64(id));
+        bytes.u64(event.id);
     }
     bytes
 }

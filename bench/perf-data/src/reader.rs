@@ -7,47 +7,36 @@ use std::fmt;
 use thiserror::Error;
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
-use crate::attr::{self, Attr, Event};
+use crate::attr::{IDENTIFIER, Layout};
 use crate::bytes::Take;
 use crate::feature;
 use crate::record::{self, HEADER, Record, kind};
-use crate::tracepoint::{self, Tracepoint};
+use crate::tracepoint::{self, Tracepoints};
 use crate::writer::{FILE_HEADER, MAGIC, PIPE_HEADER};
 
 /// A recording.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Recording<'a> {
     bytes: &'a [u8],
     data: std::ops::Range<usize>,
     /// Bytes of records that the header says, and the file lacks.
     missing: u64,
     pipe: bool,
-    index: Index,
-    /// Its events, without names.
-    pub events: Vec<Event>,
+    /// Fields of the first event's records; of all events by the ids of their records.
+    first: Option<Layout>,
+    layouts: BTreeMap<u64, Layout>,
     /// The release of the host's kernel, if it says it.
     pub os_release: Option<String>,
     /// The host's processor, if it says it.
     pub cpu: Option<String>,
-    /// Its tracepoints by the `config` of their events. Of a pipe they are known once its records are read.
-    pub tracepoints: BTreeMap<u64, Tracepoint>,
+    /// Its tracepoints. Of a pipe they are known once its records are read.
+    pub tracepoints: Tracepoints,
     /// Once its records are read: bytes of records that were compressed (of all, where none was), and of the compressed records.
     pub volume: (u64, u64),
 }
 
-/// Fields of all events that each record needs.
-#[derive(Clone, Debug)]
-struct Index {
-    /// Events by the ids of their records.
-    ids: BTreeMap<u64, usize>,
-    /// All events have [`attr::IDENTIFIER`].
-    identified: bool,
-    /// All events have the same fields.
-    alike: bool,
-}
-
-/// Takes a record with the number of its event, and its time if it has one.
-type Visit<'v> = dyn FnMut(usize, Option<u64>, Record) + 'v;
+/// Takes a record with the tracepoints that are known, and its time if it has one.
+type Visit<'v> = dyn FnMut(&Tracepoints, Option<u64>, Record) + 'v;
 
 impl<'a> Recording<'a> {
     /// Reads everything but the records.
@@ -59,18 +48,8 @@ impl<'a> Recording<'a> {
         if from.bytes(8).is_none_or(|start| start != MAGIC) {
             return Err(ReadError::NotARecording);
         }
-        let mut recording = Self {
-            bytes,
-            data: PIPE_HEADER as usize..bytes.len(),
-            missing: 0,
-            pipe: true,
-            index: Index { ids: BTreeMap::new(), identified: true, alike: true },
-            events: Vec::new(),
-            os_release: None,
-            cpu: None,
-            tracepoints: BTreeMap::new(),
-            volume: (0, 0),
-        };
+        let data = PIPE_HEADER as usize..bytes.len();
+        let mut recording = Self { bytes, data, pipe: true, ..Self::default() };
         match from.u64() {
             Some(PIPE_HEADER) => Ok(recording),
             Some(FILE_HEADER) => recording.read_header(from).map(|()| recording),
@@ -82,44 +61,33 @@ impl<'a> Recording<'a> {
     fn read_header(&mut self, mut from: Take<'a>) -> Result<(), ReadError> {
         let bytes = self.bytes;
         let mut word = || from.u64().and_then(|n| usize::try_from(n).ok()).ok_or(ReadError::Header("it is cut short"));
-        let entry = word()?;
-        let (attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?);
-        let (_, _) = (word()?, word()?);
-        let features = from.u64().ok_or(ReadError::Header("it is cut short"))?;
+        let (entry, attrs, attrs_size, data, data_size) = (word()?, word()?, word()?, word()?, word()?);
+        let (_, _, features) = (word()?, word()?, word()?);
         let attrs = section(bytes, attrs, attrs_size).ok_or(ReadError::Header("its events lie outside of the file"))?;
         if entry <= ENTRY {
             return Err(ReadError::Header("its events have no size"));
         }
         let mut count = 0;
-        for bytes_of_event in attrs.chunks_exact(entry) {
-            let (attr, size) = Attr::take(bytes_of_event).ok_or(ReadError::Header("an event makes no sense"))?;
-            let mut from = Take(bytes_of_event.get(size..).unwrap_or_default());
-            let ids = match (from.u64(), from.u64()) {
-                (Some(at), Some(size)) => section(bytes, at as usize, size as usize).unwrap_or_default(),
-                _ => &[],
-            };
+        for event in attrs.chunks_exact(entry) {
+            let (layout, size) = Layout::take(event).ok_or(ReadError::Header("an event makes no sense"))?;
+            let ids = event.get(size..).and_then(|place| named(bytes, place)).unwrap_or_default();
             count += ids.len() / 8;
             if count > MOST_IDS {
                 return Err(ReadError::Header("its events have more than 65536 ids"));
             }
-            self.add(attr, ids);
+            self.add(layout, ids).ok_or(ReadError::Header("its events differ in their fields, and none has an id"))?;
         }
         if data > bytes.len() {
             return Err(ReadError::Header("its records lie outside of the file"));
         }
         let end = data.saturating_add(data_size);
-        let table = bytes.get(end..).unwrap_or_default();
         // A file that was cut is shorter than it says.
-        (self.pipe, self.data, self.missing) =
-            (false, data..end.min(bytes.len()), end.saturating_sub(bytes.len()) as u64);
+        (self.pipe, self.data) = (false, data..end.min(bytes.len()));
+        self.missing = end.saturating_sub(bytes.len()) as u64;
+        let table = bytes.get(end..).unwrap_or_default();
         let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
         for (number, place) in numbers.zip(table.chunks_exact(ENTRY)) {
-            let mut from = Take(place);
-            if let (Some(at), Some(size)) = (from.u64(), from.u64())
-                && let Some(body) = section(bytes, at as usize, size as usize)
-            {
-                self.feature(number, body);
-            }
+            named(bytes, place).into_iter().for_each(|body| self.feature(number, body));
         }
         Ok(())
     }
@@ -133,18 +101,15 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn add(&mut self, attr: Attr, ids: &[u8]) {
-        let ids: Vec<u64> = ids.chunks_exact(8).filter_map(|id| Take(id).u64()).collect();
-        let (at, index) = (self.events.len(), &mut self.index);
-        index.ids.extend(ids.iter().map(|&id| (id, at)));
-        index.identified &= attr.sample_type & attr::IDENTIFIER != 0;
-        index.alike &= self.events.first().is_none_or(|first| first.attr.sample_type == attr.sample_type);
-        self.events.push(Event { attr, name: String::new(), ids });
+    /// Adds an event. `None`: nothing says which records are its own.
+    fn add(&mut self, layout: Layout, ids: &[u8]) -> Option<()> {
+        let first = *self.first.get_or_insert(layout);
+        self.layouts.extend(ids.chunks_exact(8).filter_map(|id| Some((Take(id).u64()?, layout))));
+        (first == layout || first.has(IDENTIFIER) && layout.has(IDENTIFIER)).then_some(())
     }
 
-    /// Visits each record with the number of its event, and its time if it has one, in the order of the file, which perf writes by CPU;
-    /// says what could not be used.
-    pub fn records(&mut self, mut visit: impl FnMut(usize, Option<u64>, Record)) -> Damage {
+    /// Visits each record in the order of the file, which perf writes by CPU; says what could not be used.
+    pub fn records(&mut self, mut visit: impl FnMut(&Tracepoints, Option<u64>, Record)) -> Damage {
         let mut damage = Damage { missing: self.missing, ..Damage::default() };
         let mut inflate = Inflate::default();
         let bytes: &'a [u8] = self.bytes;
@@ -165,7 +130,7 @@ impl<'a> Recording<'a> {
                 inflate.add(frame, &mut damage, |bytes, damage| {
                     let mut at = 0;
                     while let Some(one) = split(&bytes[at..]) {
-                        self.one(&one, false, damage, &mut visit);
+                        self.one(&one, damage, &mut visit);
                         at += one.size;
                     }
                     at
@@ -173,10 +138,10 @@ impl<'a> Recording<'a> {
                 compressed += size as u64;
             } else {
                 plain += one.size as u64;
-                if one.type_ == kind::TRACING_DATA && self.tracepoints.is_empty() {
-                    self.feature(feature::TRACING_DATA, rest.get(one.size..size).unwrap_or_default());
+                let behind = rest.get(one.size..size).unwrap_or_default();
+                if !self.of_header(&one, behind, &mut damage) {
+                    self.one(&one, &mut damage, &mut visit);
                 }
-                self.one(&one, true, &mut damage, &mut visit);
             }
             let Some(next) = rest.get(size..) else { break };
             rest = next;
@@ -192,68 +157,45 @@ impl<'a> Recording<'a> {
         said.map_or(0, |size| (size as usize).next_multiple_of(8))
     }
 
-    /// Visits a record. In a pipe some that are not compressed take the place of a header; no recorder compresses these, and a
-    /// small frame could hold any number of them.
-    fn one(
-        &mut self,
-        &Raw { type_, misc, body, .. }: &Raw<'_>,
-        is_plain: bool,
-        damage: &mut Damage,
-        visit: &mut Visit<'_>,
-    ) {
-        if self.pipe && matches!(type_, kind::HEADER_ATTR | kind::FEATURE) {
-            let mut from = Take(body);
-            match Attr::take(body).filter(|_| is_plain) {
-                _ if is_plain && type_ == kind::FEATURE => {
-                    if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
-                        self.feature(number, from.0);
-                    }
-                }
-                Some((attr, size)) => self.add(attr, body.get(size..).unwrap_or_default()),
-                None => damage.records += 1,
+    /// Takes a record that has the place of a header in a pipe. No recorder compresses these, and a small frame could hold any number.
+    fn of_header(&mut self, one: &Raw<'_>, behind: &[u8], damage: &mut Damage) -> bool {
+        let mut from = Take(one.body);
+        match one.type_ {
+            _ if !self.pipe => return false,
+            kind::HEADER_ATTR => {
+                let event = Layout::take(one.body);
+                let added = event.and_then(|(layout, size)| self.add(layout, &one.body[size..]));
+                damage.records += u64::from(added.is_none());
             }
-            return;
+            kind::FEATURE => {
+                if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
+                    self.feature(number, from.0);
+                }
+            }
+            kind::TRACING_DATA if self.tracepoints.is_empty() => self.feature(feature::TRACING_DATA, behind),
+            _ => return false,
         }
-        // Types from 64 on are perf's own, and end without an id.
-        let at = if type_ < kind::HEADER_ATTR { self.event_of(type_, body) } else { Some(0) };
-        let record = at.and_then(|at| {
-            let empty = Attr::default();
-            let attr = self.events.get(at).map_or(&empty, |event| &event.attr);
-            let record = record::take(type_, misc, body, attr)?;
-            let time = match &record {
-                Record::Sample(sample) => (attr.sample_type & attr::TIME != 0).then_some(sample.time),
-                _ => record::time(body, attr),
-            };
-            Some((at, time, record))
-        });
-        match record {
-            Some((at, time, record)) => visit(at, time, record),
-            None => damage.records += 1,
-        }
+        true
     }
 
-    /// Returns the event of a record. With several events of different fields the id says it; what counts for one event
-    /// alone is of none where its id is unknown.
-    fn event_of(&self, type_: u32, body: &[u8]) -> Option<usize> {
-        if self.events.len() <= 1 {
-            return Some(0).filter(|_| type_ != kind::SAMPLE || !self.events.is_empty());
-        }
-        let id_all = self.events[0].attr.sample_id_all;
-        let own = matches!(type_, kind::SAMPLE | kind::LOST_SAMPLES);
-        if self.index.identified
-            && let Some(id) = record::identifier(type_, body, id_all)
-        {
-            let of = self.index.ids.get(&id).copied();
-            return of.or((!own || type_ == kind::SAMPLE && id == 0).then_some(0));
-        }
-        let alike = self.index.alike.then_some(0)?;
-        if self.index.identified || self.events[0].attr.sample_type & attr::ID == 0 {
-            return Some(alike);
-        }
-        let id = record::id(type_, body, &self.events[0].attr);
-        match id {
-            Some(id) if id != 0 => self.index.ids.get(&id).copied().or((!own).then_some(alike)),
-            _ => Some(alike),
+    /// Visits a record.
+    fn one(&self, &Raw { type_, misc, body, .. }: &Raw<'_>, damage: &mut Damage, visit: &mut Visit<'_>) {
+        let is_sample = type_ == kind::SAMPLE;
+        let layout = match self.first {
+            // Types from here on are perf's own, and end without an id.
+            _ if type_ >= kind::HEADER_ATTR => Some(Layout::default()),
+            Some(first) => match first.identifier(is_sample, body) {
+                // Records of no event have the first one's form.
+                Some(id) => self.layouts.get(&id).copied().or((id == 0 || !is_sample).then_some(first)),
+                None => Some(first),
+            },
+            None => (!is_sample).then(Layout::default),
+        };
+        let record = layout.and_then(|layout| Some((layout, record::take(type_, misc, body, layout)?)));
+        match record {
+            Some((_, Record::Sample(sample))) => visit(&self.tracepoints, Some(sample.time), Record::Sample(sample)),
+            Some((layout, record)) => visit(&self.tracepoints, layout.time(body), record),
+            None => damage.records += 1,
         }
     }
 }
@@ -274,8 +216,6 @@ fn split(bytes: &[u8]) -> Option<Raw<'_>> {
     Some(Raw { type_, misc, body, size })
 }
 
-// The header of a recording.
-
 /// Most ids of a file's events, which may all name the same bytes of it.
 const MOST_IDS: usize = 1 << 16;
 /// Bytes of an entry of a section table.
@@ -285,9 +225,15 @@ fn section(bytes: &[u8], at: usize, size: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(size)?)
 }
 
+/// Returns the section that an entry names.
+fn named<'a>(bytes: &'a [u8], entry: &[u8]) -> Option<&'a [u8]> {
+    let mut from = Take(entry);
+    section(bytes, usize::try_from(from.u64()?).ok()?, usize::try_from(from.u64()?).ok()?)
+}
+
 // Decompresses the frames of records: complete ones, and perf's, which are parts of one stream.
 
-/// Bytes that are decompressed at once: more than a recorder puts into a frame, so that a damaged one is not used in part.
+/// Bytes that are decompressed at once.
 const STEP: usize = 256 << 10;
 /// Most bytes that wait for the rest of their record: its size has 16 bits.
 const MOST_UNUSED: usize = 64 << 10;
@@ -305,56 +251,50 @@ struct Inflate {
 
 impl Inflate {
     /// Decompresses a frame or a part of one. `take` is given what waits, and says how much of it are whole records.
-    fn add(&mut self, frame: &[u8], damage: &mut Damage, mut take: impl FnMut(&[u8], &mut Damage) -> usize) {
-        if damage.too_much {
-            return;
-        }
-        self.compressed += frame.len() as u64;
-        self.step.resize(STEP, 0);
-        let mut input = InBuffer::around(frame);
-        // The frame has records so far; what is behind them is not looked at.
-        let mut sound = true;
-        loop {
-            self.decoder = self.decoder.take().or_else(|| Decoder::new().ok());
-            let mut output = OutBuffer::around(&mut self.step[..]);
-            let run = self.decoder.as_mut().map(|decoder| decoder.run(&mut input, &mut output));
-            let length = output.pos();
-            if !matches!(run, Some(Ok(_))) {
-                // The next frame may be whole.
-                self.decoder = None;
-                self.out.clear();
-                damage.records += 1;
-                return;
-            }
-            self.total += length as u64;
-            damage.too_much = self.total > allowed(self.compressed);
-            if damage.too_much {
-                self.out.clear();
-                return;
-            }
-            if sound {
-                self.out.extend_from_slice(&self.step[..length]);
-                let used = take(&self.out, damage);
-                sound = self.used(used);
-                damage.records += u64::from(!sound);
-            }
-            // A full buffer may hide more.
-            if input.pos() == frame.len() && length < STEP {
-                return;
-            }
+    fn add(&mut self, frame: &[u8], damage: &mut Damage, take: impl FnMut(&[u8], &mut Damage) -> usize) {
+        if !damage.too_much && self.run(frame, damage, take).is_none() {
+            // The next frame may be whole.
+            self.decoder = None;
+            self.out.clear();
+            damage.records += u64::from(!damage.too_much);
         }
     }
 
-    /// Drops the first `length` bytes, which were used. `false`: what is behind them cannot be the begin of a record,
-    /// and is dropped.
-    fn used(&mut self, length: usize) -> bool {
-        self.out.drain(..length);
-        let size = self.out.get(6..).and_then(|size| Take(size).u16());
-        let begin = self.out.len() <= MOST_UNUSED && size.is_none_or(|size| usize::from(size) >= HEADER);
-        if !begin {
-            self.out.clear();
+    /// `None`: it makes no sense, or is too much.
+    fn run(
+        &mut self,
+        frame: &[u8],
+        damage: &mut Damage,
+        mut take: impl FnMut(&[u8], &mut Damage) -> usize,
+    ) -> Option<()> {
+        self.compressed += frame.len() as u64;
+        self.step.resize(STEP, 0);
+        let mut input = InBuffer::around(frame);
+        loop {
+            if self.decoder.is_none() {
+                self.decoder = Decoder::new().ok();
+            }
+            let mut output = OutBuffer::around(&mut self.step[..]);
+            self.decoder.as_mut()?.run(&mut input, &mut output).ok()?;
+            let length = output.pos();
+            self.total += length as u64;
+            damage.too_much = self.total > allowed(self.compressed);
+            if damage.too_much {
+                return None;
+            }
+            self.out.extend_from_slice(&self.step[..length]);
+            let used = take(&self.out, damage);
+            self.out.drain(..used);
+            // What waits is the begin of a record.
+            let size = self.out.get(6..).and_then(|size| Take(size).u16());
+            if self.out.len() > MOST_UNUSED || size.is_some_and(|size| usize::from(size) < HEADER) {
+                return None;
+            }
+            // A full buffer may hide more.
+            if input.pos() == frame.len() && length < STEP {
+                return Some(());
+            }
         }
-        begin
     }
 }
 

@@ -1,6 +1,6 @@
 //! Records: what a recording consists of behind its header.
 
-use crate::attr::{self, Attr};
+use crate::attr::{self, Layout};
 use crate::bytes::{Put as _, Take};
 
 /// Bytes of a record's header.
@@ -128,24 +128,6 @@ pub enum Record {
     Other(u32),
 }
 
-/// Fields that identify a record other than a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Time, ns.
-    pub time: u64,
-    /// CPU.
-    pub cpu: u32,
-    /// Id of the event.
-    pub id: u64,
-}
-
-/// The fields of samples that are written, without a call chain.
-pub const FIELDS: u64 = attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::CPU | attr::PERIOD;
-
 /// In `misc` of a mapping: device and inode are a build-id (PERF_RECORD_MISC_MMAP_BUILD_ID), for perf 5.12 and later.
 const HAS_BUILD_ID: u16 = 1 << 14;
 /// In `misc` of lost samples (PERF_RECORD_MISC_LOST_SAMPLES_BPF).
@@ -156,8 +138,8 @@ pub const MOST_OF_BUILD_ID: usize = 20;
 /// PROT_READ | PROT_EXEC, and MAP_PRIVATE.
 const EXECUTABLE: (u32, u32) = (5, 2);
 
-/// Appends a record; samples have [`FIELDS`], and a call chain with `chains`. A chain that does not fit a record is cut at its end.
-pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool) {
+/// Appends a record, with a call chain of samples if all have one. A chain that does not fit a record is cut at its end.
+pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
     let start = to.len();
     let (type_, misc) = match record {
         Record::Comm { .. } => (kind::COMM, 0),
@@ -165,14 +147,17 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
         Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
         Record::Sample(sample) => (kind::SAMPLE, sample.misc),
         Record::Lost { .. } => (kind::LOST, 0),
-        Record::LostSamples(_) => (kind::LOST_SAMPLES, 0),
-        Record::Other(type_) => (*type_, 0),
+        // These are read alone.
+        Record::LostSamples(_) | Record::Other(_) => return,
     };
     to.u32(type_);
     to.u16(misc);
     to.u16(0);
+    // What identifies a record other than a sample: process, thread, and event.
+    let mut stamp = (0, 0, 1);
     match record {
         Record::Comm { pid, tid, name } => {
+            stamp = (*pid, *tid, 1);
             to.u32(*pid);
             to.u32(*tid);
             to.text(cut(name, 256), 8);
@@ -204,25 +189,23 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, stamp: Stamp, chains: bool)
             if chains {
                 let chain = &sample.chain[..sample.chain.len().min(MOST_ENTRIES)];
                 to.u64(chain.len() as u64);
-                for &entry in chain {
-                    to.u64(entry);
-                }
+                chain.iter().for_each(|&entry| to.u64(entry));
             }
         }
         Record::Lost { id, count } => {
+            stamp.2 = *id;
             to.u64(*id);
             to.u64(*count);
         }
-        Record::LostSamples(count) => to.u64(*count),
-        Record::Other(_) => {}
+        Record::LostSamples(_) | Record::Other(_) => {}
     }
     if type_ != kind::SAMPLE {
-        to.u32(stamp.pid);
-        to.u32(stamp.tid);
-        to.u64(stamp.time);
-        to.u32(stamp.cpu);
-        to.u32(0);
-        to.u64(stamp.id);
+        to.u32(stamp.0);
+        to.u32(stamp.1);
+        // Time and CPU: a record without them is ahead of all samples.
+        to.u64(0);
+        to.u64(0);
+        to.u64(stamp.2);
     }
     let size = (to.len() - start) as u16;
     to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
@@ -240,11 +223,11 @@ fn cut(text: &str, length: usize) -> &str {
     &text[..end]
 }
 
-/// Reads a record's body by the attribute that says which fields it has. `None`: it is too short for them.
-pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Record> {
+/// Reads a record's body by the fields that its event has. `None`: it is too short for them.
+pub(crate) fn take(type_: u32, misc: u16, body: &[u8], layout: Layout) -> Option<Record> {
     let mut from = Take(body);
     Some(match type_ {
-        kind::SAMPLE => Record::Sample(take_sample(misc, from, attr)?),
+        kind::SAMPLE => Record::Sample(take_sample(misc, from, layout)?),
         kind::LOST => Record::Lost { id: from.u64()?, count: from.u64()? },
         // A filter of the user's dropped the others.
         kind::LOST_SAMPLES if misc & BY_FILTER == 0 => Record::LostSamples(from.u64()?),
@@ -253,8 +236,8 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], attr: &Attr) -> Option<Re
 }
 
 /// Reads the fields up to the raw bytes of a tracepoint.
-fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
-    let has = |bit: u64| attr.sample_type & bit != 0;
+fn take_sample(misc: u16, mut from: Take<'_>, layout: Layout) -> Option<Sample> {
+    let has = |field| layout.has(field);
     if has(attr::READ) {
         // Counts of a whole group, as `{...}:S` has them, are not read.
         return None;
@@ -282,8 +265,7 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         from.u64()?;
     }
     if has(attr::CPU) {
-        sample.cpu = from.u32()?;
-        from.u32()?;
+        (sample.cpu, _) = (from.u32()?, from.u32()?);
     }
     if has(attr::PERIOD) {
         sample.period = from.u64()?;
@@ -298,36 +280,4 @@ fn take_sample(misc: u16, mut from: Take<'_>, attr: &Attr) -> Option<Sample> {
         sample.raw = from.bytes(size)?.to_vec();
     }
     Some(sample)
-}
-
-/// Returns the time of a record other than a sample, at its end.
-pub(crate) fn time(body: &[u8], attr: &Attr) -> Option<u64> {
-    let behind = attr.sample_type & (attr::TIME | attr::ID | attr::STREAM_ID | attr::CPU | attr::IDENTIFIER);
-    let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
-    Take(body.get(at..)?).u64().filter(|_| attr.sample_id_all && behind & attr::TIME != 0)
-}
-
-/// Returns the id of the event that a record belongs to, where all events have the same fields, and [`attr::ID`] among
-/// them: perf's recordings of several events that are alike.
-pub(crate) fn id(type_: u32, body: &[u8], attr: &Attr) -> Option<u64> {
-    let fields = |bits: u64| 8 * (attr.sample_type & bits).count_ones() as usize;
-    let at = match type_ {
-        kind::SAMPLE => fields(attr::IDENTIFIER | attr::IP | attr::TID | attr::TIME | attr::ADDR),
-        // Behind it are the stream's id, the CPU and the identifier.
-        _ if attr.sample_id_all => {
-            body.len().checked_sub(8 + fields(attr::STREAM_ID | attr::CPU | attr::IDENTIFIER))?
-        }
-        _ => return None,
-    };
-    Take(body.get(at..)?).u64().filter(|_| attr.sample_type & attr::ID != 0)
-}
-
-/// Returns the id of the event that a record belongs to, where all events have [`attr::IDENTIFIER`].
-pub(crate) fn identifier(type_: u32, body: &[u8], sample_id_all: bool) -> Option<u64> {
-    let at = match type_ {
-        kind::SAMPLE => 0,
-        _ if sample_id_all => body.len().checked_sub(8)?,
-        _ => return None,
-    };
-    Take(body.get(at..)?).u64()
 }

@@ -8,30 +8,46 @@ use crate::bytes::Take;
 const MOST: usize = 1 << 14;
 const MOST_FIELDS: usize = 256;
 
+/// Tracepoints by the id that the raw bytes of their samples begin with.
+pub type Tracepoints = BTreeMap<u16, Tracepoint>;
+
 /// A tracepoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoint {
     /// Its name, as `kvm:kvm_exit`.
     pub name: String,
-    fields: Vec<(String, Field)>,
+    fields: Vec<Field>,
 }
 
 /// Place of a number in the raw bytes of a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Field {
+    name: String,
     offset: usize,
     size: usize,
     signed: bool,
 }
 
 impl Tracepoint {
-    /// Returns the place of a field; `None`: it has none of this name.
-    pub fn field(&self, name: &str) -> Option<Field> {
-        self.fields.iter().find(|(known, _)| known == name).map(|(_, field)| *field)
+    /// Returns whether it has a field of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|field| field.name == name)
+    }
+
+    /// Returns the number in a field of a sample, signed ones extended; `None`: it has no such field, the sample is too short, or it is
+    /// none of a word's size.
+    pub fn read(&self, name: &str, raw: &[u8]) -> Option<u64> {
+        let field = self.fields.iter().find(|field| field.name == name)?;
+        let bytes = raw.get(field.offset..field.offset.checked_add(field.size)?)?;
+        let mut word = [0; 8];
+        word.get_mut(..field.size)?.copy_from_slice(bytes);
+        let unused = 64 - 8 * field.size.clamp(1, 8) as u32;
+        let value = u64::from_le_bytes(word) << unused;
+        Some(if field.signed { (value.cast_signed() >> unused).cast_unsigned() } else { value >> unused })
     }
 
     /// Reads the text of a tracepoint's file `format`: its id and itself.
-    fn parse(system: &str, text: &str) -> Option<(u64, Self)> {
+    fn parse(system: &str, text: &str) -> Option<(u16, Self)> {
         let (mut id, mut name, mut fields) = (None, None, Vec::new());
         for line in text.lines() {
             if let Some(own) = line.strip_prefix("name: ") {
@@ -39,36 +55,25 @@ impl Tracepoint {
             } else if let Some(number) = line.strip_prefix("ID: ") {
                 id = number.trim().parse().ok();
             } else if let Some(field) = line.trim_start().strip_prefix("field:") {
-                fields.extend(parse_field(field).filter(|_| fields.len() < MOST_FIELDS));
+                fields.extend(Field::parse(field).filter(|_| fields.len() < MOST_FIELDS));
             }
         }
         Some((id?, Self { name: name?, fields }))
     }
 }
 
-/// Reads `unsigned int vcpu_id; offset:56; size:4; signed:0;`.
-fn parse_field(text: &str) -> Option<(String, Field)> {
-    let mut parts = text.split(';').map(str::trim);
-    let name = parts.next()?.split('[').next()?.rsplit([' ', '*']).next()?;
-    let mut number = |key: &str| parts.next()?.strip_prefix(key)?.parse::<usize>().ok();
-    let field = Field { offset: number("offset:")?, size: number("size:")?, signed: number("signed:")? != 0 };
-    Some((name.to_owned(), field))
-}
-
 impl Field {
-    /// Returns the number, signed ones extended; `None`: the sample is too short, or it is none of a word's size.
-    pub fn of(self, raw: &[u8]) -> Option<u64> {
-        let bytes = raw.get(self.offset..self.offset.checked_add(self.size)?)?;
-        let mut word = [0; 8];
-        word.get_mut(..self.size)?.copy_from_slice(bytes);
-        let unused = 64 - 8 * self.size.clamp(1, 8) as u32;
-        let value = u64::from_le_bytes(word) << unused;
-        Some(if self.signed { (value.cast_signed() >> unused).cast_unsigned() } else { value >> unused })
+    /// Reads `unsigned int vcpu_id; offset:56; size:4; signed:0;`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(';').map(str::trim);
+        let name = parts.next()?.split('[').next()?.rsplit([' ', '*']).next()?.to_owned();
+        let mut number = |key: &str| parts.next()?.strip_prefix(key)?.parse::<usize>().ok();
+        Some(Self { name, offset: number("offset:")?, size: number("size:")?, signed: number("signed:")? != 0 })
     }
 }
 
-/// Reads HEADER_TRACING_DATA: the tracepoints by their ids, which are the `config` of their events. `None`: it makes no sense.
-pub(crate) fn take(bytes: &[u8]) -> Option<BTreeMap<u64, Tracepoint>> {
+/// Reads HEADER_TRACING_DATA. `None`: it makes no sense.
+pub(crate) fn take(bytes: &[u8]) -> Option<Tracepoints> {
     let mut from = Take(bytes);
     if from.bytes(10)? != b"\x17\x08\x44tracing" {
         return None;

@@ -1,4 +1,4 @@
-//! Accesses of Linux guests' traces per second: decoded, replayed, and both, each on a core: `cargo bench -p trace --bench speed`.
+//! Accesses of Linux guests' traces per second: decoded, and replayed beside that: `cargo bench -p trace --bench speed`.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use divan::counter::ItemsCount;
 use host_pmu::strategy::Strategy;
 use host_pmu::trace::Row;
 use sim::model::Model;
-use sim::replay::{Replay, Replayed};
+use sim::replay::Replay;
 use tempfile::TempDir;
 use trace::read::Trace;
 use trace::write::Writer;
@@ -43,18 +43,6 @@ fn written(accesses: u64) -> (TempDir, Trace) {
     (dir, trace)
 }
 
-fn replay(strategy: &str, feed: impl FnOnce(&mut Replay)) -> Replayed {
-    let model = Rc::new(Model::embedded("clx-ap-watchdog-on").expect("an embedded model"));
-    let strategy = Strategy::preset(strategy).expect("a preset");
-    let mut replay = Replay::new(&model, IntelCaps::default().into(), &strategy, 1, 0);
-    feed(&mut replay);
-    replay.finish()
-}
-
-fn from_files(trace: &Trace, replay: &mut Replay) {
-    trace.read_beside(|rows| replay.feed(rows)).expect("rows");
-}
-
 #[divan::bench(sample_count = 20, sample_size = 1)]
 fn decoded(bencher: Bencher<'_, '_>) {
     let (_dir, trace) = written(1_000_000);
@@ -65,14 +53,12 @@ fn decoded(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
 fn replayed(bencher: Bencher<'_, '_>, strategy: &str) {
     let (_dir, trace) = written(1_000_000);
-    let rows: Vec<Row> = trace.batches().flat_map(|batch| batch.expect("rows")).collect();
-    let run = || replay(strategy, |replay| replay.feed(&rows));
-    bencher.counter(ItemsCount::new(trace.meta.accesses)).bench_local(run);
-}
-
-#[divan::bench(args = STRATEGIES, sample_count = 20, sample_size = 1)]
-fn both(bencher: Bencher<'_, '_>, strategy: &str) {
-    let (_dir, trace) = written(1_000_000);
-    let run = || replay(strategy, |replay| from_files(&trace, replay));
+    let run = || {
+        let model = Rc::new(Model::embedded("clx-ap-watchdog-on").expect("an embedded model"));
+        let strategy = Strategy::preset(strategy).expect("a preset");
+        let mut replay = Replay::new(&model, IntelCaps::default().into(), &strategy, 1, 0);
+        trace.read_beside(|rows| replay.feed(rows)).expect("rows");
+        replay.finish()
+    };
     bencher.counter(ItemsCount::new(trace.meta.accesses)).bench_local(run);
 }

@@ -15,7 +15,7 @@ use arch_pmu::msr::{counter_of, is_global_ctrl};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
 use perf_data::reader::{Damage, Recording};
-use perf_data::record::Record;
+use perf_data::record::{Record, Sample};
 use perf_data::tracepoint::Tracepoint;
 use results::error::Error;
 use results::table::layout::plural;
@@ -25,8 +25,6 @@ use crate::write::Writer;
 
 /// The command that records what an import needs.
 const RECORD: &str = "perf record -a -m 4096 -e kvm:kvm_msr,kvm:kvm_exit,kvm:kvm_entry,kvm:kvm_apic_accept_irq,sched:sched_switch sleep 10";
-/// perf's mark that all records before the mark ahead of it are there (PERF_RECORD_FINISHED_ROUND).
-const ROUND: u32 = 68;
 /// RDPMC as an exit's reason, by instruction set: VMX (1), SVM (2).
 const RDPMC: [(u64, u64); 2] = [(1, 15), (2, 0x6f)];
 /// Delivery mode NMI of a LAPIC's interrupt, and an LVT entry's.
@@ -35,6 +33,8 @@ const NMI: u64 = 0x400;
 const WIDTH: u32 = 48;
 /// Rows of a vCPU that wait for the guest to say which counter was behind a PMI.
 const MOST_WAITING: usize = 1024;
+/// Samples that are read, whatever a compressed recording claims: so many, and one for each byte of it.
+const FREE: usize = 1 << 20;
 /// ENABLE of an event select.
 const ENABLE: u64 = 1 << 22;
 
@@ -56,8 +56,13 @@ enum Event {
     Gap,
 }
 
-/// An event of a thread, or of all for a gap.
-type Told = (u64, u32, Event);
+/// An event of a thread, or of all for a gap, and its time.
+struct Told {
+    at: u64,
+    pid: u32,
+    tid: u32,
+    event: Event,
+}
 
 /// The tracepoints that are used, and the fields that they must have.
 const FIELDS: [(&str, &[&str]); 5] = [
@@ -68,9 +73,10 @@ const FIELDS: [(&str, &[&str]); 5] = [
     ("sched:sched_switch", &["prev_state", "next_pid"]),
 ];
 
-/// Reads a sample of thread `tid`: up to two events, with their threads. `None`: it tells nothing.
-fn told(point: &Tracepoint, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)>; 2]> {
-    let field = |name: &str| point.field(name)?.of(raw);
+/// Reads a sample: what it tells of its thread, and of the one that follows it. `None`: it tells nothing.
+fn told(point: &Tracepoint, sample: &Sample, to: &mut Vec<Told>) -> Option<()> {
+    let field = |name: &str| point.read(name, &sample.raw);
+    let mut tell = |tid, event| to.push(Told { at: sample.time, pid: sample.pid, tid, event });
     let event = match point.name.as_str() {
         "kvm:kvm_msr" => {
             let kind = match (field("write")? != 0, field("exception")? != 0) {
@@ -90,51 +96,14 @@ fn told(point: &Tracepoint, tid: u32, raw: &[u8]) -> Option<[Option<(u32, Event)
         "kvm:kvm_entry" => Event::Entry(field("vcpu_id")),
         "kvm:kvm_apic_accept_irq" if field("dm")? == NMI => Event::Nmi(field("apicid")?),
         "sched:sched_switch" => {
+            tell(field("next_pid")? as u32, Event::In);
             // A thread that was preempted would go on; from 0x100 on the states are marks.
-            let sleeps = field("prev_state")? & 0xff != 0;
-            return Some([Some((tid, Event::Out(sleeps))), Some((field("next_pid")? as u32, Event::In))]);
+            Event::Out(field("prev_state")? & 0xff != 0)
         }
         _ => return None,
     };
-    Some([Some((tid, event)), None])
-}
-
-/// Visits the events of a recording in the order of their times, and returns the records that were lost. perf writes them by CPU, in
-/// rounds: what is older than the last round's end has all come. `points`: the tracepoint of each event, by its number.
-fn visit(
-    recording: &mut Recording<'_>,
-    points: &[Option<Tracepoint>],
-    mut visit: impl FnMut(u32, &Told) -> Result<(), Error>,
-) -> Result<(u64, Damage), Error> {
-    let (mut waiting, mut latest, mut safe): (Vec<(u32, Told)>, u64, u64) = (Vec::new(), 0, 0);
-    let (mut ended, mut lost, mut lost_samples) = (Ok(()), 0_u64, 0_u64);
-    let mut hand_over = |waiting: &mut Vec<(u32, Told)>, until: u64| {
-        waiting.sort_by_key(|(_, told)| told.0);
-        let ready = waiting.partition_point(|(_, told)| told.0 <= until);
-        waiting.drain(..ready).try_for_each(|(pid, told)| visit(pid, &told))
-    };
-    let damage = recording.records(|event, time, record| match record {
-        _ if ended.is_err() => {}
-        Record::Sample(sample) => {
-            latest = latest.max(sample.time);
-            let point = points.get(event).and_then(Option::as_ref);
-            let events = point.and_then(|point| told(point, sample.tid, &sample.raw)).unwrap_or_default();
-            let of_thread = |(tid, event)| (sample.pid, (sample.time, tid, event));
-            waiting.extend(events.into_iter().flatten().map(of_thread));
-        }
-        Record::Lost { count, .. } => {
-            lost = lost.saturating_add(count);
-            waiting.push((0, (time.unwrap_or(latest), 0, Event::Gap)));
-        }
-        // The events' own counts, which hold those of the records before.
-        Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
-        Record::Other(ROUND) => {
-            ended = hand_over(&mut waiting, safe);
-            safe = latest;
-        }
-        _ => {}
-    });
-    ended.and_then(|()| hand_over(&mut waiting, u64::MAX)).map(|()| (lost.max(lost_samples), damage))
+    tell(sample.tid, event);
+    Some(())
 }
 
 /// The whole recording has this of a thread that enters a guest; it is gathered before any row is written.
@@ -146,20 +115,15 @@ struct Thread {
     registers: BTreeSet<u32>,
     accesses: u64,
     rdpmcs: u64,
-    /// Writes that turn a counter on.
-    enables: u64,
     begin: u64,
 }
 
 impl Thread {
     fn see(&mut self, event: &Event) {
         match *event {
-            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
+            Event::Access(_, register, _) if PmuMsr::decode(register).is_some() => {
                 self.accesses += 1;
                 self.registers.insert(register);
-                let enables = select_of(register).is_some() && value & ENABLE != 0
-                    || register == IA32_FIXED_CTR_CTRL && value != 0;
-                self.enables += u64::from(kind == Kind::Write && enables);
             }
             Event::Exit(_, rdpmc) => self.rdpmcs += u64::from(rdpmc),
             Event::Entry(vcpu) => self.vcpu = self.vcpu.or(vcpu),
@@ -409,77 +373,85 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
     let what = format!("cannot import {}", name.display());
     let refuse = |why: String| Error::usage(&what, why, format!("record it by: {RECORD}"));
     let mut recording = Recording::open(bytes).map_err(|error| refuse(error.to_string()))?;
-    if recording.tracepoints.is_empty() {
-        // A pipe's are among its records.
-        recording.records(|_, _, _| ());
-        if recording.tracepoints.is_empty() {
-            return Err(refuse("it does not describe its tracepoints: it has none, or was cut short".to_owned()));
+    let (mut events, mut latest, mut lost, mut lost_samples) = (Vec::new(), 0, 0_u64, 0_u64);
+    let damage = recording.records(|points, time, record| match record {
+        Record::Sample(sample) => {
+            latest = latest.max(sample.time);
+            let id = sample.raw.first_chunk().map(|id| u16::from_le_bytes(*id));
+            let point = id.and_then(|id| points.get(&id)).filter(|_| events.len() <= FREE + bytes.len());
+            point.and_then(|point| told(point, &sample, &mut events));
         }
-    }
-    let point = |event: &perf_data::attr::Event| {
-        recording.tracepoints.get(&event.attr.config).cloned().filter(|_| event.attr.type_ == TRACEPOINT)
-    };
-    let points: Vec<Option<Tracepoint>> = recording.events.iter().map(point).collect();
-    let find = |name: &str| points.iter().flatten().find(|point| point.name == name);
-    let has = |name: &str| find(name).is_some();
-    let missing: Vec<_> = FIELDS[..3].iter().map(|(name, _)| *name).filter(|name| !has(name)).collect();
-    if !missing.is_empty() {
-        return Err(refuse(format!("it has no {}", missing.join(", "))));
-    }
-    for (name, fields) in FIELDS {
-        let lacks = |field: &&&str| find(name).is_some_and(|point| point.field(field).is_none());
-        if let Some(field) = fields.iter().find(lacks) {
-            return Err(refuse(format!("{name} has no field {field}")));
+        Record::Lost { count, .. } => {
+            lost = lost.saturating_add(count);
+            events.push(Told { at: time.unwrap_or(latest), pid: 0, tid: 0, event: Event::Gap });
         }
+        // The events' own counts, which hold those of the records before.
+        Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
+        _ => {}
+    });
+    if events.len() > FREE + bytes.len() {
+        return Err(refuse("it has more samples than a recording of its size".to_owned()));
     }
+    // perf writes them by CPU.
+    events.sort_by_key(|told| told.at);
+    check(&recording).map_err(refuse)?;
+    let knows = |name: &str| recording.tracepoints.values().any(|point| point.name == name);
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
-    visit(&mut recording, &points, |pid, (at, tid, event)| {
+    for Told { at, pid, tid, event } in &events {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
-            let thread =
-                threads.entry(*tid).or_insert_with(|| Thread { tid: *tid, pid, begin: *at, ..Thread::default() });
-            thread.see(event);
+            let new = || Thread { tid: *tid, pid: *pid, begin: *at, ..Thread::default() };
+            threads.entry(*tid).or_insert_with(new).see(event);
         }
-        Ok(())
-    })?;
+    }
     let mut threads = chosen(threads.into_values().collect(), pid, &what)?;
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
     let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
-    let (cpu, release) = (recording.cpu.take().unwrap_or_default(), recording.os_release.take().unwrap_or_default());
+    let (cpu, release) = (recording.cpu.unwrap_or_default(), recording.os_release.unwrap_or_default());
     if is_mediated(&threads, &release) {
         let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
         return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
     }
 
-    let knows_pmis = has("kvm:kvm_apic_accept_irq");
+    let knows_pmis = knows("kvm:kvm_apic_accept_irq");
     let meta = Meta {
         host: format!("processor {cpu}, Linux {release}"),
-        unknown: unknown(&threads, knows_pmis, has("sched:sched_switch")),
+        unknown: unknown(&threads, knows_pmis, knows("sched:sched_switch")),
         ..meta(&threads)
     };
-    let mut vcpus: Vec<Vcpu> =
-        threads.iter().enumerate().map(|(number, thread)| Vcpu { begin, ..Vcpu::new(number, thread) }).collect();
-    let places: BTreeMap<u32, usize> =
-        threads.iter().enumerate().map(|(number, thread)| (thread.tid, number)).collect();
+    let vcpu = |(number, thread): (usize, &Thread)| (thread.tid, Vcpu { begin, ..Vcpu::new(number, thread) });
+    let mut vcpus: BTreeMap<u32, Vcpu> = threads.iter().enumerate().map(vcpu).collect();
     let mut writer = Writer::begin(to, meta)?;
-    let (lost, damage) = visit(&mut recording, &points, |_, (at, tid, event)| {
+    for Told { at, tid, event, .. } in events {
         if matches!(event, Event::Gap) {
-            for vcpu in &mut vcpus {
-                vcpu.tell(*at, *event);
-            }
-        } else if let Some(vcpu) = places.get(tid).map(|place| &mut vcpus[*place]) {
-            vcpu.tell(*at, *event);
+            vcpus.values_mut().for_each(|vcpu| vcpu.tell(at, event));
+        } else if let Some(vcpu) = vcpus.get_mut(&tid) {
+            vcpu.tell(at, event);
             vcpu.flush(&mut writer, false)?;
         }
-        Ok(())
-    })?;
-    vcpus.iter_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
-    writer.meta().lost = lost;
-    writer.meta().pmis = knows_pmis.then(|| vcpus.iter().map(|vcpu| vcpu.brought).sum());
+    }
+    vcpus.values_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
+    writer.meta().lost = lost.max(lost_samples);
+    writer.meta().pmis = knows_pmis.then(|| vcpus.values().map(|vcpu| vcpu.brought).sum());
     Ok((writer.finish()?, damage))
 }
 
-/// PERF_TYPE_TRACEPOINT.
-const TRACEPOINT: u32 = 2;
+/// Checks that the tracepoints that an import needs are there, with their fields.
+fn check(recording: &Recording<'_>) -> Result<(), String> {
+    if recording.tracepoints.is_empty() {
+        return Err("it does not describe its tracepoints: it has none, or was cut short".to_owned());
+    }
+    let find = |name: &str| recording.tracepoints.values().find(|point| point.name == name);
+    let missing: Vec<_> = FIELDS[..3].iter().map(|(name, _)| *name).filter(|name| find(name).is_none()).collect();
+    if !missing.is_empty() {
+        return Err(format!("it has no {}", missing.join(", ")));
+    }
+    for (name, fields) in FIELDS {
+        if let Some(field) = fields.iter().find(|field| find(name).is_some_and(|point| !point.has(field))) {
+            return Err(format!("{name} has no field {field}"));
+        }
+    }
+    Ok(())
+}
 
 /// Returns the threads of one VM: a process whose threads access a PMU.
 fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thread>, Error> {
@@ -510,11 +482,10 @@ fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thre
 /// Returns whether the guest has the PMU to itself: its event selects exit, and nothing else does.
 fn is_mediated(threads: &[Thread], release: &str) -> bool {
     let is_new = release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 7);
-    let mut others = threads.iter().flat_map(|thread| &thread.registers);
-    let exits =
-        others.any(|register| counter_of(*register).is_some() || is_status(*register) || is_global_ctrl(*register));
-    let sum = |of: fn(&Thread) -> u64| threads.iter().map(of).sum::<u64>();
-    is_new && !exits && sum(|thread| thread.rdpmcs) == 0 && sum(|thread| thread.enables) > 0
+    let any = |is: fn(u32) -> bool| threads.iter().flat_map(|thread| &thread.registers).any(|register| is(*register));
+    let selects = any(|register| select_of(register).is_some() || register == IA32_FIXED_CTR_CTRL);
+    let others = any(|register| counter_of(register).is_some() || is_status(register) || is_global_ctrl(register));
+    is_new && selects && !others && threads.iter().all(|thread| thread.rdpmcs == 0)
 }
 
 /// Returns the guest, as far as its registers tell.
@@ -569,7 +540,7 @@ mod tests {
     const PMI: Event = Event::Nmi(0);
 
     fn thread(registers: &[u32]) -> Thread {
-        Thread { registers: registers.iter().copied().collect(), accesses: 1, enables: 1, ..Thread::default() }
+        Thread { registers: registers.iter().copied().collect(), accesses: 1, ..Thread::default() }
     }
 
     /// Tells a vCPU of events a microsecond apart; an access comes after its exit.

@@ -35,8 +35,6 @@ pub(crate) const COLUMNS: [(&str, &str); 7] = [
 const MOST_LINE: u64 = 128;
 /// Largest window of a frame, as a power of two.
 const MOST_WINDOW: u32 = 23;
-/// Lines that are read at a time: caches hold their rows.
-const BLOCK: usize = 1 << 11;
 
 fn header() -> String {
     COLUMNS.map(|(name, _)| name).join(",") + "\n"
@@ -51,8 +49,7 @@ pub(crate) fn write<'a>(vcpus: impl Iterator<Item = &'a [Row]>, to: &mut impl Wr
             let Row { at, vcpu, kind, register, value, rip } = *row;
             write!(to, "{vcpu},{},{},{register},{value},{rip},", at.saturating_sub(before), kind.key())?;
             before = at;
-            let is_bare = |row: &&Row| row.kind == Kind::Entry && (row.register, row.value, row.rip) == (0, 0, 0);
-            if let Some(entry) = rows.next_if(is_bare) {
+            if let Some(entry) = rows.next_if(|next| **next == Row { at: next.at, vcpu: next.vcpu, ..ENTRY }) {
                 write!(to, "{}", entry.at.saturating_sub(before))?;
                 before = entry.at;
             }
@@ -97,81 +94,48 @@ fn row(mut line: &[u8]) -> Option<(Row, Option<u64>)> {
     Some((Row { at, vcpu, kind, register, value, rip }, entry))
 }
 
-/// A segment that is being read.
-pub(crate) struct Lines<R: Read> {
-    from: BufReader<Decoder<'static, BufReader<R>>>,
-    /// The last line, and whether it is still to be used.
-    line: Vec<u8>,
-    is_held: bool,
-    /// Its number, from 1.
-    number: usize,
-    /// vCPU and time of the last row.
-    last: Option<(u16, u64)>,
-}
-
-impl<R: Read> Lines<R> {
-    /// Begins to read a segment.
-    pub(crate) fn new(file: R) -> io::Result<Self> {
-        let mut decoder = Decoder::new(file)?;
-        decoder.window_log_max(MOST_WINDOW)?;
-        let from = BufReader::with_capacity(1 << 16, decoder);
-        let mut lines = Self { from, line: Vec::new(), is_held: false, number: 0, last: None };
-        if !lines.next()? || lines.line != header().trim_end().as_bytes() {
+/// Reads a segment of so many vCPUs: the rows of each, one after another's.
+pub(crate) fn read(file: impl Read, vcpus: usize) -> io::Result<Vec<Vec<Row>>> {
+    let mut decoder = Decoder::new(file)?;
+    decoder.window_log_max(MOST_WINDOW)?;
+    let mut from = BufReader::with_capacity(1 << 16, decoder);
+    let (mut all, mut line): (Vec<Vec<Row>>, _) = (Vec::new(), Vec::new());
+    for number in 1.. {
+        line.clear();
+        let is_last = (&mut from).take(MOST_LINE).read_until(b'\n', &mut line)? == 0;
+        if number == 1 && line != header().as_bytes() {
             return Err(wrong("it has other columns"));
         }
-        Ok(lines)
-    }
-
-    /// Reads the next line; false: there is none.
-    fn next(&mut self) -> io::Result<bool> {
-        if std::mem::take(&mut self.is_held) {
-            return Ok(true);
+        if is_last {
+            break;
         }
-        self.line.clear();
-        let read = (&mut self.from).take(MOST_LINE).read_until(b'\n', &mut self.line)?;
-        self.number += usize::from(read > 0);
-        if read > 0 && self.line.pop() != Some(b'\n') {
-            return Err(wrong(format!("line {} has no end", self.number)));
+        if line.pop() != Some(b'\n') {
+            return Err(wrong(format!("line {number} has no end")));
         }
-        if self.number > 1 + SEGMENT {
+        if number > 1 + SEGMENT {
             return Err(wrong("its rows are more than any trace's"));
         }
-        Ok(read > 0)
-    }
-
-    /// Reads the next rows, which are of one of so many vCPUs; none: there are no more.
-    pub(crate) fn rows(&mut self, vcpus: usize) -> io::Result<Vec<Row>> {
-        let (mut rows, mut lines) = (Vec::new(), 0);
-        while lines < BLOCK && self.next()? {
-            let (row, entry) = row(&self.line).ok_or_else(|| wrong(format!("line {} is no row", self.number)))?;
-            let (mut at, vcpu) = (row.at, row.vcpu);
-            match self.last {
-                Some((last, before)) if last == vcpu => at = at.saturating_add(before),
-                Some((last, _)) if last > vcpu => return Err(wrong(format!("rows of vCPU {vcpu} are in two places"))),
-                // What was read so far is another vCPU's.
-                Some(_) if !rows.is_empty() => {
-                    self.is_held = true;
-                    break;
-                }
-                _ => {}
-            }
-            if usize::from(vcpu) >= vcpus {
-                return Err(wrong(format!("it has rows of vCPU {vcpu}")));
-            }
-            if lines == 0 {
-                rows.reserve(2 * BLOCK);
-            }
-            lines += 1;
-            rows.push(Row { at, ..row });
-            if let Some(step) = entry {
-                at = at.saturating_add(step);
-                rows.push(Row { at, vcpu, kind: Kind::Entry, ..Row::default() });
-            }
-            self.last = Some((vcpu, at));
+        if number == 1 {
+            continue;
         }
-        Ok(rows)
+        let (mut row, entry) = row(&line).ok_or_else(|| wrong(format!("line {number} is no row")))?;
+        let last = all.last().and_then(|rows| rows.last());
+        match last {
+            Some(last) if last.vcpu == row.vcpu => row.at = row.at.saturating_add(last.at),
+            Some(last) if last.vcpu > row.vcpu => {
+                return Err(wrong(format!("rows of vCPU {} are in two places", row.vcpu)));
+            }
+            _ if usize::from(row.vcpu) >= vcpus => return Err(wrong(format!("it has rows of vCPU {}", row.vcpu))),
+            _ => all.push(Vec::new()),
+        }
+        let step = entry.map(|step| Row { at: row.at.saturating_add(step), vcpu: row.vcpu, ..ENTRY });
+        all.last_mut().into_iter().for_each(|rows| rows.extend([Some(row), step].into_iter().flatten()));
     }
+    Ok(all)
 }
+
+/// An entry without numbers, which is in the line of the row before it.
+const ENTRY: Row = Row { at: 0, vcpu: 0, kind: Kind::Entry, register: 0, value: 0, rip: 0 };
 
 #[cfg(test)]
 mod tests {
@@ -192,10 +156,7 @@ mod tests {
         let mut file = Vec::new();
         write([&first[..], &second].into_iter(), &mut file).unwrap();
         let packed = zstd::encode_all(&file[..], 1).unwrap();
-        let mut lines = Lines::new(&packed[..]).unwrap();
-        let next = || lines.rows(1 << 16).unwrap();
-        let blocks: Vec<_> = std::iter::repeat_with(next).take_while(|rows| !rows.is_empty()).collect();
-        assert!(blocks.len() > 3 && blocks.concat() == [&first[..], &second].concat());
+        assert!(super::read(&packed[..], 1 << 16).unwrap() == [&first[..], &second]);
         assert!(super::row(b"0,1,count,3,5,0,").is_some() && super::row(b"0,1,count,999,5,0,").is_none());
     }
 }

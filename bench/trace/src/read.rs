@@ -6,9 +6,9 @@ use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
 use results::error::Error;
-use results::open::{self, Bounded, Folder};
+use results::open::{self, Folder};
 
-use crate::lines::Lines;
+use crate::lines;
 use crate::meta::{Meta, NAME};
 use crate::write::{SUFFIX, segment};
 
@@ -16,8 +16,8 @@ use crate::write::{SUFFIX, segment};
 const MOST_JSON: u64 = 1 << 20;
 /// Largest segment: all its lines, hardly packed.
 const MOST_BYTES: u64 = 32 << 20;
-/// Most batches that wait for those who take them.
-const AHEAD: usize = 16;
+/// Most batches that wait for those who take them: a segment's rows are some megabytes.
+const AHEAD: usize = 2;
 
 /// A trace in a folder.
 #[derive(Clone, Debug)]
@@ -45,18 +45,11 @@ impl Trace {
         let text = folder.file(Path::new(NAME), MOST_JSON).and_then(open::text);
         let meta = Meta::parse(&text.map_err(|error| refuse(format!("{NAME}: {error}")))?, &place.to_string())?;
         let names = folder.names().map_err(|error| refuse(error.to_string()))?;
-        let mut there = 0;
-        let mut last = None;
-        for name in names.into_iter().filter_map(|name| name.into_string().ok()) {
-            if let Some(number) = name.strip_suffix(SUFFIX).and_then(|stem| stem.parse::<u64>().ok()) {
-                (there, last) = (there + 1, last.max(Some(number)));
-            }
+        let there = names.iter().filter(|name| name.to_str().is_some_and(|name| name.ends_with(SUFFIX))).count() as u64;
+        if meta.finished && there != meta.segments {
+            return Err(refuse(format!("it has {there} of its {} segments", meta.segments)));
         }
-        let needed = if meta.finished { meta.segments } else { last.map_or(0, |last| last.saturating_add(1)) };
-        if there != needed || last.is_some_and(|last| last >= needed) {
-            return Err(refuse(format!("it has {there} of its {needed} segments")));
-        }
-        Ok(Self { folder, path, meta, segments: needed })
+        Ok(Self { folder, path, meta, segments: there })
     }
 
     /// Returns the name of its folder.
@@ -71,10 +64,34 @@ impl Trace {
         (0..self.segments).map(size).sum()
     }
 
-    /// Reads all rows, a vCPU's of a segment after another's, some thousand at a time, in their order. Each has its time. An error ends it.
+    /// Reads all rows in their order, those of a vCPU in a segment at a time. Each has its time. Nothing is behind an error.
     pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + use<> {
-        let ends = vec![0; self.meta.vcpus];
-        Batches { trace: self.clone(), segment: 0, lines: None, ends, rows: 0, ended: false }
+        let (trace, mut ends, mut count) = (self.clone(), vec![0; self.meta.vcpus], 0);
+        (0..=self.segments).flat_map(move |number| match trace.segment(number, &mut ends, &mut count) {
+            Ok(batches) => batches.into_iter().map(Ok).collect(),
+            Err(error) => vec![Err(trace.damaged(number, &error))],
+        })
+    }
+
+    /// Reads a segment, or behind the last one checks that it was. `ends`: the time of each vCPU's last row.
+    fn segment(&self, number: u64, ends: &mut [u64], count: &mut u64) -> io::Result<Vec<Vec<Row>>> {
+        if number == self.segments {
+            let is_whole = !self.meta.finished || *count == self.meta.rows;
+            let why = || format!("it says {} rows, and {count} are there", self.meta.rows);
+            return if is_whole { Ok(Vec::new()) } else { Err(io::Error::other(why())) };
+        }
+        let batches = lines::read(self.folder.file(segment(number).as_ref(), MOST_BYTES)?, ends.len())?;
+        for rows in &batches {
+            if let [first, .., last] | [first @ last] = &rows[..] {
+                let end = &mut ends[usize::from(first.vcpu)];
+                if first.at < *end {
+                    return Err(io::Error::other("its rows are older than those of the segment before"));
+                }
+                *end = last.at;
+            }
+            *count += rows.len() as u64;
+        }
+        Ok(batches)
     }
 
     /// Reads them on a thread of its own, beside what `take` does with them.
@@ -91,73 +108,8 @@ impl Trace {
     }
 
     fn damaged(&self, number: u64, error: &io::Error) -> Error {
-        let what = format!("cannot read {}", self.path.join(segment(number)).display());
+        let name = if number == self.segments { NAME.to_owned() } else { segment(number) };
+        let what = format!("cannot read {}", self.path.join(name).display());
         Error::usage(what, error.to_string(), "record it again")
-    }
-}
-
-/// The rows of a trace on their way out of its files.
-struct Batches {
-    trace: Trace,
-    /// Segments that were opened, and what is left of the last one.
-    segment: u64,
-    lines: Option<Lines<Bounded>>,
-    /// Time of each vCPU's last row.
-    ends: Vec<u64>,
-    rows: u64,
-    ended: bool,
-}
-
-impl Batches {
-    /// Reads the next rows of the segment that is open, and opens the first one.
-    fn next_rows(&mut self) -> io::Result<Vec<Row>> {
-        let lines = match &mut self.lines {
-            Some(lines) => lines,
-            none => {
-                let file = self.trace.folder.file(segment(self.segment - 1).as_ref(), MOST_BYTES)?;
-                none.insert(Lines::new(file)?)
-            }
-        };
-        let rows = lines.rows(self.ends.len())?;
-        if let [first, .., last] | [first @ last] = &rows[..] {
-            let end = &mut self.ends[usize::from(first.vcpu)];
-            if first.at < *end {
-                return Err(io::Error::other("its rows are older than those of the segment before"));
-            }
-            *end = last.at;
-        }
-        Ok(rows)
-    }
-
-    fn read(&mut self) -> Result<Option<Vec<Row>>, Error> {
-        loop {
-            if self.segment > 0 {
-                let rows = self.next_rows().map_err(|error| self.trace.damaged(self.segment - 1, &error))?;
-                if !rows.is_empty() {
-                    self.rows += rows.len() as u64;
-                    return Ok(Some(rows));
-                }
-            }
-            let Trace { meta, path, segments, .. } = &self.trace;
-            if self.segment == *segments {
-                if !meta.finished || self.rows == meta.rows {
-                    return Ok(None);
-                }
-                let what = format!("cannot read all of the trace {}", path.display());
-                let why = format!("its rows are not the {} that {NAME} says", meta.rows);
-                return Err(Error::usage(what, why, "record it again; a file of it is another trace's, or damaged"));
-            }
-            (self.segment, self.lines) = (self.segment + 1, None);
-        }
-    }
-}
-
-impl Iterator for Batches {
-    type Item = Result<Vec<Row>, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let read = if self.ended { None } else { self.read().transpose() };
-        self.ended |= !matches!(read, Some(Ok(_)));
-        read
     }
 }

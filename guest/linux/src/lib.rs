@@ -4,7 +4,6 @@
 //!   libraries they need, files, kernel modules.
 //! - [`modules`]: the kernel modules that a guest needs, from a distribution's folder of them.
 //! - [`agent`]: runs programs and moves files in the guest, over a byte stream to the init.
-//! - [`loaded`]: the code of the kernel that runs there, and its build-ids, by the agent.
 //!
 //! The init (`init/`) is freestanding C, linked by this crate's build script. As process 1 it mounts, loads the modules, and starts
 //! the agent on the virtio port named [`PORT`]; a word `vpmu.shell` of the kernel's command line gives ttyS0 to a shell.
@@ -13,7 +12,6 @@
 
 pub mod agent;
 pub mod initramfs;
-pub mod loaded;
 pub mod modules;
 mod protocol;
 

@@ -5,7 +5,7 @@ use std::io;
 
 use zstd::bulk::Compressor;
 
-use crate::bytes::Put as _;
+use crate::bytes::{Put as _, Take};
 use crate::record::{HEADER, kind};
 
 /// Most bytes of a frame: a record's size has 16 bits.
@@ -38,13 +38,12 @@ impl Packer {
         Ok(Self(if level == 0 { None } else { Some(Compressor::new(level.cast_signed())?) }))
     }
 
-    pub(super) fn pack(&mut self, records: &[u8]) -> io::Result<Packed> {
-        let samples = samples(records);
+    pub(super) fn pack(&mut self, records: &[u8], samples: u64) -> io::Result<Packed> {
+        let raw = records.len() as u64;
         let Some(compressor) = &mut self.0 else {
-            let length = records.len() as u64;
-            return Ok(Packed { bytes: records.to_vec(), raw: length, compressed: length, samples });
+            return Ok(Packed { bytes: records.to_vec(), raw, compressed: raw, samples });
         };
-        let mut packed = Packed { samples, ..Packed::default() };
+        let mut packed = Packed { raw, samples, ..Packed::default() };
         put(compressor, records, &mut packed)?;
         Ok(packed)
     }
@@ -56,40 +55,24 @@ fn put(compressor: &mut Compressor<'_>, records: &[u8], to: &mut Packed) -> io::
     }
     let frame = compressor.compress(records)?;
     if frame.len() > MOST {
-        // Two halves: a frame ends with a record, so that damage costs one frame.
-        let (first, second) = records.split_at(middle(records));
+        // Two halves: a frame ends with a record, so that damage costs one frame. One record is shorter than a frame may be, also where
+        // zstd cannot compress it.
+        let mut middle = 0;
+        while middle < records.len() / 2 {
+            let next = middle + Take(&records[middle + 6..]).u16().map_or(records.len(), usize::from);
+            if next >= records.len() {
+                break;
+            }
+            middle = next;
+        }
+        let (first, second) = records.split_at(middle);
         put(compressor, first, to)?;
         return put(compressor, second, to);
     }
-    to.raw += records.len() as u64;
     to.compressed += frame.len() as u64;
     to.bytes.u32(kind::COMPRESSED);
     to.bytes.u16(0);
     to.bytes.u16((frame.len() + HEADER) as u16);
     to.bytes.extend_from_slice(&frame);
     Ok(())
-}
-
-/// Counts the samples among these whole records.
-fn samples(records: &[u8]) -> u64 {
-    let (mut at, mut samples) = (0, 0);
-    while let Some(&[a, b, c, d, _, _, low, high]) = records[at..].first_chunk::<HEADER>() {
-        samples += u64::from(u32::from_le_bytes([a, b, c, d]) == kind::SAMPLE);
-        at = records.len().min(at + usize::from(u16::from_le_bytes([low, high])).max(HEADER));
-    }
-    samples
-}
-
-/// Returns the end of the first record behind half of them. One record is shorter than [`MOST`], also where zstd cannot
-/// compress it.
-fn middle(records: &[u8]) -> usize {
-    let mut at = 0;
-    while at < records.len() / 2 {
-        let size = usize::from(u16::from_le_bytes([records[at + 6], records[at + 7]]));
-        if at + size >= records.len() {
-            break;
-        }
-        at += size.max(HEADER);
-    }
-    at
 }

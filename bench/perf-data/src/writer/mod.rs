@@ -12,10 +12,10 @@ mod store;
 use std::fs::File;
 use std::io::{self, Write};
 
-use crate::attr::{self, Event};
+use crate::attr::Event;
 use crate::bytes::Put as _;
 use crate::feature::{self, Compression, Facts};
-use crate::record::{self, HEADER, Record, Stamp, kind};
+use crate::record::{self, HEADER, Record, kind};
 use frames::{Packed, Packer};
 pub(crate) use store::FILE_HEADER;
 pub use store::MAGIC;
@@ -37,11 +37,11 @@ pub struct Options {
 
 /// Destination of a recording.
 #[derive(Debug)]
-pub enum Output<W> {
+pub enum Output {
     /// A file: its header is completed at the end.
     File(File),
     /// A stream, in perf's pipe mode. Its writes are serial.
-    Pipe(W),
+    Pipe(File),
 }
 
 /// Figures of a recording at its end.
@@ -61,21 +61,20 @@ pub struct Summary {
 
 /// Destination of the records.
 #[derive(Debug)]
-enum Sink<W> {
+enum Sink {
     File(Box<Store>),
     Thread(Behind),
     /// With what came out.
-    Pipe(W, Summary),
+    Pipe(File, Summary),
 }
 
-impl<W: Write> Sink<W> {
+impl Sink {
     fn put(&mut self, packed: Packed) -> io::Result<()> {
         match self {
             Self::File(store) => store.put(packed),
             Self::Thread(thread) => thread.send(Some(packed)).or_else(|_| self.settle()),
             Self::Pipe(pipe, piped) => {
                 pipe.write_all(&packed.bytes)?;
-                pipe.flush()?;
                 piped.bytes += packed.bytes.len() as u64;
                 piped.raw += packed.raw;
                 piped.samples += packed.samples;
@@ -103,56 +102,49 @@ impl<W: Write> Sink<W> {
 
 /// Writes records.
 #[derive(Debug)]
-pub struct Writer<W: Write> {
-    sink: Sink<W>,
+pub struct Writer {
+    sink: Sink,
     packer: Packer,
     events: Vec<Event>,
     /// Samples have call chains.
     chains: bool,
     level: u32,
-    /// Records that are not taken yet.
+    facts: Facts,
+    /// Records that are not taken yet, and samples among them.
     pending: Vec<u8>,
+    samples: u64,
     /// Bytes of records in frames, and of frames.
     packed: (u64, u64),
-    times: (u64, u64),
     failed: bool,
 }
 
-impl<W: Write> Writer<W> {
-    /// Begins a recording of `events`, whose samples have [`record::FIELDS`], with `chains` a call chain as well. `facts` are
-    /// those that are known at the begin: a pipe has no others.
+impl Writer {
+    /// Begins a recording of `events`, whose samples have a call chain with `chains`.
     ///
     /// # Errors
     /// Returns the errors of the output, and of a host that gives no thread.
     pub fn begin(
-        output: Output<W>,
+        output: Output,
         events: &[Event],
         chains: bool,
         options: Options,
-        facts: &Facts,
+        mut facts: Facts,
     ) -> io::Result<Self> {
-        let mut events = events.to_vec();
-        for event in &mut events {
-            event.attr.sample_type = record::FIELDS | if chains { attr::CALLCHAIN } else { 0 };
-            event.attr.sample_id_all = true;
-        }
-        let early = Facts { compression: compression(options.level, 1.0), ..facts.clone() };
-        let mut early = feature::all(&early, &events);
+        facts.compression = compression(options.level, 1.0);
+        let mut early = feature::all(&facts, events, chains);
         // Times are not known, and build-ids come at the end of a file and as records of a pipe. Without that of the compression perf
         // reads no compressed record.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
         let sink = match output {
             Output::File(file) => {
-                let ids: usize = events.iter().map(|event| event.ids.len()).sum();
-                let counts = (ids as u64, events.len() as u64);
-                let store = Store::begin(file, &file_start(&events), counts, early)?;
+                let store = Store::begin(file, &file_start(events, chains), events.len() as u64, early)?;
                 match options.aio {
                     Some(writes) => Sink::Thread(Behind::start(store, writes)?),
                     None => Sink::File(Box::new(store)),
                 }
             }
             Output::Pipe(mut pipe) => {
-                let start = pipe_start(&events, &early, facts);
+                let start = pipe_start(events, chains, &early, &facts);
                 pipe.write_all(&start)?;
                 Sink::Pipe(pipe, Summary { bytes: start.len() as u64, ..Summary::default() })
             }
@@ -160,12 +152,13 @@ impl<W: Write> Writer<W> {
         Ok(Self {
             sink,
             packer: Packer::new(options.level)?,
-            events,
+            events: events.to_vec(),
             chains,
             level: options.level,
+            facts,
             pending: Vec::with_capacity(2 * CHUNK),
+            samples: 0,
             packed: (0, 0),
-            times: (0, 0),
             failed: false,
         })
     }
@@ -174,24 +167,28 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Returns the errors of the output, once; from then on everything is dropped.
-    pub fn add(&mut self, record: &Record, stamp: Stamp) -> io::Result<()> {
-        if let Record::Sample(sample) = record {
-            self.times.1 = self.times.1.max(sample.time);
-            self.times.0 = if self.times.0 == 0 { sample.time } else { self.times.0.min(sample.time) };
-        }
+    pub fn add(&mut self, record: &Record) -> io::Result<()> {
         if self.failed {
             return Ok(());
         }
         let before = self.pending.len();
-        record::put(&mut self.pending, record, stamp, self.chains);
+        record::put(&mut self.pending, record, self.chains);
         // A frame has whole records and at most so many bytes.
-        if self.pending.len() > CHUNK {
+        let given = if self.pending.len() > CHUNK {
             let last = self.pending.split_off(before);
             let given = self.once(Self::give);
             self.pending.extend_from_slice(&last);
-            return given;
+            given
+        } else {
+            Ok(())
+        };
+        if let Record::Sample(sample) = record {
+            self.samples += 1;
+            let (first, last) = &mut self.facts.times;
+            *first = if *last == 0 { sample.time } else { sample.time.min(*first) };
+            *last = sample.time.max(*last);
         }
-        Ok(())
+        given
     }
 
     /// Writes what waits, and brings a file's header up to date, or has a thread do both.
@@ -218,19 +215,18 @@ impl<W: Write> Writer<W> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let packed = self.packer.pack(&self.pending)?;
+        let packed = self.packer.pack(&self.pending, std::mem::take(&mut self.samples))?;
         self.pending.clear();
         self.packed.0 += packed.raw;
         self.packed.1 += packed.compressed;
         self.sink.put(packed)
     }
 
-    /// Ends the recording: a file gets its features; `facts` are those known at the end. Says what the output has, also
-    /// where something failed.
+    /// Ends the recording: a file gets its features. Says what the output has, also where something failed.
     ///
     /// # Errors
     /// The first failure of the output that was not returned before; a file is readable nevertheless.
-    pub fn finish(mut self, facts: &Facts) -> (Summary, io::Result<()>) {
+    pub fn finish(mut self) -> (Summary, io::Result<()>) {
         let flushed = self.once(Self::give).and(self.sink.settle());
         let (raw, compressed) = self.packed;
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
@@ -240,51 +236,47 @@ impl<W: Write> Writer<W> {
             // A thread that panicked has the file.
             Sink::Thread(_) => return (Summary::default(), flushed),
         };
-        let facts = Facts { compression: compression(self.level, ratio), times: self.times, ..facts.clone() };
+        self.facts.compression = compression(self.level, ratio);
         // Writes that were begun may fail here for the first time.
-        let ended = store.finish(&feature::all(&facts, &self.events));
+        let ended = store.finish(&feature::all(&self.facts, &self.events, self.chains));
         let Store { raw, samples, given_up, .. } = **store;
         (Summary { bytes: store.bytes(), raw, samples, ratio, given_up }, flushed.and(ended))
     }
 }
 
+#[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
 fn compression(level: u32, ratio: f64) -> Option<Compression> {
     // One record may be beyond a chunk.
     let most = CHUNK as u32 + (64 << 10);
-    (level > 0).then(|| Compression { level, ratio: rounded(ratio), most })
+    (level > 0).then(|| Compression { level, ratio: ratio.round() as u32, most })
 }
 
 /// Returns everything ahead of the data of a file.
-fn file_start(events: &[Event]) -> Vec<u8> {
+fn file_start(events: &[Event], chains: bool) -> Vec<u8> {
     let mut bytes = vec![0; FILE_HEADER as usize];
-    let ids_at = FILE_HEADER;
-    events.iter().flat_map(|event| &event.ids).for_each(|&id| bytes.u64(id));
-    let mut at = ids_at;
-    for event in events {
-        event.attr.put(&mut bytes);
+    events.iter().for_each(|event| bytes.u64(event.id));
+    for (event, at) in events.iter().zip((FILE_HEADER..).step_by(8)) {
+        event.put(&mut bytes, chains);
         bytes.u64(at);
-        bytes.u64(8 * event.ids.len() as u64);
-        at += 8 * event.ids.len() as u64;
+        bytes.u64(8);
     }
     bytes
 }
 
 /// Returns everything ahead of the records of a pipe: attributes and features are records there.
-fn pipe_start(events: &[Event], early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
+fn pipe_start(events: &[Event], chains: bool, early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.u64(PIPE_HEADER);
     for event in events {
         let mut body = Vec::new();
-        event.attr.put(&mut body);
-        event.ids.iter().for_each(|&id| body.u64(id));
+        event.put(&mut body, chains);
+        body.u64(event.id);
         put(&mut bytes, kind::HEADER_ATTR, &body);
     }
     for (number, body) in early {
         put(&mut bytes, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
     }
-    for id in &facts.build_ids {
-        id.put(&mut bytes);
-    }
+    facts.build_ids.iter().for_each(|id| id.put(&mut bytes));
     bytes
 }
 
@@ -298,10 +290,4 @@ fn put(to: &mut Vec<u8>, type_: u32, body: &[u8]) {
     to.u16(size);
     to.extend_from_slice(body);
     to.resize(end, 0);
-}
-
-/// Rounds a ratio to the nearest whole number.
-#[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
-fn rounded(ratio: f64) -> u32 {
-    ratio.round() as u32
 }

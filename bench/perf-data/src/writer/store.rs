@@ -29,8 +29,8 @@ pub(super) type Features = Vec<(u8, Vec<u8>)>;
 #[derive(Debug)]
 pub(super) struct Store {
     file: File,
-    /// Ids and events, for the header.
-    counts: (u64, u64),
+    /// Events, each of one id.
+    events: u64,
     /// Begin of the data, its end that the header knows, and the bytes of features and room behind that.
     data: u64,
     end: u64,
@@ -47,10 +47,10 @@ pub(super) struct Store {
 
 impl Store {
     /// Begins a file with everything ahead of its data in `start`.
-    pub(super) fn begin(file: File, start: &[u8], counts: (u64, u64), early: Features) -> io::Result<Self> {
+    pub(super) fn begin(file: File, start: &[u8], events: u64, early: Features) -> io::Result<Self> {
         file.write_all_at(start, 0)?;
         let (data, held) = (start.len() as u64, Vec::new());
-        let mut store = Self { file, counts, data, end: data, tail: 0, held, early, raw: 0, samples: 0, given_up: 0 };
+        let mut store = Self { file, events, data, end: data, tail: 0, held, early, raw: 0, samples: 0, given_up: 0 };
         store.commit()?;
         Ok(store)
     }
@@ -132,10 +132,9 @@ impl Store {
 
     /// Writes the header.
     fn head(&self, features: u64) -> io::Result<()> {
-        let (ids, events) = self.counts;
         let entry = attr::SIZE as u64 + 16;
         let mut bytes = MAGIC.to_vec();
-        let attrs = (FILE_HEADER + 8 * ids, entry * events);
+        let attrs = (FILE_HEADER + 8 * self.events, entry * self.events);
         for word in [FILE_HEADER, entry, attrs.0, attrs.1, self.data, self.end - self.data, 0, 0, features] {
             bytes.u64(word);
         }

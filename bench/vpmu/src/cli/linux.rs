@@ -4,6 +4,7 @@ use results::error::{Error, Exit};
 
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
+use crate::machine::linux::userland;
 use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
@@ -32,5 +33,5 @@ usage or input, 3 the guest panicked, rebooted or did not end
 
 pub(super) fn run(args: &LinuxSpec) -> Result<Exit, Error> {
     let backend = choose(&args.counters.behind.backend, &ThisHost)?.backend;
-    job::run(args, &backend, <_>::default(), None).map(|(exit, _)| exit)
+    job::run(args, userland::kernel(&args.kernel)?, &backend, <_>::default(), None).map(|(exit, _)| exit)
 }

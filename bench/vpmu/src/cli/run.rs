@@ -4,6 +4,7 @@ use results::error::{Error, Exit};
 
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
+use crate::machine;
 use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
@@ -22,6 +23,7 @@ status 1), 1 it ended with another code, 2 bad usage or input,
 4 the host cannot do it, 70 a bug of vpmu.";
 
 pub(super) fn run(args: &RunSpec) -> Result<Exit, Error> {
+    let image = machine::read(&args.image, "the image")?;
     let chosen = choose(&args.counters.behind.backend, &ThisHost)?;
-    run::run(args, &chosen.backend, <_>::default())
+    run::run(args, &image, &chosen.backend, <_>::default())
 }

@@ -1,14 +1,16 @@
-//! Commands that sample a guest share: the guest, the events, the payload, and the turns of vCPUs.
+//! Commands that sample a guest share: the guest, the events, the payload, and the thread beside the guest.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
-use perf_data::attr::{Attr, Event};
+use perf_data::attr::Event;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use vmm::kvm::Host;
+use results::write::Target;
+use vmm::machine::linux::Kernel;
 use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::Account;
 use vmm::sample::{MOST_EVENTS, Sampling};
@@ -21,17 +23,16 @@ use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::machine::linux::symbols::Symbols;
-use crate::machine::{CountersOptions, Watch};
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
+use crate::machine::linux::userland;
+use crate::machine::{self, CountersOptions, Watch};
+use crate::setting::backend::{Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
-use crate::setting::pin::PinChoice;
-use crate::setting::pin::usable;
+use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
-use crate::terminal::console::complain;
+use crate::terminal::console::{complain, internal};
 
 // The guest of a command that samples.
 
@@ -184,42 +185,46 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
         // perf refuses a file with a tracepoint and without its format. Its name is in the file, whatever its type.
         let type_ = if event.is_tracepoint() { RAW } else { type_ };
         let (period, by_frequency) = sampling.rate.of(event);
-        let exclude_host = event.is_hardware();
-        let attr =
-            Attr { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, ..Attr::default() };
-        Ok(Event { attr, name: event.to_string(), ids: vec![at as u64 + 1] })
+        let (exclude_host, name, id) = (event.is_hardware(), event.to_string(), at as u64 + 1);
+        Ok(Event { type_, config, period, by_frequency, exclude_host, exclude_kernel: user_only, name, id })
     };
     sampling.events.iter().enumerate().map(event).collect()
 }
 
-// The guest, ready to run.
+// The guest, ready to run, and the thread beside it.
 
-/// A guest that may begin.
+/// A guest that may begin, and what of it is read once.
 #[derive(Debug)]
-pub enum Ready {
-    /// The payload, on the host that it runs on.
-    Payload(Box<PayloadSpec>, Host, Box<Plan>, CounterSource),
-    /// An image.
-    Image(Box<RunSpec>, BackendKey),
-    /// A Linux kernel, and the symbols that are fetched from it.
-    Linux(Box<LinuxSpec>, BackendKey, Option<Symbols>),
+pub enum Guest {
+    /// The payload, and its plan.
+    Payload(Box<PayloadSpec>, Box<Plan>),
+    /// An image's file.
+    Image(Box<RunSpec>, Vec<u8>),
+    /// A Linux kernel.
+    Linux(Box<LinuxSpec>, Box<Kernel>),
 }
 
 /// The end of a guest, and what its vCPUs did, where that is known.
 pub type Ran = (Exit, Option<Vec<Account>>);
 
-impl Ready {
-    /// Looks for what the guest needs; `quiet`: it says nothing on stderr but errors.
+impl Guest {
+    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
     ///
     /// # Errors
     /// A missing prerequisite, and exit 2 for a guest whose registers are those of another guest at times.
-    pub fn new(guest: GuestSpec, quiet: bool) -> Result<Self, Error> {
+    pub fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+        let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &ThisHost);
         match guest {
-            GuestSpec::Payload(payload) => of_payload(payload),
+            GuestSpec::Payload(payload) => {
+                let chosen = chosen(&payload.counters)?;
+                let plan = payload.plan(&chosen, usable(&HostFacts::read(&HostFs::default())).as_deref())?;
+                Ok((Self::Payload(payload, Box::new(plan)), chosen.backend))
+            }
             GuestSpec::Run(mut image) => {
                 image.quiet.quiet |= quiet;
-                let backend = choose(&image.counters.behind.backend, &ThisHost)?.backend;
-                Ok(Self::Image(image, backend))
+                let bytes = machine::read(&image.image, "the image")?;
+                let backend = chosen(&image.counters)?.backend;
+                Ok((Self::Image(image, bytes), backend))
             }
             GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
                 "cannot sample a guest with --nested",
@@ -228,34 +233,37 @@ impl Ready {
             )),
             GuestSpec::Linux(mut linux) => {
                 linux.quiet.quiet |= quiet;
-                let backend = choose(&linux.counters.behind.backend, &ThisHost)?.backend;
-                Ok(Self::Linux(linux, backend, None))
+                let backend = chosen(&linux.counters)?.backend;
+                let kernel = userland::kernel(&linux.kernel)?;
+                Ok((Self::Linux(linux, Box::new(kernel)), backend))
             }
         }
     }
 
-    /// Returns its counters, what counts behind them, its processor, and its name.
-    pub fn counters(&self) -> (&CountersOptions, &BackendKey, Cpu, String) {
+    /// Returns its counters, its processor, and its name.
+    pub fn counters(&self) -> (&CountersOptions, Cpu, String) {
         match self {
-            Self::Payload(payload, _, plan, behind) => {
-                let backend =
-                    if let CounterSource::Events { backend, .. } = behind { backend } else { &BackendKey::None };
-                (&payload.counters, backend, plan.guest.machine.cpu, payload.name())
-            }
-            Self::Image(image, backend) => {
-                (&image.counters, backend, Cpu::default(), image.image.display().to_string())
-            }
-            Self::Linux(linux, backend, _) => (&linux.counters, backend, linux.cpu, linux.kernel.display().to_string()),
+            Self::Payload(payload, plan) => (&payload.counters, plan.guest.machine.cpu, payload.name()),
+            Self::Image(image, _) => (&image.counters, Cpu::default(), image.image.display().to_string()),
+            Self::Linux(linux, _) => (&linux.counters, linux.cpu, linux.kernel.display().to_string()),
         }
     }
 
-    /// Runs it.
+    /// Runs it; the list of a Linux guest's symbols is put into `kallsyms`.
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, watch: Watch, quiet: bool) -> Result<Ran, Error> {
+    pub fn run(self, backend: BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
         match self {
-            Self::Payload(_, host, plan, behind) => {
+            Self::Payload(payload, plan) => {
+                let behind = if backend == BackendKey::None {
+                    CounterSource::Floor
+                } else {
+                    CounterSource::Events { backend, strategy: resolve_one(&payload.counters.strategy)? }
+                };
+                let host = open_kvm()?;
+                real::ensure(payload.counters.guest.vcpus)?;
+                sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
                 let outcome = real::watched(&host, &plan.guest, behind, plan.parameters.samples, watch)?;
                 let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
                 if !quiet {
@@ -265,9 +273,9 @@ impl Ready {
                 let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
                 Ok((exit, Some(outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect())))
             }
-            Self::Image(image, backend) => run::run(&image, &backend, watch).map(|exit| (exit, None)),
-            Self::Linux(linux, backend, symbols) => {
-                let (exit, outcome) = job::run(&linux, &backend, watch, symbols.as_ref())?;
+            Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch).map(|exit| (exit, None)),
+            Self::Linux(linux, kernel) => {
+                let (exit, outcome) = job::run(&linux, *kernel, &backend, watch, kallsyms)?;
                 let vcpus = outcome.map(|outcome| outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect());
                 Ok((exit, vcpus))
             }
@@ -275,26 +283,27 @@ impl Ready {
     }
 }
 
-fn of_payload(payload: Box<PayloadSpec>) -> Result<Ready, Error> {
-    if let BackendChoice::Sim(_) = payload.counters.behind.backend {
-        return Err(Error::usage("cannot sample a simulated guest", "it runs no code", "give another --backend"));
-    }
-    let chosen = choose(&payload.counters.behind.backend, &ThisHost)?;
-    let usable = usable(&HostFacts::read(&HostFs::default()));
-    let plan = payload.plan(&chosen, usable.as_deref())?;
-    let behind = if chosen.backend == BackendKey::None {
-        CounterSource::Floor
-    } else {
-        let strategy = resolve_one(&payload.counters.strategy)?;
-        CounterSource::Events { backend: chosen.backend, strategy }
-    };
-    let host = open_kvm()?;
-    real::ensure(payload.counters.guest.vcpus)?;
-    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    Ok(Ready::Payload(payload, host, Box::new(plan), behind))
+/// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of
+/// both.
+///
+/// # Errors
+/// The host gives no thread; exit 70 for a panic of the thread.
+pub fn beside<T: Send, R>(
+    drain: impl FnOnce(&AtomicBool) -> T + Send,
+    guest: impl FnOnce() -> R,
+) -> Result<(T, R), Error> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("recorder".to_owned());
+        let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
+        let thread = thread.spawn_scoped(scope, || drain(&done)).map_err(cannot)?;
+        let ended = guest();
+        done.store(true, Ordering::Release);
+        thread.thread().unpark();
+        let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
+        Ok((drained, ended))
+    })
 }
-
-// Turns of vCPUs at the one thread that takes samples out of all queues.
 
 /// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
 const MOST_AT_ONCE: usize = 2048;

@@ -8,8 +8,8 @@ use results::write::Target;
 
 /// The list of symbols of a Linux guest's kernel.
 pub const KALLSYMS: &str = "kallsyms";
-/// The payload itself. A recording has its path in it, so that it stays where it is.
-pub const PAYLOAD: &str = "payload";
+/// The image or the payload itself. A recording has its path in it, so that it stays where it is.
+pub const IMAGE: &str = "image";
 
 /// Returns the file with the recording's name, a dot and a word.
 pub fn with(recording: &Path, word: &str) -> PathBuf {
@@ -20,7 +20,7 @@ pub fn with(recording: &Path, word: &str) -> PathBuf {
 }
 
 /// Creates a recording, and says whether it displaced one. An earlier one of the name gets `.old` behind its name, as perf has it, with
-/// its list of symbols. A list without a recording goes: the next one is not its own.
+/// what lies beside it. What lies there without a recording goes: it is not the next one's.
 ///
 /// # Errors
 /// The file's.
@@ -31,27 +31,30 @@ pub fn begin(path: &Path) -> io::Result<(File, bool)> {
     }
     target.check()?;
     let displaces = is_file(path);
+    // A link is moved itself: its file stays what it is.
     if displaces {
-        // A link is moved itself: its file stays what it is.
-        let old = with(path, "old");
-        fs::rename(path, &old)?;
-        remove(&with(&old, KALLSYMS))?;
-        unless_missing(fs::rename(with(path, KALLSYMS), with(&old, KALLSYMS)))?;
+        rename(path, &with(path, "old"))?
     } else {
-        remove(&with(path, KALLSYMS))?;
+        rename(path, path)?
     }
     Ok((target.create()?, displaces))
 }
 
 /// Takes a recording back whose guest did not begin; what it displaced is where it was.
 pub fn take_back(path: &Path, displaced: bool) {
-    // Why the guest did not begin is the error to report.
     let _ = remove(path);
-    if displaced {
-        let old = with(path, "old");
-        let _ = fs::rename(&old, path);
-        let _ = fs::rename(with(&old, KALLSYMS), with(path, KALLSYMS));
+    // Why the guest did not begin is the error to report.
+    let _ = if displaced { rename(&with(path, "old"), path) } else { rename(path, path) };
+}
+
+/// Moves a recording and what lies beside it; where both names are one, what lies there without it is removed.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    unless_missing(fs::rename(from, to))?;
+    for word in [KALLSYMS, IMAGE] {
+        remove(&with(to, word))?;
+        unless_missing(fs::rename(with(from, word), with(to, word)))?;
     }
+    Ok(())
 }
 
 /// Removes a file or a link, if it is there; nothing else.

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use linux_guest::loaded::Module;
+use perf_data::feature::BuildId;
 use perf_data::record::{Mapping, Mode, Sample};
 use perf_data::symbols::build_id;
 use vmm::boot::elf::Elf;
@@ -82,43 +82,30 @@ pub fn of_elf(bytes: &[u8], path: &Path, pid: u32) -> Vec<Mapping> {
     executable.map(mapping).collect()
 }
 
-/// Earliest begin of modules (MODULES_VADDR of a kernel without CONFIG_RANDOMIZE_BASE).
-const MODULES: u64 = 0xffff_ffff_a000_0000;
-
 /// The kernel's name, as build-ids have it.
-pub const KERNEL: &str = "[kernel.kallsyms]";
-/// Process of a kernel's mappings, which belong to every task.
-pub const EVERY_TASK: u32 = u32::MAX;
+const KERNEL: &str = "[kernel.kallsyms]";
+/// Process of what belongs to every task.
+const EVERY_TASK: u32 = u32::MAX;
 
-/// Maps a module of a guest's kernel, up to the `next` one at the most. perf names its functions by the kernel's list, where they
-/// have the module's name in brackets.
-pub fn of_module(module: &Module, next: Option<u64>) -> Mapping {
-    let room = next.map_or(u64::MAX, |next| next.saturating_sub(module.address));
-    Mapping {
-        misc: Mode::Kernel as u16,
-        pid: EVERY_TASK,
-        tid: 0,
-        address: module.address,
-        length: module.size.min(room),
-        offset: 0,
-        file: format!("[{}]", module.name),
-        build_id: module.build_id.clone().unwrap_or_default(),
-    }
-}
-
-/// Maps a guest's kernel with its text at `text`.
+/// Maps a guest's kernel with its text at `text`, and its modules, which perf names by the same list.
 pub fn of_kernel(text: u64, build_id: Option<Vec<u8>>) -> Mapping {
-    let end = if text < MODULES { MODULES } else { u64::MAX };
     Mapping {
         misc: Mode::Kernel as u16,
         pid: EVERY_TASK,
         tid: 0,
         address: text,
-        length: end - text,
+        length: u64::MAX - text,
         offset: text,
         file: format!("{KERNEL}_text"),
         build_id: build_id.unwrap_or_default(),
     }
+}
+
+/// Returns the build-id of what these are mappings of, by which perf tells another build.
+pub fn build_id_of(mappings: &[Mapping]) -> Option<BuildId> {
+    let Mapping { misc, build_id, file, .. } = mappings.first().filter(|mapping| !mapping.build_id.is_empty())?;
+    let file = if *misc == Mode::Kernel as u16 { KERNEL } else { file };
+    Some(BuildId { misc: *misc, pid: EVERY_TASK.cast_signed(), id: build_id.clone(), file: file.to_owned() })
 }
 
 #[cfg(test)]
@@ -147,21 +134,5 @@ mod tests {
         assert_eq!(contexts(Kind::Task), [user, 0x10, 0x11, 0x12, BROKEN_END]);
         let sample = Kind::Host.sample(&Taken { user: true, ..taken() }, 2, 3, 4, false);
         assert_eq!((sample.misc, sample.id, sample.cpu, sample.chain.len()), (2, 2, 2, 0));
-    }
-
-    #[test]
-    fn a_kernel_is_mapped_up_to_its_modules() {
-        let mapping = of_kernel(0xffff_ffff_8100_0000, Some(vec![3; 20]));
-        assert_eq!((mapping.pid, mapping.misc, mapping.build_id.len()), (u32::MAX, 1, 20));
-        assert_eq!((mapping.file.as_str(), mapping.address + mapping.length), ("[kernel.kallsyms]_text", MODULES));
-    }
-
-    #[test]
-    fn a_module_ends_where_the_next_one_begins() {
-        let module = Module { name: "loop".into(), address: 0xffff_ffff_c000_0000, size: 0x5000, ..Module::default() };
-        let mapping = of_module(&module, None);
-        assert_eq!((mapping.file.as_str(), mapping.length), ("[loop]", 0x5000));
-        assert_eq!(of_module(&module, Some(module.address + 0x1000)).length, 0x1000);
-        assert_eq!(of_module(&module, Some(module.address)).length, 0, "two at one place");
     }
 }

@@ -1,26 +1,24 @@
 //! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
-use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host_pmu::sampler::{Rate, SampledEvent};
-use perf_data::feature::{BuildId, Facts};
-use perf_data::record::{Mapping, Record, Stamp};
+use perf_data::attr::Event;
+use perf_data::feature::Facts;
+use perf_data::record::{Mapping, Record};
 use perf_data::writer::{self, Output, Writer};
 use results::error::{Error, Exit};
 use vmm::sample::{Channel, Sample, Sampling};
 
-use super::beside::{self, KALLSYMS};
-use super::code::KernelCode;
-use super::layout::Kind;
+use super::beside::KALLSYMS;
+use super::layout::{Kind, build_id_of};
 use super::spec::RecordSpec;
 use super::tables::{Names, Tables};
-use crate::inspect::sampled;
-use crate::inspect::sampled::take_turn;
+use crate::inspect::sampled::{beside, take_turn};
 use crate::sys;
 
 /// Interval at which queues are emptied: each time costs CPU time that the guest may want.
@@ -49,8 +47,6 @@ pub struct Counts {
     pub complete: [u64; 2],
     /// Samples whose chain broke at code of the kernel without an unwind table.
     pub no_table: u64,
-    /// Samples after `--duration`, which are left out.
-    pub too_late: u64,
 }
 
 /// Result of a recording.
@@ -64,8 +60,6 @@ pub struct Recorded {
     pub failed: Option<io::Error>,
     /// It ended by its duration.
     pub by_duration: bool,
-    /// Lines of the guest's list of modules that could not be used.
-    pub left_out: usize,
 }
 
 /// The guest in the recording.
@@ -75,70 +69,42 @@ pub struct Subject {
     pub kind: Kind,
     /// Its code.
     pub mappings: Vec<Mapping>,
-    /// The code of its kernel, which it says as it runs.
-    pub code: Option<KernelCode>,
     /// Names of its functions, for tables.
     pub names: Names,
-}
-
-/// Opens the output. A file of the same name is kept as perf keeps it, with `.old` behind its name.
-///
-/// # Errors
-/// Exit 2: it cannot be written.
-pub fn output(spec: &RecordSpec) -> Result<(Output<File>, bool), Error> {
-    let cannot = |error: io::Error| {
-        let what = format!("cannot write the recording to {}", spec.output.display());
-        Error::output(what, &error, "give another --output")
-    };
-    if spec.is_pipe() {
-        beside::remove(&spec.beside(KALLSYMS)).map_err(cannot)?;
-        // Whatever the guest writes to stdout goes to stderr from here on.
-        return sys::take_stdout().map(|fd| (Output::Pipe(File::from(fd)), false)).map_err(cannot);
-    }
-    beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces)).map_err(cannot)
 }
 
 /// Writes the samples of `sampling` by a thread while `guest` runs; returns what is there, and the guest's exit code. At the end of
 /// `duration`, and when nothing more can be written, the guest is interrupted.
 ///
 /// # Errors
-/// The output's, the host gives no thread, or the guest did not begin; exit 70 for a panic of the thread.
+/// The output's, the host gives no thread, or the guest did not begin.
 pub fn record(
-    (sampling, output, mut subject): (Arc<Sampling>, Output<File>, Subject),
+    (sampling, output, subject): (Arc<Sampling>, Output, Subject),
     spec: &RecordSpec,
-    facts: Facts,
+    (events, mut facts): (&[Event], Facts),
     guest: impl FnOnce() -> Result<Exit, Error>,
 ) -> Result<(Recorded, Exit), Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot begin the recording in {}", spec.output.display());
         Error::usage(what, error.to_string(), "make room, or give another --output")
     };
-    let events = sampled::described(&sampling, subject.kind == Kind::Task)?;
-    let writer = Writer::begin(output, &events, spec.chains, spec.writing(), &facts).map_err(cannot)?;
-    let names = std::mem::take(&mut subject.names);
+    facts.build_ids.extend(build_id_of(&subject.mappings));
+    let Subject { kind, mappings, names } = subject;
     let work = Work {
         known: vec![false; sampling.channels.len()],
         tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
         sampling,
-        writer,
-        kallsyms: spec.beside(KALLSYMS),
-        subject,
-        facts,
+        writer: Writer::begin(output, events, spec.chains, spec.writing(), facts).map_err(cannot)?,
+        kind,
         chains: spec.chains,
         counts: Counts::default(),
         failed: None,
         until: u64::MAX,
         pid: std::process::id(),
     };
-    let done = Arc::new(AtomicBool::new(false));
-    let (until, duration) = (Arc::clone(&done), spec.duration);
-    let thread = std::thread::Builder::new().name("recorder".to_owned());
-    let thread = thread.spawn(move || work.run(&until, duration)).map_err(cannot)?;
-    let ended = guest();
-    done.store(true, Ordering::Relaxed);
-    thread.thread().unpark();
-    let panicked = |_| Error::new(Exit::Internal, "this is a bug of vpmu: the recorder panicked", "", "");
-    Ok((thread.join().map_err(panicked)?, ended?))
+    let kallsyms = spec.beside(KALLSYMS);
+    let (recorded, exit) = beside(|done| work.run(done, &mappings, spec.duration, &kallsyms), guest)?;
+    Ok((recorded, exit?))
 }
 
 /// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
@@ -157,12 +123,9 @@ fn totals(sampling: &Sampling) -> [u64; 3] {
 
 struct Work {
     sampling: Arc<Sampling>,
-    writer: Writer<File>,
+    writer: Writer,
     tables: Option<Tables>,
-    /// The list of the guest's symbols, once it has been.
-    kallsyms: PathBuf,
-    subject: Subject,
-    facts: Facts,
+    kind: Kind,
     chains: bool,
     /// vCPUs whose thread has its name in the file.
     known: Vec<bool>,
@@ -174,15 +137,17 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, done: &AtomicBool, duration: Option<Duration>) -> Recorded {
+    /// `kallsyms`: the list of the guest's symbols, once it has been.
+    fn run(mut self, done: &AtomicBool, mappings: &[Mapping], duration: Option<Duration>, kallsyms: &Path) -> Recorded {
         let mut by_duration = false;
-        let poll = if self.subject.code.is_some() { OFTEN } else { poll(&self.sampling.events, self.sampling.rate) };
-        self.begin();
+        let poll = poll(&self.sampling.events, self.sampling.rate);
+        // The process and its code are ahead of all samples.
+        self.add(&Record::Comm { pid: self.pid, tid: self.pid, name: "vpmu".to_owned() });
+        mappings.iter().for_each(|mapping| self.add(&Record::Mapping(mapping.clone())));
         let (began, mut flushed) = (Instant::now(), Instant::now());
         loop {
             // Looked at before the queues: what is in them at the end is taken out.
-            let last = done.load(Ordering::Relaxed);
-            self.code();
+            let last = done.load(Ordering::Acquire);
             let more = self.drain();
             if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
                 by_duration = true;
@@ -210,39 +175,11 @@ impl Work {
         }
         self.lost();
         if let Some(tables) = self.tables.take() {
-            let printed = tables.end(totals(&self.sampling), &self.kallsyms);
+            let printed = tables.end(totals(&self.sampling), kallsyms);
             self.keep_table(printed);
         }
-        let Self { writer, mut facts, counts, mut failed, subject, .. } = self;
-        let (build_ids, left_out) = subject.code.map(KernelCode::finish).unwrap_or_default();
-        facts.build_ids.extend(build_ids);
-        // perf names no function of an image by a file of another build.
-        let images = subject.mappings.iter().filter(|_| subject.kind == Kind::Task);
-        for Mapping { misc, build_id, file, .. } in images.filter(|mapping| !mapping.build_id.is_empty()) {
-            if facts.build_ids.iter().all(|known| known.file != *file) {
-                facts.build_ids.push(BuildId { misc: *misc, pid: -1, id: build_id.clone(), file: file.clone() });
-            }
-        }
-        let (file, ended) = writer.finish(&facts);
-        failed = failed.or(ended.err());
-        Recorded { counts, file, failed, by_duration, left_out }
-    }
-
-    /// Writes the process and its code, ahead of all samples.
-    fn begin(&mut self) {
-        let pid = self.pid;
-        self.add(&Record::Comm { pid, tid: pid, name: "vpmu".to_owned() }, Stamp::default());
-        for mapping in self.subject.mappings.clone() {
-            self.add(&Record::Mapping(mapping), Stamp::default());
-        }
-    }
-
-    /// Reads the guest's lists of its kernel's code.
-    fn code(&mut self) {
-        let Some(code) = &mut self.subject.code else { return };
-        for mapping in code.poll() {
-            self.add(&Record::Mapping(mapping), Stamp::default());
-        }
+        let (file, ended) = self.writer.finish();
+        Recorded { counts: self.counts, file, failed: self.failed.or(ended.err()), by_duration }
     }
 
     /// Takes samples out; returns whether there may be more.
@@ -257,20 +194,18 @@ impl Work {
 
     fn write(&mut self, cpu: usize, channel: &Channel, taken: &Sample) {
         if taken.time > self.until {
-            self.counts.too_late += 1;
             return;
         }
         let tid = channel.tid.load(Ordering::Relaxed).cast_unsigned();
         if !std::mem::replace(&mut self.known[cpu], true) {
-            let comm = Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") };
-            self.add(&comm, Stamp { pid: self.pid, tid, cpu: cpu as u32, ..Stamp::default() });
+            self.add(&Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") });
         }
         self.count(taken);
         if let Some(tables) = &mut self.tables {
             tables.add(taken);
         }
-        let sample = self.subject.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
-        self.add(&Record::Sample(sample), Stamp::default());
+        let sample = self.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
+        self.add(&Record::Sample(sample));
     }
 
     fn count(&mut self, taken: &Sample) {
@@ -296,20 +231,18 @@ impl Work {
         let sampling = Arc::clone(&self.sampling);
         let [ours, kernels, throttled] = totals(&sampling);
         (self.counts.lost, self.counts.throttled) = ([ours, kernels], throttled);
-        for (cpu, channel) in sampling.channels.iter().enumerate() {
+        for channel in &sampling.channels {
             for event in 0..sampling.events.len() {
-                let (id, count) = (event as u64 + 1, channel.queue.lost_of(event).iter().sum());
+                let count = channel.queue.lost_of(event).iter().sum();
                 if count > 0 {
-                    let stamp = Stamp { pid: self.pid, cpu: cpu as u32, id, ..Stamp::default() };
-                    self.add(&Record::Lost { id, count }, stamp);
+                    self.add(&Record::Lost { id: event as u64 + 1, count });
                 }
             }
         }
     }
 
-    fn add(&mut self, record: &Record, stamp: Stamp) {
-        let stamp = Stamp { id: stamp.id.max(1), ..stamp };
-        let added = self.writer.add(record, stamp);
+    fn add(&mut self, record: &Record) {
+        let added = self.writer.add(record);
         self.keep(added);
     }
 

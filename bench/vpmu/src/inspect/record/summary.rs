@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use linux_guest::loaded::MOST_MODULES;
 use results::error::{Error, Exit};
 
 use super::beside::KALLSYMS;
@@ -42,9 +41,6 @@ pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<Strin
             "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
             of(counts.at_exit, counts.samples)
         ));
-    }
-    if counts.too_late > 0 {
-        lines.push(format!("{} samples after --duration are left out", counts.too_late));
     }
     if spec.chains {
         let part = |at: usize, what: &str| {
@@ -95,12 +91,6 @@ fn warnings(recorded: &Recorded) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if recorded.left_out > 0 {
-        warnings.push(format!(
-            "{} lines of the guest's list of modules could not be used: it hides addresses (kernel.kptr_restrict), a module came or went, or there are more than {MOST_MODULES}",
-            recorded.left_out
-        ));
-    }
     if recorded.file.given_up > 0 {
         warnings.push(format!(
             "{} bytes of the last records are not in the file: there was no room for them and the file's features",
@@ -148,13 +138,7 @@ mod tests {
     use super::*;
 
     fn recorded(failed: Option<ErrorKind>, by_duration: bool) -> Recorded {
-        Recorded {
-            file: Summary::default(),
-            counts: Counts::default(),
-            failed: failed.map(Into::into),
-            by_duration,
-            left_out: 0,
-        }
+        Recorded { file: Summary::default(), counts: Counts::default(), failed: failed.map(Into::into), by_duration }
     }
 
     #[test]

@@ -16,18 +16,17 @@ use crate::terminal::output::{Limits, Output};
 use results::error::{Error, Exit};
 use spec::RunSpec;
 
-/// Runs the image.
+/// Runs the image, whose file was read.
 ///
 /// # Errors
 /// Conditions that keep it from starting.
-pub fn run(args: &RunSpec, backend: &BackendKey, watch: Watch) -> Result<Exit, Error> {
-    let image = machine::read(&args.image, "the image")?;
+pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> Result<Exit, Error> {
     let plan = plan_of(args, backend, watch)?;
     let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let limits = Limits { began: Instant::now(), time_limit: args.time_limit() };
     let mut output = Output::to_stdout(limits);
-    let outcome = image::run(&host, &image, &plan, &mut output, sys::interrupted())
+    let outcome = image::run(&host, image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
     let unsent = output.finish();
     if let Err(error) = &unsent {

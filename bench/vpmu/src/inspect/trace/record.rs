@@ -17,7 +17,7 @@ use trace::write::Writer;
 use vmm::machine::Cpu;
 
 use crate::arms::arm::sim::{self, SimRunner};
-use crate::inspect::sampled::{GuestSpec, PayloadSpec, Ready, take_turn};
+use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
 use crate::machine::CountersOptions;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
@@ -58,16 +58,16 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     {
         return of_model(options, payload, model);
     }
-    let ready = Ready::new(guest.clone(), *quiet)?;
-    traced(&output.or(FOLDER), *quiet, meta(ready.counters())?, |tracing| {
-        let (exit, vcpus) = ready.run(tracing.into(), *quiet)?;
+    let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
+    traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
+        let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
         let Some(vcpus) = vcpus else { return Ok((exit, Vec::new(), None)) };
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), Some(pmis)))
     })
 }
 
-fn meta((counters, backend, cpu, guest): (&CountersOptions, &BackendKey, Cpu, String)) -> Result<Meta, Error> {
+fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &BackendKey) -> Result<Meta, Error> {
     let strategy = if *backend == BackendKey::None { None } else { Some(resolve_one(&counters.strategy)?) };
     let definition = strategy.as_ref().map(toml::to_string).transpose();
     Ok(Meta {
@@ -91,7 +91,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
     let host_plan = runner.plan(arm, payload.samples)?;
     let backend = sim::chosen(&model, "").backend;
-    let meta = meta((&payload.counters, &backend, plan.guest.machine.cpu, payload.name()))?;
+    let meta = meta((&payload.counters, plan.guest.machine.cpu, payload.name()), &backend)?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
@@ -116,15 +116,7 @@ fn traced(
 ) -> Result<Exit, Error> {
     let tracing = Tracing::new(meta.vcpus);
     let writer = Writer::begin(output, meta)?;
-    let done = AtomicBool::new(false);
-    let (ended, drained) = std::thread::scope(|scope| {
-        let drain = scope.spawn(|| drain(&tracing, writer, &done));
-        let ended = guest(Arc::clone(&tracing));
-        done.store(true, Ordering::Release);
-        drain.thread().unpark();
-        (ended, drain.join())
-    });
-    let (mut writer, failed) = drained.map_err(|_| internal("the trace's thread panicked", "see above"))?;
+    let ((mut writer, failed), ended) = beside(|done| drain(&tracing, writer, done), || guest(Arc::clone(&tracing)))?;
     if let Some(error) = failed {
         return Err(error);
     }

@@ -86,9 +86,12 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output)
     renameat(&inside, name, to, name).map_err(|error| failed(&target)(error.into()))
 }
 
-/// Brings a file of the guest's kernel to `target`, which is replaced.
-pub(super) fn fetch(agent: &mut Agent<'_>, path: &str, target: &Target) -> Result<(), AgentError> {
-    target.replace(&agent.get(path, MOST_OF_LIST)?).map_err(failed(target.path()))
+/// Brings the list of the kernel's symbols to `target`, which is replaced. Behind a tab perf reads a module's name, and drops the symbols
+/// of one that the recording does not map: a space leaves it in the symbol.
+pub(super) fn kallsyms(agent: &mut Agent<'_>, target: &Target) -> Result<(), AgentError> {
+    let mut list = agent.get("/proc/kallsyms", MOST_OF_LIST)?;
+    list.iter_mut().filter(|byte| **byte == b'\t').for_each(|byte| *byte = b' ');
+    target.replace(&list).map_err(failed(target.path()))
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
@@ -171,7 +174,7 @@ mod tests {
             b"/flood\0" => [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat(),
             _ => refused(),
         });
-        assert!(fetch(&mut agent, "/proc/kallsyms", &Target::of(&path).unwrap()).is_err());
+        assert!(kallsyms(&mut agent, &Target::of(&path).unwrap()).is_err());
         assert!(get(&mut agent, "/tmp/y", MOST, &output).is_err());
         let flooded = get(&mut agent, "/flood", 50_000, &output);
         assert!(matches!(flooded, Err(AgentError::Flood { .. })), "{flooded:?}");

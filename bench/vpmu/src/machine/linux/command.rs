@@ -6,15 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linux_guest::agent::{Agent, AgentError, Cut, Ended};
-use linux_guest::loaded;
 use results::error::{Error, Exit};
+use results::write::Target;
 use vmm::kvm::Host;
 use vmm::machine::linux::{Kernel, LinuxPlan, Log, PcOutcome};
 
 use super::bring::{self, Output};
 use super::guest::{self, LinuxGuest};
 use super::spec::LinuxSpec;
-use super::symbols::Symbols;
 use crate::terminal::console::{Stream, complain};
 
 /// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
@@ -39,7 +38,7 @@ pub(super) fn run(
     kernel: Kernel,
     mut plan: LinuxPlan,
     spec: &LinuxSpec,
-    (output, symbols): (Option<&Output>, Option<&Symbols>),
+    (output, kallsyms): (Option<&Output>, Option<&Target>),
     command: &str,
 ) -> Result<Ran, Error> {
     let time_limit = plan.machine.time_limit;
@@ -48,7 +47,7 @@ pub(super) fn run(
     let (channel, agent) = guest::channel()?;
     let guest = LinuxGuest::start(host, kernel, plan, io::sink(), (None, Some(channel)))?;
     let over = Arc::clone(guest.over());
-    let mut session = Session { spec, output, symbols, agent, over, errors: Vec::new(), log: None };
+    let mut session = Session { spec, output, kallsyms, agent, over, errors: Vec::new(), log: None };
     let ended = session.run(command, time_limit);
     let Session { agent, mut errors, log, .. } = session;
     let powers_off = !agent.gave_up();
@@ -85,7 +84,7 @@ struct Failure(String, AgentError);
 struct Session<'a> {
     spec: &'a LinuxSpec,
     output: Option<&'a Output>,
-    symbols: Option<&'a Symbols>,
+    kallsyms: Option<&'a Target>,
     agent: Agent<'static>,
     over: Arc<AtomicBool>,
     errors: Vec<Error>,
@@ -97,9 +96,6 @@ impl Session<'_> {
         let began = Instant::now();
         let failed = |what: &'static str| move |error| Failure(what.to_owned(), error);
         self.agent.hello(time_limit).map_err(failed("the guest did not come up"))?;
-        if let Some(symbols) = self.symbols {
-            self.report_code(symbols)?;
-        }
         let (mut out, mut err) = (Stream::stdout(&self.over), Stream::stderr(&self.over));
         let shell = ["/bin/sh", "-c", command].map(str::to_owned);
         let left = time_limit.saturating_sub(began.elapsed());
@@ -121,11 +117,10 @@ impl Session<'_> {
                 self.keep(got, &format!("cannot get {path} from the guest"))?;
             }
         }
-        if let Some(symbols) = self.symbols {
-            self.report_code(symbols)?;
+        if let Some(kallsyms) = self.kallsyms {
             let restricted = "/proc/sys/kernel/kptr_restrict";
             // The agent is root in the guest: a value of 1 hides nothing from it.
-            let fetched = bring::fetch(&mut self.agent, "/proc/kallsyms", &symbols.kallsyms);
+            let fetched = bring::kallsyms(&mut self.agent, kallsyms);
             self.keep(fetched, &format!("cannot get /proc/kallsyms from the guest ({restricted})"))?;
         }
         self.log = guest::kernel_log(&mut self.agent);
@@ -136,12 +131,6 @@ impl Session<'_> {
         }
         self.agent.power_off().map_err(failed("the guest did not power off"))?;
         Ok(ended)
-    }
-
-    /// Asks for the kernel's code, and passes it on.
-    fn report_code(&mut self, symbols: &Symbols) -> Result<(), Failure> {
-        let fetched = loaded::fetch(&mut self.agent).map(|code| symbols.reports.push(code));
-        self.keep(fetched, "cannot get the places of the kernel's modules from the guest")
     }
 
     /// Keeps an error after which the guest is still of use.

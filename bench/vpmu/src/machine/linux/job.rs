@@ -8,6 +8,7 @@ use std::time::Instant;
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
 use results::host::REGISTER_COST_WORD;
+use results::write::Target;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
 use vmm::outcome::End;
@@ -16,7 +17,6 @@ use super::bring::Output as Folder;
 use super::command::{self, Ran};
 use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
-use super::symbols::Symbols;
 use super::terminal::{self, Raw};
 use super::userland;
 use crate::machine::{self, EndedRun, Report, Watch};
@@ -25,18 +25,19 @@ use crate::sys;
 use crate::terminal::console::complain;
 use crate::terminal::output::{Limits, Output};
 
-/// Boots the kernel, does what was asked for, and returns what the guest left.
+/// Boots the kernel, which was read, does what was asked for, and returns what the guest left; a list of its symbols in `kallsyms`.
 ///
 /// # Errors
 /// Conditions that keep it from starting, and a guest that ends before its command.
 pub fn run(
     spec: &LinuxSpec,
+    kernel: Kernel,
     backend: &BackendKey,
     watch: Watch,
-    symbols: Option<&Symbols>,
+    kallsyms: Option<&Target>,
 ) -> Result<(Exit, Option<PcOutcome>), Error> {
     let machine = spec.plan(backend, watch)?;
-    let (output, kernel, initrd) = contents(spec)?;
+    let (output, initrd) = contents(spec, &kernel)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = open_kvm()?;
     if spec.nested {
@@ -57,7 +58,7 @@ pub fn run(
     let host = Arc::new(host);
     let ran = match &spec.run {
         None => on_terminal(&host, kernel, plan)?,
-        Some(command) => command::run(&host, kernel, plan, spec, (output.as_ref(), symbols), command)?,
+        Some(command) => command::run(&host, kernel, plan, spec, (output.as_ref(), kallsyms), command)?,
     };
     if let Some(outcome) = &ran.outcome {
         machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
@@ -68,9 +69,8 @@ pub fn run(
     Ok((ran.exit, ran.outcome))
 }
 
-/// The kernel and the initial RAM disk, once the files that the guest leaves can be written.
-fn contents(spec: &LinuxSpec) -> Result<(Option<Folder>, Kernel, Vec<u8>), Error> {
-    let kernel = userland::kernel(&spec.kernel)?;
+/// The initial RAM disk, once the files that the guest leaves can be written.
+fn contents(spec: &LinuxSpec, kernel: &Kernel) -> Result<(Option<Folder>, Vec<u8>), Error> {
     let initrd = match &spec.initrd {
         Some(path) => machine::read(path, "the initial RAM disk")?,
         None => {
@@ -80,7 +80,7 @@ fn contents(spec: &LinuxSpec) -> Result<(Option<Folder>, Kernel, Vec<u8>), Error
             userland::finish(initramfs)?
         }
     };
-    Ok((Folder::of(spec)?, kernel, initrd))
+    Ok((Folder::of(spec)?, initrd))
 }
 
 /// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel

@@ -12,6 +12,5 @@ pub mod guest;
 pub mod job;
 pub mod place;
 pub mod spec;
-pub mod symbols;
 mod terminal;
 pub mod userland;

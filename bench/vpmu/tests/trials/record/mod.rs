@@ -159,7 +159,7 @@ fn payload() -> Result<()> {
     let nmis = said.split(" NMIs").next().and_then(|text| text.split_whitespace().last()?.parse::<u64>().ok());
     ensure!(nmis.is_some_and(|nmis| nmis >= 600), "not all NMIs: {said}");
     ensure!(said_samples(&output)? > 0, "{said}");
-    ensure!(folder.path().join("perf.data.payload").is_file(), "no payload for perf");
+    ensure!(folder.path().join("perf.data.image").is_file(), "no payload for perf");
     // Interrupts of its ring 3 included.
     let shares = said.split("complete: ").nth(1).and_then(|text| text.lines().next()).context("no chains")?;
     let complete: Vec<f64> =
