@@ -42,7 +42,6 @@ use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::removed;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
@@ -237,12 +236,6 @@ where
     if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
         // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
         return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
-    }
-    // `fleet` takes a plan in the place of a command.
-    if args.get(1).is_some_and(|word| word == "fleet")
-        && let Some(gone) = args.get(2).and_then(|word| removed::command("fleet", word.to_str()?))
-    {
-        return Err(gone);
     }
     let matched = definition().try_get_matches_from(&args).and_then(|found| {
         let is_given = |id| found.value_source(id) == Some(ValueSource::CommandLine);
