@@ -78,7 +78,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         // The payload's boot page has room for MAX events; Linux's list is set below.
         let mut plan = spec.plan(events.min(MAX), host, chosen, usable)?;
         if let Some(job) = linux {
-            plan.parameters.events = spec::event_parameters(events, host.cpu.vendor());
+            plan.parameters.events = spec::events(events, host.cpu.vendor());
             plan.parameters.workload = spec::workload(events);
             job.adapt(&mut plan, spec::WORKLOAD)?;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Command};
 
-use super::measure::{Invocation, MakePlan, Wanted, measure, measure_all};
+use super::measure::{Invocation, MakePlan, Wanted, measure_all};
 use super::options::{BaselineOptions, ResultOptions, VerboseOption};
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
@@ -89,7 +89,7 @@ pub struct NmiLatencyArgs {
     /// The accesses of its vCPU with the most PMIs, each after the guest's own time; where no counter counts, after 1 ms at most. A
     /// turn goes on where the arm's last one ended.
     #[arg(long, value_name = "DIR", help_heading = "Guest",
-          conflicts_with_all = ["workload", "period", "freq", "cpu", "pmu_version", "guest"])]
+          conflicts_with_all = ["workload", "period", "freq", "cpu", "guest"])]
     pub trace: Option<PathBuf>,
     /// The kind of guest.
     #[command(flatten)]
@@ -181,7 +181,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         }
         Ok(plan)
     };
-    measure(&wanted, &plan, invocation)
+    measure_all(&wanted, &[&plan], invocation)
 }
 
 /// Runs the main job: each workload with the strategies that matter; a document of each, and one answer.
@@ -241,5 +241,5 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         }
         Ok(plan)
     };
-    measure(&wanted, &plan, invocation)
+    measure_all(&wanted, &[&plan], invocation)
 }

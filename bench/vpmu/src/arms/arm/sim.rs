@@ -285,7 +285,8 @@ impl LiveGuest for Live {
     }
 }
 
-fn nothing(end: End) -> RunOutcome {
+/// Returns the outcome of a run without vCPUs.
+pub(super) const fn nothing(end: End) -> RunOutcome {
     RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
 }
 

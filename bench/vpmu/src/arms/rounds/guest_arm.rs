@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use crate::arms::fold::arm::ArmFold;
+use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn, Turned};
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
@@ -83,17 +83,15 @@ impl<'a> Guests<'a> {
     }
 
     fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
-        let plan = self.plan;
-        // The period of an event that only counts is its counter's width, which rotations begin anew.
-        let fixed = plan.guest.boot.freq_hz == 0 && plan.parameters.samples_events();
-        let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-        let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(fixed);
-        if plan.played.is_some() || plan.replayed.is_some() {
-            fold = fold.of_replay();
-        }
-        if plan.parameters.linux.is_some() || plan.replayed.is_some() {
-            fold = fold.without_deliveries();
-        }
+        let (plan, parameters) = (self.plan, &self.plan.parameters);
+        let is_trace = plan.played.is_some() || plan.replayed.is_some();
+        let checks = Checks {
+            overflows: !is_trace,
+            // The period of an event that only counts is its counter's width, which rotations begin anew.
+            periods: !is_trace && plan.guest.boot.freq_hz == 0 && parameters.samples_events(),
+            deliveries: parameters.linux.is_none() && plan.replayed.is_none(),
+        };
+        let mut fold = ArmFold::new(arm, arm.kind == ArmKind::Strategy && plan.backend.is_stand_in(), checks);
         let why = self.runner.borrow_mut().available(arm).err();
         if let Some(why) = &why {
             fold.not_available(why);
