@@ -15,7 +15,7 @@ use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
-use super::options::{Baseline, ResultOptions};
+use super::options::{GuestResultOptions, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
 use crate::arms::linux::job::LinuxJob;
@@ -50,12 +50,8 @@ pub(super) struct Wanted<'a> {
     pub(super) is_bare: bool,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
-    /// Place of the result.
-    pub(super) result: &'a ResultOptions,
-    /// All of the result is shown.
-    pub(super) verbose: bool,
-    /// Baseline to keep the result as, too.
-    pub(super) baseline: Option<Baseline>,
+    /// Place and form of the result.
+    pub(super) out: &'a GuestResultOptions,
 }
 
 /// Makes the plan for a backend and the CPUs that this process may use, if they are known.
@@ -110,7 +106,7 @@ pub(super) fn ready(
 
 /// Measures by each plan, one after the other, and shows and keeps what they found together.
 pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
-    let options = wanted.result;
+    let options = &wanted.out.result;
     // Whatever can be refused is refused before anything is measured.
     let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
     let names = plans.iter().map(|plan| check(wanted, *plan, model.as_ref(), plans.len() > 1));
@@ -141,7 +137,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     if options.json.json {
         found.iter().try_for_each(|document| print(&json(document)?))?;
     } else {
-        print(&(shown(&found, wanted.verbose).text(columns()) + &saved))?;
+        print(&(shown(&found, wanted.out.verbose).text(columns()) + &saved))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {
@@ -154,7 +150,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             }
         }
     }
-    if let Some(baseline) = &wanted.baseline {
+    if let Some(baseline) = wanted.out.baseline.baseline(options) {
         if found.len() < plans.len() {
             complain("warning: the baseline is left as it was: this run is not complete");
         } else {
@@ -201,7 +197,7 @@ fn check(
     can_have(model, &tried)?;
     let workload = tried.parameters.workload.replace('/', "-");
     let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
-    wanted.baseline.as_ref().map_or(Ok(()), |baseline| baseline.check(&name))?;
+    wanted.out.baseline.baseline(&wanted.out.result).map_or(Ok(()), |baseline| baseline.check(&name))?;
     Ok(name)
 }
 

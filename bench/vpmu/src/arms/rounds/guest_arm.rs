@@ -1,7 +1,6 @@
 //! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -28,8 +27,6 @@ pub(crate) struct Guests<'a> {
     process_began: Instant,
     /// Time from the process's `main` to the first instruction of its first guest.
     pub(super) first_instruction: Cell<Option<Duration>>,
-    /// The arms that need no more rounds.
-    pub(super) decided: RefCell<BTreeSet<String>>,
 }
 
 /// An arm of a plan.
@@ -59,7 +56,6 @@ impl<'a> Guests<'a> {
             stop,
             process_began,
             first_instruction: Cell::new(None),
-            decided: RefCell::default(),
         }
     }
 
@@ -138,7 +134,7 @@ impl engine::Arm for GuestArm<'_> {
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && self.failures < GIVE_UP && !self.of.decided.borrow().contains(self.name())
+        self.available && self.failures < GIVE_UP
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {
