@@ -19,7 +19,6 @@ pub mod engine;
 pub mod experiment;
 pub mod inspect;
 pub mod machine;
-mod removed;
 pub mod setting;
 pub mod sys;
 pub mod terminal;

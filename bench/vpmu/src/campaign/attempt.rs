@@ -21,7 +21,7 @@ use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
 use crate::inspect::doctor::{Rights, diagnose};
-use crate::setting::backend::ThisHost;
+use crate::setting::backend::{ThisHost, kvm_report};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
@@ -133,7 +133,7 @@ pub fn run(
 fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
     let variable = |name: &str| std::env::var(name).ok();
     let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
     let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
         let status = if finding.status == Status::Missing { "missing" } else { "warn" };
         one_line(&format!("{status}: {}: {}", finding.check, finding.found))

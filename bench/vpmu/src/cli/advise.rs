@@ -76,7 +76,7 @@ pub struct AdviseArgs {
     /// counters where a trace has no PMIs, and the floor is the exits and the VMM alone; --rounds is the number of a trace's parts, by which
     /// the intervals are made. On this host it is as of nmi-latency --trace.
     #[arg(long, value_name = "DIR", num_args = 1.., help_heading = "Guest", conflicts_with_all =
-          ["workload", "cpu", "pmu_version", "vcpus", "mux_interval", "warmup", "samples", "time_limit"])]
+          ["workload", "cpu", "vcpus", "mux_interval", "warmup", "samples", "time_limit"])]
     pub trace: Vec<PathBuf>,
 
     /// Hosts: this-host, models of `vpmu show models`, .toml files of models

@@ -9,30 +9,10 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
-use super::ab::AbArgs;
-use super::advise::AdviseArgs;
-use super::calibrate::CalibrateArgs;
-use super::compare::CompareArgs;
-use super::conformance::ConformanceArgs;
-use super::doctor::DoctorArgs;
-use super::export::ExportArgs;
-use super::fleet::FleetArgs;
-use super::guest_stat::GuestStatArgs;
-use super::history::HistoryArgs;
 use super::measure::Invocation;
-use super::nmi_latency::{NmiLatencyArgs, SimArgs};
-use super::report::ReportArgs;
-use super::reproduce::ReproduceArgs;
-use super::shell::ManArgs;
-use super::show::ShowArgs;
-use super::stat_setup::StatSetupArgs;
-use super::sweep::SweepArgs;
-use super::trace::TraceArgs;
-use super::triage::TriageArgs;
-use super::workload::WorkloadArgs;
 use super::{
     ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency,
-    record, report, reproduce, run, shell, show, stat_setup, sweep, trace, triage, usage, workload,
+    record, report, reproduce, run, show, stat_setup, sweep, trace, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -42,7 +22,6 @@ use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::spec::LinuxSpec;
-use crate::removed;
 use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
@@ -86,7 +65,7 @@ pub struct Cli {
     pub command: Option<Command>,
     /// Options of `nmi-latency`, the default command.
     #[command(flatten)]
-    pub nmi_latency: NmiLatencyArgs,
+    pub nmi_latency: nmi_latency::NmiLatencyArgs,
 }
 
 /// The commands.
@@ -98,62 +77,62 @@ pub enum Command {
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, and a table on
     /// stdout.
     #[command(after_help = nmi_latency::EXAMPLES)]
-    NmiLatency(Box<NmiLatencyArgs>),
+    NmiLatency(Box<nmi_latency::NmiLatencyArgs>),
     /// Advise which strategy to take, on this host or modelled ones
     ///
     /// Runs the presets and strategies of your own on one or several workloads until the order is sure or the time is up. Prints the
     /// choice, what it costs and how sure it is, then the table of all. Writes a result as of nmi-latency for each
     /// workload and host.
     #[command(after_help = advise::EXAMPLES)]
-    Advise(Box<AdviseArgs>),
+    Advise(Box<advise::AdviseArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
     /// the same figures on any machine.
     #[command(after_help = nmi_latency::SIM_EXAMPLES)]
-    Sim(Box<SimArgs>),
+    Sim(Box<nmi_latency::SimArgs>),
     /// Measure this host's costs, and write a simulator's model of it
     ///
     /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all, and shows their latencies beside
     /// those of the model.
     #[command(after_help = calibrate::EXAMPLES)]
-    Calibrate(Box<CalibrateArgs>),
+    Calibrate(Box<calibrate::CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
     #[command(after_help = sweep::EXAMPLES)]
-    Sweep(Box<SweepArgs>),
+    Sweep(Box<sweep::SweepArgs>),
     /// Judge whether NEW is slower than BASE
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
     #[command(after_help = compare::EXAMPLES)]
-    Compare(Box<CompareArgs>),
+    Compare(Box<compare::CompareArgs>),
     /// Judge a build by processes of both that take turns
     ///
     /// A process of BASE runs six rounds of every arm, then one of NEW, or the other way round, again and again, so that both meet
     /// the same host. The ratios are those of neighbouring processes.
     #[command(after_help = ab::EXAMPLES)]
-    Ab(Box<AbArgs>),
+    Ab(Box<ab::AbArgs>),
     /// Run a plan of many experiments, here or on many hosts by Slurm
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
     /// the next submission. Without a subcommand: submit, then report.
     #[command(after_help = fleet::EXAMPLES)]
-    Fleet(Box<FleetArgs>),
+    Fleet(Box<fleet::FleetArgs>),
     /// Find where a folder of results changed over time
     #[command(after_help = history::EXAMPLES)]
-    History(Box<HistoryArgs>),
+    History(Box<history::HistoryArgs>),
     /// Compare published figures with simulated and measured ones
     #[command(after_help = reproduce::EXAMPLES)]
-    Reproduce(Box<ReproduceArgs>),
+    Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
     ///
     /// Prints TAP. Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
     #[command(after_help = conformance::EXAMPLES)]
-    Conformance(Box<ConformanceArgs>),
+    Conformance(Box<conformance::ConformanceArgs>),
     /// Boot a third-party image by multiboot 1 or PVH
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
@@ -175,44 +154,41 @@ pub enum Command {
     ///
     /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of CSV segments, which DuckDB and
     /// pandas read as well.
-    #[command(after_help = super::trace::EXAMPLES)]
-    Trace(Box<TraceArgs>),
+    #[command(after_help = trace::EXAMPLES)]
+    Trace(Box<trace::TraceArgs>),
     /// Time setting up N perf events on M CPUs, beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
     #[command(after_help = stat_setup::EXAMPLES)]
-    StatSetup(Box<StatSetupArgs>),
+    StatSetup(Box<stat_setup::StatSetupArgs>),
     /// Time setting up N perf events inside a guest, on its vPMU
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.
     #[command(after_help = guest_stat::EXAMPLES)]
-    GuestStat(Box<GuestStatArgs>),
+    GuestStat(Box<guest_stat::GuestStatArgs>),
     /// Find what holds a workload up, and the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
     /// runs a variant without the bottleneck beside it. On this host, without a guest.
     #[command(after_help = triage::EXAMPLES)]
-    Triage(Box<TriageArgs>),
+    Triage(Box<triage::TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
     #[command(after_help = workload::EXAMPLES, hide = true)]
-    Workload(Box<WorkloadArgs>),
+    Workload(Box<workload::WorkloadArgs>),
     /// Report what this host can do, and what disturbs a measurement
     #[command(after_help = doctor::EXAMPLES)]
-    Doctor(Box<DoctorArgs>),
+    Doctor(Box<doctor::DoctorArgs>),
     /// List strategies, models, workloads, metrics, events, schemas
     #[command(after_help = show::EXAMPLES)]
-    Show(Box<ShowArgs>),
+    Show(Box<show::ShowArgs>),
     /// Make one HTML page of results: plots, tables, hosts
     #[command(after_help = report::EXAMPLES)]
-    Report(Box<ReportArgs>),
+    Report(Box<report::ReportArgs>),
     /// Write results in another tool's format
     #[command(after_help = export::EXAMPLES)]
-    Export(Box<ExportArgs>),
-    /// Write manual pages, and completions for bash, zsh and fish
-    #[command(after_help = shell::EXAMPLES)]
-    Man(Box<ManArgs>),
+    Export(Box<export::ExportArgs>),
 }
 
 /// A command line that was understood.
@@ -237,12 +213,6 @@ where
     if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
         // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
         return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
-    }
-    // `fleet` takes a plan in the place of a command.
-    if args.get(1).is_some_and(|word| word == "fleet")
-        && let Some(gone) = args.get(2).and_then(|word| removed::command("fleet", word.to_str()?))
-    {
-        return Err(gone);
     }
     let matched = definition().try_get_matches_from(&args).and_then(|found| {
         let is_given = |id| found.value_source(id) == Some(ValueSource::CommandLine);
@@ -280,7 +250,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     ("Judge and show results", &["compare", "ab", "history", "fleet", "report", "export"]),
     ("Run guests", &["linux", "run", "record", "trace", "conformance"]),
-    ("Host and tool", &["doctor", "show", "triage", "man"]),
+    ("Host and tool", &["doctor", "show", "triage"]),
 ];
 
 /// Returns the definition of the command line. Options that several commands share have the defaults of their command.
@@ -344,7 +314,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
-        Command::Man(args) => shell::run(&args, definition()),
     }
 }
 

@@ -7,7 +7,7 @@ use results::error::{Error, Exit};
 use results::host::HostFs;
 
 use crate::inspect::doctor::{Rights, diagnose, text};
-use crate::setting::backend::ThisHost;
+use crate::setting::backend::{ThisHost, kvm_report};
 use crate::setting::options::JsonOption;
 use crate::terminal::console::{print, print_json};
 
@@ -38,7 +38,7 @@ pub struct DoctorArgs {
 const WATCH: Duration = Duration::from_millis(250);
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), &ThisHost, &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
     if args.json.json {
         print_json(&diagnosis)?;
     } else {

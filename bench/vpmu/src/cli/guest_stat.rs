@@ -4,7 +4,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 
 use super::measure::{Invocation, MakePlan, Wanted, measure_all};
-use super::options::{BaselineOptions, ResultOptions, VerboseOption};
+use super::options::GuestResultOptions;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::options::HostOptions;
@@ -39,17 +39,9 @@ pub struct GuestStatArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Place of the result.
+    /// Place and form of the result.
     #[command(flatten)]
-    pub result: ResultOptions,
-
-    /// More of the result.
-    #[command(flatten)]
-    pub verbose: VerboseOption,
-
-    /// The result as a baseline.
-    #[command(flatten)]
-    pub baseline: BaselineOptions,
+    pub out: GuestResultOptions,
 }
 
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
@@ -66,7 +58,7 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
     if let Some(events) = spec.events.iter().find(|&&events| events > most) {
         return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
     }
-    if spec.events.len() > 1 && args.baseline.baseline(&args.result).is_some() {
+    if spec.events.len() > 1 && args.out.baseline.save_baseline.is_some() {
         return Err(Error::usage(
             format!("a baseline of {} numbers of events", spec.events.len()),
             "a baseline has one document",
@@ -78,19 +70,15 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         // The payload's boot page has room for MAX events; Linux's list is set below.
         let mut plan = spec.plan(events.min(MAX), host, chosen, usable)?;
         if let Some(job) = linux {
-            plan.parameters.events = spec::event_parameters(events, host.cpu.vendor());
+            plan.parameters.events = spec::events(events, host.cpu.vendor());
             plan.parameters.workload = spec::workload(events);
             job.adapt(&mut plan, spec::WORKLOAD)?;
         }
         Ok(plan)
     };
-    let plans: Vec<_> = spec
-        .events
-        .iter()
-        .map(|&events| move |chosen: &Chosen, usable: Option<&[u32]>| plan(events, chosen, usable))
-        .collect();
-    let baseline = args.baseline.baseline(&args.result);
-    let (backend, verbose) = (&host.behind.backend, args.verbose.verbose);
-    let wanted = Wanted { backend, model: None, is_bare: false, linux, result: &args.result, verbose, baseline };
+    let plans =
+        spec.events.iter().map(|&events| move |chosen: &Chosen, usable: Option<&[u32]>| plan(events, chosen, usable));
+    let plans: Vec<_> = plans.collect();
+    let wanted = Wanted { backend: &host.behind.backend, model: None, is_bare: false, linux, out: &args.out };
     measure_all(&wanted, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), invocation)
 }

@@ -15,7 +15,7 @@ use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
 
-use super::options::{Baseline, ResultOptions};
+use super::options::{GuestResultOptions, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
 use crate::arms::linux::job::LinuxJob;
@@ -50,12 +50,8 @@ pub(super) struct Wanted<'a> {
     pub(super) is_bare: bool,
     /// Linux in place of the payload.
     pub(super) linux: Option<&'a LinuxJob>,
-    /// Place of the result.
-    pub(super) result: &'a ResultOptions,
-    /// All of the result is shown.
-    pub(super) verbose: bool,
-    /// Baseline to keep the result as, too.
-    pub(super) baseline: Option<Baseline>,
+    /// Place and form of the result.
+    pub(super) out: &'a GuestResultOptions,
 }
 
 /// Makes the plan for a backend and the CPUs that this process may use, if they are known.
@@ -108,22 +104,24 @@ pub(super) fn ready(
     }
 }
 
-/// Makes the plan for the backend that is chosen, carries it out, and shows and keeps the result.
-pub(super) fn measure(wanted: &Wanted<'_>, plan: MakePlan<'_>, invocation: &Invocation) -> Result<Exit, Error> {
-    measure_all(wanted, &[plan], invocation)
-}
-
-/// Measures by several plans, one after the other, and shows what they found together.
+/// Measures by each plan, one after the other, and shows and keeps what they found together.
 pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
-    let options = wanted.result;
+    let options = &wanted.out.result;
     // Whatever can be refused is refused before anything is measured.
     let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
     let names = plans.iter().map(|plan| check(wanted, *plan, model.as_ref(), plans.len() > 1));
     let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        match carry_out_wanted(wanted, (*plan, found.is_empty()), model.clone(), invocation) {
-            Ok((finished, kept)) => {
+        let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
+        let fs = HostFs::default();
+        let host = (HostFacts::begin(&fs), fs);
+        let ready = match ready((wanted.backend, wanted.linux, "--backend"), model.clone(), *plan, host) {
+            Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(*plan, &error, found.is_empty()),
+            ready => ready,
+        };
+        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation.clone())) {
+            Ok(finished) => {
                 saved += &kept.line();
                 failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
                 found.push(finished.document);
@@ -137,11 +135,9 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
         }
     }
     if options.json.json {
-        for document in &found {
-            print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?;
-        }
+        found.iter().try_for_each(|document| print(&json(document)?))?;
     } else {
-        print(&(shown(&found, wanted.verbose).text(columns()) + &saved))?;
+        print(&(shown(&found, wanted.out.verbose).text(columns()) + &saved))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {
@@ -154,18 +150,21 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             }
         }
     }
-    if let Some(baseline) = &wanted.baseline {
+    if let Some(baseline) = wanted.out.baseline.baseline(options) {
         if found.len() < plans.len() {
             complain("warning: the baseline is left as it was: this run is not complete");
         } else {
-            names
-                .iter()
-                .zip(&found)
-                .try_for_each(|(name, document)| baseline.keep(document, name, verdict(document)))?;
+            let mut documents = names.iter().zip(&found);
+            documents.try_for_each(|(name, document)| baseline.keep(document, name, verdict(document)))?;
         }
     }
     let worst = found.iter().map(verdict).find(|exit| *exit != Exit::Done);
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
+}
+
+/// Returns a document as files hold it.
+fn json<E: Experiment>(document: &Document<E>) -> Result<String, Error> {
+    document.to_json().map_err(|error| internal("cannot show the result", error))
 }
 
 /// Makes the report of what several plans found.
@@ -198,27 +197,8 @@ fn check(
     can_have(model, &tried)?;
     let workload = tried.parameters.workload.replace('/', "-");
     let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
-    wanted.baseline.as_ref().map_or(Ok(()), |baseline| baseline.check(&name))?;
+    wanted.out.baseline.baseline(&wanted.out.result).map_or(Ok(()), |baseline| baseline.check(&name))?;
     Ok(name)
-}
-
-/// Makes the plan for the backend that is chosen, carries it out, and keeps the result. The first of several says that it simulates.
-fn carry_out_wanted(
-    wanted: &Wanted<'_>,
-    (plan, is_first): (MakePlan<'_>, bool),
-    named: Option<Model>,
-    invocation: &Invocation,
-) -> Result<(Finished, Kept), Error> {
-    let options = wanted.result;
-    let fs = HostFs::default();
-    let host = HostFacts::begin(&fs);
-    let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
-    let ready = match ready((wanted.backend, wanted.linux, "--backend"), named, plan, (host, fs)) {
-        Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(plan, &error, is_first)?,
-        ready => ready?,
-    };
-    let finished = carry_out(ready, &mut kept, options, invocation.clone())?;
-    Ok((finished, kept))
 }
 
 /// Runs a plan that is ready, shows its progress, and keeps its document as it grows.
@@ -291,7 +271,7 @@ pub(super) fn measure_then(
     then(&mut document);
     kept.save(&document)?;
     match shown.form {
-        Form::Json => print(&document.to_json().map_err(|error| internal("cannot show the result", error))?)?,
+        Form::Json => print(&json(&document)?)?,
         Form::Markdown => print(&report(&document).markdown())?,
         Form::Text => print(&(report(&document).text(columns()) + &kept.line()))?,
     }
@@ -412,8 +392,7 @@ impl Kept {
     /// Writes the document as it is now.
     pub(super) fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
-        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        let failed = folder.write(&stem(document, self.opened_unix), json.as_bytes()).err();
+        let failed = folder.write(&stem(document, self.opened_unix), json(document)?.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
             complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
         }

@@ -23,7 +23,6 @@ pub mod record;
 pub mod report;
 pub mod reproduce;
 pub mod run;
-pub mod shell;
 pub mod show;
 pub mod stat_setup;
 pub mod sweep;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Command};
 
-use super::measure::{Invocation, MakePlan, Wanted, measure, measure_all};
-use super::options::{BaselineOptions, ResultOptions, VerboseOption};
+use super::measure::{Invocation, MakePlan, Wanted, measure_all};
+use super::options::GuestResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::{LinuxGuestOptions, other_defaults};
@@ -89,7 +89,7 @@ pub struct NmiLatencyArgs {
     /// The accesses of its vCPU with the most PMIs, each after the guest's own time; where no counter counts, after 1 ms at most. A
     /// turn goes on where the arm's last one ended.
     #[arg(long, value_name = "DIR", help_heading = "Guest",
-          conflicts_with_all = ["workload", "period", "freq", "cpu", "pmu_version", "guest"])]
+          conflicts_with_all = ["workload", "period", "freq", "cpu", "guest"])]
     pub trace: Option<PathBuf>,
     /// The kind of guest.
     #[command(flatten)]
@@ -97,16 +97,9 @@ pub struct NmiLatencyArgs {
     /// The host.
     #[command(flatten)]
     pub host: HostOptions,
-    /// Place of the result.
+    /// Place and form of the result.
     #[command(flatten)]
-    pub result: ResultOptions,
-
-    /// More of the result.
-    #[command(flatten)]
-    pub verbose: VerboseOption,
-    /// The result as a baseline.
-    #[command(flatten)]
-    pub baseline: BaselineOptions,
+    pub out: GuestResultOptions,
 }
 
 /// Options of `vpmu sim`.
@@ -115,16 +108,9 @@ pub struct SimArgs {
     /// The simulated experiment.
     #[command(flatten)]
     pub sim: SimSpec,
-    /// Place of the result.
+    /// Place and form of the result.
     #[command(flatten)]
-    pub result: ResultOptions,
-
-    /// More of the result.
-    #[command(flatten)]
-    pub verbose: VerboseOption,
-    /// The result as a baseline.
-    #[command(flatten)]
-    pub baseline: BaselineOptions,
+    pub out: GuestResultOptions,
 }
 
 /// Options of `vpmu sim` that a replay obeys.
@@ -142,28 +128,12 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
     let linux = LinuxJob::new(&args.linux, Kind::Record)?;
     let mut spec = args.spec.clone();
     // A Linux guest is measured from its boot to its end.
-    if linux.is_some()
-        && let Some(rounds) = spec.length.guest_rounds.replace(1).filter(|&rounds| rounds > 1)
-    {
-        return Err(Error::usage(
-            format!("--guest-rounds {rounds} is not for a Linux guest"),
-            "each round boots one",
-            "leave it out",
-        ));
-    }
+    spec.length.guest_rounds = linux.as_ref().map(|_| 1).or(spec.length.guest_rounds);
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
-    let baseline = args.baseline.baseline(&args.result);
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
-    let (backend, is_bare) = (&args.host.behind.backend, invocation.command_line.len() == 1);
-    let wanted = Wanted {
-        backend,
-        model: None,
-        is_bare,
-        linux: linux.as_ref(),
-        result: &args.result,
-        verbose: args.verbose.verbose,
-        baseline,
-    };
+    let is_bare = invocation.command_line.len() == 1;
+    let wanted =
+        Wanted { backend: &args.host.behind.backend, model: None, is_bare, linux: linux.as_ref(), out: &args.out };
     if args.is_main {
         return run_main(args, &wanted, invocation);
     }
@@ -181,7 +151,7 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         }
         Ok(plan)
     };
-    measure(&wanted, &plan, invocation)
+    measure_all(&wanted, &[&plan], invocation)
 }
 
 /// Runs the main job: each workload with the strategies that matter; a document of each, and one answer.
@@ -203,10 +173,10 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation)
     measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), invocation)
 }
 
-/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start.
+/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start. Each round boots one.
 pub(super) fn with_defaults(command: Command) -> Command {
     other_defaults(
-        command,
+        command.mut_arg("guest_rounds", |arg| arg.conflicts_with("kernel")),
         &[("rounds", "5"), ("warmup", "0"), ("samples", "1000"), ("time_limit", "3s"), ("workload", "sampling10")],
     )
 }
@@ -218,22 +188,13 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
     if let Some(lost) = parts.as_ref().map(|parts| parts.trace.meta.lost).filter(|lost| *lost > 0) {
         complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
     }
-    let baseline = args.baseline.baseline(&args.result);
     let vcpus = sim.spec.arms.guest.vcpus;
     if let Some(cpus) = sim.cpus.filter(|&cpus| cpus > vcpus) {
         let why = format!("a vCPU runs on one CPU, and --vcpus is {vcpus}");
         return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
     }
     let backend = &BackendChoice::Sim(sim.model.clone());
-    let wanted = Wanted {
-        backend,
-        model: Some(sim.model()?),
-        is_bare: false,
-        linux: None,
-        result: &args.result,
-        verbose: args.verbose.verbose,
-        baseline,
-    };
+    let wanted = Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, out: &args.out };
     let plan = |chosen: &Chosen, _: Option<&[u32]>| {
         let mut plan = sim.plan_with(chosen)?;
         if let Some(parts) = &parts {
@@ -241,5 +202,5 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         }
         Ok(plan)
     };
-    measure(&wanted, &plan, invocation)
+    measure_all(&wanted, &[&plan], invocation)
 }

@@ -50,12 +50,20 @@ pub struct ResultOptions {
     pub quiet: QuietOption,
 }
 
-/// More of a result than its first table.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct VerboseOption {
+/// Place and form of the result of an experiment with guests.
+#[derive(Clone, Debug, Args)]
+pub struct GuestResultOptions {
+    /// The result.
+    #[command(flatten)]
+    pub result: ResultOptions,
+
     /// Also show percentiles, all pairs of arms, and host work by kind
     #[arg(short, long, conflicts_with = "json")]
     pub verbose: bool,
+
+    /// The result as a baseline.
+    #[command(flatten)]
+    pub baseline: BaselineOptions,
 }
 
 /// Folder of results, unless another is given.

@@ -13,7 +13,6 @@ use results::write::check_no_input;
 use super::by_host;
 use super::files::write;
 use crate::experiment::reproduce::{self, run::Simulated};
-use crate::removed;
 use crate::setting::options::OutputOption;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
@@ -97,7 +96,7 @@ fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
     let (mut records, mut done) = (Vec::new(), Exit::Done);
     for source in given {
         if !source.is_dir() {
-            records.push(record(source).map_err(|error| removed::recording(source).unwrap_or(error))?);
+            records.push(record(source)?);
             continue;
         }
         let (sound, left_out) = folder_beside(source)?;

@@ -76,79 +76,81 @@ pub struct ShowArgs {
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
-    match &args.name {
-        Some(name) => one(args.kind, name, args.json.json)?,
-        None => {
-            let items = match args.kind {
-                Kind::Strategies => strategies(),
-                Kind::Models => models()?,
-                Kind::Workloads => workloads(),
-                Kind::Metrics => metrics(),
-                Kind::Events => events(),
-                Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
-            };
-            if args.json.json { print_json(&items)? } else { print(&list(&items, columns()))? }
+    let json = args.json.json;
+    match (args.kind, &args.name) {
+        (Kind::Schemas, Some(name)) => print_json(&schema_of(name)?)?,
+        (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
+            let text = if kind == Kind::Models { model_text(name)?.to_owned() } else { strategy(name)? };
+            let table: toml::Table = text.parse().map_err(|error| internal("a definition is no TOML", error))?;
+            if json { print_json(&json!({ "name": name, "definition": table }))? } else { print(&text)? }
+        }
+        (_, Some(name)) => {
+            let why = "NAME is of a strategy, a model or a schema";
+            return Err(Error::usage(format!("one line is all there is of '{name}'"), why, "leave it out"));
+        }
+        (kind, None) => {
+            let items = items(kind)?;
+            if json { print_json(&items)? } else { print(&list(&items, columns()))? }
         }
     }
     Ok(Exit::Done)
-}
-
-fn one(kind: Kind, name: &str, json: bool) -> Result<(), Error> {
-    match kind {
-        Kind::Strategies => definition(name, &strategy(name)?, json),
-        Kind::Models => definition(name, &model_text(name)?, json),
-        Kind::Schemas => print_json(&schema_of(name)?),
-        Kind::Workloads | Kind::Metrics | Kind::Events => {
-            let why = "NAME is of a strategy, a model or a schema";
-            Err(Error::usage(format!("one line is all there is of '{name}'"), why, "leave it out"))
-        }
-    }
-}
-
-/// Prints the TOML text, or its keys as JSON.
-fn definition(name: &str, text: &str, json: bool) -> Result<(), Error> {
-    if !json {
-        return print(text);
-    }
-    let table: toml::Table = text.parse().map_err(|error| internal("a definition is no TOML", error))?;
-    print_json(&json!({ "name": name, "definition": table }))
 }
 
 fn list(items: &[Item], columns: usize) -> String {
     let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0);
     let line =
         |Item { name, about }: &Item| wrapped(&format!("{name:<width$}  {about}"), columns, &" ".repeat(width + 2));
-    items.iter().fold(String::new(), |text, item| text + &line(item) + "\n")
+    items.iter().map(|item| line(item) + "\n").collect()
 }
 
 /// One choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Item {
+struct Item {
     /// Its name, as options take it.
-    pub name: String,
+    name: String,
     /// One line about it.
-    pub about: String,
+    about: String,
 }
 
 impl Item {
-    fn new(name: &str, about: &str) -> Self {
-        Self { name: name.to_owned(), about: about.to_owned() }
+    fn new(name: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { name: name.into(), about: about.into() }
     }
 }
 
-/// Returns the preset strategies, and what a simulated guest can have in place of one.
-pub fn strategies() -> Vec<Item> {
-    let presets = PRESETS.iter().map(|name| Item::new(name, strategy::about(name)));
-    let below = kernel::about().map(|(name, about)| Item::new(&format!("{BELOW_KVM}{name}"), about));
-    presets.chain(below).chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
+/// Returns all of a kind.
+fn items(kind: Kind) -> Result<Vec<Item>, Error> {
+    Ok(match kind {
+        Kind::Strategies => {
+            let presets = PRESETS.iter().map(|name| Item::new(*name, strategy::about(name)));
+            let below = kernel::about().map(|(name, about)| Item::new(format!("{BELOW_KVM}{name}"), about));
+            presets.chain(below).chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
+        }
+        Kind::Models => {
+            let item = |&(name, _): &(&str, &str)| {
+                let model = model(name)?;
+                let forms: Vec<&str> =
+                    model.forms.iter().filter_map(|form| form.model.name.rsplit(':').next()).collect();
+                let forms = if forms.is_empty() { String::new() } else { format!("; forms: {}", forms.join(", ")) };
+                Ok(Item::new(name, model.about + &forms))
+            };
+            EMBEDDED.iter().map(item).collect::<Result<_, Error>>()?
+        }
+        // A workload is one of each, EVENTS/WORK.
+        Kind::Workloads => {
+            let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
+            let works = GuestWork::ALL.map(|work| Item::new(format!(".../{}", work.key()), work.about()));
+            sets.into_iter().chain(works).collect()
+        }
+        Kind::Metrics => metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect(),
+        Kind::Events => events(),
+        Kind::Schemas => SCHEMAS.map(|(name, about)| Item::new(name, about)).into(),
+    })
 }
 
 /// Returns a strategy's definition in TOML: a file's, or a preset's as a starting point for one's own, without the name that a
 /// file may not have.
-///
-/// # Errors
-/// Exit 2 for an unknown preset, a bad file, or what has no definition.
-pub fn strategy(name: &str) -> Result<String, Error> {
+fn strategy(name: &str) -> Result<String, Error> {
     if Mediated::named(name).is_some() {
         return Err(Error::usage(
             format!("{name} has no definition in TOML"),
@@ -171,49 +173,19 @@ pub fn strategy(name: &str) -> Result<String, Error> {
     Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
 }
 
-/// Returns the embedded models of hosts.
-///
-/// # Errors
-/// None but a bug's.
-pub fn models() -> Result<Vec<Item>, Error> {
-    let item = |&(name, _): &(&str, &str)| {
-        let model = model(name)?;
-        let forms: Vec<&str> = model.forms.iter().filter_map(|form| form.model.name.rsplit(':').next()).collect();
-        let forms = if forms.is_empty() { String::new() } else { format!("; forms: {}", forms.join(", ")) };
-        Ok(Item::new(name, &(model.about + &forms)))
-    };
-    EMBEDDED.iter().map(item).collect()
-}
-
-/// Returns a model's definition in TOML.
-///
-/// # Errors
-/// Exit 2 for an unknown model.
-pub fn model_text(name: &str) -> Result<String, Error> {
+/// Returns an embedded model's definition in TOML.
+fn model_text(name: &str) -> Result<&'static str, Error> {
     let found = EMBEDDED.iter().find(|(known, _)| *known == name);
-    let known: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
-    found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| unknown("model", name, &known))
-}
-
-/// Returns the event sets and the kinds of work; a workload is one of each, EVENTS/WORK.
-pub fn workloads() -> Vec<Item> {
-    let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
-    let works = GuestWork::ALL.map(|work| Item::new(&format!(".../{}", work.key()), work.about()));
-    sets.into_iter().chain(works).collect()
-}
-
-/// Returns the metrics of results.
-pub fn metrics() -> Vec<Item> {
-    metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect()
+    found.map(|(_, text)| *text).ok_or_else(|| unknown("model", name, &EMBEDDED.map(|(name, _)| name)))
 }
 
 /// Returns the events that may stand behind a guest's counters and those that a guest is recorded by, tried on this thread.
 /// Tracepoints are in tracefs.
-pub fn events() -> Vec<Item> {
+fn events() -> Vec<Item> {
     let backends = BackendKey::all().map(|(key, about)| {
         let stand_in = if key.is_stand_in() { "stand-in: " } else { "" };
-        let refused = open::probe(&key).map_err(|error| error.to_string());
-        tried(&format!("--backend {key}"), &format!("{stand_in}{about}"), refused)
+        let opened = open::probe(&key).map_err(|error| error.to_string());
+        tried(format!("--backend {key}"), &format!("{stand_in}{about}"), opened)
     });
     let recording = SampledEvent::named().filter_map(|name| Some(recorded_by(&name.parse().ok()?)));
     let open = [
@@ -229,12 +201,12 @@ fn recorded_by(event: &SampledEvent) -> Item {
         event if event.is_tracepoint() => "occurrences on the vCPU's thread",
         _ => "by the host's PMU, in guest mode only",
     };
-    tried(&format!("-e {event}"), about, event.probe())
+    tried(format!("-e {event}"), about, event.probe())
 }
 
-fn tried(name: &str, about: &str, opened: Result<(), String>) -> Item {
+fn tried(name: String, about: &str, opened: Result<(), String>) -> Item {
     let why = opened.map_or_else(|why| format!("; not here: {}", one_line(&why)), |()| String::new());
-    Item::new(name, &format!("{about}{why}"))
+    Item::new(name, about.to_owned() + &why)
 }
 
 /// Schemas, by the experiments whose documents they describe.
@@ -270,8 +242,8 @@ mod tests {
         std::fs::write(&file, strategy("deferred").unwrap()).unwrap();
         let mine = Strategy::from_toml(&strategy(file.to_str().unwrap()).unwrap()).unwrap();
         assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
-        for item in models().unwrap() {
-            assert!(sim::model::Model::from_toml(&item.name, &model_text(&item.name).unwrap()).is_ok());
+        for (name, _) in EMBEDDED {
+            assert!(sim::model::Model::from_toml(name, model_text(name).unwrap()).is_ok());
         }
         for (name, _) in SCHEMAS {
             assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");

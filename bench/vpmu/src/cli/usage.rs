@@ -6,8 +6,6 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use results::error::Error;
 
-use crate::removed;
-
 /// Folds clap's lines into one: what is wrong, and its tip or where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]) -> Error {
     let words: Vec<_> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -16,16 +14,6 @@ pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]
         _ => None,
     };
     let path = path(definition, words.iter().take_while(|word| get(ContextKind::InvalidSubcommand) != Some(word)));
-    let option = get(ContextKind::InvalidArg).and_then(|arg| arg.split(['=', ' ']).next());
-    let gone = match (option, get(ContextKind::InvalidSubcommand), get(ContextKind::InvalidValue)) {
-        (Some(option), _, Some(value)) => removed::option(&path, &format!("{option} {value}")),
-        (Some(option), ..) => removed::option(&path, option),
-        (_, Some(word), _) => removed::command(&path, word),
-        _ => None,
-    };
-    if let Some(gone) = gone {
-        return gone;
-    }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage(format!("vpmu {path}: no command given"), "", help(&path));
     }

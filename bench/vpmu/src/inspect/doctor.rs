@@ -10,12 +10,11 @@ use results::error::{Exit, one_line};
 use results::host::noise::{Finding, Status};
 use results::host::settings::{self, Mend};
 use results::host::{HostFacts, HostFs, noise};
-use results::table::layout;
+use results::table::{layout, wrapped};
 use serde::Serialize;
-use textwrap::{Options, WordSplitter};
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
-use crate::setting::backend::{Chosen, EventProbe, KvmProbe, KvmReport, Refused, auto};
+use crate::setting::backend::{Chosen, EventProbe, KvmReport, Refused, auto};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -75,52 +74,50 @@ fn perf_remedy(program: Option<&Path>) -> String {
     )
 }
 
+/// Makes a finding without which nothing can be measured.
+fn vital(finding: Finding) -> Finding {
+    Finding { vital: true, ..finding }
+}
+
 /// /dev/kvm, its capabilities, its own vPMU. What does not answer as KVM has none of them, whatever opens in its place.
-fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Finding> {
+fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -> Vec<Finding> {
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
-    let report = match &opened {
-        Ok(_) => probe.probe().map_err(|error| format!("it opens, and does not answer as KVM: {error}")),
+    let remedy = match opened.as_ref().map_err(std::io::Error::kind) {
+        Err(ErrorKind::NotFound) => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
+        Err(ErrorKind::PermissionDenied) => {
+            "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm"
+        }
+        _ => "look at `ls -l /dev/kvm` and the kernel log",
+    };
+    let report = match opened {
+        Ok(_) => kvm.map_err(|error| format!("it opens, and does not answer as KVM: {error}")),
         Err(error) => Err(error.to_string()),
     };
+    let missing_unless = |fine: bool| if fine { Status::Ok } else { Status::Missing };
+    let found = report.as_ref().err().map_or("opens for reading and writing", String::as_str);
     let why = "the guest runs on it; nothing can be measured without";
-    let (status, found, remedy) = match (&report, opened.err().map(|error| error.kind())) {
-        (Ok(_), _) => (Status::Ok, "opens for reading and writing".to_owned(), ""),
-        (Err(why), Some(ErrorKind::NotFound)) => {
-            (Status::Missing, why.clone(), "enable virtualization in the firmware and load kvm_intel or kvm_amd")
-        }
-        (Err(why), Some(ErrorKind::PermissionDenied)) => (
-            Status::Missing,
-            why.clone(),
-            "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm",
-        ),
-        (Err(why), _) => (Status::Missing, why.clone(), "look at `ls -l /dev/kvm` and the kernel log"),
-    };
-    let mut findings = vec![Finding { vital: true, ..Finding::new("/dev/kvm", status, found, why, remedy) }];
+    let device = Finding::new("/dev/kvm", missing_unless(report.is_ok()), found, why, remedy);
 
-    let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
-    let absent = |report: &KvmReport| -> Vec<String> {
+    let silent = || "KVM cannot be asked".to_owned();
+    let upgrade = "use a kernel of 5.10 or later whose KVM has them";
+    let lacks = report.as_ref().map(|report| {
         let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
-        absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect()
+        absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>().join(", ")
+    });
+    let (fine, found, remedy) = match (&report, lacks) {
+        (Ok(report), Ok(lacks)) if report.api_version == API_VERSION => match lacks.as_str() {
+            "" => (true, format!("all present; up to {} vCPUs", report.max_vcpus), ""),
+            lacks => (false, format!("absent: {lacks}"), upgrade),
+        },
+        (Ok(report), _) => (false, format!("API version {}, not {API_VERSION}", report.api_version), upgrade),
+        (Err(_), _) => (false, "cannot be asked".to_owned(), "see /dev/kvm"),
     };
-    let (status, found, upgrade) = match &report {
-        Err(_) => (Status::Missing, "cannot be asked".to_owned(), "see /dev/kvm"),
-        Ok(report) if report.api_version != API_VERSION => {
-            let found = format!("API version {}, not {API_VERSION}", report.api_version);
-            (Status::Missing, found, "use a kernel of 5.10 or later whose KVM has them")
-        }
-        Ok(report) if absent(report).is_empty() => {
-            (Status::Ok, format!("all present; up to {} vCPUs", report.max_vcpus), "")
-        }
-        Ok(report) => {
-            let found = format!("absent: {}", absent(report).join(", "));
-            (Status::Missing, found, "use a kernel of 5.10 or later whose KVM has them")
-        }
-    };
-    findings.push(Finding { vital: true, ..Finding::new("KVM capabilities", status, found, why, upgrade) });
+    let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
+    let capabilities = Finding::new("KVM capabilities", missing_unless(fine), found, why, remedy);
 
-    let answers = report.is_ok();
-    let own = report.map_or_else(|_| Err("KVM cannot be asked".to_owned()), |report| report.own_pmu);
-    findings.push(Finding::new(
+    let linux = report.as_ref().map_err(|_| silent()).and_then(|_| vmm::kvm::linux_refusal());
+    let own = report.map_or_else(|_| Err(silent()), |report| report.own_pmu);
+    let own = Finding::new(
         "KVM's own vPMU",
         Status::warn_unless(own.is_ok()),
         format!(
@@ -132,66 +129,52 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, probe: &dyn KvmProbe) -> Vec<Find
         ),
         "arm `kvm` measures it with the same payload",
         "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
-    ));
-    let linux = if answers { vmm::kvm::linux_refusal() } else { Err("KVM cannot be asked".to_owned()) };
-    findings.push(Finding::new(
+    );
+    let linux = Finding::new(
         "Linux guests",
         Status::warn_unless(linux.is_ok()),
         linux.err().unwrap_or_else(|| "can run: ring 0 of a guest runs on the processor".to_owned()),
         "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
         "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
-    ));
-    findings
+    );
+    vec![vital(device), vital(capabilities), own, linux]
 }
 
 /// Reports the event sources that can stand behind the counters.
 fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
-    let mut findings = vec![
-        Finding {
-            vital: true,
-            ..Finding::new(
-                "event backend",
-                match auto {
-                    Ok(chosen) => Status::warn_unless(!chosen.backend.is_stand_in()),
-                    Err(_) => Status::Missing,
-                },
-                match auto {
-                    Ok(chosen) => format!("auto is {}: {}", chosen.backend, chosen.why),
-                    Err(none) => none.why.clone(),
-                },
-                "host events count for the guest",
-                if auto.is_ok() {
-                    "for hardware figures use a bare-metal host with a PMU; compare arms of one run only".to_owned()
-                } else {
-                    remedy.clone()
-                },
-            )
-        },
-        Finding::new(
-            "hardware PMU",
-            Status::warn_unless(host.hardware_pmu),
-            if host.perf_pmus.is_empty() {
-                "no perf event source at all".to_owned()
-            } else {
-                format!("perf sources: {}", host.perf_pmus.join(", "))
-            },
-            "backend `hardware`; everything else is a stand-in",
-            "use a bare-metal host, or give this machine a vPMU",
+    let (status, found, mend) = match auto {
+        Ok(chosen) => (
+            Status::warn_unless(!chosen.backend.is_stand_in()),
+            format!("auto is {}: {}", chosen.backend, chosen.why),
+            "for hardware figures use a bare-metal host with a PMU; compare arms of one run only",
         ),
-    ];
-    let paranoid = host.perf_event_paranoid;
-    findings.push(Finding::new(
+        Err(none) => (Status::Missing, none.why.clone(), remedy.as_str()),
+    };
+    let backend = Finding::new("event backend", status, found, "host events count for the guest", mend);
+    let sources = match host.perf_pmus.join(", ") {
+        none if none.is_empty() => "no perf event source at all".to_owned(),
+        sources => format!("perf sources: {sources}"),
+    };
+    let pmu = Finding::new(
+        "hardware PMU",
+        Status::warn_unless(host.hardware_pmu),
+        sources,
+        "backend `hardware`; everything else is a stand-in",
+        "use a bare-metal host, or give this machine a vPMU",
+    );
+    let level = host.perf_event_paranoid;
+    let paranoid = Finding::new(
         "perf_event_paranoid",
-        Status::warn_unless(rights.perfmon || paranoid.is_some_and(|n| n <= 1)),
+        Status::warn_unless(rights.perfmon || level.is_some_and(|n| n <= 1)),
         format!(
             "{}, {} CAP_PERFMON",
-            paranoid.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
+            level.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
             if rights.perfmon { "with" } else { "without" }
         ),
         "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
-        remedy,
-    ));
+        remedy.as_str(),
+    );
     let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
     let (found, remedy) = match &host.tracefs {
         Some(root) if number(root).is_some() => (root.clone(), String::new()),
@@ -201,21 +184,16 @@ fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<C
         ),
         None => ("not mounted".to_owned(), "sudo mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
     };
-    findings.push(Finding::new(
-        "tracefs",
-        Status::warn_unless(remedy.is_empty()),
-        found,
-        "backend tracepoint:GROUP/NAME finds its event numbers there",
-        remedy,
-    ));
-    findings
+    let status = Status::warn_unless(remedy.is_empty());
+    let why = "backend tracepoint:GROUP/NAME finds its event numbers there";
+    vec![vital(backend), pmu, paranoid, Finding::new("tracefs", status, found, why, remedy)]
 }
 
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
     fs: &HostFs,
     rights: Rights,
-    kvm: &dyn KvmProbe,
+    kvm: Result<KvmReport, String>,
     events: &dyn EventProbe,
     watch: Duration,
 ) -> Diagnosis {
@@ -235,10 +213,8 @@ pub fn diagnose(
                 put_back.push(today);
             }
             Err(why) => {
-                findings
-                    .iter_mut()
-                    .filter(|found| found.check == check)
-                    .for_each(|found| found.remedy.clone_from(&why));
+                let of_check = findings.iter_mut().filter(|found| found.check == check);
+                of_check.for_each(|found| found.remedy.clone_from(&why));
             }
         }
     }
@@ -264,49 +240,36 @@ pub fn diagnose(
 /// Columns before the text of a finding: status and check.
 const INDENT: usize = 30;
 
-/// Fills `text` to `width` behind the indent; words are never cut.
-fn wrap(out: &mut String, text: &str, width: usize) {
-    let indent = " ".repeat(INDENT);
-    // A path to copy is not split at its hyphens.
-    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
-    let options = options.initial_indent(&indent).subsequent_indent(&indent).break_words(false);
-    out.push_str(textwrap::fill(text, options).trim_start());
-    out.push('\n');
+/// Fills a line to `width`; what does not fit goes behind the indent.
+fn filled(line: &str, width: usize) -> String {
+    wrapped(line, width, &" ".repeat(INDENT)) + "\n"
 }
 
-fn show(out: &mut String, finding: &Finding, width: usize) {
+fn show(finding: &Finding, width: usize) -> String {
     // An unknown setting is neither fine nor a fault.
     let unknown = finding.status == Status::Ok && finding.found.starts_with("unknown");
-    let status = match finding.status {
-        Status::Ok if unknown => "?",
-        Status::Ok => "ok",
-        Status::Warn => "warn",
-        Status::Missing => "MISSING",
+    let (status, further) = match finding.status {
+        Status::Ok if unknown => ("?", vec![format!("why: this host does not tell; {}", finding.why)]),
+        Status::Ok => ("ok", Vec::new()),
+        status => (
+            if status == Status::Warn { "warn" } else { "MISSING" },
+            vec![format!("why: {}", finding.why), format!("do:  {}", finding.remedy)],
+        ),
     };
-    let _ = write!(out, "{status:<8}{:<22}", finding.check);
-    wrap(out, &one_line(&finding.found), width);
-    let further = match finding.status {
-        Status::Ok if unknown => vec![format!("why: this host does not tell; {}", finding.why)],
-        Status::Ok => Vec::new(),
-        _ => vec![format!("why: {}", finding.why), format!("do:  {}", finding.remedy)],
-    };
-    for line in further {
-        let _ = write!(out, "{:INDENT$}", "");
-        wrap(out, &line, width);
-    }
+    let first = filled(&format!("{status:<8}{:<22}{}", finding.check, one_line(&finding.found)), width);
+    further.iter().fold(first, |text, line| text + &filled(&format!("{:INDENT$}{line}", ""), width))
 }
 
 /// The findings for a terminal or a pipe; a check without a finding takes one line.
 pub fn text(diagnosis: &Diagnosis) -> String {
     let width = layout::columns().max(INDENT + 20);
     let mut out = format!("host class: {}\n\n", diagnosis.host_class);
-    for finding in &diagnosis.findings {
-        show(&mut out, finding, width);
-    }
+    out.extend(diagnosis.findings.iter().map(|finding| show(finding, width)));
     let simulation = "a simulation, so that nothing is measured";
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
-    let _ = write!(out, "\n{:<INDENT$}", "--backend auto uses");
-    wrap(&mut out, &format!("{auto}: {}", one_line(&diagnosis.auto_why)), width);
+    let why = one_line(&diagnosis.auto_why);
+    out += "\n";
+    out += &filled(&format!("{:<INDENT$}{auto}: {why}", "--backend auto uses"), width);
     for (what, commands) in
         [("set what one write mends", &diagnosis.set), ("put back today's values", &diagnosis.put_back)]
     {
@@ -324,7 +287,7 @@ mod tests {
     use trials::hosts::{CASCADE_LAKE, PVM, tree};
 
     use super::*;
-    use crate::setting::backend::fake::{KvmWithout, Opens};
+    use crate::setting::backend::fake::{Opens, kvm_without};
 
     const PLENTY: Rights = Rights { perfmon: true, root: false };
 
@@ -335,7 +298,7 @@ mod tests {
     /// Diagnoses a host of these files whose KVM lacks nothing.
     fn look(files: &[(&str, &str)], rights: Rights, opens: &'static [&'static str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
-        diagnose(&fs, rights, &KvmWithout(&[]), &Opens(opens), Duration::ZERO)
+        diagnose(&fs, rights, Ok(kvm_without(&[])), &Opens(opens), Duration::ZERO)
     }
 
     #[test]
@@ -361,23 +324,16 @@ mod tests {
         assert_eq!(status(&look(PVM, PLENTY, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
     }
 
-    /// What stands in place of KVM and is none, such as /dev/null over /dev/kvm.
-    struct NoKvm;
-
-    impl KvmProbe for NoKvm {
-        fn probe(&self) -> Result<KvmReport, String> {
-            Err("Inappropriate ioctl for device".to_owned())
-        }
-    }
-
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
         let rights = Rights::default();
-        let lacks: &dyn KvmProbe = &KvmWithout(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]);
+        let lacks = || Ok(kvm_without(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]));
+        // As of /dev/null over /dev/kvm.
+        let none = Err("Inappropriate ioctl for device".to_owned());
         for (files, kvm, missing, found) in [
-            (PVM, lacks, &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
-            (CASCADE_LAKE, lacks, &["KVM capabilities", "event backend"], "KVM_CAP_X86_MSR_FILTER"),
-            (CASCADE_LAKE, &NoKvm, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
+            (PVM, lacks(), &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
+            (CASCADE_LAKE, lacks(), &["KVM capabilities", "event backend"], "KVM_CAP_X86_MSR_FILTER"),
+            (CASCADE_LAKE, none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
             let diagnosis = diagnose(&fs, rights, kvm, &Opens(&[]), Duration::ZERO);
@@ -401,7 +357,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let poll = "sys/module/kvm/parameters/halt_poll_ns";
         let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
-        let look_as = |rights| diagnose(&fs, rights, &KvmWithout(&[]), &Opens(&[]), Duration::ZERO);
+        let look_as = |rights| diagnose(&fs, rights, Ok(kvm_without(&[])), &Opens(&[]), Duration::ZERO);
         assert_eq!(look_as(Rights { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
         let look = || look_as(PLENTY);
         let has_command = |found: &Diagnosis| found.set.iter().any(|command| command.contains("halt_poll_ns"));
@@ -417,11 +373,7 @@ mod tests {
 
     #[test]
     fn what_the_host_does_not_tell_is_not_ok() {
-        let shown = |found: &str| {
-            let mut out = String::new();
-            show(&mut out, &Finding::new("governor", Status::Ok, found, "it matters", ""), 80);
-            out
-        };
+        let shown = |found: &str| show(&Finding::new("governor", Status::Ok, found, "it matters", ""), 80);
         assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
         assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
     }

@@ -14,15 +14,14 @@ use host_pmu::trace::Tracing;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::open;
-use vmm::devices::output::Output;
 use vmm::kvm::KvmError;
 use vmm::machine::image::MAX_VCPUS;
+use vmm::machine::linux::PcOutcome;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
-use vmm::outcome::{End, HeldBack, VcpuOutcome};
+use vmm::outcome::{Counts, HeldBack};
 use vmm::sample::Sampling;
 
 use crate::setting::options::{BehindOptions, GuestOptions};
-use crate::setting::parse::check_version;
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
@@ -54,7 +53,6 @@ impl CountersOptions {
             let what = format!("--vcpus {vcpus} is out of range");
             return Err(Error::usage(what, "a machine has room for fewer", format!("give 1 to {MAX_VCPUS}")));
         }
-        check_version(cpu, self.guest.pmu_version)?;
         let behind = if *backend == BackendKey::None {
             CounterSource::Floor
         } else {
@@ -64,7 +62,7 @@ impl CountersOptions {
         Ok(Plan {
             behind,
             cpu,
-            pmu: cpu.pmu_of_version(self.guest.pmu_version as u8),
+            pmu: cpu.pmu(),
             vcpus: vcpus as usize,
             pin: self.behind.pin.clone().unwrap_or(PinChoice::Nowhere).cpus(vcpus, usable.as_deref())?,
             time_limit: Duration::MAX,
@@ -140,94 +138,57 @@ pub(crate) struct Report {
     pub(crate) warnings: Vec<String>,
 }
 
-/// A run that ended.
-#[derive(Debug)]
-pub(crate) struct EndedRun<'a, L> {
-    /// End of the run.
-    pub(crate) end: &'a End,
-    /// Time that it took.
-    pub(crate) wall: Duration,
-    /// Its vCPUs.
-    pub(crate) vcpus: &'a [VcpuOutcome<L>],
-    /// RDPMCs that were rewritten.
-    pub(crate) rewritten: usize,
-    /// Accesses to absent ports and memory.
-    pub(crate) absent: u64,
-    /// Addresses in MSRs were checked.
-    pub(crate) checked_addresses: bool,
-    /// The serial output.
-    pub(crate) output: &'a Output,
-}
-
 /// Reports on a run that ended.
-pub(crate) fn report_of<L>(ran: &EndedRun<'_, L>, backend: &BackendKey) -> Report {
-    let sum = |of: fn(&VcpuOutcome<L>) -> u64| ran.vcpus.iter().map(of).sum::<u64>();
+pub(crate) fn report_of(ran: &PcOutcome, backend: &BackendKey) -> Report {
+    let mut counts = Counts::default();
+    ran.vcpus.iter().for_each(|vcpu| counts.merge(&vcpu.account.counts));
+    let exits = || ran.vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits);
     let mut report = Report::default();
     let lines = &mut report.summary;
     lines.push(format!("{}, after {:.1} s", ran.end, ran.wall.as_secs_f64()));
-    let answered = sum(|vcpu| vcpu.account.counts.rdpmcs);
-    lines.push(format!("RDPMC: {} rewritten to RDMSR, {answered} answered", ran.rewritten));
-    let faults = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.faults).sum());
-    let accesses = sum(|vcpu| vcpu.account.msr_exits.iter().map(|line| line.reads + line.writes).sum());
-    let merged = match sum(|vcpu| vcpu.account.counts.merged) {
+    lines.push(format!("RDPMC: {} rewritten to RDMSR, {} answered", ran.rewritten, counts.rdpmcs));
+    let merged = match counts.merged {
         0 => String::new(),
         merged => format!(", {merged} merged with a pending NMI"),
     };
     lines.push(format!(
-        "PMU: {accesses} register accesses ({faults} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
-        sum(|vcpu| vcpu.account.counts.overflows),
-        sum(|vcpu| vcpu.account.counts.nmis_injected),
-        sum(|vcpu| vcpu.account.counts.pmis - vcpu.account.counts.nmis_injected),
-        sum(|vcpu| vcpu.account.counts.masked),
-        sum(|vcpu| vcpu.account.counts.deferred),
-        sum(|vcpu| vcpu.account.counts.deferred_delivered),
-        sum(|vcpu| vcpu.account.counts.deferred_dropped),
+        "PMU: {} register accesses ({} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
+        exits().map(|line| line.reads + line.writes).sum::<u64>(),
+        exits().map(|line| line.faults).sum::<u64>(),
+        counts.overflows,
+        counts.nmis_injected,
+        counts.pmis - counts.nmis_injected,
+        counts.masked,
+        counts.deferred,
+        counts.deferred_delivered,
+        counts.deferred_dropped,
     ));
-    if ran.absent != 0 {
-        lines.push(format!("{} accesses to ports or memory that this machine does not have", ran.absent));
+    let absent: u64 = ran.vcpus.iter().map(|vcpu| vcpu.left.absent).sum();
+    if absent != 0 {
+        lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
     }
-    if ran.checked_addresses {
-        lines.push(
-            "this host's processor is emulated: addresses written to MSRs are checked for being canonical here"
-                .to_owned(),
-        );
-    }
-    report.summary.extend(held_back(ran.vcpus));
-    counted(ran.vcpus, backend, &mut report);
-    let warnings = &mut report.warnings;
-    let elsewhere = sum(|vcpu| vcpu.account.counts.rdpmcs_elsewhere);
-    if elsewhere != 0 {
-        warnings.push(rdpmcs_elsewhere(elsewhere));
-    }
-    let undelivered = sum(|vcpu| vcpu.account.counts.undeliverable);
-    if undelivered != 0 {
-        warnings.push(format!("{undelivered} PMIs had a delivery mode that cannot be delivered"));
-    }
-    let ticks = sum(|vcpu| vcpu.account.counts.ticks_uncertain);
-    if ticks != 0 {
-        warnings.push(format!(
-            "{ticks} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with \
-             the timer's TSC-deadline mode, has none of it"
-        ));
-    }
-    let lost = sum(|vcpu| {
-        vcpu.account.counts.failed_opens + vcpu.account.counts.pinned_errors + vcpu.account.counts.throttled
-    });
-    if lost != 0 {
-        let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.clone()).unwrap_or_default();
-        warnings.push(format!(
-            "counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}"
-        ));
-    }
-    if ran.vcpus.iter().any(|vcpu| vcpu.account.counts.blind > 0) {
-        warnings.push("the host's records of events did not reach the VMM: throttling cannot be seen".to_owned());
-    }
-    if let Some(error) = &ran.output.error {
-        warnings.push(format!("serial output was lost: {error}"));
-    }
-    if ran.output.dropped != 0 {
-        warnings.push(format!("{} bytes of serial output beyond the limit were dropped", ran.output.dropped));
-    }
+    report.summary.extend(held_back(ran));
+    counted(ran, backend, &mut report);
+    let lost = counts.failed_opens + counts.pinned_errors + counts.throttled;
+    let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.as_deref()).unwrap_or_default();
+    let error = ran.console.error.as_ref().map_or_else(String::new, ToString::to_string);
+    let doubts = [
+        (counts.rdpmcs_elsewhere, rdpmcs_elsewhere(counts.rdpmcs_elsewhere)),
+        (counts.undeliverable, format!("{} PMIs had a delivery mode that cannot be delivered", counts.undeliverable)),
+        (
+            counts.ticks_uncertain,
+            format!(
+                "{} PMIs may each have lost or repeated a tick of the local APIC's timer; an image in x2APIC mode, or with the timer's \
+                 TSC-deadline mode, has none of it",
+                counts.ticks_uncertain
+            ),
+        ),
+        (lost, format!("counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}")),
+        (counts.blind, "the host's records of events did not reach the VMM: throttling cannot be seen".to_owned()),
+        (error.len() as u64, format!("serial output was lost: {error}")),
+        (ran.console.dropped, format!("{} bytes of serial output beyond the limit were dropped", ran.console.dropped)),
+    ];
+    report.warnings.extend(doubts.into_iter().filter(|(count, _)| *count > 0).map(|(_, warning)| warning));
     report
 }
 
@@ -237,8 +198,8 @@ pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
 }
 
 /// Formats a line about the time that a modelled cost of the PMU's registers took from the guest.
-fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
-    let HeldBack { accesses, ns, short } = vcpus.iter().find_map(|vcpu| vcpu.account.held_back)?;
+fn held_back(ran: &PcOutcome) -> Option<String> {
+    let HeldBack { accesses, ns, short } = ran.vcpus.iter().find_map(|vcpu| vcpu.account.held_back)?;
     let seconds = ns as f64 / 1e9;
     let dear =
         if short > 0 { format!("; {short} took no longer than that, and cost what they took") } else { String::new() };
@@ -248,14 +209,14 @@ fn held_back<L>(vcpus: &[VcpuOutcome<L>]) -> Option<String> {
 }
 
 /// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
-fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Report) {
+fn counted(ran: &PcOutcome, backend: &BackendKey, report: &mut Report) {
     let Report { summary, warnings } = report;
     if *backend == BackendKey::None {
         summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
         return;
     }
-    let steps: Vec<_> = vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
-    let opened: u64 = vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
+    let steps: Vec<_> = ran.vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
+    let opened: u64 = ran.vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
     let nothing = if steps.is_empty() {
         summary.push(format!("counts: backend {backend}, {opened} events opened"));
         opened == 0
@@ -272,7 +233,7 @@ fn counted<L>(vcpus: &[VcpuOutcome<L>], backend: &BackendKey, report: &mut Repor
         ));
     }
     // A selector or FIXED_CTR_CTRL that is only cleared programs none.
-    if nothing && vcpus.iter().any(|vcpu| vcpu.account.turned_on > 0) {
+    if nothing && ran.vcpus.iter().any(|vcpu| vcpu.account.turned_on > 0) {
         warnings.push("counters were programmed, and none ever counted".to_owned());
     }
 }
@@ -282,7 +243,8 @@ mod tests {
     use arch_pmu::msr::MsrExits;
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
-    use vmm::outcome::{Account, Counts, Steps};
+    use vmm::machine::linux::{Complaints, Faults, Output};
+    use vmm::outcome::{Account, End, Steps, VcpuOutcome};
 
     use super::*;
 
@@ -294,19 +256,20 @@ mod tests {
         assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
-    /// A vCPU that took a few PMIs.
-    fn vcpu() -> VcpuOutcome<()> {
+    /// A run of vCPUs that took a few PMIs each.
+    fn ran(vcpus: usize) -> PcOutcome {
+        let counts = Counts {
+            overflows: 5,
+            pmis: 2,
+            nmis_injected: 2,
+            deferred: 3,
+            deferred_delivered: 1,
+            deferred_dropped: 2,
+            rdpmcs: 7,
+            ..Counts::default()
+        };
         let account = Account {
-            counts: Counts {
-                overflows: 5,
-                pmis: 2,
-                nmis_injected: 2,
-                deferred: 3,
-                deferred_delivered: 1,
-                deferred_dropped: 2,
-                rdpmcs: 7,
-                ..Counts::default()
-            },
+            counts,
             host: HostSide::default(),
             msr_exits: vec![MsrExits { msr: 0x38f, reads: 1, writes: 2, faults: 1 }],
             deliveries: Vec::new(),
@@ -315,18 +278,22 @@ mod tests {
             held_back: None,
             turned_on: 0,
         };
-        VcpuOutcome { end: End::GuestExit { status: 3 }, left: (), account, steps: None }
-    }
-
-    fn report(vcpus: &[VcpuOutcome<()>], absent: u64, backend: &BackendKey, output: &Output) -> Report {
-        let (rewritten, wall, checked_addresses) = (4, Duration::from_millis(1500), false);
-        report_of(&EndedRun { end: &vcpus[0].end, wall, vcpus, rewritten, absent, checked_addresses, output }, backend)
+        let end = End::GuestExit { status: 3 };
+        PcOutcome {
+            vcpus: vec![VcpuOutcome { end: end.clone(), left: <_>::default(), account, steps: None }; vcpus],
+            end,
+            rewritten: 4,
+            console: Output::default(),
+            complaints: Complaints::default(),
+            channel: Faults::default(),
+            wall: Duration::from_millis(1500),
+        }
     }
 
     #[test]
     fn vcpus_are_added_up_and_what_spoils_a_run_is_said() {
-        let mut vcpus = [vcpu(), vcpu()];
-        let fine = report(&vcpus, 0, &BackendKey::CpuClock, &Output { error: None, dropped: 0 });
+        let mut ran = ran(2);
+        let fine = report_of(&ran, &BackendKey::CpuClock);
         assert!(fine.warnings.is_empty(), "{fine:?}");
         assert_eq!(
             fine.summary,
@@ -337,44 +304,45 @@ mod tests {
                 "counts: backend cpu-clock, 0 events opened",
             ]
         );
-        vcpus[1].account.counts.throttled = 2;
-        vcpus[1].account.counts.undeliverable = 1;
-        vcpus[0].account.counts.rdpmcs_elsewhere = 6;
-        vcpus[0].account.counts.ticks_uncertain = 4;
-        let output = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let spoilt = report(&vcpus, 3, &BackendKey::None, &output);
-        let (warned, text) = (spoilt.warnings.join("\n"), spoilt.summary.join("\n"));
-        for (said, needles) in [
-            (
-                &warned,
-                &["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs were #GP", "output was lost", "9 bytes"][..],
-            ),
-            (&text, &["3 accesses", "TSC tick"]),
+        ran.vcpus[1].account.counts.throttled = 2;
+        ran.vcpus[1].account.counts.undeliverable = 1;
+        ran.vcpus[0].account.counts.rdpmcs_elsewhere = 6;
+        ran.vcpus[0].account.counts.ticks_uncertain = 4;
+        ran.vcpus[1].left.absent = 3;
+        ran.console = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
+        let Report { summary, warnings } = report_of(&ran, &BackendKey::None);
+        let said = [warnings, summary].concat().join("\n");
+        for needle in [
+            "throttled",
+            "delivery mode",
+            "4 PMIs may each",
+            "6 RDPMCs",
+            "was lost",
+            "9 bytes",
+            "3 accesses",
+            "TSC tick",
         ] {
-            assert!(needles.iter().all(|needle| said.contains(needle)), "{said} lacks one of {needles:?}");
+            assert!(said.contains(needle), "{said} lacks {needle:?}");
         }
     }
 
     #[test]
     fn counters_that_never_counted_are_a_warning() {
-        let mut vcpu = vcpu();
-        let mut warned = |change: fn(&mut VcpuOutcome<()>), backend: BackendKey| {
-            change(&mut vcpu);
-            let output = Output { error: None, dropped: 0 };
-            report(std::slice::from_ref(&vcpu), 0, &backend, &output).warnings.join("\n")
+        let mut ran = ran(1);
+        let mut warned = |change: fn(&mut VcpuOutcome<_>), backend: BackendKey| {
+            change(&mut ran.vcpus[0]);
+            report_of(&ran, &backend).warnings.join("\n")
         };
-        let cleared = |vcpu: &mut VcpuOutcome<()>| {
-            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..MsrExits::default() });
+        let cleared = |vcpu: &mut VcpuOutcome<_>| {
+            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() })
         };
         assert_eq!(warned(cleared, BackendKey::CpuClock), "", "a selector was cleared");
         let counts = warned(|vcpu| vcpu.account.turned_on = 1, BackendKey::CpuClock);
         assert!(counts.contains("none ever counted"), "{counts}");
         assert_eq!(warned(|vcpu| vcpu.account.host.ops.record(OpKind::Open, 1), BackendKey::CpuClock), "");
         // The step backend opens events of its own: what counts are instructions.
-        let steps = |vcpu: &mut VcpuOutcome<()>| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 });
-        let stepped = warned(steps, BackendKey::Step);
+        let stepped = warned(|vcpu| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 }), BackendKey::Step);
         assert!(stepped.contains("none ever counted") && stepped.contains("2 times"), "{stepped}");
-        let steps = |vcpu: &mut VcpuOutcome<()>| vcpu.steps = Some(Steps { instructions: 9, unsupported: 0 });
-        assert_eq!(warned(steps, BackendKey::Step), "");
+        assert_eq!(warned(|vcpu| vcpu.steps = Some(Steps { instructions: 9, unsupported: 0 }), BackendKey::Step), "");
     }
 }

@@ -82,35 +82,25 @@ pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
 pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let key = match asked {
-        BackendChoice::Auto => {
-            return auto(probe).map_err(|none| {
-                Error::host("no host event can stand behind a counter", none.why, remedy(&none.remedy, ""))
-            });
-        }
-        BackendChoice::Key(key) => key,
-        BackendChoice::Sim(name) => {
-            return Err(Error::usage(
-                format!("backend sim:{name} runs no real guest"),
-                "a simulated host has none",
-                "take `vpmu sim`, or another --backend",
-            ));
-        }
+    // The remedy for this reason, else the command that knows more; and what else helps.
+    let cannot = |what: String, Refused { why, remedy }: Refused, or: &str| {
+        let first = if remedy.is_empty() { "`vpmu doctor` says what is missing" } else { &remedy };
+        Error::host(what, why, format!("{first}{or}"))
     };
-    probe.try_open(key).map_err(|refused| {
-        Error::host(
-            format!("backend {key} does not work here"),
-            refused.why,
-            remedy(&refused.remedy, ", or take --backend auto"),
-        )
-    })?;
-    Ok(Chosen::here(key.clone(), "asked for".to_owned()))
-}
-
-/// The remedy for this reason, else the command that knows more; and what else helps.
-fn remedy(known: &str, or: &str) -> String {
-    let first = if known.is_empty() { "`vpmu doctor` says what is missing" } else { known };
-    format!("{first}{or}")
+    match asked {
+        BackendChoice::Auto => {
+            auto(probe).map_err(|none| cannot("no host event can stand behind a counter".to_owned(), none, ""))
+        }
+        BackendChoice::Key(key) => match probe.try_open(key) {
+            Ok(()) => Ok(Chosen::here(key.clone(), "asked for".to_owned())),
+            Err(none) => Err(cannot(format!("backend {key} does not work here"), none, ", or take --backend auto")),
+        },
+        BackendChoice::Sim(name) => Err(Error::usage(
+            format!("backend sim:{name} runs no real guest"),
+            "a simulated host has none",
+            "take `vpmu sim`, or another --backend",
+        )),
+    }
 }
 
 /// Opens KVM. Exit 4 where this host cannot run guests.
@@ -139,13 +129,18 @@ impl KvmReport {
     }
 }
 
-/// Queries KVM.
-pub trait KvmProbe {
-    /// Opens /dev/kvm and queries every capability.
-    ///
-    /// # Errors
-    /// The reason if KVM cannot be queried.
-    fn probe(&self) -> Result<KvmReport, String>;
+/// Opens /dev/kvm and queries every capability.
+///
+/// # Errors
+/// The reason if KVM cannot be queried.
+pub fn kvm_report() -> Result<KvmReport, String> {
+    let kvm = Host::open_any().map_err(|error| error.to_string())?;
+    Ok(KvmReport {
+        api_version: API_VERSION,
+        max_vcpus: kvm.max_vcpus() as u64,
+        capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
+        own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
+    })
 }
 
 /// Why a host event does not open, and what a user can do about it.
@@ -193,34 +188,20 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
     }
 }
 
-/// KVM and perf of this host.
+/// Perf of this host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisHost;
 
-impl KvmProbe for ThisHost {
-    fn probe(&self) -> Result<KvmReport, String> {
-        let kvm = Host::open_any().map_err(|error| error.to_string())?;
-        Ok(KvmReport {
-            api_version: API_VERSION,
-            max_vcpus: kvm.max_vcpus() as u64,
-            capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
-            own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
-        })
-    }
-}
-
 impl EventProbe for ThisHost {
     fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
-        host_pmu::open::probe(backend).map_err(|error| refused(&error))
+        host_pmu::open::probe(backend).map_err(|error| match &error {
+            HostError::Os { call, errno, remedy } => Refused {
+                why: format!("{call}: {}", std::io::Error::from_raw_os_error(*errno)),
+                remedy: remedy.trim_start_matches("; ").to_owned(),
+            },
+            _ => Refused { why: error.to_string(), remedy: String::new() },
+        })
     }
-}
-
-fn refused(error: &HostError) -> Refused {
-    let HostError::Os { call, errno, remedy } = error else {
-        return Refused { why: error.to_string(), remedy: String::new() };
-    };
-    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
-    Refused { why, remedy: remedy.trim_start_matches("; ").to_owned() }
 }
 
 #[cfg(test)]
@@ -242,17 +223,12 @@ pub(crate) mod fake {
     }
 
     /// A KVM where every capability but these is present.
-    #[derive(Debug)]
-    pub(crate) struct KvmWithout(pub(crate) &'static [&'static str]);
-
-    impl KvmProbe for KvmWithout {
-        fn probe(&self) -> Result<KvmReport, String> {
-            Ok(KvmReport {
-                api_version: API_VERSION,
-                max_vcpus: 4,
-                capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!self.0.contains(&cap.name)))).collect(),
-                own_pmu: if self.0.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
-            })
+    pub(crate) fn kvm_without(absent: &[&str]) -> KvmReport {
+        KvmReport {
+            api_version: API_VERSION,
+            max_vcpus: 4,
+            capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!absent.contains(&cap.name)))).collect(),
+            own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
         }
     }
 }

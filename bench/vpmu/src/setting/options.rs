@@ -8,7 +8,7 @@ use host_pmu::backend::BackendKey;
 use results::verdict::Limits;
 
 use super::backend::BackendChoice;
-use super::parse::{defaults, duration_in, folder, number_in, pmu_version, share};
+use super::parse::{defaults, duration_in, folder, number_in, share};
 use super::pin::PinChoice;
 use crate::terminal::console::Form;
 
@@ -141,10 +141,6 @@ pub struct GuestOptions {
     /// Virtual CPUs, a thread and a vPMU each: of a payload at most 64, of a simulated host 4096
     #[arg(long, value_name = "N", default_value = "1", value_parser = number_in(1..=MOST_VCPUS))]
     pub vcpus: u64,
-
-    /// Architectural PMU version of the guest: 2, as KVM's, or 4, as Cascade Lake's
-    #[arg(long, value_name = "N", default_value = "2", value_parser = pmu_version, help_heading = "Guest")]
-    pub pmu_version: u64,
 }
 
 /// What stands behind a guest's counters on this host.

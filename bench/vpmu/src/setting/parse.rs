@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use arch_pmu::intel::IntelCaps;
-use arch_pmu::spec::Vendor;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::ContextKind;
 use clap::{Arg, Args, Command};
@@ -101,21 +99,6 @@ pub fn pmu_version(text: &str) -> Result<u64, String> {
         "4" => Ok(4),
         _ => Err("possible values: 2, 4".to_owned()),
     }
-}
-
-/// Checks that the processor's PMU has versions to choose from, if another one than the default is asked for.
-///
-/// # Errors
-/// Exit 2 if it has none.
-pub fn check_version(cpu: Cpu, version: u64) -> Result<(), Error> {
-    if cpu.vendor() == Vendor::Amd && version != u64::from(IntelCaps::default().version) {
-        return Err(Error::usage(
-            format!("--pmu-version {version} is not for --cpu {}", cpu.name()),
-            "it is the version of Intel's PMU",
-            "leave it out",
-        ));
-    }
-    Ok(())
 }
 
 /// One of `all`, by name. Help and completions list the names.

@@ -11,7 +11,6 @@ use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
 
-use crate::removed;
 use crate::setting::parse::suggestion;
 use crate::terminal::console::internal;
 
@@ -203,10 +202,7 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
     }
-    let strategy: Strategy = toml::from_str(&text).map_err(|error| match removed::of_strategy(&whole) {
-        Some((gone, instead)) => cannot(gone, instead),
-        None => at_line(error),
-    })?;
+    let strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
     // Every definition has all choices and one form, so that two of them can be compared.
     let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
         .map_err(|error| internal("a strategy has no TOML", error))?;

@@ -16,16 +16,7 @@ const USR: u64 = 1 << 16;
 /// IA32_PERFEVTSELx.OS.
 const OS: u64 = 1 << 17;
 /// IA32_PERFEVTSELx.INT.
-const INT: u64 = 1 << 20;
-
-/// Use of one event of a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Sample every `period × factor`; `spread` also spaces the set's events apart.
-    Sample { factor: u64 },
-    /// Count only.
-    Count,
-}
+pub const INT: u64 = 1 << 20;
 
 /// One event of a set: its perf name, umask and event byte, and the fixed counter it belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +24,18 @@ struct Event {
     name: &'static str,
     code: u64,
     fixed: Option<u64>,
-    mode: Mode,
+    /// It samples every `period × factor`; 0: it only counts.
+    factor: u64,
     /// The event of an AMD processor in its place, by its perf name, if it has another one.
     on_amd: Option<&'static str>,
 }
 
 const fn gp(name: &'static str, code: u64) -> Event {
-    Event { name, code, fixed: None, mode: Mode::Sample { factor: 1 }, on_amd: None }
+    Event { name, code, fixed: None, factor: 1, on_amd: None }
 }
 
 const fn fixed(name: &'static str, code: u64, counter: u64) -> Event {
-    Event { name, code, fixed: Some(counter), mode: Mode::Sample { factor: 1 }, on_amd: None }
+    Event { fixed: Some(counter), ..gp(name, code) }
 }
 
 /// The first ten hardware events `perf list` names on Cascade Lake, as umask << 8 | event code.
@@ -98,11 +90,11 @@ const SAMPLING4: &[Event] = &[
     fixed("cpu-cycles", 0x003c, 1),
     fixed("instructions", 0x00c0, 0),
     gp("cache-references", 0x4f2e),
-    Event { mode: Mode::Sample { factor: 6 }, ..gp("branch-misses", 0x00c5) },
+    Event { factor: 6, ..gp("branch-misses", 0x00c5) },
 ];
 
 /// `perf stat -e branch-misses`.
-const COUNTING1: &[Event] = &[Event { mode: Mode::Count, ..gp("branch-misses", 0x00c5) }];
+const COUNTING1: &[Event] = &[Event { factor: 0, ..gp("branch-misses", 0x00c5) }];
 
 /// One sampling event on a general-purpose counter.
 const SINGLE: &[Event] = &[gp("cpu-cycles", 0x003c)];
@@ -124,97 +116,66 @@ impl EventSet {
     /// Every set.
     pub const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
+    /// Its key, one line about it, its events, and its `FLAG_*` bits of the guest's boot page.
+    const fn row(self) -> (&'static str, &'static str, &'static [Event], u64) {
+        match self {
+            Self::Sampling10 => {
+                let about = "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters";
+                ("sampling10", about, SAMPLING10, 0)
+            }
+            Self::Sampling4 => {
+                let about = "four sampling events, restarted at each tick as by a task switch";
+                ("sampling4", about, SAMPLING4, FLAG_TASK_SWITCH)
+            }
+            Self::Counting1 => {
+                let about = "one counting event, restarted at each tick; no NMIs, rotations are timed";
+                ("counting1", about, COUNTING1, FLAG_TASK_SWITCH)
+            }
+            Self::Single => ("single", "one sampling event", SINGLE, 0),
+        }
+    }
+
     /// Returns the key on the command line.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Sampling10 => "sampling10",
-            Self::Sampling4 => "sampling4",
-            Self::Counting1 => "counting1",
-            Self::Single => "single",
-        }
+        self.row().0
     }
 
     /// Returns one line about it.
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Sampling10 => "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters",
-            Self::Sampling4 => "four sampling events, restarted at each tick as by a task switch",
-            Self::Counting1 => "one counting event, restarted at each tick; no NMIs, rotations are timed",
-            Self::Single => "one sampling event",
-        }
-    }
-
-    const fn table(self) -> &'static [Event] {
-        match self {
-            Self::Sampling10 => SAMPLING10,
-            Self::Sampling4 => SAMPLING4,
-            Self::Counting1 => COUNTING1,
-            Self::Single => SINGLE,
-        }
-    }
-
-    /// Returns whether its events raise PMIs.
-    pub const fn samples(self) -> bool {
-        !matches!(self, Self::Counting1)
+        self.row().1
     }
 
     /// Returns the `FLAG_*` bits of the guest's boot page.
     pub const fn flags(self) -> u64 {
-        match self {
-            Self::Sampling4 | Self::Counting1 => FLAG_TASK_SWITCH,
-            Self::Sampling10 | Self::Single => 0,
-        }
+        self.row().3
     }
 
-    /// Lists the events of a processor of `vendor` for the boot page, and their names, in order.
+    /// Lists the events of a processor of `vendor`, in order.
     ///
     /// A stand-in backend counts every event at the same rate, which real events do not: with equal
     /// periods all counters would overflow in lock-step. So event i of a set gets
     /// `period × (16 + 3 i) / 16`, on every backend, to keep arms comparable. `period` is at least 1.
-    pub fn events(self, vendor: Vendor, period: u64) -> Vec<NamedEvent> {
-        (0_u64..)
-            .zip(self.table())
-            .map(|(i, event)| {
-                let (interrupt, period) = match event.mode {
-                    Mode::Count => (0, 0),
-                    Mode::Sample { factor } => {
-                        let spread = u128::from(period) * u128::from(factor) * u128::from(16 + 3 * i) / 16;
-                        (INT, u64::try_from(spread).unwrap_or(u64::MAX).max(1))
-                    }
-                };
-                let (name, code, fixed) = event.on(vendor);
-                NamedEvent {
-                    name,
-                    spec: EventSpec {
-                        selector: code | USR | OS | interrupt,
-                        fixed: fixed.map_or(0, |n| n + 1),
-                        period,
-                    },
-                }
-            })
-            .collect()
+    pub fn events(self, vendor: Vendor, period: u64) -> Vec<EventParameter> {
+        let event = |(i, event): (u64, &Event)| {
+            let spread = u128::from(period) * u128::from(event.factor) * u128::from(16 + 3 * i) / 16;
+            let period = u64::try_from(spread).unwrap_or(u64::MAX).max(event.factor.min(1));
+            let (name, code, fixed) = event.on(vendor);
+            parameter(name, code | if event.factor > 0 { INT } else { 0 }, fixed, period)
+        };
+        (0..).zip(self.row().2).map(event).collect()
     }
 }
 
-/// An event of the boot page with its perf name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedEvent {
-    /// perf's name.
-    pub name: &'static str,
-    /// Its entry of the boot page.
-    pub spec: EventSpec,
+/// Returns an event that counts in both rings, as documents have it.
+pub fn parameter(name: &str, code: u64, fixed_counter: Option<u64>, period: u64) -> EventParameter {
+    EventParameter { name: name.to_owned(), selector: format!("{:#x}", code | USR | OS), fixed_counter, period }
 }
 
-impl NamedEvent {
-    /// Returns it as documents have it.
-    pub fn parameter(&self) -> EventParameter {
-        EventParameter {
-            name: self.name.to_owned(),
-            selector: format!("{:#x}", self.spec.selector),
-            fixed_counter: self.spec.fixed.checked_sub(1),
-            period: self.spec.period,
-        }
-    }
+/// Returns an event as the boot page has it.
+pub fn event_spec(event: &EventParameter) -> EventSpec {
+    // It was made above.
+    let selector = u64::from_str_radix(event.selector.trim_start_matches("0x"), 16).unwrap_or_default();
+    EventSpec { selector, fixed: event.fixed_counter.map_or(0, |n| n + 1), period: event.period }
 }
 
 /// Work of the guest's CPU meanwhile.
@@ -232,31 +193,28 @@ impl GuestWork {
     /// Every kind of work.
     pub const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
 
+    /// Its key, one line about it, and its value of `BootPage::workload`.
+    const fn row(self) -> (&'static str, &'static str, u64) {
+        match self {
+            Self::Ftest => ("ftest", "a branchy CPU-bound loop in ring 3; the default", WORKLOAD_FTEST),
+            Self::Io => ("io", "port writes in ring 3, each a VM exit", WORKLOAD_IO),
+            Self::Idle => ("idle", "HLT", WORKLOAD_IDLE),
+        }
+    }
+
     /// Returns the key on the command line.
     pub const fn key(self) -> &'static str {
-        match self {
-            Self::Ftest => "ftest",
-            Self::Io => "io",
-            Self::Idle => "idle",
-        }
+        self.row().0
     }
 
     /// Returns one line about it.
     pub const fn about(self) -> &'static str {
-        match self {
-            Self::Ftest => "a branchy CPU-bound loop in ring 3; the default",
-            Self::Io => "port writes in ring 3, each a VM exit",
-            Self::Idle => "HLT",
-        }
+        self.row().1
     }
 
     /// Returns the value of `BootPage::workload`.
     pub const fn abi(self) -> u64 {
-        match self {
-            Self::Ftest => WORKLOAD_FTEST,
-            Self::Io => WORKLOAD_IO,
-            Self::Idle => WORKLOAD_IDLE,
-        }
+        self.row().2
     }
 }
 
@@ -332,37 +290,32 @@ mod tests {
         for set in EventSet::ALL {
             let events = set.events(Vendor::Intel, 2_000_000);
             assert!(events.len() <= guest::abi::MAX_EVENTS);
-            for NamedEvent { name, spec } in events {
+            let mut periods: Vec<u64> = events.iter().map(|event| event.period).collect();
+            for event in &events {
+                let (spec, name) = (event_spec(event), &event.name);
                 // Event, umask, USR, OS, INT only: neither EN, which the driver owns, nor ANY, which faults.
                 assert_eq!(spec.selector & !(0xffff | USR | OS | INT), 0, "{name}");
                 assert_eq!(spec.selector & INT != 0, spec.period != 0, "{name}");
-                assert_eq!(set.samples(), spec.period != 0, "{name}");
+                assert_eq!(set != EventSet::Counting1, spec.period != 0, "{name}");
                 assert!(spec.fixed <= 3, "{name}");
             }
+            periods.sort_unstable();
+            periods.dedup();
+            assert_eq!(periods.len(), events.len(), "no two events of a set share a period");
         }
+        let rare = EventSet::Sampling4.events(Vendor::Intel, 1_600_000)[3].period;
+        assert_eq!(rare, 1_600_000 * 6 * 25 / 16);
     }
 
     #[test]
     fn an_amd_has_every_event_of_a_set_in_its_own_encoding_and_no_fixed_counter() {
         for set in EventSet::ALL {
             for (intel, amd) in set.events(Vendor::Intel, 1000).into_iter().zip(set.events(Vendor::Amd, 1000)) {
-                let code = amd.spec.selector & !(USR | OS | INT);
-                assert!(AMD.contains(&(amd.name, code)), "{}", amd.name);
-                assert_eq!((amd.spec.fixed, amd.spec.period), (0, intel.spec.period));
+                let code = event_spec(&amd).selector & !(USR | OS | INT);
+                assert!(AMD.contains(&(amd.name.as_str(), code)), "{}", amd.name);
+                assert_eq!((amd.fixed_counter, amd.period), (None, intel.period));
                 assert_eq!(amd.name == "stalled-cycles-frontend", amd.name != intel.name);
             }
         }
-    }
-
-    #[test]
-    fn no_two_events_of_a_set_share_a_period() {
-        for set in [EventSet::Sampling10, EventSet::Sampling4] {
-            let mut periods: Vec<u64> = set.events(Vendor::Intel, 1_000_000).iter().map(|e| e.spec.period).collect();
-            periods.sort_unstable();
-            periods.dedup();
-            assert_eq!(periods.len(), set.table().len());
-        }
-        let rare = EventSet::Sampling4.events(Vendor::Intel, 1_600_000)[3].spec.period;
-        assert_eq!(rare, 1_600_000 * 6 * 25 / 16);
     }
 }

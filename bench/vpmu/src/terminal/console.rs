@@ -1,12 +1,9 @@
 //! The two streams a command writes to, and the way a bug of this program ends it.
 
-use std::any::Any;
-use std::fmt::Write as _;
 use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use results::error::{Error, Exit, one_line};
@@ -19,12 +16,12 @@ use serde::Serialize;
 
 use crate::sys;
 
-/// Time that a blocked stdout is waited for after Ctrl-C.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that a blocked stdout is waited for after Ctrl-C, or at the end of a run.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Interval at which a blocked stdout is tried again.
-pub(crate) const POLL: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// Most bytes of one write: a pipe that is ready takes them without blocking (PIPE_BUF).
-pub(crate) const CHUNK: usize = 4096;
+const CHUNK: usize = 4096;
 
 /// Writes text to stdout, in which nothing of others [steers](shown::steers) a terminal. A reader that went away
 /// (`vpmu | head`) is no error. A reader that does not read is waited for, after Ctrl-C for [`PATIENCE`] only.
@@ -34,7 +31,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 
 /// Prints to `out`, which is stdout or was it, for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
-    match send(out, shown::text(text).as_bytes(), sys::interrupted()) {
+    match send(out, shown::text(text).as_bytes(), &is_interrupted) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }
@@ -45,35 +42,48 @@ pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
     }
 }
 
-/// Stdout or stderr as a stream of a guest's bytes that fails no writer: its first error is kept. A reader that went
-/// away is no error.
-#[derive(Debug)]
+fn is_interrupted() -> bool {
+    sys::interrupted().load(Ordering::Relaxed)
+}
+
+/// Stdout or stderr as a stream of a guest's bytes. A reader that does not read holds the guest up until the run is over.
 pub(crate) struct Stream {
     name: &'static str,
     fd: io::Result<OwnedFd>,
     /// For a terminal; a file or a pipe has the bytes as they are.
     filter: Option<Filter>,
-    /// Once this is set, a reader that does not read is waited for no more.
-    over: Arc<AtomicBool>,
+    /// Tells that a reader that does not read is waited for no more.
+    over: Box<dyn Fn() -> bool + Send>,
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Stream {
-    /// Stdout; `over` ends the patience with its reader.
-    pub(crate) fn stdout(over: &Arc<AtomicBool>) -> Self {
+    /// Stdout; the run is over at an interrupt, and once this says so.
+    pub(crate) fn stdout(over: impl Fn() -> bool + Send + 'static) -> Self {
         Self::to("stdout", io::stdout().as_fd().try_clone_to_owned(), over)
     }
 
     /// Stderr.
-    pub(crate) fn stderr(over: &Arc<AtomicBool>) -> Self {
+    pub(crate) fn stderr(over: impl Fn() -> bool + Send + 'static) -> Self {
         Self::to("stderr", io::stderr().as_fd().try_clone_to_owned(), over)
     }
 
-    fn to(name: &'static str, fd: io::Result<OwnedFd>, over: &Arc<AtomicBool>) -> Self {
+    fn to(name: &'static str, fd: io::Result<OwnedFd>, over: impl Fn() -> bool + Send + 'static) -> Self {
         let terminal = fd.as_ref().is_ok_and(IsTerminal::is_terminal);
-        Self { name, fd, filter: terminal.then(Filter::default), over: Arc::clone(over) }
+        Self { name, fd, filter: terminal.then(Filter::default), over: Box::new(move || over() || is_interrupted()) }
     }
 
-    /// Ends the stream: its first error.
+    /// Makes the terminal the guest's: it gets all bytes as they are.
+    pub(crate) fn unfiltered(self) -> Self {
+        Self { filter: None, ..self }
+    }
+
+    /// Ends the stream: its first error. A reader that went away is none.
     pub(crate) fn result(mut self) -> Result<(), Error> {
         self.pass_on(&[], true);
         match self.fd {
@@ -95,6 +105,7 @@ impl Stream {
 }
 
 impl io::Write for Stream {
+    /// Takes everything, so that no writer fails.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pass_on(bytes, false);
         Ok(bytes.len())
@@ -106,7 +117,7 @@ impl io::Write for Stream {
 }
 
 /// Past the standard library's stream: that begins a write anew after each signal.
-fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::Result<()> {
+fn send(out: BorrowedFd<'_>, mut bytes: &[u8], over: &dyn Fn() -> bool) -> io::Result<()> {
     let mut since = Instant::now();
     while !bytes.is_empty() {
         let mut ready = [PollFd::from_borrowed_fd(out, PollFlags::OUT)];
@@ -114,10 +125,10 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], interrupted: &AtomicBool) -> io::
         let writable = matches!(poll_fds(&mut ready, Some(&poll)), Ok(n) if n > 0);
         match if writable { rustix::io::write(out, &bytes[..bytes.len().min(CHUNK)]) } else { Ok(0) } {
             Ok(0) | Err(Errno::INTR | Errno::AGAIN) => {
-                if !interrupted.load(Ordering::Relaxed) {
+                if !over() {
                     since = Instant::now();
                 } else if since.elapsed() > PATIENCE {
-                    return Err(ErrorKind::TimedOut.into());
+                    return Err(io::Error::new(ErrorKind::TimedOut, "nothing reads it"));
                 }
             }
             Ok(written) => {
@@ -215,70 +226,28 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
 
 fn of_panic(info: &PanicHookInfo<'_>) -> Error {
     let place = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
-    internal(&format!("panic{place}"), one_line(message(info.payload())))
+    internal(&format!("panic{place}"), one_line(info.payload_as_str().unwrap_or("no message")))
 }
 
-fn message(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Bytes as a terminal may have them: text, line feeds, tabs, and the carriage return of a line's end as they are; any other
-/// control character in the notation of `cat -v`, bytes that are no UTF-8 in hexadecimal, and what turns or hides text as `\u202e`.
+/// A guest's bytes as a terminal may have them: text in which nothing [steers](shown::steers) it.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
+struct Filter {
     /// The beginning of a character, or a carriage return whose successor is not known.
     rest: Vec<u8>,
 }
 
 impl Filter {
     /// The next bytes; `last`: no more follow.
-    pub(crate) fn shown(&mut self, bytes: &[u8], last: bool) -> Vec<u8> {
-        let mut all = std::mem::take(&mut self.rest);
-        all.extend_from_slice(bytes);
-        let mut out = String::with_capacity(all.len());
-        let mut chunks = all.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            let end = chunks.peek().is_none();
-            let mut text = chunk.valid();
-            if end && !last && chunk.invalid().is_empty() && text.ends_with('\r') {
-                text = &text[..text.len() - 1];
-                self.rest.push(b'\r');
-            }
-            escape(text, &mut out);
-            // An incomplete character at the end may go on in the next bytes.
-            let whole = std::str::from_utf8(chunk.invalid());
-            let incomplete = end && !last && whole.is_err_and(|error| error.error_len().is_none());
-            if incomplete {
-                self.rest.extend_from_slice(chunk.invalid());
-            } else {
-                chunk.invalid().iter().for_each(|&byte| hexadecimal(u32::from(byte), &mut out));
-            }
-        }
-        out.into_bytes()
-    }
-}
-
-fn hexadecimal(code: u32, out: &mut String) {
-    // Writing to a String cannot fail.
-    let _ = write!(out, "\\x{code:02x}");
-}
-
-fn escape(text: &str, out: &mut String) {
-    let mut characters = text.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            '\n' | '\t' => out.push(character),
-            '\r' if characters.peek() == Some(&'\n') => out.push(character),
-            // ^A is 0x01, ^[ is ESC, ^? is DEL.
-            control if control.is_ascii_control() => {
-                out.push('^');
-                out.push(char::from(control as u8 ^ 0x40));
-            }
-            control if control.is_control() => hexadecimal(u32::from(control), out),
-            turning if shown::steers(turning) => shown::escape(turning, out),
-            text => out.push(text),
-        }
+    fn shown(&mut self, bytes: &[u8], last: bool) -> Vec<u8> {
+        self.rest.extend_from_slice(bytes);
+        let open = match self.rest.utf8_chunks().last().map(|chunk| chunk.invalid()) {
+            Some([]) if self.rest.ends_with(b"\r") => 1,
+            Some(begin) if std::str::from_utf8(begin).is_err_and(|error| error.error_len().is_none()) => begin.len(),
+            _ => 0,
+        };
+        let whole = self.rest.len() - if last { 0 } else { open };
+        let text: Vec<u8> = self.rest.drain(..whole).collect();
+        shown::text(&String::from_utf8_lossy(&text)).into_owned().into_bytes()
     }
 }
 
@@ -299,21 +268,27 @@ mod tests {
     #[test]
     fn a_stream_keeps_its_first_error_and_takes_everything() {
         for (error, reported) in [(ErrorKind::StorageFull, true), (ErrorKind::BrokenPipe, false)] {
-            let mut stream = Stream::to("stdout", Err(error.into()), &Arc::default());
+            let mut stream = Stream::to("stdout", Err(error.into()), || false);
             stream.write_all(b"x").unwrap();
             assert_eq!(stream.result().is_err(), reported);
         }
+        let (reader, writer) = io::pipe().unwrap();
+        let mut stream = Stream::to("stdout", Ok(writer.into()), || true);
+        stream.write_all(&vec![b'x'; 1 << 20]).unwrap();
+        let error = stream.result().unwrap_err().to_string();
+        assert!(error.contains("nothing reads it"), "a reader that stops reading blocks no end: {error}");
+        drop(reader);
     }
 
     #[test]
     fn a_pipe_has_a_guests_bytes_and_a_terminal_sees_them_and_does_not_obey() {
         let terminal = std::fs::File::open("/dev/ptmx").unwrap();
-        assert!(Stream::to("stdout", Ok(terminal.into()), &Arc::default()).filter.is_some());
-        let sent = [&b"a\x1b[2Jb\tc\n\xe2"[..], b"\x80\xaed\xc2"];
-        for (filter, expected) in [(None, &sent.concat()[..]), (Some(Filter::default()), b"a^[[2Jb\tc\n\\u202ed\\xc2")]
-        {
+        assert!(Stream::to("stdout", Ok(terminal.into()), || false).filter.is_some());
+        let sent = [&b"a\x1b[2Jb\tc\r"[..], b"\n\xe2", b"\x80\xaed\xc2"];
+        let seen = "a\\u001b[2Jb\tc\r\n\\u202ed\u{fffd}".as_bytes();
+        for (filter, expected) in [(None, &sent.concat()[..]), (Some(Filter::default()), seen)] {
             let (mut reader, writer) = io::pipe().unwrap();
-            let mut stream = Stream { filter, ..Stream::to("stdout", Ok(writer.into()), &Arc::default()) };
+            let mut stream = Stream { filter, ..Stream::to("stdout", Ok(writer.into()), || false) };
             for bytes in sent {
                 stream.write_all(bytes).unwrap();
             }
@@ -333,52 +308,26 @@ mod tests {
     fn a_blocked_reader_is_given_up_after_an_interruption_only() {
         let (reader, writer) = io::pipe().unwrap();
         let blocked = vec![b'x'; 1 << 20];
-        let error = send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TimedOut);
         let late = std::thread::spawn(move || io::copy(&mut { reader }, &mut io::sink()).unwrap());
-        send(writer.as_fd(), &blocked, &AtomicBool::new(true)).unwrap();
+        send(writer.as_fd(), &blocked, &|| true).unwrap();
         drop(writer);
-        assert!(late.join().unwrap() > blocked.len() as u64);
+        assert_eq!(late.join().unwrap(), blocked.len() as u64);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        assert_eq!(send(writer.as_fd(), b"x", &AtomicBool::new(false)).unwrap_err().kind(), ErrorKind::BrokenPipe);
-    }
-
-    fn shown(bytes: &[u8]) -> String {
-        String::from_utf8(Filter::default().shown(bytes, true)).unwrap()
-    }
-
-    #[test]
-    fn a_terminal_gets_text_and_sees_control_bytes() {
-        for (bytes, text) in [
-            (&b"plain\ttext\r\n"[..], "plain\ttext\r\n"),
-            (b"\x1b]0;title\x07", "^[]0;title^G"),
-            (b"\x1b[31mred\x7f", "^[[31mred^?"),
-            (b"over\rwritten", "over^Mwritten"),
-            (b"\x9b2J", "\\x9b2J"),
-            ("\u{9b}2J µs".as_bytes(), "\\x9b2J µs"),
-            ("a\u{202e}b\u{2066}c\u{200b}".as_bytes(), "a\\u202eb\\u2066c\\u200b"),
-            (b"cut \xc2", "cut \\xc2"),
-        ] {
-            assert_eq!(shown(bytes), text);
-        }
+        assert_eq!(send(writer.as_fd(), b"x", &|| false).unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 
     proptest! {
-        /// However the bytes are cut, the terminal gets the same, and never a control byte.
+        /// However the bytes are cut, the terminal gets the same.
         #[test]
         fn cuts_change_nothing(
             bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..40), "\\PC{0,6}\\p{C}{0,6}".prop_map(String::into_bytes)],
             cut in 0_usize..40,
         ) {
-            let cut = cut.min(bytes.len());
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
             let mut filter = Filter::default();
-            let mut parts = filter.shown(&bytes[..cut], false);
-            parts.extend(filter.shown(&bytes[cut..], true));
-            let parts = String::from_utf8(parts).unwrap();
-            prop_assert_eq!(&parts, &shown(&bytes));
-            let text = parts.replace("\r\n", "\n");
-            prop_assert!(!text.chars().any(|c| shown::steers(c) && c != '\n' && c != '\t'));
+            let parts = [filter.shown(first, false), filter.shown(second, true)].concat();
+            prop_assert_eq!(parts, Filter::default().shown(&bytes, true));
         }
     }
 }

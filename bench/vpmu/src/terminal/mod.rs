@@ -1,5 +1,4 @@
-//! Output of a command for a person: results on stdout, warnings and progress on stderr, files of a guest's output.
+//! Output of a command for a person: results on stdout, warnings and progress on stderr.
 
 pub mod console;
-pub mod output;
 pub mod progress;

@@ -1,7 +1,6 @@
 //! Runs arms on this host's KVM: a guest with the userspace vPMU, or with KVM's own.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
@@ -9,7 +8,6 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
 use results::document::{ArmKind, KVM_ARMS};
 use results::error::Error;
-use results::table::layout::plural;
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
@@ -17,10 +15,11 @@ use vmm::outcome::{End, RunOutcome};
 
 use super::counters::{available, behind};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use super::sim::nothing;
 use crate::engine::Turn;
 use crate::machine::{Watch, not_begun};
 use crate::setting::backend::open_kvm;
-use crate::setting::process::{self, Limit};
+use crate::setting::process::raise_open_files;
 use crate::sys::interrupted;
 
 /// Log entries per requested sample: rotations share the log.
@@ -79,8 +78,7 @@ fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
 fn of_this_arm<T>(done: Result<T, MachineError>, arm: &Arm, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
     match done {
         Err(MachineError::Kvm(taken @ KvmError::PmuTaken)) if arm.kind == ArmKind::Kvm => {
-            let (vcpus, wall, start) = (Vec::new(), Duration::ZERO, Duration::ZERO);
-            Ok(instead(RunOutcome { end: End::Host(taken.to_string()), vcpus, wall, start }))
+            Ok(instead(nothing(End::Host(taken.to_string()))))
         }
         done => done.map_err(refused),
     }
@@ -166,45 +164,19 @@ pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
 const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
-/// Queued signals of a vCPU: those of its two timers.
-const SIGNALS: u64 = 2;
-/// Both, for the rest of the process.
+/// Files for the rest of the process.
 const SPARE: u64 = 64;
 
-/// Returns the number of files that `vcpus` may have open.
-const fn files(vcpus: u64) -> u64 {
-    SPARE + vcpus * FILES
-}
-
-/// Returns the number of signals that `vcpus` may have queued.
-const fn signals(vcpus: u64) -> u64 {
-    SPARE + vcpus * SIGNALS
-}
-
-/// Raises the limits of open files and queued signals to what `vcpus` need.
+/// Raises the limit of open files to what `vcpus` need.
 ///
 /// # Errors
-/// Exit 4 where a hard limit is too low.
+/// Exit 4 where the hard limit is too low.
 pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    // Signals that this user's other processes have queued count, too. If the hard limit has no room for that, the run
-    // is tried without.
-    let _ = process::ensure_limit(Limit::PendingSignals, signals(vcpus).saturating_add(process::queued_signals()));
-    for (limit, wanted, name, flag) in [
-        (Limit::OpenFiles, files(vcpus), "RLIMIT_NOFILE", "-n"),
-        (Limit::PendingSignals, signals(vcpus), "RLIMIT_SIGPENDING", "-i"),
-    ] {
-        process::ensure_limit(limit, wanted).map_err(|now| {
-            Error::host(
-                format!("{name} is too low"),
-                format!(
-                    "{name} is {now}, and {} may need {wanted}",
-                    plural(usize::try_from(vcpus).unwrap_or(usize::MAX), "vCPU")
-                ),
-                format!("raise it: ulimit {flag} {wanted}"),
-            )
-        })?;
-    }
-    Ok(())
+    let wanted = SPARE + vcpus * FILES;
+    raise_open_files(wanted).map_err(|now| {
+        let why = format!("it is {now}, and {vcpus} vCPUs may need {wanted}");
+        Error::host("RLIMIT_NOFILE is too low", why, format!("raise it: ulimit -n {wanted}"))
+    })
 }
 
 #[cfg(test)]

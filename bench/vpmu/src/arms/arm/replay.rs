@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arch_pmu::amd::PerfCtl;
@@ -26,7 +27,9 @@ use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOu
 
 use super::play::{enables, processor};
 use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use super::sim::nothing;
 use crate::engine::Turn;
+use crate::sys;
 use crate::terminal::console::internal;
 
 /// Why strategies with `pause = "virtual"` cannot be replayed.
@@ -166,109 +169,95 @@ impl ArmRunner for ReplayRunner {
 
     fn open(&mut self, arm: &Arm, _: u64, _: u64) -> Result<Opened, Error> {
         let strategy = strategy(arm).map_err(|why| Error::usage(format!("strategy {}", arm.strategy), why, ""))?;
-        let guest = Live::new(&self.parts, &self.model, strategy.as_ref(), self.seed);
-        Ok(Opened { guest: Box::new(guest), opening: None })
+        let parts = replayed(&self.parts, &self.model, strategy.as_ref(), self.seed)?;
+        Ok(Opened { guest: Box::new(Live(parts.into_iter())), opening: None })
     }
 }
 
-/// Replays a whole trace under a strategy, or on the floor: its outcome has the host's work of each sample.
-///
-/// # Errors
-/// The trace cannot be read.
-pub fn whole(parts: &Parts, model: &Model, strategy: Option<&Strategy>, seed: u64) -> Result<TurnOutcome, Error> {
-    Live::new(&Parts { rounds: 1, ..parts.clone() }, &Rc::new(model.clone()), strategy, seed).part()
+/// The parts of a trace that was replayed.
+struct Live(std::vec::IntoIter<TurnOutcome>);
+
+impl LiveGuest for Live {
+    fn turn(&mut self, _: u64) -> Result<TurnOutcome, Error> {
+        // An interrupted replay has fewer.
+        Ok(self.0.next().unwrap_or_else(|| nothing(End::Stopped).into()))
+    }
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(nothing(End::Stopped))
+    }
 }
 
-/// A trace on its way through a strategy.
-struct Live {
-    parts: Parts,
-    model: Rc<Model>,
-    batches: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
-    batch: Vec<Row>,
-    at: usize,
-    /// Its vCPUs; none of the floor, which has no host events.
-    replays: Vec<Replay>,
-    /// Parts and samples so far.
-    done: u64,
-    samples: u64,
-    /// The host's work since the last sample, ns.
-    work: f64,
-}
-
-impl Live {
-    fn new(parts: &Parts, model: &Rc<Model>, strategy: Option<&Strategy>, seed: u64) -> Self {
-        let vcpus = 0..parts.trace.meta.vcpus as u16;
-        let replays = strategy
-            .map(|strategy| vcpus.map(|vcpu| Replay::new(model, parts.pmu, strategy, seed, vcpu)).collect())
-            .unwrap_or_default();
-        Self {
-            parts: parts.clone(),
-            model: Rc::clone(model),
-            batches: Box::new(parts.trace.batches()),
-            batch: Vec::new(),
-            at: 0,
-            replays,
-            done: 0,
-            samples: 0,
-            work: 0.0,
+/// Replays a trace under a strategy, or on the floor, which has no host events; returns each part's outcome.
+fn replayed(
+    parts: &Parts,
+    model: &Rc<Model>,
+    strategy: Option<&Strategy>,
+    seed: u64,
+) -> Result<Vec<TurnOutcome>, Error> {
+    let mut replays: Vec<Replay> = (0..parts.trace.meta.vcpus as u16)
+        .filter_map(|vcpu| Some(Replay::new(model, parts.pmu, strategy?, seed, vcpu)))
+        .collect();
+    let (mut found, mut part, mut samples) = (Vec::new(), Part::default(), 0_u64);
+    // The host's work since the last sample, ns.
+    let mut work = 0.0;
+    for batch in parts.trace.batches() {
+        let (batch, mut at) = (batch?, 0);
+        if sys::interrupted().load(Ordering::Relaxed) {
+            return Ok(found);
         }
-    }
-
-    /// Replays the next part.
-    fn part(&mut self) -> Result<TurnOutcome, Error> {
-        self.done += 1;
-        let all = u128::from(self.parts.samples) * u128::from(self.done) / u128::from(self.parts.rounds);
-        let is_last = self.done >= self.parts.rounds;
-        let (mut host_work, mut counts) = (Vec::new(), Counts::default());
-        let mut exits: BTreeMap<u32, MsrExits> = BTreeMap::new();
-        while is_last || u128::from(self.samples) < all {
-            if self.at >= self.batch.len() {
-                let Some(batch) = self.batches.next() else { break };
-                (self.batch, self.at) = (batch?, 0);
-                continue;
-            }
-            let (until, is_sample) = self.parts.sample(&self.batch, self.at);
-            self.feed(until, &mut counts, &mut exits);
-            if exits.len() > MOST_REGISTERS {
+        while at < batch.len() {
+            let (until, is_sample) = parts.sample(&batch, at);
+            let rows = &batch[at..until];
+            at = until;
+            let replay = rows.first().and_then(|row| replays.get_mut(usize::from(row.vcpu)));
+            work += part.feed(rows, model, replay);
+            if part.exits.len() > MOST_REGISTERS {
                 return Err(Error::usage(
-                    format!("cannot replay the trace {}", self.parts.trace.name()),
+                    format!("cannot replay the trace {}", parts.trace.name()),
                     format!("its guest accesses more than {MOST_REGISTERS} registers"),
                     "record it again; a file of it is damaged",
                 ));
             }
             if is_sample {
-                self.samples += 1;
-                host_work.push(std::mem::take(&mut self.work));
+                samples += 1;
+                part.host_work.push(std::mem::take(&mut work));
+                let done = found.len() as u64 + 1;
+                let until = u128::from(parts.samples) * u128::from(done) / u128::from(parts.rounds);
+                if done < parts.rounds && u128::from(samples) >= until {
+                    let of_vcpus = replays.iter_mut().map(Replay::take).collect();
+                    found.push(std::mem::take(&mut part).outcome(model, of_vcpus));
+                }
             }
         }
-        // What follows the last sample is the trace's as well.
-        if let (true, Some(last)) = (is_last, host_work.last_mut()) {
-            *last += std::mem::take(&mut self.work);
-        }
-        let found = if is_last {
-            std::mem::take(&mut self.replays).into_iter().map(Replay::finish).collect()
-        } else {
-            self.replays.iter_mut().map(Replay::take).collect()
-        };
-        let run = self.outcome(counts, exits.into_values().collect(), found);
-        #[expect(clippy::cast_sign_loss, reason = "no work is negative")]
-        let host_work = host_work.into_iter().map(|ns| ns.round() as u64).collect();
-        Ok(TurnOutcome { host_work, ..run.into() })
     }
+    // What follows the last sample is the trace's as well.
+    if let Some(last) = part.host_work.last_mut() {
+        *last += work;
+    }
+    found.push(part.outcome(model, replays.into_iter().map(Replay::finish).collect()));
+    Ok(found)
+}
 
-    /// Replays the rows of the batch up to a place.
-    fn feed(&mut self, until: usize, counts: &mut Counts, exits: &mut BTreeMap<u32, MsrExits>) {
-        let rows = &self.batch[self.at..until];
-        self.at = until;
-        let costs = &self.model.costs;
+/// A part of a trace that is replayed.
+#[derive(Default)]
+struct Part {
+    host_work: Vec<f64>,
+    counts: Counts,
+    exits: BTreeMap<u32, MsrExits>,
+}
+
+impl Part {
+    /// Replays rows of a vCPU, or none on the floor; returns the host's work.
+    fn feed(&mut self, rows: &[Row], model: &Model, replay: Option<&mut Replay>) -> f64 {
         let mut accesses = 0_u64;
         for row in rows {
-            counts.nmis_injected += u64::from(row.brings_pmi());
+            self.counts.nmis_injected += u64::from(row.brings_pmi());
             if !row.kind.is_access() {
                 continue;
             }
             accesses += 1;
-            let line = exits.entry(row.register).or_insert(MsrExits { msr: row.register, ..MsrExits::default() });
+            let line = self.exits.entry(row.register).or_insert(MsrExits { msr: row.register, ..MsrExits::default() });
             match row.kind {
                 Kind::Read | Kind::ReadFault => line.reads += 1,
                 Kind::Write | Kind::WriteFault => line.writes += 1,
@@ -276,63 +265,55 @@ impl Live {
             }
             line.faults += u64::from(matches!(row.kind, Kind::ReadFault | Kind::WriteFault));
         }
-        let replay = rows.first().and_then(|row| self.replays.get_mut(usize::from(row.vcpu)));
         let own = match replay {
             Some(replay) => {
                 let before = replay.host_ns();
                 replay.feed(rows);
                 (replay.host_ns() - before) as f64
             }
-            None => costs.vmm.mean() * accesses as f64,
+            None => model.costs.vmm.mean() * accesses as f64,
         };
-        self.work += own + costs.exit.mean() * accesses as f64;
+        own + model.costs.exit.mean() * accesses as f64
     }
 
-    /// Returns what a part left, of all vCPUs together.
-    fn outcome(&self, mut counts: Counts, msr_exits: Vec<MsrExits>, found: Vec<Replayed>) -> RunOutcome {
-        let mut account = Account {
-            counts: Counts::default(),
-            host: HostSide::default(),
-            msr_exits: msr_exits.into_iter().filter(|line| line.reads + line.writes > 0).collect(),
+    /// Returns what it left, of all vCPUs together.
+    fn outcome(self, model: &Model, of_vcpus: Vec<Replayed>) -> TurnOutcome {
+        let Self { host_work, mut counts, exits } = self;
+        let mut host = HostSide::default();
+        let mut report = Report { magic: MAGIC, nmis: counts.nmis_injected, ..Report::default() };
+        let mut wall = 0;
+        for part in of_vcpus {
+            wall = wall.max(part.counts.time_ns);
+            counts.merge(&part.counts);
+            host.ops.merge(&part.host.ops);
+            host.last_error = part.host.last_error.or(host.last_error);
+            report.played += part.accesses;
+            report.absent += part.pmis_missing;
+            report.otherwise[0] += part.counter_divergences;
+            report.otherwise[1] += part.divergences - part.counter_divergences;
+        }
+        let account = Account {
+            counts,
+            host,
+            msr_exits: exits.into_values().filter(|line| line.reads + line.writes > 0).collect(),
             deliveries: Vec::new(),
             exit_path_ns: results::document::latency_histogram(),
             phases: <_>::default(),
             held_back: None,
             turned_on: 0,
         };
-        let mut report = Report { magic: MAGIC, nmis: counts.nmis_injected, ..Report::default() };
-        let mut wall = 0;
-        for part in found {
-            wall = wall.max(part.counts.time_ns);
-            counts.merge(&part.counts);
-            account.host.ops.merge(&part.host.ops);
-            account.host.last_error = part.host.last_error.or(account.host.last_error);
-            report.played += part.accesses;
-            report.absent += part.pmis_missing;
-            report.otherwise[0] += part.counter_divergences;
-            report.otherwise[1] += part.divergences - part.counter_divergences;
-        }
-        account.counts = counts;
-        let tsc = TscMap { khz: self.model.tsc_khz, ..TscMap::default() };
         let left = PayloadLeft {
             booted: None,
             report: Some(Box::new(report)),
             log: Vec::new(),
-            tsc,
+            tsc: TscMap { khz: model.tsc_khz, ..TscMap::default() },
             held_at_tail_tick: Vec::new(),
         };
-        let vcpu = VcpuOutcome { end: End::Done, left, account, steps: None };
-        RunOutcome { end: End::Done, vcpus: vec![vcpu], wall: Duration::from_nanos(wall), start: Duration::ZERO }
-    }
-}
-
-impl LiveGuest for Live {
-    fn turn(&mut self, _: u64) -> Result<TurnOutcome, Error> {
-        self.part()
-    }
-
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(RunOutcome { end: End::Stopped, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO })
+        let vcpus = vec![VcpuOutcome { end: End::Done, left, account, steps: None }];
+        let run = RunOutcome { vcpus, wall: Duration::from_nanos(wall), ..nothing(End::Done) };
+        #[expect(clippy::cast_sign_loss, reason = "no work is negative")]
+        let host_work = host_work.into_iter().map(|ns| ns.round() as u64).collect();
+        TurnOutcome { host_work, ..run.into() }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use fleet::hash::sha256;
 use guest::abi::{BootPage, FLAG_TURNS};
@@ -145,7 +144,6 @@ pub fn facts(model: &Model) -> HostFacts {
 pub struct SimRunner {
     model: Model,
     guest: PayloadPlan,
-    pmu: PmuCaps,
     /// Counts per millisecond of the floor, where the arms beside it count no clock.
     paced: Option<u64>,
     /// CPUs that the vCPUs share in turns; `None`: each has its own.
@@ -169,19 +167,9 @@ impl SimRunner {
             ));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self {
-            model,
-            guest: guest.clone(),
-            pmu: guest.machine.pmu,
-            paced,
-            cpus: None,
-            timer: Timer::default(),
-            seed,
-        })
+        Ok(Self { model, guest: guest.clone(), paced, cpus: None, timer: Timer::default(), seed })
     }
-}
 
-impl SimRunner {
     /// Returns the runner with hosts of so many CPUs, `None`: one for each vCPU, and guests with this timer.
     pub fn with(self, cpus: Option<u64>, timer: Timer) -> Self {
         Self { cpus, timer, ..self }
@@ -231,24 +219,20 @@ impl SimRunner {
     /// Exit 2 for a strategy that cannot be read.
     pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
         let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
-        let behind = match (&arm.definition, arm.kind) {
-            (_, ArmKind::Floor | ArmKind::Kvm) => CounterSource::Floor { counts_per_ms: self.paced },
-            (Some(text), _) => {
-                CounterSource::Events(Strategy::from_toml(text).map_err(|error| wrong(error.to_string()))?)
+        let behind = match (arm.kind, Mediated::named(&arm.strategy)) {
+            (ArmKind::Floor | ArmKind::Kvm, _) => CounterSource::Floor { counts_per_ms: self.paced },
+            (ArmKind::Strategy, Some(kind)) => CounterSource::Mediated(kind),
+            (ArmKind::Strategy, None) => {
+                let named = Strategy::named(&arm.strategy, arm.definition.as_deref());
+                CounterSource::Events(named.map_err(|error| wrong(error.to_string()))?)
             }
-            (None, _) => match Mediated::named(&arm.strategy) {
-                Some(kind) => CounterSource::Mediated(kind),
-                None => {
-                    CounterSource::Events(Strategy::preset(&arm.strategy).map_err(|error| wrong(error.to_string()))?)
-                }
-            },
         };
         let boot = self.guest.boot;
         let boot = BootPage { sample_target: samples, log_capacity: log_entries(&boot, samples), ..boot };
         let vcpus = self.guest.machine.vcpus as u64;
         Ok(host::Plan {
             behind,
-            pmu: self.pmu,
+            pmu: self.guest.machine.pmu,
             vcpus,
             cpus: self.cpus.unwrap_or(vcpus),
             boot,
@@ -283,7 +267,8 @@ impl LiveGuest for Live {
     }
 }
 
-fn nothing(end: End) -> RunOutcome {
+/// Returns the outcome of a run without vCPUs.
+pub(super) const fn nothing(end: End) -> RunOutcome {
     RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use guest::abi::{LOG_NMI, LOG_ROTATION, Report};
+use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats, ns};
-use vmm::outcome::{Account, End, MsrExits, RunOutcome, VcpuOutcome};
+use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
     self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost,
@@ -17,52 +17,22 @@ use results::metric::{
 };
 use results::paired::are_few;
 
-use super::delivery::deliveries;
 use super::periods::Periods;
-use super::phases::{PhaseFold, difference, ticks_to_ns};
+use super::phases::{PhaseFold, ticks_to_ns};
 use crate::arms::arm::runner::{Arm, LinuxTurn, TurnOutcome};
 use crate::engine::Turn;
 
-/// Latencies of one round, or of all, by the metric's key: a few, which are looked for at each value.
-#[derive(Clone, Debug, Default)]
-struct Latencies(Vec<(&'static str, Histogram<u64>)>);
+/// Latencies of one round, or of all, by the metric's key.
+type Latencies = BTreeMap<&'static str, Histogram<u64>>;
 
-impl Latencies {
-    /// Returns the histogram of `metric`, to record in.
-    fn of(&mut self, metric: &Metric) -> &mut Histogram<u64> {
-        self.of_key(metric.key)
-    }
+/// Returns the histogram of `metric`, to record in.
+fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u64> {
+    latencies.entry(metric.key).or_insert_with(latency_histogram)
+}
 
-    fn of_key(&mut self, key: &'static str) -> &mut Histogram<u64> {
-        let at = self.0.iter().position(|(known, _)| std::ptr::eq(*known, key) || *known == key).unwrap_or_else(|| {
-            self.0.push((key, latency_histogram()));
-            self.0.len() - 1
-        });
-        &mut self.0[at].1
-    }
-
-    /// Takes the histogram of `metric` out, if there is one.
-    fn take(&mut self, metric: &Metric) -> Option<Histogram<u64>> {
-        let at = self.0.iter().position(|(known, _)| *known == metric.key)?;
-        Some(self.0.swap_remove(at).1)
-    }
-
-    /// Adds those of another round.
-    fn merge(&mut self, other: Self) {
-        if self.0.is_empty() {
-            *self = other;
-            return;
-        }
-        for (key, histogram) in &other.0 {
-            merge(self.of_key(key), histogram);
-        }
-    }
-
-    /// Returns a summary for each metric that has values.
-    fn metrics(&self, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
-        let summaries = self.0.iter().filter_map(|(key, histogram)| Some(((*key).to_owned(), summary(histogram)?)));
-        summaries.collect()
-    }
+/// Returns a summary for each metric that has values.
+fn metrics(latencies: &Latencies, summary: fn(&Histogram<u64>) -> Option<Summary>) -> Metrics {
+    latencies.iter().filter_map(|(key, histogram)| Some(((*key).to_owned(), summary(histogram)?))).collect()
 }
 
 /// Units of work and the time they took.
@@ -78,12 +48,29 @@ impl Work {
         self.ns = self.ns.saturating_add(ticks_to_ns(end.saturating_sub(begin), khz));
         self.units = self.units.saturating_add(units);
     }
+
+    /// Returns the time of a unit, if there is one.
+    fn unit_ns(self) -> Option<f64> {
+        (self.units > 0 && self.ns > 0).then(|| self.ns as f64 / self.units as f64)
+    }
+}
+
+/// What the guests of an arm let be checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks {
+    /// Their driver counts overflows.
+    pub overflows: bool,
+    /// Their periods do not change: counts are checked against overflows.
+    pub periods: bool,
+    /// Their log has times of the host's clock: each delivery is paired with its handler.
+    pub deliveries: bool,
 }
 
 /// Collects one arm's rounds.
 #[derive(Clone, Debug)]
 pub struct ArmFold {
     result: document::Arm,
+    checks: Checks,
     all: Latencies,
     ops: OpStats,
     msrs: BTreeMap<u32, MsrCount>,
@@ -92,42 +79,44 @@ pub struct ArmFold {
     measured: Work,
     /// Start of a guest that lives over several rounds, until the first of them.
     guest_start_ns: Option<u64>,
-    /// `None` if the guest moves its periods.
     periods: Option<Periods>,
-    pairs_deliveries: bool,
     /// The arm without the turns that are not whole, from the first of them on.
     whole: Option<Box<Self>>,
 }
 
 impl ArmFold {
     /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
-    pub fn new(arm: &Arm, stand_in: bool) -> Self {
+    pub fn new(arm: &Arm, stand_in: bool, checks: Checks) -> Self {
+        let result = document::Arm {
+            name: arm.strategy.clone(),
+            kind: arm.kind,
+            backend: arm.backend.clone(),
+            stand_in,
+            not_available: None,
+            incomplete: Vec::new(),
+            left_out: Vec::new(),
+            notes: Vec::new(),
+            metrics: Metrics::new(),
+            own: GuestArm {
+                overflows_lost: (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0),
+                ..GuestArm::default()
+            },
+            rounds: Rounds::default(),
+        };
         Self {
-            result: empty(arm, stand_in),
-            all: Latencies::default(),
+            result,
+            checks,
+            all: Latencies::new(),
             ops: OpStats::default(),
             msrs: BTreeMap::new(),
             phases: PhaseFold::default(),
             baseline: Work::default(),
             measured: Work::default(),
             guest_start_ns: None,
-            periods: None,
-            pairs_deliveries: true,
+            // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
+            periods: (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default),
             whole: None,
         }
-    }
-
-    /// Declares that its guests are a trace: no driver of theirs counts overflows and periods.
-    pub fn of_replay(mut self) -> Self {
-        (self.result.own.overflows_lost, self.periods) = (None, None);
-        self
-    }
-
-    /// Declares that its guests' periods do not change: counts are checked against overflows. Not those of the floor:
-    /// its counters are the TSC, which advances while the vCPU thread has no CPU.
-    pub fn with_fixed_periods(mut self, fixed: bool) -> Self {
-        self.periods = (fixed && self.result.kind != ArmKind::Floor).then(Periods::default);
-        self
     }
 
     /// Records that the arm cannot run here.
@@ -160,8 +149,8 @@ impl ArmFold {
 
     /// Records how a discarded turn ended that did not end as it should: its counts are in no figure.
     pub fn warm_up_failed(&mut self, outcome: &RunOutcome) {
-        let errors: Vec<_> = outcome.vcpus.iter().filter_map(|vcpu| vcpu.account.host.last_error.as_deref()).collect();
-        let error = errors.last().map_or_else(String::new, |error| format!("; last error: {error}"));
+        let error = outcome.vcpus.iter().filter_map(|vcpu| vcpu.account.host.last_error.as_deref()).next_back();
+        let error = error.map_or_else(String::new, |error| format!("; last error: {error}"));
         let why = format!("warm-up: {}{error}", outcome.end);
         self.leave_out(std::slice::from_ref(&why));
         self.result.incomplete.push(one_line(&why));
@@ -170,12 +159,6 @@ impl ArmFold {
     /// Returns whether every round so far is complete, but for a few that are left out.
     pub fn is_complete(&self) -> bool {
         self.without_few().unwrap_or(self).result.incomplete.is_empty()
-    }
-
-    /// Declares that its guests' log has no times of the host's clock: no delivery is paired with its handler.
-    pub const fn without_deliveries(mut self) -> Self {
-        self.pairs_deliveries = false;
-        self
     }
 
     /// Adds a finished turn, with what is beside its outcome.
@@ -189,38 +172,31 @@ impl ArmFold {
             whole.add(turn, left);
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
-        let mut latencies = Latencies::default();
-        for &ns in host_work {
-            latencies.of(&HOST_WORK).saturating_record(ns.max(1));
+        let mut latencies = Latencies::new();
+        let set_ups = linux.iter().flat_map(|linux| &linux.set_up_ns).map(|ns| (&SET_UP, *ns));
+        for (metric, ns) in set_ups.chain(host_work.iter().map(|ns| (&HOST_WORK, *ns))) {
+            of(&mut latencies, metric).saturating_record(ns.max(1));
         }
-        if let Some(LinuxTurn { left: figures, set_up_ns }) = linux {
-            self.result.own.linux.get_or_insert_default().add(figures);
-            for &ns in set_up_ns {
-                latencies.of(&SET_UP).saturating_record(ns.max(1));
-            }
+        if let Some(LinuxTurn { left, .. }) = linux {
+            self.result.own.linux.get_or_insert_default().add(left);
         }
-        let mut counts = Counts::default();
-        let mut lost = Some(0_u64);
-        let mut tail: Vec<u64> = Vec::new();
         if let Some(periods) = &mut self.periods {
             periods.begin(turn.session);
             outcome.vcpus.iter().enumerate().for_each(|(index, vcpu)| periods.add(index, vcpu));
         }
+        let (mut counts, mut lost) = (Counts::default(), Some(0_u64));
         for vcpu in &outcome.vcpus {
             self.add_vcpu(vcpu, &mut counts, &mut latencies);
             lost = lost.zip(self.lost(vcpu)).map(|(a, b)| a.saturating_add(b));
-            add_each(&mut tail, &vcpu.left.held_at_tail_tick);
         }
-        self.result.own.counts.merge(&counts);
+        let is_first = self.result.rounds.is_empty();
+        let own = &mut self.result.own;
+        own.counts.merge(&counts);
+        own.lost = own.lost.or(is_first.then_some(0)).zip(lost).map(|(sum, now)| sum.saturating_add(now));
         if turn.session.is_none() {
-            self.note_held(counts.held_at_end, &tail);
+            self.note_held(counts.held_at_end, &held_at_tail(outcome));
         }
         let start = turn.session.is_none().then(|| ns(outcome.start)).or_else(|| self.guest_start_ns.take());
-        self.result.own.lost = match (self.result.rounds.is_empty(), self.result.own.lost, lost) {
-            (true, _, now) => now,
-            (false, Some(sum), Some(now)) => Some(sum.saturating_add(now)),
-            (false, _, _) => None,
-        };
         let rounds = &mut self.result.rounds;
         rounds.index.push(turn.index);
         rounds.position.push(turn.position);
@@ -233,7 +209,7 @@ impl ArmFold {
         rounds.guest_start_us.push(start.map_or(0, |ns| ns.div_ceil(1000).max(1)));
         rounds.lost.push(lost);
         rounds.counts.push(&counts);
-        let mut metrics = latencies.metrics(Summary::brief);
+        let mut metrics = metrics(&latencies, Summary::brief);
         // No comparison judges these: what tables and `reproduce` take is enough, and a default document stays small.
         for (key, all) in &mut metrics {
             let shown = Summary { count: all.count, p50: all.p50, ..Summary::default() };
@@ -244,7 +220,12 @@ impl ArmFold {
             }
         }
         rounds.push_metrics(&metrics);
-        self.all.merge(latencies);
+        for (key, histogram) in latencies {
+            match self.all.get_mut(key) {
+                Some(all) => merge(all, &histogram),
+                None => drop(self.all.insert(key, histogram)),
+            }
+        }
     }
 
     /// Adds the start and the baseline of a guest that is kept alive.
@@ -266,21 +247,17 @@ impl ArmFold {
         if outcome.end == End::Stopped {
             return;
         }
-        let (mut tail, mut counts, mut why) = (Vec::new(), Counts::default(), Vec::new());
-        for (index, vcpu) in outcome.vcpus.iter().enumerate() {
-            if !vcpu.end.is_complete() {
-                why.push(one_line(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end)));
-            }
-            counts.merge(&vcpu.account.counts);
-            add_each(&mut tail, &vcpu.left.held_at_tail_tick);
-        }
+        let ends = outcome.vcpus.iter().enumerate().filter(|(_, vcpu)| !vcpu.end.is_complete());
+        let why: Vec<String> =
+            ends.map(|(index, vcpu)| one_line(&format!("end of guest {number}, vCPU {index}: {}", vcpu.end))).collect();
         if !why.is_empty() {
             self.leave_out(&why);
             self.result.incomplete.extend(why);
         }
-        self.note_held(counts.held_at_end, &tail);
+        let held = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.held_at_end).fold(0, u64::saturating_add);
+        self.note_held(held, &held_at_tail(outcome));
         if let Some(whole) = &mut self.whole {
-            whole.note_held(counts.held_at_end, &tail);
+            whole.note_held(held, &held_at_tail(outcome));
         }
     }
 
@@ -296,7 +273,7 @@ impl ArmFold {
     /// Returns by how many NMIs delivered and NMIs taken differ, if both are known.
     fn lost(&self, vcpu: &VcpuOutcome) -> Option<u64> {
         let report = vcpu.left.report.as_ref().filter(|_| self.result.kind != ArmKind::Kvm)?;
-        Some(difference(vcpu.account.counts.nmis_injected, report.nmis).unsigned_abs())
+        Some(vcpu.account.counts.nmis_injected.abs_diff(report.nmis))
     }
 
     /// Returns by how many overflows host and guest differ, if both count them and the guest was not stopped.
@@ -321,9 +298,18 @@ impl ArmFold {
     fn add_vcpu(&mut self, vcpu: &VcpuOutcome, counts: &mut Counts, into: &mut Latencies) {
         let account = &vcpu.account;
         counts.merge(&account.counts);
-        self.add_host_side(account);
-        merge(into.of(&EXIT_PATH), &account.exit_path_ns);
-        merge(into.of(&SIGNAL), &account.host.signal_ns.histogram());
+        if let Some(error) = &account.host.last_error {
+            self.result.own.last_error = Some(one_line(error));
+        }
+        self.ops.merge(&account.host.ops);
+        for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
+            let count = self.msrs.entry(msr).or_default();
+            for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
+                *sum = sum.saturating_add(n);
+            }
+        }
+        merge(of(into, &EXIT_PATH), &account.exit_path_ns);
+        merge(of(into, &SIGNAL), &account.host.signal_ns.histogram());
         let Some(report) = &vcpu.left.report else { return };
         counts.merge(&Counts {
             nmis: report.nmis,
@@ -347,27 +333,14 @@ impl ArmFold {
         }
     }
 
-    fn add_host_side(&mut self, account: &Account) {
-        if let Some(error) = &account.host.last_error {
-            self.result.own.last_error = Some(one_line(error));
-        }
-        self.ops.merge(&account.host.ops);
-        for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
-            let count = self.msrs.entry(msr).or_default();
-            for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
-                *sum = sum.saturating_add(n);
-            }
-        }
-    }
-
     fn add_times(&mut self, vcpu: &VcpuOutcome, report: &Report, counts: &mut Counts, into: &mut Latencies) {
         let khz = vcpu.left.tsc.khz;
-        let uncertainty = ticks_to_ns(vcpu.left.tsc.uncertainty, khz);
-        counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(uncertainty);
-        counts.log_invalid += self.phases.add(vcpu, report, into.of(&SET_UP));
-        let kinds = [&NMI_HANDLER, &NMI_DRIVER_OFF, &ROTATION];
+        let time = |ticks| ticks_to_ns(ticks, khz).max(1);
+        counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(ticks_to_ns(vcpu.left.tsc.uncertainty, khz));
+        counts.log_invalid += self.phases.add(vcpu, report, of(into, &SET_UP));
         // Each entry is one of three, so that none is looked for.
-        let mut found = kinds.map(|metric| into.take(metric));
+        let kinds = [&NMI_HANDLER, &NMI_DRIVER_OFF, &ROTATION];
+        let mut found = kinds.map(|metric| into.remove(metric.key));
         for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
             let kind = match entry.kind {
                 LOG_NMI => usize::from(entry.rearmed == 0),
@@ -379,23 +352,21 @@ impl ArmFold {
             };
             counts.nmis_driver_off += u64::from(kind == 1);
             match entry.tsc_exit.checked_sub(entry.tsc_entry) {
-                Some(ticks) => {
-                    found[kind].get_or_insert_with(latency_histogram).saturating_record(ticks_to_ns(ticks, khz).max(1));
-                }
+                Some(ticks) => found[kind].get_or_insert_with(latency_histogram).saturating_record(time(ticks)),
                 None => counts.log_invalid += 1,
             }
         }
         for (metric, histogram) in kinds.into_iter().zip(found) {
-            into.0.extend(histogram.map(|histogram| (metric.key, histogram)));
+            into.extend(histogram.map(|histogram| (metric.key, histogram)));
         }
         match deliveries(vcpu, report) {
-            _ if !self.pairs_deliveries => {}
+            _ if !self.checks.deliveries => {}
             Some(delays) => {
                 let allowed = i64::try_from(vcpu.left.tsc.uncertainty).unwrap_or(i64::MAX);
-                let delivered = into.of(&PMI_DELIVERY);
+                let delivered = of(into, &PMI_DELIVERY);
                 for ticks in delays {
                     match u64::try_from(ticks) {
-                        Ok(ticks) => delivered.saturating_record(ticks_to_ns(ticks, khz).max(1)),
+                        Ok(ticks) => delivered.saturating_record(time(ticks)),
                         Err(_) if ticks >= -allowed => delivered.saturating_record(1),
                         Err(_) => counts.delivery_negative += 1,
                     }
@@ -405,12 +376,6 @@ impl ArmFold {
         }
         self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
-    }
-
-    /// Says why the last round, which has this number, is not whole; `None` if it is.
-    pub fn doubt(&self, round: u64) -> Option<&str> {
-        let whole = self.whole.as_deref().filter(|whole| whole.result.rounds.index.last() != Some(&round))?;
-        whole.result.left_out.last().map(String::as_str)
     }
 
     /// Returns the rounds so far.
@@ -433,23 +398,21 @@ impl ArmFold {
 
     fn figures(&self) -> document::Arm {
         let mut result = self.result.clone();
-        result.metrics = self.all.metrics(Summary::of);
+        result.metrics = metrics(&self.all, Summary::of);
+        result.metrics.extend(self.phases.metrics());
         let own = &mut result.own;
         // Those of KVM's own vPMU are counted where the kernel module does it.
         let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
-        own.host_ops = OpKind::ALL
-            .into_iter()
-            .filter(|_| counted)
-            .map(|kind| {
-                let count = self.ops.count(kind);
-                let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
-                let op = HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) };
-                (kind.key().to_owned(), op)
-            })
-            .collect();
+        let op = |kind: OpKind| {
+            let count = self.ops.count(kind);
+            let p50_ns = if count == 0 { 0 } else { self.ops.histogram(kind).value_at_quantile(0.5) };
+            (kind.key().to_owned(), HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) })
+        };
+        own.host_ops = OpKind::ALL.into_iter().filter(|_| counted).map(op).collect();
         own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
         let Counts { nmis_injected, held_max, held_ns, time_ns, .. } = own.counts;
         own.counts = own.counts.written();
+        own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
         own.nmis_delivered = (result.kind != ArmKind::Kvm).then_some(nmis_injected);
         own.events_held.max = held_max;
         own.events_held.time_mean = match result.kind {
@@ -457,10 +420,12 @@ impl ArmFold {
             _ => (time_ns > 0).then(|| held_ns as f64 / time_ns as f64),
         };
         (own.cycles, own.phases, own.event_counts) = self.phases.result();
-        result.metrics.extend(self.phases.metrics());
-        own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
         own.workload_ns = self.measured.ns;
-        own.workload = cost(self.baseline, self.measured);
+        own.workload = self.baseline.unit_ns().zip(self.measured.unit_ns()).map(|(without, with)| WorkloadCost {
+            unit_ns_without: without,
+            unit_ns_with: with,
+            slowdown: with / without,
+        });
         result
     }
 }
@@ -490,44 +455,36 @@ fn overflows(report: &Report) -> u64 {
     report.overflows.iter().fold(0, |sum, &n| sum.saturating_add(n))
 }
 
-/// Adds the second to the first, item by item.
-fn add_each(sums: &mut Vec<u64>, more: &[u64]) {
-    sums.resize(sums.len().max(more.len()), 0);
-    for (sum, n) in sums.iter_mut().zip(more) {
-        *sum = sum.saturating_add(*n);
+/// Returns the host events that all vCPUs held at each tick of the tail.
+fn held_at_tail(outcome: &RunOutcome) -> Vec<u64> {
+    let mut sums: Vec<u64> = Vec::new();
+    for held in outcome.vcpus.iter().map(|vcpu| &vcpu.left.held_at_tail_tick) {
+        sums.resize(sums.len().max(held.len()), 0);
+        sums.iter_mut().zip(held).for_each(|(sum, n)| *sum = sum.saturating_add(*n));
     }
+    sums
 }
 
-/// Returns the slow-down of the guest's work, if both phases did some.
-fn cost(baseline: Work, measured: Work) -> Option<WorkloadCost> {
-    let per_unit = |work: Work| (work.units > 0 && work.ns > 0).then(|| work.ns as f64 / work.units as f64);
-    let (without, with) = per_unit(baseline).zip(per_unit(measured))?;
-    Some(WorkloadCost { unit_ns_without: without, unit_ns_with: with, slowdown: with / without })
-}
-
-fn empty(arm: &Arm, stand_in: bool) -> document::Arm {
-    let counted = (arm.kind != ArmKind::Kvm).then_some(0);
-    document::Arm {
-        name: arm.strategy.clone(),
-        kind: arm.kind,
-        backend: arm.backend.clone(),
-        stand_in,
-        not_available: None,
-        incomplete: Vec::new(),
-        left_out: Vec::new(),
-        notes: Vec::new(),
-        metrics: Metrics::new(),
-        own: GuestArm { overflows_lost: counted, ..GuestArm::default() },
-        rounds: Rounds::default(),
-    }
+/// Returns the guest TSC ticks from each delivery to its handler's entry, or `None` if they cannot be paired.
+///
+/// The k-th NMI the guest logs answers the k-th delivery only if the guest took exactly as many as were delivered, and
+/// if the log lacks none before its end: a full log drops its last entries, so it holds a prefix.
+fn deliveries<'a>(vcpu: &'a VcpuOutcome, report: &Report) -> Option<impl Iterator<Item = i64> + use<'a>> {
+    let taken = || vcpu.left.log.iter().filter(|entry| entry.kind == LOG_NMI);
+    let delivered = vcpu.account.deliveries.len() as u64;
+    let missing = report.nmis.checked_sub(taken().count() as u64)?;
+    // `dropped` counts rotations too, so it bounds the missing NMIs from above.
+    let consistent =
+        report.nmis == delivered && vcpu.account.counts.nmis_injected == delivered && missing <= report.dropped;
+    let delay = move |(entry, &host_tsc): (&LogEntry, &u64)| {
+        entry.tsc_entry.wrapping_sub(host_tsc.wrapping_add_signed(vcpu.left.tsc.offset)).cast_signed()
+    };
+    consistent.then(|| taken().zip(&vcpu.account.deliveries).map(delay))
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry};
-    use vmm::outcome::{Counts, End, RunOutcome, VcpuOutcome};
 
     use results::paired::{self, Statistic};
 
@@ -538,12 +495,14 @@ mod tests {
         Arm { strategy: "reuse".into(), backend: "cpu-clock".into(), kind, definition: None }
     }
 
+    const CHECKS: Checks = Checks { overflows: true, periods: false, deliveries: true };
+
     fn turn(index: u64) -> Turn {
         Turn { index, started: Duration::from_secs(index), ..Turn::default() }
     }
 
     fn fold(outcomes: &[RunOutcome]) -> document::Arm {
-        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, CHECKS);
         for (outcome, index) in outcomes.iter().zip(0..) {
             fold.add(turn(index), &outcome.clone().into());
         }
@@ -613,7 +572,7 @@ mod tests {
             let mut bad = vcpu(10, 9_000);
             change(&mut bad);
             let rounds = |all: u64, bad: &[VcpuOutcome]| {
-                let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+                let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, CHECKS);
                 for index in 0..all {
                     let bad = bad.get(usize::try_from(index).unwrap());
                     fold.add(turn(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]).into());
@@ -701,7 +660,7 @@ mod tests {
         assert_eq!(arm.own.workload, None);
         let arm = one(|vcpu| vcpu.left.report.as_mut().unwrap().nmis = u64::MAX);
         assert_eq!(arm.own.counts.nmis, u64::MAX);
-        assert_eq!((arm.own.lost, arm.own.counts.surplus), (Some(1 << 63), u64::MAX - 10));
+        assert_eq!((arm.own.lost, arm.own.counts.surplus), (Some(u64::MAX - 10), u64::MAX - 10));
         assert_eq!(arm.own.counts.delivery_unmatched, 1);
     }
 
@@ -725,7 +684,7 @@ mod tests {
     #[test]
     fn the_tail_of_a_guest_is_in_no_figure_of_its_rounds() {
         let fold = |tails: bool| {
-            let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true);
+            let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, CHECKS);
             for index in 0..4 {
                 fold.add(Turn { session: Some(0), ..turn(index) }, &outcome(vec![vcpu(10, 1000)]).into());
             }
@@ -747,7 +706,7 @@ mod tests {
 
     #[test]
     fn kvms_own_vpmu_has_no_deliveries_to_compare() {
-        let mut fold = ArmFold::new(&arm(ArmKind::Kvm), false);
+        let mut fold = ArmFold::new(&arm(ArmKind::Kvm), false, CHECKS);
         let mut vcpu = vcpu(10, 1000);
         vcpu.account.deliveries.clear();
         vcpu.account.counts = Counts::default();
@@ -832,7 +791,7 @@ mod tests {
 
     #[test]
     fn an_overflow_that_the_host_never_reported_shows() {
-        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true).with_fixed_periods(true);
+        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, Checks { periods: true, ..CHECKS });
         let mut late = vcpu(10, 1000);
         let report = late.left.report.as_mut().unwrap();
         (report.counts[0], report.periods[0]) = (12 * 1000 + 7, 1000);

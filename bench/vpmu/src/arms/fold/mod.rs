@@ -4,6 +4,5 @@
 //! counted and left out, and a delivery is matched to a handler entry only if the counts on both sides agree.
 
 pub mod arm;
-mod delivery;
 mod periods;
 mod phases;

@@ -17,28 +17,11 @@ const KEYS: [&str; PHASES] = ["none", "program", "enable", "read", "disable", "r
 /// Collects one arm's set-ups.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PhaseFold {
-    /// 3 MB, of arms with set-ups only: a first guest does not wait for those of all arms.
-    times: Option<Box<Times>>,
+    /// Times of calls, and of all calls of a set-up, by phase: 3 MB, of arms with set-ups only.
+    times: Option<Box<[[Histogram<u64>; PHASES]; 2]>>,
     tallies: [PhaseTally; PHASES],
     counts: Vec<EventCount>,
     cycles: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Times {
-    calls: [Histogram<u64>; PHASES],
-    totals: [Histogram<u64>; PHASES],
-    set_ups: Histogram<u64>,
-}
-
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            calls: std::array::from_fn(|_| latency_histogram()),
-            totals: std::array::from_fn(|_| latency_histogram()),
-            set_ups: latency_histogram(),
-        }
-    }
 }
 
 /// Returns the phase a line of the log is about.
@@ -47,19 +30,31 @@ fn phase_of(entry: &LogEntry) -> Option<usize> {
     (PHASE_NONE as usize + 1..PHASES).contains(&phase).then_some(phase)
 }
 
+/// Adds another part's exits and operations.
+fn add(sum: &mut PhaseTally, part: &PhaseTally) {
+    sum.msr_reads += part.msr_reads;
+    sum.msr_writes += part.msr_writes;
+    sum.ops_ns += part.ops_ns;
+    for (sum, n) in sum.ops.iter_mut().zip(&part.ops) {
+        *sum += n;
+    }
+}
+
 impl PhaseFold {
     /// Returns whether a line of the log is about a set-up.
     pub(super) fn takes(entry: &LogEntry) -> bool {
         phase_of(entry).is_some()
     }
 
-    /// Adds one vCPU's part; whole set-ups also go to `set_ups`. Returns the number of lines that make no sense.
+    /// Adds one vCPU's part, whole set-ups to `set_ups`. Returns the number of lines that make no sense.
     pub(super) fn add(&mut self, vcpu: &VcpuOutcome, report: &Report, set_ups: &mut Histogram<u64>) -> u64 {
         if report.cycles == 0 && !vcpu.left.log.iter().any(Self::takes) {
             return 0;
         }
         let khz = vcpu.left.tsc.khz;
-        let times = self.times.get_or_insert_default();
+        let ns = |ticks| ticks_to_ns(ticks, khz).max(1);
+        let new = || Box::new([(); 2].map(|()| std::array::from_fn(|_| latency_histogram())));
+        let [calls, totals] = &mut **self.times.get_or_insert_with(new);
         let mut invalid = 0;
         // TSC ticks of each phase, if it is there, by cycle.
         let mut cycles: BTreeMap<u64, [Option<u64>; PHASES]> = BTreeMap::new();
@@ -69,9 +64,9 @@ impl PhaseFold {
                 invalid += 1;
                 continue;
             };
-            times.calls[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+            calls[phase].saturating_record(ns(ticks));
             if phase as u64 == PHASE_ROTATE {
-                times.totals[phase].saturating_record(ticks_to_ns(ticks, khz).max(1));
+                totals[phase].saturating_record(ns(ticks));
             } else {
                 let sum = cycles.entry(entry.status / CALLS).or_default()[phase].get_or_insert(0);
                 *sum = sum.saturating_add(ticks);
@@ -81,33 +76,16 @@ impl PhaseFold {
         for phases in cycles.into_values() {
             let parts: Option<Vec<u64>> = phases[1..PHASE_ROTATE as usize].iter().copied().collect();
             let Some(parts) = parts else { continue };
-            for (total, &ticks) in times.totals[1..].iter_mut().zip(&parts) {
-                total.saturating_record(ticks_to_ns(ticks, khz).max(1));
+            for (total, &ticks) in totals[1..].iter_mut().zip(&parts) {
+                total.saturating_record(ns(ticks));
             }
-            let whole = parts.iter().fold(0_u64, |sum, &ticks| sum.saturating_add(ticks));
-            let whole = ticks_to_ns(whole, khz).max(1);
-            times.set_ups.saturating_record(whole);
-            set_ups.saturating_record(whole);
+            set_ups.saturating_record(ns(parts.into_iter().fold(0, u64::saturating_add)));
         }
         self.cycles = self.cycles.saturating_add(report.cycles);
-        self.add_tallies(vcpu);
-        self.add_counts(report, khz);
-        invalid
-    }
-
-    fn add_tallies(&mut self, vcpu: &VcpuOutcome) {
         for (mine, theirs) in self.tallies.iter_mut().zip(&vcpu.account.phases) {
             mine.begun += theirs.begun;
-            mine.msr_reads += theirs.msr_reads;
-            mine.msr_writes += theirs.msr_writes;
-            mine.ops_ns += theirs.ops_ns;
-            for (sum, n) in mine.ops.iter_mut().zip(&theirs.ops) {
-                *sum += n;
-            }
+            add(mine, theirs);
         }
-    }
-
-    fn add_counts(&mut self, report: &Report, khz: u64) {
         let wanted = report.enabled.iter().rposition(|&ticks| ticks > 0).map_or(0, |last| last + 1);
         self.counts.resize(self.counts.len().max(wanted), EventCount::default());
         for (event, sum) in self.counts.iter_mut().enumerate() {
@@ -115,43 +93,31 @@ impl PhaseFold {
             sum.enabled_ns = sum.enabled_ns.saturating_add(ticks_to_ns(report.enabled[event], khz));
             sum.running_ns = sum.running_ns.saturating_add(ticks_to_ns(report.running[event], khz));
         }
-    }
-
-    /// The times, once there are set-ups.
-    fn times(&self) -> Option<&Times> {
-        self.times.as_deref().filter(|times| self.cycles > 0 || !times.set_ups.is_empty())
+        invalid
     }
 
     /// The times of each phase: of a call, and of all calls of one set-up.
     pub(super) fn metrics(&self) -> Metrics {
-        let of = |times: &Times, phase: usize| {
-            let found =
-                [("call_ns", Summary::of(&times.calls[phase])), ("total_ns", Summary::of(&times.totals[phase]))];
-            found.map(|(time, summary)| Some((format!("phases/{}/{time}", KEYS[phase]), summary?)))
+        let times = self.times.iter().flat_map(|times| ["call_ns", "total_ns"].into_iter().zip(times.iter()));
+        let of = |(time, phases): (&str, &[Histogram<u64>; PHASES])| {
+            let all = KEYS.iter().zip(phases);
+            let found = all.filter_map(|(key, times)| Some((format!("phases/{key}/{time}"), Summary::of(times)?)));
+            found.collect::<Vec<_>>()
         };
-        self.times()
-            .into_iter()
-            .flat_map(|times| (1..PHASES).flat_map(move |phase| of(times, phase)))
-            .flatten()
-            .collect()
+        times.flat_map(of).collect()
     }
 
     /// Cycles, phases by key, and counts, as they stand now.
     pub(super) fn result(&self) -> (u64, BTreeMap<String, PhaseResult>, Vec<EventCount>) {
-        if self.times().is_none() {
+        if self.times.is_none() {
             return (0, BTreeMap::new(), Vec::new());
         }
-        let mut phases: BTreeMap<String, PhaseResult> =
-            (1..PHASES).map(|phase| (KEYS[phase].to_owned(), tally(&self.tallies[phase]))).collect();
-        let all = self.tallies[1..PHASE_ROTATE as usize].iter().fold(PhaseTally::default(), |mut sum, part| {
-            sum.begun = sum.begun.max(part.begun);
-            sum.msr_reads += part.msr_reads;
-            sum.msr_writes += part.msr_writes;
-            sum.ops_ns += part.ops_ns;
-            sum.ops = std::array::from_fn(|kind| sum.ops[kind] + part.ops[kind]);
-            sum
-        });
-        phases.insert(SET_UP.to_owned(), tally(&all));
+        let mut all = PhaseTally::default();
+        for part in &self.tallies[1..PHASE_ROTATE as usize] {
+            all.begun = all.begun.max(part.begun);
+            add(&mut all, part);
+        }
+        let phases = KEYS.into_iter().zip(&self.tallies).skip(1).chain([(SET_UP, &all)]);
         let scaled = |event: &EventCount| EventCount {
             scaled: (event.running_ns > 0).then(|| {
                 let wide = u128::from(event.count) * u128::from(event.enabled_ns) / u128::from(event.running_ns);
@@ -159,6 +125,7 @@ impl PhaseFold {
             }),
             ..event.clone()
         };
+        let phases = phases.map(|(key, line)| (key.to_owned(), tally(line))).collect();
         (self.cycles, phases, self.counts.iter().map(scaled).collect())
     }
 }
@@ -178,12 +145,6 @@ fn tally(line: &PhaseTally) -> PhaseResult {
 pub(super) fn ticks_to_ns(ticks: u64, khz: u64) -> u64 {
     let ns = u128::from(ticks) * 1_000_000 / u128::from(khz.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
-}
-
-/// Returns a − b; saturates.
-pub(super) fn difference(a: u64, b: u64) -> i64 {
-    let wide = i128::from(a) - i128::from(b);
-    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
 }
 
 #[cfg(test)]

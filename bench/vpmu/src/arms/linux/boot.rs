@@ -20,7 +20,7 @@ use vmm::outcome::End;
 
 use super::spec::LinuxGuestOptions;
 use super::task::{FTEST, PERF};
-use crate::machine::linux::guest::{LinuxGuest, channel, kernel_log};
+use crate::machine::linux::guest::{Failure, Worked, with_agent};
 use crate::machine::linux::place::{Placed, in_path};
 use crate::machine::linux::spec::BootOptions;
 use crate::machine::linux::userland;
@@ -72,43 +72,28 @@ impl Boot {
         }
     }
 
-    /// Boots a guest with `behind` its counters, hands its agent to `work` once it is up, and waits for its end: it is ended
-    /// in any case.
+    /// Boots a guest with `behind` its counters, lets `work` be done in it by its agent, and waits for its end.
     ///
     /// # Errors
     /// Conditions that make further guests pointless.
     pub(super) fn run<T>(
         &self,
         behind: CounterSource,
-        work: impl FnOnce(&mut Agent<'_>) -> Result<T, String>,
+        work: impl FnOnce(&mut Agent<'static>) -> Result<T, Failure>,
     ) -> Result<(PcOutcome, Result<T, String>), Error> {
-        let (end, mut agent) = channel()?;
         let plan = LinuxPlan {
             machine: Machine { behind, time_limit: LONGEST, ..self.machine.clone() },
             memory: self.options.memory,
             initrd: self.initrd.clone(),
             command_line: self.options.append.clone(),
         };
-        let guest = LinuxGuest::start(&self.host, self.kernel.clone(), plan, io::sink(), (None, Some(end)))?;
-        let guest = guest.ends_on_interrupt();
-        let worked = agent.hello(BOOT).map_err(|error| format!("the guest did not come up: {error}"));
-        let worked = worked.and_then(|()| work(&mut agent));
-        let log = kernel_log(&mut agent);
-        let worked = worked.and_then(|done| match agent.power_off() {
-            Ok(()) => Ok(done),
-            Err(error) => Err(format!("the guest did not power off: {error}")),
-        });
-        let console = guest.console();
-        let mut outcome = guest.end(worked.is_ok(), log)?;
+        let Worked { mut outcome, made, .. } =
+            with_agent(&self.host, self.kernel.clone(), plan, BOOT, |agent, _| work(agent))?;
         if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
             // Nobody else stopped it: why its work failed says more.
             outcome.end = End::Done;
         }
-        let worked = worked.map_err(|why| match console.last() {
-            Some(line) => format!("{why}; the last line of its console: {line}"),
-            None => why,
-        });
-        Ok((outcome, worked))
+        Ok((outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
     }
 }
 

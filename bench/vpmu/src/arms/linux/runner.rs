@@ -147,7 +147,7 @@ mod tests {
 
     use super::super::trace::Trace;
     use super::*;
-    use crate::arms::fold::arm::ArmFold;
+    use crate::arms::fold::arm::{ArmFold, Checks};
     use crate::arms::rounds::mock;
 
     const BAD: Result<Recorded, &str> = Err("no such event");
@@ -188,7 +188,8 @@ mod tests {
         let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
         let left = &turn.linux.as_ref().unwrap().left;
         assert_eq!((left.records("SAMPLE"), left.rdpmcs, left.complaints), (3, 5, 1));
-        let mut fold = ArmFold::new(&arm(), true).without_deliveries();
+        let checks = Checks { overflows: true, periods: false, deliveries: false };
+        let mut fold = ArmFold::new(&arm(), true, checks);
         fold.add(Turn::default(), &turn);
         let arm = fold.result();
         let handler = arm.metric(&NMI_HANDLER).unwrap();

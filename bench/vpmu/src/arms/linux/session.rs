@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use linux_guest::agent::{Agent, AgentError};
+use linux_guest::agent::Agent;
 use results::document::Parameters;
 
 use super::task::{self, DATA, Kind, PERF, workload};
 use super::trace::Trace;
+use crate::machine::linux::guest::Failure;
 
 /// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,13 +44,13 @@ const MOST_KEPT: usize = 256 << 20;
 /// Lets perf do its task.
 ///
 /// # Errors
-/// A line for the user: the guest is gone, its kernel lacks something, or perf failed.
+/// The guest is gone, its kernel lacks something, or perf failed.
 pub(super) fn carry_out(
     agent: &mut Agent<'_>,
     kind: Kind,
     parameters: &Parameters,
     samples: u64,
-) -> Result<Recorded, String> {
+) -> Result<Recorded, Failure> {
     for (name, value) in KERNEL {
         set(agent, &format!("/proc/sys/kernel/{name}"), value)?;
     }
@@ -61,7 +62,7 @@ pub(super) fn carry_out(
     }
 }
 
-fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, String> {
+fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, Failure> {
     let without = task::units(&done(agent, &workload(0, BASELINE, vcpus))?.out);
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     set(agent, &format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
@@ -69,17 +70,20 @@ fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -
     set(agent, &switch, "1")?;
     let ran = done(agent, command)?;
     set(agent, &switch, "0")?;
-    let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(text)?;
-    let trace = Trace::parse(&String::from_utf8_lossy(&trace))?;
+    let what = "cannot read the guest's trace";
+    let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
+    let trace =
+        Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
     let stats = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
     let (records, event_samples) = task::records(&stats.out);
     if records.is_empty() {
-        return Err(format!("perf report --stats said nothing of its records: {}", last_line(&stats.err)));
+        let what = "perf report --stats said nothing of its records".to_owned();
+        return Err(Failure::of_program(what, last_line(&stats.err).to_owned()));
     }
     Ok(Recorded { trace, without, with: task::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
 }
 
-fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, String> {
+fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, Failure> {
     // The first run has perf and its libraries read for the first time.
     done(agent, command)?;
     let (mut set_up_ns, mut passed) = (Vec::new(), Duration::ZERO);
@@ -92,13 +96,8 @@ fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Durati
 }
 
 /// Gives a value to a file of the guest's kernel.
-fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), String> {
-    agent.write(path, value.as_bytes()).map_err(text)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
-fn text(error: AgentError) -> String {
-    error.to_string()
+fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), Failure> {
+    agent.write(path, value.as_bytes()).map_err(Failure::of("cannot set the guest up"))
 }
 
 /// A program of the guest that ended well.
@@ -109,15 +108,17 @@ struct Done {
 }
 
 /// Runs a program that is to end with status 0.
-fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<Done, String> {
+fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<Done, Failure> {
     let (mut out, mut err) = (Kept::default(), Kept::default());
-    let ended = agent.run(command, None, &mut out, &mut err).map_err(text)?;
+    let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
+    let name = format!("`{}`", name.join(" "));
+    let ended = agent.run(command, None, &mut out, &mut err).map_err(Failure::of(format!("{name} did not end")))?;
     let [out, err] = [out, err].map(|kept| String::from_utf8_lossy(&kept.0).into_owned());
     if ended.status == 0 {
         return Ok(Done { wall_ns: ended.wall_ns, out, err });
     }
-    let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
-    Err(format!("`{}` ended with status {} in the guest: {}", name.join(" "), ended.status, last_line(&err)))
+    let what = format!("{name} ended with status {} in the guest", ended.status);
+    Err(Failure::of_program(what, last_line(&err).to_owned()))
 }
 
 /// Output of a program in the guest, bounded.
@@ -156,7 +157,7 @@ mod tests {
         t-1 [000] d.Z1. 1.000090: nmi_handler: perf_event_nmi_handler() delta_ns: 5000 handled: 1\n";
 
     /// Carries a task out for three samples of one vCPU, in a guest that answers as Linux and perf do; and what it was asked.
-    fn carry_out(kind: Kind, limit_ns: u64, fails: &'static str) -> (Result<Recorded, String>, Vec<String>) {
+    fn carry_out(kind: Kind, limit_ns: u64, fails: &'static str) -> (Result<Recorded, Failure>, Vec<String>) {
         let (note, asked) = mpsc::channel();
         let (mut agent, guest) = fake::start(move |number, kind, payload| {
             let words: Vec<_> = payload.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
@@ -192,7 +193,8 @@ mod tests {
         assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"], recorded.set_up_ns.len()), (3, 1, 0));
         assert_eq!((recorded.without, recorded.with), (vec![(100, 2000)], vec![(100, 2000)]));
         let (failed, _) = carry_out(Kind::Record, 1_000_000_000, "record");
-        assert_eq!(failed.unwrap_err(), "`/bin/perf record` ended with status 129 in the guest: no such event");
+        let Failure { what, why, .. } = failed.unwrap_err();
+        assert_eq!([what, why], ["`/bin/perf record` ended with status 129 in the guest", "no such event"]);
     }
 
     #[test]

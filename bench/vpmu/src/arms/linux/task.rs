@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use results::document::{EventParameter, Parameters};
 
+use crate::setting::workload::event_spec;
+
 /// Path of the workload in the guest; without arguments it does nothing, as true(1).
 pub(super) const FTEST: &str = "/bin/ftest";
 /// Path of perf in the guest.
@@ -43,12 +45,9 @@ pub(super) fn workload(nmis: u64, limit: Duration, vcpus: u64) -> Vec<String> {
     vec![FTEST.to_owned(), nmis.to_string(), limit.as_millis().max(1).to_string(), vcpus.to_string()]
 }
 
-/// Bits of PERFEVTSEL that perf sets by itself: USR, OS, INT.
-const FLAGS: u64 = 0x13_0000;
-
 /// An event in perf's syntax, by its code: names are those of a generation, codes are what the guest's driver programs.
 fn event(event: &EventParameter, freq_hz: Option<u64>) -> String {
-    let selector = u64::from_str_radix(event.selector.trim_start_matches("0x"), 16).unwrap_or_default() & !FLAGS;
+    let selector = event_spec(event).selector;
     let (code, umask) = (selector & 0xff, selector >> 8 & 0xff);
     let rate = match (freq_hz, event.period) {
         (Some(hz), 1..) => format!(",freq={hz}"),

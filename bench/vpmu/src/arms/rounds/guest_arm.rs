@@ -1,13 +1,12 @@
 //! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use crate::arms::fold::arm::ArmFold;
+use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn, Turned};
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
@@ -28,8 +27,6 @@ pub(crate) struct Guests<'a> {
     process_began: Instant,
     /// Time from the process's `main` to the first instruction of its first guest.
     pub(super) first_instruction: Cell<Option<Duration>>,
-    /// The arms that need no more rounds.
-    pub(super) decided: RefCell<BTreeSet<String>>,
 }
 
 /// An arm of a plan.
@@ -53,14 +50,7 @@ impl<'a> Guests<'a> {
         stop: &'a AtomicBool,
         process_began: Instant,
     ) -> Self {
-        Self {
-            plan,
-            runner: RefCell::new(runner),
-            stop,
-            process_began,
-            first_instruction: Cell::new(None),
-            decided: RefCell::default(),
-        }
+        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
     }
 
     /// Asks for each arm whether it can run.
@@ -83,17 +73,15 @@ impl<'a> Guests<'a> {
     }
 
     fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
-        let plan = self.plan;
-        // The period of an event that only counts is its counter's width, which rotations begin anew.
-        let fixed = plan.guest.boot.freq_hz == 0 && plan.parameters.samples_events();
-        let stand_in = arm.kind == ArmKind::Strategy && plan.backend.is_stand_in();
-        let mut fold = ArmFold::new(arm, stand_in).with_fixed_periods(fixed);
-        if plan.played.is_some() || plan.replayed.is_some() {
-            fold = fold.of_replay();
-        }
-        if plan.parameters.linux.is_some() || plan.replayed.is_some() {
-            fold = fold.without_deliveries();
-        }
+        let (plan, parameters) = (self.plan, &self.plan.parameters);
+        let is_trace = plan.played.is_some() || plan.replayed.is_some();
+        let checks = Checks {
+            overflows: !is_trace,
+            // The period of an event that only counts is its counter's width, which rotations begin anew.
+            periods: !is_trace && plan.guest.boot.freq_hz == 0 && parameters.samples_events(),
+            deliveries: parameters.linux.is_none() && plan.replayed.is_none(),
+        };
+        let mut fold = ArmFold::new(arm, arm.kind == ArmKind::Strategy && plan.backend.is_stand_in(), checks);
         let why = self.runner.borrow_mut().available(arm).err();
         if let Some(why) = &why {
             fold.not_available(why);
@@ -140,7 +128,7 @@ impl engine::Arm for GuestArm<'_> {
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && self.failures < GIVE_UP && !self.of.decided.borrow().contains(self.name())
+        self.available && self.failures < GIVE_UP
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {

@@ -5,14 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
-use sim::guest::Timer;
-use sim::model::Model;
-use vmm::machine::payload::PayloadPlan;
-use vmm::machine::{self, CounterSource, Cpu};
-
+use cpu_list::CpuList;
 use guest::abi::{BootPage, EventSpec, FLAG_REPLAY, MAX_EVENTS, PMI_WAIT_US};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
+use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
+use results::error::Error;
+use results::host::HostFs;
+use results::paired::narrowest;
+use results::table::layout::percent;
+use sim::guest::Timer;
+use sim::model::Model;
+use trace::read::Trace;
+use vmm::machine::payload::PayloadPlan;
+use vmm::machine::{self, CounterSource, Cpu};
 
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
 use crate::arms::arm::play::{self, Played};
@@ -22,16 +28,8 @@ use crate::arms::arm::runner::{Arm, ArmRunner};
 use crate::arms::arm::sim::SimRunner;
 use crate::engine::Rounds;
 use crate::setting::backend::Chosen;
-use crate::setting::parse::check_version;
 use crate::setting::strategy::resolve_arms;
-use crate::setting::workload::Workload;
-use cpu_list::CpuList;
-use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
-use results::error::Error;
-use results::host::HostFs;
-use results::paired::narrowest;
-use results::table::layout::percent;
-use trace::read::Trace;
+use crate::setting::workload::{Workload, event_spec};
 
 /// Guest time without counters before the measured phase.
 const BASELINE: Duration = Duration::from_millis(40);
@@ -51,8 +49,8 @@ const ROUNDS_PER_GUEST: u64 = 20;
 pub struct GuestTask {
     /// Event set and guest work.
     pub workload: Workload,
-    /// The events, for the boot page and for the document.
-    pub events: Vec<(EventSpec, EventParameter)>,
+    /// The events.
+    pub events: Vec<EventParameter>,
     /// `FLAG_*` bits of the boot page.
     pub flags: u64,
     /// The sampling period that the events' periods are made from; 0 if they only count.
@@ -123,7 +121,7 @@ impl Plan {
     ) -> Result<Self, Error> {
         let strategies = resolve_arms(&arms.strategy)?;
         let pin = host.behind.pin.clone().unwrap_or_default().cpus(arms.guest.vcpus, usable)?;
-        check(arms, host.cpu, chosen.simulated)?;
+        check(arms, chosen.simulated)?;
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
@@ -137,13 +135,11 @@ impl Plan {
         let tick_ns = ns(arms.mux_interval);
         let ticks = |time: Duration| (ns(time) / tick_ns.max(1)).max(1);
         let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
-        let pmu = host.cpu.pmu_of_version(arms.guest.pmu_version as u8);
-        let (gp_counters, fixed_counters) = pmu.count();
         let mut events = [EventSpec::default(); MAX_EVENTS];
-        for (slot, (event, _)) in events.iter_mut().zip(&task.events) {
-            *slot = *event;
+        for (slot, event) in events.iter_mut().zip(&task.events) {
+            *slot = event_spec(event);
         }
-        let parameters = Parameters {
+        let mut parameters = Parameters {
             strategies: strategies.clone(),
             backend_requested: host.behind.backend.to_string(),
             backend: backend.to_string(),
@@ -165,21 +161,22 @@ impl Plan {
             warmup_rounds: arms.warmup,
             duration_ns: duration.map(ns),
             time_limit_ns: ns(arms.time_limit),
-            cpu: host.cpu.name().to_owned(),
-            pmu_version: version(pmu),
-            gp_counters: gp_counters.into(),
-            fixed_counters: fixed_counters.into(),
+            cpu: String::new(),
+            pmu_version: 0,
+            gp_counters: 0,
+            fixed_counters: 0,
             baseline_ticks,
             tail_ticks: TAIL_TICKS,
             set_up: None,
             linux: None,
-            events: task.events.into_iter().map(|(_, parameter)| parameter).collect(),
+            events: task.events,
         };
+        describe(&mut parameters, host.cpu, host.cpu.pmu());
         let guest = PayloadPlan {
             machine: machine::Plan {
                 behind: CounterSource::Floor,
                 cpu: host.cpu,
-                pmu,
+                pmu: host.cpu.pmu(),
                 vcpus: arms.guest.vcpus as usize,
                 pin,
                 // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
@@ -252,17 +249,9 @@ impl Plan {
     }
 
     fn of_trace(&mut self, name: &str, cpu: Cpu, pmu: PmuCaps) {
-        let (gp, fixed) = pmu.count();
-        self.parameters = Parameters {
-            workload: format!("{REPLAY}{name}"),
-            cpu: cpu.name().to_owned(),
-            pmu_version: version(pmu),
-            gp_counters: gp.into(),
-            fixed_counters: fixed.into(),
-            events: Vec::new(),
-            period: 0,
-            ..self.parameters.clone()
-        };
+        self.parameters.workload = format!("{REPLAY}{name}");
+        (self.parameters.events, self.parameters.period) = (Vec::new(), 0);
+        describe(&mut self.parameters, cpu, pmu);
         (self.guest.machine.cpu, self.guest.machine.pmu) = (cpu, pmu);
     }
 
@@ -310,15 +299,18 @@ impl Plan {
     }
 }
 
-fn version(pmu: PmuCaps) -> u64 {
-    match pmu {
+/// Says which processor the guests have, with which PMU.
+fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
+    let (gp_counters, fixed_counters) = pmu.count();
+    parameters.cpu = cpu.name().to_owned();
+    parameters.pmu_version = match pmu {
         PmuCaps::Intel(caps) => caps.version.into(),
         PmuCaps::Amd(caps) => caps.version().into(),
-    }
+    };
+    (parameters.gp_counters, parameters.fixed_counters) = (gp_counters.into(), fixed_counters.into());
 }
 
-fn check(arms: &ArmsOptions, cpu: Cpu, simulated: bool) -> Result<(), Error> {
-    check_version(cpu, arms.guest.pmu_version)?;
+fn check(arms: &ArmsOptions, simulated: bool) -> Result<(), Error> {
     if arms.guest.vcpus > MAX_VCPUS && !simulated {
         let what = format!("--vcpus {} is out of range", arms.guest.vcpus);
         return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
@@ -341,19 +333,19 @@ fn check(arms: &ArmsOptions, cpu: Cpu, simulated: bool) -> Result<(), Error> {
 }
 
 fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
-    let mut arms: Vec<Arm> = strategies
-        .into_iter()
-        .map(|StrategyParameter { name, definition }| {
-            let (kind, backend) = match name.strip_prefix(BELOW_KVM) {
-                Some(_) => (ArmKind::Kvm, KVM_ARMS[0].to_owned()),
-                None => (ArmKind::Strategy, backend.to_string()),
-            };
-            Arm { strategy: name, backend, kind, definition }
-        })
-        .collect();
+    let strategies = strategies.into_iter().map(|StrategyParameter { name, definition }| {
+        let (kind, backend) = match name.strip_prefix(BELOW_KVM) {
+            Some(_) => (ArmKind::Kvm, KVM_ARMS[0].to_owned()),
+            None => (ArmKind::Strategy, backend.to_string()),
+        };
+        Arm { strategy: name, backend, kind, definition }
+    });
     let kvm = kvm_arm(&HostFs::default());
-    for (name, backend, kind) in [("floor", "none", ArmKind::Floor), (kvm, kvm, ArmKind::Kvm)] {
-        arms.push(Arm { strategy: name.to_owned(), backend: backend.to_owned(), kind, definition: None });
-    }
-    arms
+    let others = [("floor", "none", ArmKind::Floor), (kvm, kvm, ArmKind::Kvm)].map(|(name, backend, kind)| Arm {
+        strategy: name.to_owned(),
+        backend: backend.to_owned(),
+        kind,
+        definition: None,
+    });
+    strategies.chain(others).collect()
 }

@@ -1,6 +1,4 @@
-//! Decides when the figures are sure enough for a run to end, or for an arm to leave it.
-
-use std::collections::BTreeSet;
+//! Decides when the figures are sure enough for a run to end.
 
 use super::guest_arm::GIVEN_UP;
 use results::answers;
@@ -49,36 +47,6 @@ fn ratios(document: &Document) -> impl Iterator<Item = (String, Option<Ratio>)> 
         .map(|(arm, base)| (format!("{} to {}", arm.name, base.name), against(document, arm, base)))
 }
 
-/// The strategies of a run by their times.
-struct Order<'a> {
-    document: &'a Document,
-    arms: Vec<&'a Arm>,
-    /// The fastest and the slowest.
-    first: &'a Arm,
-    last: &'a Arm,
-}
-
-impl<'a> Order<'a> {
-    fn of(document: &'a Document) -> Option<Self> {
-        let metric = answers::metric(&document.parameters);
-        let arms: Vec<&Arm> = contenders(document, metric).collect();
-        let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor && !arm.rounds.is_empty());
-        // The floor has every round, and a strategy may have left.
-        let base = floor.or_else(|| arms.first().copied())?;
-        let time = |arm: &&Arm| against(document, arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
-        let first = arms.iter().copied().min_by(|a, b| time(a).total_cmp(&time(b)))?;
-        let last = arms.iter().copied().max_by(|a, b| time(a).total_cmp(&time(b)))?;
-        Some(Self { document, arms, first, last })
-    }
-
-    /// Returns whether it is known that an arm takes more than this share longer than another, or this much less long.
-    fn is_behind(&self, arm: &Arm, other: &Arm, share: f64) -> bool {
-        let low = |ratio: Ratio| ratio.interval.map_or(0.0, |interval| interval.low);
-        against(self.document, arm, other)
-            .is_some_and(|ratio| ratio.guests >= MIN_LOOKED_AT && low(ratio) >= 1.0 + share)
-    }
-}
-
 fn against(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
     over_runs(document, arm, base, answers::metric(&document.parameters).key, Statistic::P50)
 }
@@ -86,23 +54,23 @@ fn against(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
 /// Returns whether the fastest strategy and the slowest are known: no other can be ahead of them, or behind, by more than what is as
 /// good.
 pub(super) fn order_is_known(document: &Document) -> bool {
-    let Some(order) = Order::of(document) else { return false };
-    let none = 1.0 / (1.0 + AS_GOOD) - 1.0;
-    let is_first = |one: &&Arm| one.name == order.first.name || order.is_behind(one, order.first, none);
-    let is_last = |one: &&Arm| one.name == order.last.name || order.is_behind(order.last, one, none);
-    order.arms.len() > 1 && order.arms.iter().all(|one| is_first(one) && is_last(one))
-}
-
-/// Share behind the fastest from which a strategy needs no more rounds. Of those that are nearer the regrets must be known: over
-/// several workloads one of them may be the choice.
-const BEATEN: f64 = 0.1;
-
-/// Returns the strategies that need no more rounds: they are clearly neither first nor last.
-pub(super) fn need_no_more(document: &Document) -> BTreeSet<String> {
-    let Some(order) = Order::of(document) else { return BTreeSet::new() };
-    let is_between =
-        |one: &&&Arm| order.is_behind(one, order.first, BEATEN) && order.is_behind(order.last, one, AS_GOOD);
-    order.arms.iter().filter(is_between).map(|one| one.name.clone()).collect()
+    let arms: Vec<&Arm> = contenders(document, answers::metric(&document.parameters)).collect();
+    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor && !arm.rounds.is_empty());
+    let Some(base) = floor.or_else(|| arms.first().copied()) else { return false };
+    let time = |arm: &&&Arm| against(document, arm, base).map_or(f64::INFINITY, |ratio| ratio.ratio);
+    let ends = [
+        arms.iter().min_by(|a, b| time(a).total_cmp(&time(b))),
+        arms.iter().max_by(|a, b| time(a).total_cmp(&time(b))),
+    ];
+    let [Some(&first), Some(&last)] = ends else { return false };
+    let none = 1.0 / (1.0 + AS_GOOD);
+    let is_behind = |arm: &Arm, other: &Arm| {
+        arm.name == other.name
+            || against(document, arm, other).is_some_and(|ratio| {
+                ratio.guests >= MIN_LOOKED_AT && ratio.interval.is_some_and(|interval| interval.low >= none)
+            })
+    };
+    arms.len() > 1 && arms.iter().all(|one| is_behind(one, first) && is_behind(last, one))
 }
 
 #[cfg(test)]

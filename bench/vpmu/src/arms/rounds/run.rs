@@ -1,7 +1,5 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -76,16 +74,19 @@ pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Res
         host.finish(fs);
         document(plan, arms, (state, guests.first_instruction.get(), last), (&command_line, began_unix, &host))
     };
-    let (mut looks, mut leaving) = (Looks::default(), BTreeSet::new());
-    let wants = plan.until_order || plan.parameters.until_ci.is_some();
+    let (mut looks, until_ci) = (Looks::default(), plan.parameters.until_ci);
     let mut enough = |state: &State, look: &mut dyn FnMut() -> Document| {
+        let mut is_sure = || match until_ci {
+            Some(wanted) => precision::is_reached(&look(), wanted),
+            None => precision::order_is_known(&look()),
+        };
         // Guests differ, so a look is taken between them.
-        state.between_sessions && wants && is_sure(plan, &guests.decided, (&mut looks, &mut leaving), look)
+        state.between_sessions && (plan.until_order || until_ci.is_some()) && looks.are_enough(&mut is_sure)
     };
     let course = Course { document: &mut document, enough: &mut enough, saves_sessions: true, save: &mut *save };
     let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), (stop, progress), course)?;
     document.extra.answers = answers::of(&document);
-    if let Some(why) = plan.parameters.until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
+    if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
     let error = match unidentified(plan, &document, forms, (stop, fs)) {
@@ -132,28 +133,6 @@ fn document(
     document
 }
 
-/// Returns whether the intervals are as narrow as wanted, or the order is known. Arms that need no more rounds are `decided`.
-fn is_sure(
-    plan: &Plan,
-    decided: &RefCell<BTreeSet<String>>,
-    (looks, leaving): (&mut Looks, &mut BTreeSet<String>),
-    look: &mut dyn FnMut() -> Document,
-) -> bool {
-    if !plan.until_order {
-        return looks
-            .are_enough(|| plan.parameters.until_ci.is_some_and(|wanted| precision::is_reached(&look(), wanted)));
-    }
-    let mut looked_at = None;
-    let ends = looks.are_enough(|| precision::order_is_known(looked_at.insert(look())));
-    if let Some(document) = looked_at.filter(|_| !ends) {
-        let now = precision::need_no_more(&document);
-        // Two looks in a row, as for the end of the run.
-        decided.borrow_mut().extend(now.intersection(leaving).cloned());
-        *leaving = now;
-    }
-    ends
-}
-
 /// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
 /// rounds of the model itself, which is the first form, are their base.
 fn unidentified(
@@ -162,9 +141,8 @@ fn unidentified(
     forms: Vec<Box<dyn ArmRunner>>,
     (stop, fs): (&AtomicBool, &HostFs),
 ) -> Result<Vec<Warning>, Error> {
-    let mut few = plan.clone();
-    few.until_order = false;
-    few.parameters = Parameters { duration_ns: None, until_ci: None, ..few.parameters };
+    let mut few = Plan { until_order: false, ..plan.clone() };
+    (few.parameters.duration_ns, few.parameters.until_ci) = (None, None);
     few.parameters.rounds = few.parameters.rounds.min(FEW);
     let ratios = |document: &Document| -> Vec<(String, f64)> {
         answers::of(document).into_iter().filter_map(|answer| Some((answer.arm, answer.times_floor?))).collect()
@@ -185,13 +163,11 @@ fn unidentified(
         }
         found.push(ratios(&run(&few, runner.as_mut(), alone)?.document));
     }
-    if found.is_empty() || stop.load(Ordering::Relaxed) {
-        return Ok(Vec::new());
-    }
     let warning = |(arm, ratio): (String, f64)| {
-        let of_arm = || found.iter().flatten().filter(|(name, _)| *name == arm).map(|(_, ratio)| *ratio);
-        let own = of_arm().next()?;
-        let (low, high) = of_arm().fold((own, own), |(low, high), other| (low.min(other), high.max(other)));
+        let of_forms: Vec<f64> =
+            found.iter().flatten().filter(|(name, _)| *name == arm).map(|(_, ratio)| *ratio).collect();
+        let own = *of_forms.first()?;
+        let [low, high] = [f64::min, f64::max].map(|end: fn(f64, f64) -> f64| of_forms.iter().copied().fold(own, end));
         let [from, to] = [low, high].map(|other| ratio * (other / own));
         (high > low * (1.0 + APART)).then(|| Warning {
             code: warnings::UNIDENTIFIED.to_owned(),
@@ -200,7 +176,8 @@ fn unidentified(
             remedy: None,
         })
     };
-    Ok(ratios(document).into_iter().filter_map(warning).collect())
+    let stopped = stop.load(Ordering::Relaxed);
+    Ok(ratios(document).into_iter().filter(|_| !stopped).filter_map(warning).collect())
 }
 
 /// Tells a user who waits for the result what to expect.
@@ -467,30 +444,5 @@ mod tests {
         assert_eq!(document.status, Status::Complete);
         assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
         assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
-    }
-
-    #[test]
-    fn an_arm_that_is_clearly_neither_first_nor_last_leaves_and_the_others_go_on() {
-        let arms = ["recreate", "paused-flag", "deferred", "reuse", "reuse-lazy", "gate"];
-        let line = ["--rounds", "60", "--samples", "40", "--warmup", "0", "--strategy"];
-        let mut plan = plan(&[&line[..], &[&arms.join(",")]].concat()).unwrap();
-        plan.until_order = true;
-        // Two are so close that their rounds do not tell, and so are the two slowest.
-        let time = |arm: &str, round: u64| match arm {
-            "recreate" => 4000 + 90 * (round % 7),
-            "paused-flag" => 4000 + 90 * (round % 5),
-            "deferred" => 3000,
-            "reuse" => 2000 + round % 3,
-            "reuse-lazy" => 1200 + 30 * (round % 7),
-            "gate" => 1200 + 30 * (round % 5),
-            _ => 1000,
-        };
-        let mut runner =
-            MockRunner::new(|arm, turn, samples| Ok(outcome(vec![vcpu(samples, time(&arm.strategy, turn.index))])));
-        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
-        let rounds = |name: &str| document.arm(name).unwrap().rounds.len();
-        let all = rounds("floor");
-        assert_eq!(arms.map(rounds), [all, all, 13, 13, all, all], "looks are after 10 and 13 guests");
-        assert!(all > 13 && document.status == Status::Complete);
     }
 }

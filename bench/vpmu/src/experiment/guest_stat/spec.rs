@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
 use clap::{Args, Command, ValueEnum};
-use guest::abi::{EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
+use guest::abi::{FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
 use crate::arms::arm::real::log_entries;
@@ -13,7 +13,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::{GuestTask, Plan};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::number_in;
-use crate::setting::workload::{EventSet, GuestWork, Workload, hardware_event};
+use crate::setting::workload::{EventSet, GuestWork, INT, Workload, hardware_event, parameter};
 use results::document::{EventParameter, GUEST_STAT, SetUpParameters};
 use results::error::Error;
 
@@ -25,8 +25,6 @@ pub const MAX: u64 = MAX_EVENTS as u64;
 pub const MAX_LINUX: u64 = 700;
 /// It counts: the guest waits for no NMIs.
 pub const WORKLOAD: Workload = Workload { events: EventSet::Counting1, work: GuestWork::Ftest };
-/// USR, OS and INT: perf sets INT for events that only count, too.
-const FLAGS: u64 = 0x13_0000;
 /// Ticks from a tear-down to the next set-up.
 const GAP_TICKS: u64 = 1;
 /// Ticks from enabling to reading, where a tick is no rotation.
@@ -161,27 +159,15 @@ pub fn workload(events: u64) -> String {
     format!("{events} counting event{}/ftest", if events == 1 { "" } else { "s" })
 }
 
-/// Returns the first so many events as documents have them; their codes come again after some 260.
-pub fn event_parameters(count: u64, vendor: Vendor) -> Vec<EventParameter> {
-    events(count, vendor).into_iter().map(|(_, parameter)| parameter).collect()
-}
-
-/// Returns the first so many events; beyond those with a name, raw ones that differ from each other.
-fn events(count: u64, vendor: Vendor) -> Vec<(EventSpec, EventParameter)> {
-    let raw = (0..).map(|n| n & 0xff).map(|n| (format!("r{n:02x}d1"), n << 8 | 0xd1, None));
+/// Returns the first so many events; beyond those with a name, raw ones whose codes come again after some 260. perf sets INT for
+/// events that only count, too.
+pub fn events(count: u64, vendor: Vendor) -> Vec<EventParameter> {
+    let raw = (0..).map(|n| n & 0xff).map(|n| parameter(&format!("r{n:02x}d1"), n << 8 | 0xd1 | INT, None, 0));
     let named = NAMED.into_iter().filter_map(|name| {
         let (name, code, fixed) = hardware_event(name, vendor)?;
-        Some((name.to_owned(), code, fixed))
+        Some(parameter(name, code | INT, fixed, 0))
     });
-    named
-        .chain(raw)
-        .zip(0..count)
-        .map(|((name, code, fixed_counter), _)| {
-            let selector = code | FLAGS;
-            let spec = EventSpec { selector, fixed: fixed_counter.map_or(0, |n| n + 1), period: 0 };
-            (spec, EventParameter { name, selector: format!("{selector:#x}"), fixed_counter, period: 0 })
-        })
-        .collect()
+    named.chain(raw).zip(0..count).map(|(event, _)| event).collect()
 }
 
 #[cfg(test)]
@@ -205,13 +191,13 @@ mod tests {
     #[test]
     fn events_differ_and_the_first_seven_fit_the_counters() {
         let all = events(MAX_EVENTS as u64, Vendor::Intel);
-        let mut selectors: Vec<_> = all.iter().map(|(spec, _)| spec.selector).collect();
+        let mut selectors: Vec<_> = all.iter().map(|event| event.selector.clone()).collect();
         selectors.sort_unstable();
         selectors.dedup();
         assert_eq!(selectors.len(), MAX_EVENTS);
-        assert_eq!(all[..7].iter().filter(|(spec, _)| spec.fixed > 0).count(), 3);
-        assert_eq!((all[10].1.name.as_str(), all[10].0.selector & 0xffff), ("r00d1", 0x00d1));
-        assert_eq!((all[11].1.name.as_str(), all[11].0.selector & 0xffff), ("r01d1", 0x01d1));
+        assert_eq!(all[..7].iter().filter(|event| event.fixed_counter.is_some()).count(), 3);
+        let raw = [&all[10], &all[11]].map(|event| (event.name.as_str(), event.selector.as_str()));
+        assert_eq!(raw, [("r00d1", "0x1300d1"), ("r01d1", "0x1301d1")]);
     }
 
     #[test]

@@ -50,10 +50,9 @@ impl NmiLatencySpec {
     /// Exit 2 for parameters that contradict each other or the host.
     pub fn plan(&self, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
         let period = self.period.unwrap_or_else(|| default_period(&chosen.backend));
-        let events = self.workload.events.events(host.cpu.vendor(), period);
         let task = GuestTask {
             workload: self.workload,
-            events: events.into_iter().map(|event| (event.spec, event.parameter())).collect(),
+            events: self.workload.events.events(host.cpu.vendor(), period),
             flags: self.workload.events.flags(),
             period,
             freq_hz: self.freq,

@@ -8,11 +8,10 @@ use host_pmu::backend::BackendKey;
 use vmm::machine::image::{self, FileForImage, ImagePlan};
 use vmm::outcome::End;
 
-use crate::machine::{self, EndedRun, Watch};
+use crate::machine::{self, Watch};
 use crate::setting::backend::open_kvm;
 use crate::sys;
-use crate::terminal::console::complain;
-use crate::terminal::output::{Limits, Output};
+use crate::terminal::console::{Stream, complain};
 use results::error::{Error, Exit};
 use spec::RunSpec;
 
@@ -24,25 +23,19 @@ pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> 
     let plan = plan_of(args, backend, watch)?;
     let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let limits = Limits { began: Instant::now(), time_limit: args.time_limit() };
-    let mut output = Output::to_stdout(limits);
+    let (began, time_limit) = (Instant::now(), args.time_limit());
+    let mut output = Stream::stdout(move || began.elapsed() > time_limit);
     let outcome = image::run(&host, image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
-    let unsent = output.finish();
-    if let Err(error) = &unsent {
+    if let Err(error) = output.result() {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    let ran = EndedRun {
-        end: &outcome.ran.end,
-        wall: outcome.ran.wall,
-        vcpus: &outcome.ran.vcpus,
-        rewritten: outcome.ran.rewritten,
-        absent: outcome.ran.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
-        checked_addresses: outcome.checked_addresses,
-        output: &outcome.ran.console,
-    };
-    let mut report = machine::report_of(&ran, backend);
+    let mut report = machine::report_of(&outcome.ran, backend);
     report.summary.insert(1, format!("boot protocol: {}", outcome.protocol));
+    if outcome.checked_addresses {
+        let why = "this host's processor is emulated";
+        report.summary.push(format!("{why}: addresses written to MSRs are checked for being canonical here"));
+    }
     if outcome.asked_for_video {
         report
             .warnings

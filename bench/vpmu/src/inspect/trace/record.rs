@@ -73,7 +73,7 @@ fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &Backe
     Ok(Meta {
         vcpus: counters.guest.vcpus as usize,
         cpu: cpu.name().to_owned(),
-        pmu_version: counters.guest.pmu_version,
+        pmu_version: 2,
         backend: backend.to_string(),
         strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
         definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
@@ -19,11 +19,10 @@ use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
 use super::terminal::{self, Raw};
 use super::userland;
-use crate::machine::{self, EndedRun, Report, Watch};
+use crate::machine::{self, Report, Watch};
 use crate::setting::backend::open_kvm;
 use crate::sys;
-use crate::terminal::console::complain;
-use crate::terminal::output::{Limits, Output};
+use crate::terminal::console::{Stream, complain};
 
 /// Boots the kernel, which was read, does what was asked for, and returns what the guest left; a list of its symbols in `kallsyms`.
 ///
@@ -43,30 +42,25 @@ pub fn run(
     if spec.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
-    let interactive = spec.run.is_none() && spec.initrd.is_none();
-    let append = if interactive {
-        format!("{} {}", linux_guest::SHELL_WORD, spec.boot.append)
-    } else {
-        spec.boot.append.clone()
-    };
-    let append = match spec.msr_cost {
-        Some(ns) => format!("{append} {}", with_register_cost(&host, ns)?),
-        None => append,
-    };
-    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line: append };
+    let mut command_line = spec.boot.append.clone();
+    if spec.run.is_none() && spec.initrd.is_none() {
+        command_line = format!("{} {command_line}", linux_guest::SHELL_WORD);
+    }
+    if let Some(ns) = spec.msr_cost {
+        command_line = format!("{command_line} {}", with_register_cost(&host, ns)?);
+    }
+    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
     let ran = match &spec.run {
         None => on_terminal(&host, kernel, plan)?,
         Some(command) => command::run(&host, kernel, plan, spec, (output.as_ref(), kallsyms), command)?,
     };
-    if let Some(outcome) = &ran.outcome {
-        machine::say(&of(outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
-    }
+    machine::say(&of(&ran.outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
     for error in &ran.errors {
         complain(&format!("error: {error}"));
     }
-    Ok((ran.exit, ran.outcome))
+    Ok((ran.exit, Some(ran.outcome)))
 }
 
 /// The initial RAM disk, once the files that the guest leaves can be written.
@@ -93,50 +87,39 @@ fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
 
 /// A shell, or the user's own RAM disk, with the terminal as the serial console.
 fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran, Error> {
-    let limits = Limits { began: Instant::now(), time_limit: plan.machine.time_limit };
     let cannot = |error: io::Error| Error::host("cannot connect the console", error.to_string(), "");
     let (reader, writer) = io::pipe().map_err(cannot)?;
     rustix::io::ioctl_fionbio(&writer, true).map_err(|error| cannot(error.into()))?;
-    let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
     if io::stdin().is_terminal() {
         complain("Ctrl-] ends the guest");
     }
-    let output = Output::raw_stdout(limits);
+    let ends = Arc::<AtomicBool>::default();
+    let is_ending = Arc::clone(&ends);
+    let console = Stream::stdout(move || is_ending.load(Ordering::Relaxed)).unfiltered();
     let raw = Raw::stdin();
-    let guest = LinuxGuest::start(host, kernel, plan, output.clone(), (Some(reader), None))?.ends_on_interrupt();
-    if terminal::copy_input(&writer, guest.over()) {
-        guest.stop();
+    let guest = LinuxGuest::start(host, kernel, plan, console, (Some(OwnedFd::from(reader)), None))?;
+    let (writer, goes_on) = (OwnedFd::from(writer), || !sys::interrupted().load(Ordering::Relaxed));
+    if !terminal::copy_input(&writer, &|| guest.is_over() || !goes_on()) {
+        guest.wait_while(goes_on);
     }
-    let outcome = guest.join();
-    let unsent = output.finish_soon();
+    ends.store(true, Ordering::Relaxed);
+    let ended = guest.end();
     drop(raw);
-    Ok(ended(outcome?, unsent))
-}
-
-fn ended(outcome: PcOutcome, unsent: io::Result<()>) -> Ran {
-    if let Err(error) = unsent {
-        complain(&format!("warning: console output was lost: {error}"));
+    let (outcome, console) = ended?;
+    if let Err(error) = console.result() {
+        complain(&format!("warning: {error}"));
     }
     let exit = match outcome.end {
         End::PowerOff => Exit::Done,
         End::Host(_) => Exit::Host,
         _ => Exit::Inconclusive,
     };
-    Ran { outcome: Some(outcome), errors: Vec::new(), exit }
+    Ok(Ran { outcome, errors: Vec::new(), exit })
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-pub(super) fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
-    let ran = EndedRun {
-        end: &outcome.end,
-        wall: outcome.wall,
-        vcpus: &outcome.vcpus,
-        rewritten: outcome.rewritten,
-        absent: outcome.vcpus.iter().map(|vcpu| vcpu.left.absent).sum(),
-        checked_addresses: false,
-        output: &outcome.console,
-    };
-    let mut report = machine::report_of(&ran, backend);
+fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
+    let mut report = machine::report_of(outcome, backend);
     // An unusual end of a guest is reported even without a summary.
     if outcome.end != End::PowerOff && !failed {
         report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
@@ -148,21 +131,15 @@ pub(super) fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Rep
         );
     }
     report.warnings.extend(outcome.complaints.lines());
-    report.warnings.extend(of_channel(&outcome.channel));
-    report
-}
-
-/// Lists the faults that broke the agent's port.
-fn of_channel(faults: &Faults) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if faults.broken > 0 {
-        let times = if faults.broken == 1 { "once" } else { &format!("{} times", faults.broken) };
-        warnings.push(format!(
+    let Faults { broken, error } = &outcome.channel;
+    if *broken > 0 {
+        let times = if *broken == 1 { "once" } else { &format!("{broken} times") };
+        report.warnings.push(format!(
             "the guest's virtio driver broke the rules of its queues {times}: the agent's port was closed"
         ));
     }
-    if let Some(why) = &faults.error {
-        warnings.push(format!("the virtio console for the agent failed on the host: {why}"));
-    }
-    warnings
+    report
+        .warnings
+        .extend(error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")));
+    report
 }

@@ -1,7 +1,6 @@
 //! A file of the host and its place in the guest.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -30,13 +29,6 @@ impl FromStr for Placed {
             return Err("PATH of FILE:PATH is an absolute path in the guest without . and ..".to_owned());
         }
         Ok(Self { host: host.into(), guest: guest.map(str::to_owned) })
-    }
-}
-
-impl fmt::Display for Placed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.host.display())?;
-        self.guest.as_ref().map_or(Ok(()), |guest| write!(f, ":{guest}"))
     }
 }
 
@@ -132,7 +124,6 @@ mod tests {
     fn a_place_is_a_file_and_a_path() {
         let placed: Placed = "perf:/usr/local/bin/perf".parse().unwrap();
         assert_eq!((placed.host.as_path(), placed.guest.as_deref()), (Path::new("perf"), Some("/usr/local/bin/perf")));
-        assert_eq!(placed.to_string(), "perf:/usr/local/bin/perf");
         assert_eq!("a/b".parse::<Placed>().unwrap().guest, None);
         for text in ["", ":/x", "a:b", "a:/", "a:/x/../y", "a:/x//y", "a:"] {
             assert!(text.parse::<Placed>().is_err(), "{text}");

@@ -52,7 +52,7 @@ pub struct LinuxSpec {
     ///
     /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's; it has no input but
     /// what its own line gives it: --with data --run 'A=b command <data'. Files and pipes get its
-    /// bytes as they are; a terminal shows control bytes as cat -v does. The shell without --run has the terminal to itself, unfiltered.
+    /// bytes as they are; a terminal shows control bytes and does not obey them. The shell without --run has the terminal to itself, unfiltered.
     #[arg(long, value_name = "COMMAND")]
     pub run: Option<String>,
 

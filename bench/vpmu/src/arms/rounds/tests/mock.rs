@@ -221,10 +221,9 @@ struct Line {
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
     let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
-    let events = workload.events.events(Vendor::Intel, 2_000_000).into_iter();
-    let events = events.map(|event| (event.spec, event.parameter()));
     let (flags, period) = (workload.events.flags(), 2_000_000);
-    let task = GuestTask { workload, events: events.collect(), flags, period, freq_hz: None };
+    let events = workload.events.events(Vendor::Intel, period);
+    let task = GuestTask { workload, events, flags, period, freq_hz: None };
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
     Plan::new("nmi-latency", (&arms, &length, &defaults()), task, &chosen, Some(&[0, 1, 2, 3]))
 }
