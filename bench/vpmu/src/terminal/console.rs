@@ -210,6 +210,10 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
             default(info);
         }
+        // A release build has no unwinding: it would end by SIGABRT.
+        if cfg!(panic = "abort") {
+            std::process::exit(Exit::Internal.code().into());
+        }
     }));
     let ended = catch_unwind(AssertUnwindSafe(command));
     // The hook is this process's; tests of this function have their own.
