@@ -125,76 +125,30 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::os::unix::net::UnixStream;
-
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::agent::tests::{self, frame};
-    use crate::protocol::{DATA, DONE, ERROR, FILE, FOLDER, GET, HEADER};
-
-    /// A path, and the frames for it.
-    type Answer = (&'static str, fn() -> Vec<u8>);
-
-    fn entry(kind: u8, name: &str, bytes: &[u8]) -> Vec<u8> {
-        let data = if bytes.is_empty() { Vec::new() } else { frame(DATA, bytes) };
-        [tests::entry(kind, name, ""), data].concat()
-    }
-
-    /// Fetches from a guest that answers each path with these bytes of frames; a path that it does not know is refused.
-    fn from(answers: &'static [Answer]) -> Result<Code, AgentError> {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let guest = std::thread::spawn(move || {
-            let mut header = [0; HEADER];
-            while theirs.read_exact(&mut header).is_ok() {
-                assert_eq!(header[0], GET);
-                let mut path = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
-                theirs.read_exact(&mut path).unwrap();
-                let known = answers.iter().find(|(known, _)| path == [known.as_bytes(), &[0]].concat());
-                let answer = known.map_or_else(
-                    || frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat()),
-                    |(_, answer)| [answer(), frame(DONE, &[])].concat(),
-                );
-                // A client that gave the connection up does not read on.
-                if theirs.write_all(&answer).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut agent = Agent::new(ours).unwrap();
-        let fetched = fetch(&mut agent);
-        drop(agent);
-        guest.join().unwrap();
-        fetched
-    }
-
-    fn note() -> Vec<u8> {
-        note_of(3, b"GNU\0", &[1, 2, 3, 4])
-    }
-
-    const LIST: Answer = ("/proc/modules", || entry(FILE, "", b"loop 4096 0 - Live 0xffffffffc0000000\n"));
+    use crate::agent::tests::{done, entry, frame, sends};
+    use crate::protocol::{DATA, ERROR, FILE, FOLDER};
 
     #[test]
     fn a_guest_is_asked_for_the_notes_of_each_module_and_what_it_refuses_or_floods_is_not_known() {
-        let code = from(&[
-            LIST,
-            ("/sys/module/loop/notes", || {
-                [entry(FOLDER, "", b""), entry(FILE, ".note.gnu.build-id", &note())].concat()
-            }),
-            ("/sys/kernel/notes", || entry(FILE, "", &note())),
-        ]);
-        let code = code.unwrap();
+        let file = |name: &str, bytes: &[u8]| [entry(FILE, name, ""), frame(DATA, bytes)].concat();
+        let list = [file("", b"loop 4096 0 - Live 0xffffffffc0000000\n"), done()].concat();
+        let note = note_of(3, b"GNU\0", &[1, 2, 3, 4]);
+        let in_folder = [entry(FOLDER, "", ""), file(".note.gnu.build-id", &note), done()].concat();
+        let refused = frame(ERROR, &[&2_u32.to_le_bytes()[..], b"open\0x\0"].concat());
+        let flood = [file("n", &vec![0; 60_000]).repeat(2), done()].concat();
+        let many = [entry(FOLDER, "a", "").repeat(200), done()].concat();
         let id = Some(vec![1, 2, 3, 4]);
-        assert_eq!((code.modules.len(), &code.modules[0].build_id, &code.build_id), (1, &id, &id));
-        assert_eq!(from(&[]).unwrap(), Code::default());
-        let flood = from(&[
-            LIST,
-            ("/sys/module/loop/notes", || entry(FILE, "n", &vec![0; 60_000]).repeat(2)),
-            ("/sys/kernel/notes", || entry(FOLDER, "a", b"").repeat(200)),
-        ]);
-        let code = flood.unwrap();
-        assert_eq!((&code.modules[0].build_id, &code.build_id), (&None, &None));
+        // The list, the notes of its module, those of the kernel, and what is known then.
+        for (replies, module, kernel) in [
+            (&[&list, &in_folder, &[file("", &note), done()].concat()][..], Some(&id), &id),
+            (&[&list, &flood, &many], Some(&None), &None),
+            (&[&refused, &refused], None, &None),
+        ] {
+            let frames: Vec<u8> = replies.iter().copied().flatten().copied().collect();
+            let code = fetch(&mut sends(&frames)).unwrap();
+            assert_eq!((code.modules.first().map(|module| &module.build_id), &code.build_id), (module, kernel));
+        }
     }
 
     #[test]
@@ -247,12 +201,5 @@ mod tests {
         let mut lie = note_of(3, b"GNU\0", &[7; 20]);
         lie[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(build_id(&lie), None, "a length that is a lie");
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_have_a_build_id_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(build_id(&bytes).is_none_or(|id| id.len() <= MOST));
-        }
     }
 }

@@ -248,7 +248,11 @@ fn tree(root: &Path) {
 
 fn same_tree(a: &Path, b: &Path) {
     let archive = |root: &Path| {
-        let tar = std::process::Command::new("tar").args(["c", "--sort=name", "--mtime=@0", "-C"]).arg(root).arg(".").output();
+        let tar = std::process::Command::new("tar")
+            .args(["c", "--sort=name", "--mtime=@0", "-C"])
+            .arg(root)
+            .arg(".")
+            .output();
         tar.unwrap().stdout
     };
     assert!(archive(a) == archive(b) && !archive(a).is_empty());
