@@ -29,37 +29,12 @@ const OPTIONAL_CFLAGS: &[&str] = &["-fno-move-loop-invariants", "-fno-tree-loop-
 /// A payload's own place in memory.
 const LDFLAGS: &[&str] = &["-T", "c/guest.ld"];
 
-const SOURCES: &[&str] = &[
-    "c/entry.S",
-    "c/fault.c",
-    "c/main.c",
-    "c/pmu.c",
-    "c/amd.c",
-    "c/amd_nmi.c",
-    "c/sched.c",
-    "c/nmi.c",
-    "c/loop.c",
-    "c/tick.c",
-    "c/timer.c",
-    "c/stat.c",
-    "c/replay.c",
-    "c/workload.c",
-];
+/// Sources in `c/`, in the order in which they are linked.
+const SOURCES: &str =
+    "entry.S fault.c main.c pmu.c amd.c amd_nmi.c sched.c nmi.c loop.c tick.c timer.c stat.c replay.c workload.c";
 
-const CONFORMANCE_SOURCES: &[&str] = &[
-    "c/entry.S",
-    "c/conformance_entry.S",
-    "c/fault.c",
-    "c/check.c",
-    "c/conformance.c",
-    "c/conformance_registers.c",
-    "c/conformance_counting.c",
-    "c/conformance_overflow.c",
-    "c/conformance_delivery.c",
-    "c/conformance_amd.c",
-    "c/conformance_amd_overflow.c",
-    "c/workload.c",
-];
+const CONFORMANCE_SOURCES: &str = "entry.S conformance_entry.S fault.c check.c conformance.c conformance_registers.c \
+     conformance_counting.c conformance_overflow.c conformance_delivery.c conformance_amd.c conformance_amd_overflow.c workload.c";
 
 fn main() -> ExitCode {
     freestanding::report(build())
@@ -75,19 +50,20 @@ fn build() -> Result<(), String> {
     let header = out.join("abi.h");
     fs::write(&header, abi_header()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
-    let program = |sources, defines, ldflags| Program {
-        what,
-        sources,
-        defines,
-        cflags: CFLAGS,
-        optional_cflags: OPTIONAL_CFLAGS,
-        ldflags,
-    };
     println!("cargo::rustc-env=PAYLOAD_COMPILER={}", freestanding::compiler()?);
-    freestanding::build(&out, "payload", &program(SOURCES, &[], LDFLAGS))?;
-    freestanding::build(&out, "conformance", &program(CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS))?;
-    // The linker's own script is used: it is a program of a Linux guest.
-    freestanding::build(&out, "ftest", &program(&["c/ftest.c"], &[], &[]))
+    for (name, sources, defines, ldflags) in [
+        ("payload", SOURCES, &[][..], LDFLAGS),
+        ("conformance", CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS),
+        // The linker's own script is used: it is a program of a Linux guest.
+        ("ftest", "ftest.c", &[], &[]),
+    ] {
+        let sources: Vec<_> = sources.split(' ').map(|source| format!("c/{source}")).collect();
+        let sources: Vec<_> = sources.iter().map(String::as_str).collect();
+        let (cflags, optional_cflags) = (CFLAGS, OPTIONAL_CFLAGS);
+        let program = Program { what, sources: &sources, defines, cflags, optional_cflags, ldflags };
+        freestanding::build(&out, name, &program)?;
+    }
+    Ok(())
 }
 
 /// Formats the ABI as a header for C and, without the structures, for assembly.

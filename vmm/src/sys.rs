@@ -54,13 +54,7 @@ pub(crate) fn install_kick_handler(signal: libc::c_int) -> io::Result<()> {
     if failed != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: all-zero is a valid sigset_t, and it outlives the calls.
-    let refused = unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut set, signal);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut())
-    };
-    if refused != 0 { Err(io::Error::from_raw_os_error(refused)) } else { Ok(()) }
+    vmm_sys_util::signal::unblock_signal(signal).map_err(|error| io::Error::other(format!("{error:?}")))
 }
 
 /// Confines the calling thread to what `filter` allows, until it ends.
@@ -153,31 +147,26 @@ pub(crate) fn rdtsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
+/// KVM_SET_DEVICE_ATTR and KVM_GET_DEVICE_ATTR of <linux/kvm.h>.
+pub(crate) const KVM_SET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee1;
+const KVM_GET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee2;
+
 /// Reads KVM's offset of a vCPU's TSC (Documentation/virt/kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
 pub(crate) fn tsc_offset(vcpu: &VcpuFd) -> io::Result<u64> {
-    /// KVM_GET_DEVICE_ATTR of <linux/kvm.h>.
-    const KVM_GET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee2;
-    let mut offset = 0_u64;
-    let attribute = tsc_offset_attribute(&raw mut offset);
-    // SAFETY: both structures outlive the call, which writes 8 bytes to the second.
-    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_GET_DEVICE_ATTR, &raw const attribute) };
-    if done == 0 { Ok(offset) } else { Err(io::Error::last_os_error()) }
+    call_tsc_offset(vcpu, KVM_GET_DEVICE_ATTR, 0)
 }
 
 /// Sets it.
-pub(crate) fn set_tsc_offset(vcpu: &VcpuFd, mut offset: u64) -> io::Result<()> {
-    let attribute = tsc_offset_attribute(&raw mut offset);
-    // SAFETY: both structures outlive the call, which reads 8 bytes of the second.
-    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), KVM_SET_DEVICE_ATTR, &raw const attribute) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+pub(crate) fn set_tsc_offset(vcpu: &VcpuFd, offset: u64) -> io::Result<()> {
+    call_tsc_offset(vcpu, KVM_SET_DEVICE_ATTR, offset).map(drop)
 }
 
-/// KVM_SET_DEVICE_ATTR of <linux/kvm.h>.
-pub(crate) const KVM_SET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee1;
-
-fn tsc_offset_attribute(offset: *mut u64) -> kvm_device_attr {
-    let (group, attr) = (KVM_VCPU_TSC_CTRL, u64::from(KVM_VCPU_TSC_OFFSET));
-    kvm_device_attr { flags: 0, group, attr, addr: offset as u64 }
+fn call_tsc_offset(vcpu: &VcpuFd, request: libc::c_ulong, mut offset: u64) -> io::Result<u64> {
+    let (group, attr, addr) = (KVM_VCPU_TSC_CTRL, u64::from(KVM_VCPU_TSC_OFFSET), &raw mut offset as u64);
+    let attribute = kvm_device_attr { flags: 0, group, attr, addr };
+    // SAFETY: both structures outlive the call, which reads or writes 8 bytes of the second.
+    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), request, &raw const attribute) };
+    if done == 0 { Ok(offset) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Gives `memory` to the VM.

@@ -14,7 +14,7 @@ use super::error::{BootError, refused};
 use super::layout::{
     GDT, IDT, IMAGE, IMAGE_END, Layout, MAX_STEPS, PAGE, PAGE_TABLES, PAGE_TABLES_END, VCPU_STRIDE, VCPUS, VcpuBlock,
 };
-use super::vcpu::{CODE, DATA, segment};
+use super::vcpu;
 
 /// A payload in guest memory.
 #[derive(Clone, Copy, Debug)]
@@ -220,8 +220,6 @@ pub(crate) fn allocate(layout: &Layout) -> Result<GuestMemoryMmap, BootError> {
 
 /// Ring-0 code.
 const KERNEL_CS: u16 = 0x08;
-/// Ring-0 data.
-const KERNEL_DS: u16 = 0x10;
 const TSS_SELECTOR: u16 = 0x28;
 
 /// The global descriptor table: null, kernel code and data, user code and data.
@@ -291,10 +289,8 @@ fn tss(block: VcpuBlock, port: u16) -> [u8; TSS_BYTES] {
 
 /// Puts a vCPU into 64-bit mode with paging on and interrupts off.
 pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize) {
-    let data = segment(KERNEL_DS, DATA, false);
-    sregs.cs = segment(KERNEL_CS, CODE, true);
-    (sregs.ds, sregs.es, sregs.ss, sregs.fs) = (data, data, data, data);
-    sregs.gs = kvm_segment { base: block.boot_page, ..data };
+    vcpu::enter_64_bit_mode(sregs, PAGE_TABLES);
+    sregs.gs.base = block.boot_page;
     sregs.tr = kvm_segment {
         base: block.tss,
         limit: TSS_BYTES as u32 - 1,
@@ -308,11 +304,9 @@ pub fn enter_64_bit_mode(sregs: &mut kvm_sregs, block: VcpuBlock, vectors: usize
     sregs.gdt.limit = (GDT_ENTRIES.len() * 8 - 1) as u16;
     sregs.idt.base = IDT;
     sregs.idt.limit = (vectors * 16 - 1) as u16;
-    sregs.cr3 = PAGE_TABLES;
-    // PG WP NE ET MP PE; PAE; NXE LMA LME.
-    sregs.cr0 = 0x8001_0033;
-    sregs.cr4 = 1 << 5;
-    sregs.efer = 1 << 11 | 1 << 10 | 1 << 8;
+    // WP NE MP; NXE.
+    sregs.cr0 |= 0x1_0022;
+    sregs.efer |= 1 << 11;
 }
 
 #[cfg(test)]

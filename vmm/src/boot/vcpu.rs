@@ -44,12 +44,12 @@ pub fn registers(rip: u64) -> kvm_regs {
 }
 
 /// Type of a code segment: execute, read, accessed.
-pub(super) const CODE: u8 = 11;
+const CODE: u8 = 11;
 /// Type of a data segment: read, write, accessed.
-pub(super) const DATA: u8 = 3;
+const DATA: u8 = 3;
 
 /// Creates a segment of 64-bit code if `long`, else of 32 bits.
-pub(super) fn segment(selector: u16, type_: u8, long: bool) -> kvm_segment {
+fn segment(selector: u16, type_: u8, long: bool) -> kvm_segment {
     kvm_segment {
         selector,
         type_,

@@ -131,46 +131,36 @@ impl Lines {
     }
 }
 
-/// Reads a console's text.
+/// Reads a console's text, of which the lines with a stamp are the kernel's.
 #[derive(Debug, Default)]
 pub struct Watch {
     lines: Lines,
-    console: Stamped,
-}
-
-impl Watch {
-    /// Takes the next piece of text.
-    pub fn read(&mut self, text: &[u8]) {
-        self.lines.read(text, |line| self.console.line(line));
-    }
-
-    /// Returns the complaints.
-    pub fn finish(mut self) -> Complaints {
-        self.console.line(&self.lines.0);
-        self.console.complaints
-    }
-}
-
-/// Lines of a console that are the kernel's.
-#[derive(Debug, Default)]
-struct Stamped {
     /// The latest stamp, in microseconds.
     latest: u64,
     complaints: Complaints,
 }
 
-impl Stamped {
-    fn line(&mut self, line: &[u8]) {
-        let stamped =
-            line.iter().enumerate().filter(|&(_, &byte)| byte == b'[').find_map(|(at, _)| stamp(&line[at + 1..]));
-        let Some((time, rest)) = stamped else { return };
-        if ENDS.into_iter().any(|words| find(rest, words.as_bytes()).is_some()) {
-            self.complaints.panic = None;
-        }
-        if time.saturating_add(DISORDER_US) >= self.latest {
-            self.latest = self.latest.max(time);
-            self.complaints.line(rest);
-        }
+impl Watch {
+    /// Takes the next piece of text.
+    pub fn read(&mut self, text: &[u8]) {
+        let Self { lines, latest, complaints } = self;
+        lines.read(text, |line| {
+            let mut stamps = line.iter().enumerate().filter(|&(_, &byte)| byte == b'[');
+            let Some((time, rest)) = stamps.find_map(|(at, _)| stamp(&line[at + 1..])) else { return };
+            if ENDS.into_iter().any(|words| find(rest, words.as_bytes()).is_some()) {
+                complaints.panic = None;
+            }
+            if time.saturating_add(DISORDER_US) >= *latest {
+                *latest = time.max(*latest);
+                complaints.line(rest);
+            }
+        });
+    }
+
+    /// Returns the complaints.
+    pub fn finish(mut self) -> Complaints {
+        self.read(b"\n");
+        self.complaints
     }
 }
 

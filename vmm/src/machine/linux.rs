@@ -79,7 +79,7 @@ pub fn run(
         let sites = if facts.userspace_pmu { kernel.rewrite_rdpmcs()? } else { Vec::new() };
         let entry = place(&kernel, size, &initrd, &command_line, &memory)?;
         drop((kernel, initrd));
-        let tables = acpi::tables(machine.vcpus, channel.into());
+        let tables = acpi::tables(machine.vcpus, channel);
         memory.write_slice(&tables, GuestAddress(ACPI)).map_err(BootError::from)?;
         let svm = matches!(machine.pmu, PmuCaps::Amd(AmdCaps { svm: true, .. }));
         // Linux writes canonical addresses only: they need no check where the processor makes none.

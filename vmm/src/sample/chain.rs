@@ -344,17 +344,20 @@ mod tests {
     fn a_function_without_its_frame_has_its_caller() {
         let memory = memory();
         put(&memory, 0x10_0000, &[0, 0x5002]);
-        let chain = |code: &[u8], stack: &[u64]| {
+        // push; endbr64, push; ret; mov %rsp,%rbp; another instruction, whose frame is set.
+        for (code, stack, all) in [
+            (&[0x55, 0, 0, 0][..], &[0x5001][..], true),
+            (&[0xf3, 0x0f, 0x1e, 0xfa, 0x55], &[0x5001], true),
+            (&[0xc3, 0, 0, 0, 0], &[0x5001], true),
+            (&[0x48, 0x89, 0xe5], &[0x10_0000, 0x5001], true),
+            (&[0x90, 0x90, 0x90], &[0x5001], false),
+        ] {
             memory.write_slice(code, GuestAddress(0x5000)).unwrap();
             put(&memory, 0x0f_ff00, stack);
-            chain(&memory, None, Frame { ip: 0x5000, sp: 0x0f_ff00, bp: 0x10_0000 }, false).0[0].clone()
-        };
-        let whole = [0x5000, 0x5001, 0x5002];
-        assert_eq!(chain(&[0x55, 0, 0, 0], &[0x5001]), whole, "push");
-        assert_eq!(chain(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55], &[0x5001]), whole, "endbr64, push");
-        assert_eq!(chain(&[0xc3, 0, 0, 0, 0], &[0x5001]), whole, "ret");
-        assert_eq!(chain(&[0x48, 0x89, 0xe5], &[0x10_0000, 0x5001]), whole, "mov");
-        assert_eq!(chain(&[0x90, 0x90, 0x90], &[0x5001]), [0x5000, 0x5002]);
+            let found = chain(&memory, None, Frame { ip: 0x5000, sp: 0x0f_ff00, bp: 0x10_0000 }, false).0[0].clone();
+            let expected = if all { vec![0x5000, 0x5001, 0x5002] } else { vec![0x5000, 0x5002] };
+            assert_eq!(found, expected, "{code:x?}");
+        }
     }
 
     #[test]
@@ -394,31 +397,25 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_without_a_table_says_so() {
+    fn a_chain_without_a_table_says_so_and_a_circle_ends() {
         let memory = memory();
-        let orc = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
-        put(&memory, STACK, &[0xffff_ffff_c000_0010, TEXT + 0x110]);
         let sregs = sregs();
-        let flags = |stack: u64| {
-            put(&memory, STACK, &[stack]);
+        let leaf = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
+        // Every instruction: the caller's stack pointer is in memory, and leads here again.
+        let circle = tables(&[(TEXT, 8, 0, 1, 0, 2), (TEXT + 0x1000, 8, 0, 1, 0, 2)]);
+        let no_table = flag::KERNEL_BROKEN | flag::NO_TABLE;
+        for (orc, stack, flags, what) in [
+            (&leaf, &[0xffff_ffff_c000_0010][..], no_table, "a module's code"),
+            (&leaf, &[0x5000], flag::KERNEL_BROKEN, "no code of the kernel"),
+            (&leaf, &[TEXT + 0x110], 0, "the end"),
+            (&circle, &[STACK + 8, TEXT + 8, TEXT + 8, TEXT + 8], flag::KERNEL_BROKEN, "a circle"),
+        ] {
+            put(&memory, STACK, stack);
             let mut words = Words::new();
             words.begin(TEXT);
-            let frame = Frame { ip: TEXT, sp: STACK, bp: 0 };
+            let frame = Frame { ip: TEXT, sp: STACK, bp: STACK };
             let space = Space::new(&memory, &sregs);
-            follow(&space, Some(&orc), frame, Others::default(), false, &mut words)
-        };
-        assert_eq!(flags(0xffff_ffff_c000_0010), flag::KERNEL_BROKEN | flag::NO_TABLE, "a module's code");
-        assert_eq!(flags(0x5000), flag::KERNEL_BROKEN, "no code of the kernel");
-        assert_eq!(flags(TEXT + 0x110), 0);
-    }
-
-    #[test]
-    fn a_stack_that_leads_back_to_itself_ends_the_walk() {
-        let memory = memory();
-        // Every instruction: the caller's stack pointer is in memory, and leads here again.
-        let orc = tables(&[(TEXT, 8, 0, 1, 0, 2), (TEXT + 0x1000, 8, 0, 1, 0, 2)]);
-        put(&memory, STACK, &[STACK + 8, TEXT + 8, TEXT + 8, TEXT + 8]);
-        let (chain, complete) = chain(&memory, Some(&orc), Frame { ip: TEXT, sp: STACK, bp: STACK }, false);
-        assert!(chain[0].len() <= 126 && !complete[0], "{chain:x?}");
+            assert_eq!(follow(&space, Some(orc), frame, Others::default(), false, &mut words), flags, "{what}");
+        }
     }
 }

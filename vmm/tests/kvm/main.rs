@@ -42,7 +42,6 @@ const TRIALS: &[Entry] = &[
     ("an_interrupted_run_keeps_what_was_measured", runs::interruption, Need::Kvm),
     ("the_exit_path_does_not_allocate", runs::no_allocation, Need::Perf),
     ("setting_up_ten_events_takes_the_accesses_of_their_driver", stat::accesses_of_ten_events, Need::Kvm),
-    ("a_set_up_opens_as_its_strategy_says", stat::opens_by_strategy, Need::Perf),
     ("set_ups_log_every_call_and_share_the_counters", stat::log_and_counts, Need::Kvm),
     ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
     ("every_turn_of_many_takes_its_samples", turns::every_turn_samples, Need::Kvm),

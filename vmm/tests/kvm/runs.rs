@@ -131,7 +131,9 @@ const FEW: u64 = 8;
 /// Each overflow's signal has a latency where the time of the overflow is known.
 pub(crate) fn signals_have_latencies() {
     for behind in [CounterSource::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
-        let vcpu = &only(run(&plan(behind.clone(), SINGLE, 300)));
+        let outcome = run(&plan(behind.clone(), SINGLE, 300));
+        let (wall, vcpu) = (outcome.wall, only(outcome));
+        let vcpu = &vcpu;
         let signals = vcpu.account.host.signal_ns.histogram();
         assert!(
             signals.len() + FEW >= report(vcpu).nmis,
@@ -146,7 +148,7 @@ pub(crate) fn signals_have_latencies() {
             vcpu.account.counts.signals
         );
         // It is part of the time in which the guest was running: the clocks of both sides agree.
-        assert!(signals.value_at_quantile(0.5) < u64::try_from(outcome.wall.as_nanos()).expect("short") / 300);
+        assert!(signals.value_at_quantile(0.5) < u64::try_from(wall.as_nanos()).expect("short") / 300);
     }
 }
 
@@ -229,10 +231,9 @@ pub(crate) fn counting() {
     // Nearly all of the run counts.
     (plan.boot.baseline_ticks, plan.boot.tail_ticks) = (1, 1);
     let before = sys::cpu_ns();
-    let outcome = run(&plan);
+    let vcpu = only(run(&plan));
     let cpu_ns = sys::cpu_ns() - before;
-    let vcpu = only(&outcome);
-    let report = report(vcpu);
+    let report = report(&vcpu);
     assert_eq!((report.nmis, vcpu.account.counts.overflows), (0, 0));
     assert!(report.rotations >= 50);
     // The stand-in counts at the rate of the TSC while its thread has a CPU; it stands still while the driver switches. Trials run

@@ -4,14 +4,12 @@ use guest::abi::{
     BootPage, CALLS, EventSpec, FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, LOG_PHASE, PHASE_DISABLE, PHASE_ENABLE, PHASE_NONE,
     PHASE_PROGRAM, PHASE_READ, PHASE_ROTATE, PHASES,
 };
-use host_pmu::stats::OpKind;
 use host_pmu::stats::PhaseTally;
-use host_pmu::strategy::PRESETS;
 use vmm::machine::CounterSource;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, VcpuOutcome};
 
-use crate::guests::{clock, fixed, gp, plan, report, run};
+use crate::guests::{fixed, gp, plan, report, run};
 
 /// Counting events, as `perf stat` without options begins with: three with a fixed counter, the others without.
 fn events(count: usize) -> Vec<EventSpec> {
@@ -88,25 +86,6 @@ pub(crate) fn accesses_of_ten_events() {
     let once = accesses_with(FLAG_ENABLE_ONCE);
     assert_eq!(once[PHASE_ENABLE as usize], [all_started[0], all_started[1] + 2]);
     assert_eq!(once[PHASE_DISABLE as usize], each[PHASE_DISABLE as usize]);
-}
-
-/// Without reuse each set-up opens its event anew, with it there is one for good; and only enabling opens.
-pub(crate) fn opens_by_strategy() {
-    for preset in PRESETS {
-        let cycles = 12;
-        let vcpu = one(&set_ups(clock(preset), &events(1), cycles));
-        let opens = vcpu.account.phases.map(|line| line.ops[OpKind::Open as usize]);
-        let expected = match preset {
-            "recreate" => cycles..=cycles,
-            "reuse" => 1..=1,
-            // A slice without a guest access may fall between two set-ups.
-            _ => 1..=cycles,
-        };
-        assert!(expected.contains(&opens[PHASE_ENABLE as usize]), "{preset}: {opens:?}");
-        assert_eq!(opens.iter().sum::<u64>(), opens[PHASE_ENABLE as usize], "{preset}: {opens:?}");
-        let all = vcpu.account.phases.iter().map(|line| line.ops.iter().sum::<u64>()).sum::<u64>();
-        assert_eq!(all, OpKind::ALL.into_iter().map(|kind| vcpu.account.host.ops.count(kind)).sum::<u64>(), "{preset}");
-    }
 }
 
 /// Every call is in the log, and in order; every event had its share, and no count is more than the time it ran.

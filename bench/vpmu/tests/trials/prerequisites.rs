@@ -1,6 +1,6 @@
 //! Prerequisites of more than one module.
 
-use std::process::Command;
+use std::process::{Child, Command};
 
 use host_pmu::backend::BackendKey;
 use vpmu::setting::backend::{EventProbe as _, ThisHost};
@@ -33,4 +33,16 @@ pub(crate) fn program(name: &str, package: &str) -> Result<(), String> {
 /// Returns whether a variable that demands a part of the trials is 1.
 pub(crate) fn is_required(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value == "1")
+}
+
+/// A process that does not outlive its owner.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The child is killed by its own handle: no other process can be meant. It may have ended already, which is fine.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

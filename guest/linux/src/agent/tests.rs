@@ -25,12 +25,12 @@ pub(crate) fn entry(kind: u8, path: &str, target: &str) -> Vec<u8> {
     frame(ENTRY, &[&[kind][..], &0o644_u32.to_le_bytes(), path.as_bytes(), &[0], target.as_bytes(), &[0]].concat())
 }
 
-fn done() -> Vec<u8> {
+pub(crate) fn done() -> Vec<u8> {
     frame(DONE, &[])
 }
 
 /// Makes an agent that sends `frames` whatever it is asked, and then nothing.
-fn sends(frames: &[u8]) -> Agent<'static> {
+pub(crate) fn sends(frames: &[u8]) -> Agent<'static> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let frames = frames.to_owned();
     std::thread::spawn(move || {

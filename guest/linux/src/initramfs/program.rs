@@ -229,26 +229,26 @@ mod tests {
         set(folder.path(), 0o755);
         let library = folder.path().join("libx.so");
         fs::write(&library, crate::INIT).unwrap();
-        let of_path = Elf { needed: vec![library.to_str().unwrap().to_owned()], ..Elf::default() };
-        let runpath = vec![folder.path().to_str().unwrap().to_owned()];
-        let of_runpath = Elf { needed: vec!["libx.so".to_owned()], runpath, ..Elf::default() };
-        let needs = |wishes: &Elf, named: bool| {
-            let mut initramfs = Initramfs::new();
-            if named {
-                initramfs.copy("/root/libx.so", &library).unwrap();
-            }
-            initramfs.needs_of(Path::new("/p"), wishes, &Folder::same("/bin"), &[])
-        };
+        let path = |path: &Path| vec![path.to_str().unwrap().to_owned()];
+        let of_path = Elf { needed: path(&library), ..Elf::default() };
+        let of_runpath = Elf { needed: vec!["libx.so".to_owned()], runpath: path(folder.path()), ..Elf::default() };
         for wishes in [&of_path, &of_runpath] {
-            for (mode, everybody) in [(0o644, true), (0o640, false)] {
+            // The modes of the library and of its folder.
+            for (mode, above, named, may) in [
+                (0o644, 0o755, false, true),
+                (0o640, 0o755, false, false),
+                (0o640, 0o755, true, true),
+                (0o644, 0o700, false, false),
+            ] {
                 set(&library, mode);
-                assert_eq!(needs(wishes, false).is_ok(), everybody, "{mode:o}");
-                needs(wishes, true).unwrap();
+                set(folder.path(), above);
+                let mut initramfs = Initramfs::new();
+                if named {
+                    initramfs.copy("/root/libx.so", &library).unwrap();
+                }
+                let added = initramfs.needs_of(Path::new("/p"), wishes, &Folder::same("/bin"), &[]);
+                assert_eq!(added.is_ok(), may, "{mode:o} in {above:o}: {added:?}");
             }
-            set(&library, 0o644);
-            set(folder.path(), 0o700);
-            assert!(needs(wishes, false).unwrap_err().to_string().contains("not everybody"));
-            set(folder.path(), 0o755);
         }
     }
 }

@@ -37,8 +37,8 @@ const FLAGS: u32 = 1 << 20 | 1 << 10 | 1 << 5 | 1 << 4 | 1;
 /// No VGA, no MSI (there is no PCI), no ASPM, no CMOS clock; no 8042 and no other legacy device.
 const BOOT_FLAGS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5;
 
-/// Tables for `cpus` CPUs and `virtio` devices, to be placed at [`ACPI`].
-pub fn tables(cpus: usize, virtio: u32) -> Vec<u8> {
+/// Tables for `cpus` CPUs, and a virtio device if there is one, to be placed at [`ACPI`].
+pub fn tables(cpus: usize, virtio: bool) -> Vec<u8> {
     let mut out = vec![0; 64];
     let mut place = |table: Vec<u8>| {
         let at = ACPI + out.len() as u64;
@@ -110,17 +110,16 @@ fn interrupt(gsi: u32) -> Interrupt {
     Interrupt::new(true, true, false, false, gsi)
 }
 
-fn dsdt(virtio: u32) -> Vec<u8> {
+fn dsdt(virtio: bool) -> Vec<u8> {
     let (line, ports) = (interrupt(SERIAL.1), IO::new(SERIAL.0, SERIAL.0, 1, 8));
     let resources = ResourceTemplate::new(vec![&line, &ports]);
     let serial = device("COM1", &[("_HID", &EISAName::new("PNP0501")), ("_UID", &0_u8), ("_CRS", &resources)]);
-    let devices = (0..virtio).map(|n| {
-        let window = Memory32Fixed::new(true, VIRTIO as u32 + n * VIRTIO_SIZE as u32, VIRTIO_SIZE as u32);
-        let line = interrupt(VIRTIO_GSI + n);
+    let channel = virtio.then(|| {
+        let (window, line) = (Memory32Fixed::new(true, VIRTIO as u32, VIRTIO_SIZE as u32), interrupt(VIRTIO_GSI));
         let resources = ResourceTemplate::new(vec![&window, &line]);
-        device(&format!("VI{n:02}"), &[("_HID", &"LNRO0005"), ("_UID", &n), ("_CCA", &1_u8), ("_CRS", &resources)])
+        device("VI00", &[("_HID", &"LNRO0005"), ("_UID", &0_u8), ("_CCA", &1_u8), ("_CRS", &resources)])
     });
-    let bus = Scope::raw(Path::new("\\_SB_"), std::iter::once(serial).chain(devices).flatten().collect());
+    let bus = Scope::raw(Path::new("\\_SB_"), [Some(serial), channel].into_iter().flatten().flatten().collect());
     let soft_off = Name::new(Path::new("_S5_"), &Package::new(vec![&SOFT_OFF, &0_u8, &0_u8, &0_u8]));
     table(*b"DSDT", 2, &[bus, bytes(&soft_off)].concat())
 }
@@ -145,7 +144,7 @@ mod tests {
 
     #[test]
     fn every_table_is_reached_and_adds_up() {
-        for (cpus, virtio) in [(1, 0), (2, 1), (254, 3), (300, 16)] {
+        for (cpus, virtio) in [(1, false), (254, true), (300, true)] {
             let all = tables(cpus, virtio);
             assert_eq!((&all[..8], sum(&all[..20]), sum(&all[..36])), (&b"RSD PTR "[..], 0, 0));
             let xsdt = at(&all, number(&all[24..32]));
@@ -156,7 +155,7 @@ mod tests {
             }
             assert_eq!(found[0].len(), 276);
             let devices = dsdt.windows(8).filter(|window| *window == b"LNRO0005").count();
-            assert_eq!(devices, virtio as usize);
+            assert_eq!(devices, usize::from(virtio));
             assert!(ACPI + all.len() as u64 <= HIGH_START);
         }
     }

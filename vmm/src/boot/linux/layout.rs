@@ -24,11 +24,11 @@ pub const HIGH_START: u64 = 0x10_0000;
 pub const HOLE_START: u64 = 3 << 30;
 /// Address at which memory continues above the hole.
 pub const HOLE_END: u64 = 4 << 30;
-/// First window of a virtio device, and the distance of the next one.
+/// Window of the virtio device.
 pub const VIRTIO: u64 = 0xd000_0000;
-/// Size of a virtio device's window.
+/// Its size.
 pub const VIRTIO_SIZE: u64 = 0x1000;
-/// Interrupt of the first virtio device; the others follow.
+/// Its interrupt.
 pub const VIRTIO_GSI: u32 = 5;
 /// Least memory: the kernel alone unpacks to more than 32 MiB.
 pub const MIN_MEMORY: u64 = 64 << 20;

@@ -12,7 +12,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::device::{Device, Faults, PUT_OFF, Work};
+use super::device::{Device, Faults, Work};
 use super::transport::{read_config, register};
 use crate::seccomp::{Descriptors, confine_device};
 
@@ -219,8 +219,6 @@ impl Worker {
         self.wait_for(work)?;
         Ok(if work.again {
             0
-        } else if work.soon {
-            PUT_OFF.as_millis() as i32
         } else if set_up {
             SET_UP_INTERVAL
         } else {

@@ -1,7 +1,6 @@
 //! The work on the device's queues, without its thread.
 
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use virtio_queue::QueueT as _;
 use vm_memory::GuestMemoryMmap;
@@ -13,10 +12,6 @@ use super::transport::Transport;
 /// Interrupt status bits (4.2.2): a used buffer, a change of the configuration.
 const USED_BUFFER: u32 = 1;
 const CONFIGURATION: u32 = 2;
-
-/// Longest time for which the interrupt for bytes to the host is put off. A driver that still has free chains does not wait for it,
-/// and each interrupt costs it two exits.
-pub(super) const PUT_OFF: Duration = Duration::from_millis(2);
 
 /// Most messages of a driver that are heard before the thread looks at other work. A driver of ours sends three.
 const MOST_HEARD: usize = 64;
@@ -32,8 +27,6 @@ pub(super) struct Work {
     pub(super) on_writable: bool,
     /// At once.
     pub(super) again: bool,
-    /// After [`PUT_OFF`].
-    pub(super) soon: bool,
 }
 
 /// Faults that broke the connection between the guest's driver and the host.
@@ -53,8 +46,6 @@ pub(super) struct Device {
     control: Control,
     pub(super) stream: Stream,
     faults: Faults,
-    /// Chains of bytes to the host that were given back without an interrupt, and since when.
-    unannounced: Option<(u16, Instant)>,
 }
 
 /// Notes that chains of `queue` were used.
@@ -79,7 +70,6 @@ impl Device {
             control: Control::default(),
             stream: Stream::new(socket),
             faults: Faults::default(),
-            unannounced: None,
         }
     }
 
@@ -99,7 +89,6 @@ impl Device {
         if reset {
             self.control.reset();
             self.stream.reset();
-            self.unannounced = None;
         }
         reset
     }
@@ -198,25 +187,14 @@ impl Device {
     /// Moves the port's bytes to the host.
     fn transmit(&mut self, work: &mut Work) -> Result<(), Broken> {
         let Some(queue) = self.transport.queue(TRANSMIT) else { return Ok(()) };
-        let (stop, count) = self.stream.transmit(queue, &self.memory)?;
+        let (stop, any) = self.stream.transmit(queue, &self.memory)?;
         match stop {
             Stop::Queue => wait_for_chains(work, queue, &self.memory)?,
             Stop::Socket => work.on_writable = true,
             Stop::Budget => work.again = true,
             Stop::Closed => {}
         }
-        let (before, since) = self.unannounced.unwrap_or_else(|| (0, Instant::now()));
-        let count = before.saturating_add(count);
-        if count == 0 {
-            return Ok(());
-        }
-        if count >= queue.size() / 4 || since.elapsed() >= PUT_OFF {
-            self.unannounced = None;
-            return used(work, queue, &self.memory);
-        }
-        self.unannounced = Some((count, since));
-        work.soon = true;
-        Ok(())
+        if any { used(work, queue, &self.memory) } else { Ok(()) }
     }
 
     /// Moves the port's bytes to the guest. A driver throws away what comes while no program has the port open.
@@ -246,7 +224,7 @@ mod tests {
 
     use super::super::tests::{Driver, NEXT, SIZE, WRITE, available, buffer, memory};
     use super::super::transport::{register, status};
-    use super::{Device, Faults, PUT_OFF, Work};
+    use super::{Device, Faults, Work};
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, QUEUES, RECEIVE, TRANSMIT};
 
     const FEATURES: u64 = 1 << 32 | 1 << 1;
@@ -422,27 +400,6 @@ mod tests {
             memory.write_obj(0x7fff_u16, GuestAddress(available(TRANSMIT) + 2)).unwrap();
         });
         breaks("a control message that is too short", |driver, _| driver.send(CONTROL_TRANSMIT, b"1234567"));
-    }
-
-    #[test]
-    fn the_interrupt_for_bytes_to_the_host_is_put_off_for_a_while_or_some_chains() {
-        let memory = memory();
-        let (mut device, mut driver, _host) = open(&memory, FEATURES | EVENT_IDX);
-        for _ in 0..3 {
-            for _ in 0..SIZE / 4 {
-                driver.send(TRANSMIT, b"x");
-            }
-            assert_eq!(settle(&mut device).interrupt, 1, "many at once");
-            while driver.take(TRANSMIT).is_some() {}
-            driver.send(TRANSMIT, b"x");
-            let first = settle(&mut device);
-            std::thread::sleep(PUT_OFF);
-            let second = settle(&mut device);
-            assert_eq!(first.interrupt + second.interrupt, 1);
-            assert!(!second.soon, "put off once");
-            assert_eq!(settle(&mut device), Work { on_readable: true, ..Work::default() });
-            while driver.take(TRANSMIT).is_some() {}
-        }
     }
 
     #[test]

@@ -69,10 +69,9 @@ impl Stream {
         (self.taken, self.first, self.last) = (0, 0, 0);
     }
 
-    /// Moves bytes of the driver to the socket. A closed socket takes, and loses, them all. Returns the number of chains that
-    /// were used.
-    pub(super) fn transmit(&mut self, queue: &mut Queue, memory: &GuestMemoryMmap) -> Result<(Stop, u16), Broken> {
-        let mut used = 0_u16;
+    /// Moves bytes of the driver to the socket. A closed socket takes, and loses, them all. Returns whether chains were used.
+    pub(super) fn transmit(&mut self, queue: &mut Queue, memory: &GuestMemoryMmap) -> Result<(Stop, bool), Broken> {
+        let mut used = false;
         let mut left = BUDGET;
         while let Some(chain) = Chain::take(queue, memory, false)? {
             while self.taken < chain.len() {
@@ -94,7 +93,7 @@ impl Stream {
             }
             self.taken = 0;
             chain.give_back(queue, memory, 0)?;
-            used = used.saturating_add(1);
+            used = true;
             // A chain without a byte is work, too.
             left = left.saturating_sub(1);
             if left == 0 {

@@ -5,7 +5,7 @@ mod hostile;
 mod protocols;
 
 use std::io::Read as _;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,7 +13,7 @@ use trials::Case;
 
 use crate::binary::{run, text, vpmu};
 use crate::counted::{self, Counted, assemble};
-use crate::prerequisites::{events, kvm};
+use crate::prerequisites::{Running, events, kvm};
 use hostile::{Ending, Hostile};
 
 /// The limit given to the VMM for a guest that runs into it, and for one that ends by itself, on a busy host, too.
@@ -43,16 +43,6 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(Case::fallible(image.name, kvm.clone().err(), move || is_counted(image)));
     }
     cases.into_iter().map(|case| case.expected(kvm.is_ok())).collect()
-}
-
-/// A process that does not outlive its owner.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn is_counted(image: Counted) -> Result<()> {

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -15,6 +15,7 @@ use linux_guest::modules::Module;
 use super::frames::{self, Finished};
 use super::monitor::{self, Ended, Files};
 use super::parts::{self, Parts};
+use crate::prerequisites::Running;
 
 /// Boots of a machine that hangs.
 const BOOTS: u32 = 3;
@@ -270,17 +271,5 @@ impl Job {
             initramfs.program(path, &parts::stripped(binary, folder.path()))?;
         }
         Ok(initramfs.finish()?)
-    }
-}
-
-/// A process that does not outlive its owner.
-#[derive(Debug)]
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // The child is killed by its own handle: no other process can be meant. It may have ended already, which is fine.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
