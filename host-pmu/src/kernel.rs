@@ -180,7 +180,9 @@ impl Module {
             now.saturating_sub(before)
         };
         self.asked = OPERATIONS.iter().map(|(name, _)| since(name, 0)).sum();
-        OPERATIONS.iter().for_each(|(name, kind)| side.ops.add(*kind, since(name, 1), since(name, 2)));
+        for (name, kind) in OPERATIONS {
+            side.ops.add(kind, since(name, 1), since(name, 2));
+        }
         let [failed, callbacks, dropped] = ["failed", "callbacks", "dropped"].map(|key| since(key, 0));
         counts.merge(&Counts {
             opens: since("create", 1),

@@ -43,7 +43,7 @@ fn add(cells: &mut Histogram<u64>, (ns, times): (u64, u64)) {
 }
 
 impl Recorder {
-    const PLACES: usize = 16;
+    const PLACES: usize = 32;
 
     /// Creates a recorder that allocates nothing later.
     pub fn reserved() -> Self {
@@ -63,8 +63,8 @@ impl Recorder {
     /// Records `ns`, at least 1.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        // Fibonacci hashing: the top four bits of the product.
-        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
+        // Fibonacci hashing: the top five bits of the product.
+        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
         let (value, times) = &mut self.waiting[place as usize];
         if *value == ns {
             *times += 1;

@@ -370,9 +370,9 @@ impl ThreadTimer {
 
     /// Fires after `ns` and then every `every` ns; 0 disarms.
     pub(crate) fn arm(&self, ns: u64, every: u64) {
-        let time = |ns: u64| {
-            let (tv_sec, tv_nsec) = (ns / 1_000_000_000, ns % 1_000_000_000);
-            libc::timespec { tv_sec: tv_sec.cast_signed(), tv_nsec: tv_nsec.cast_signed() }
+        let time = |ns: u64| libc::timespec {
+            tv_sec: (ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (ns % 1_000_000_000).cast_signed(),
         };
         let spec = libc::itimerspec { it_value: time(ns), it_interval: time(every) };
         // SAFETY: the id is ours and alive, so no value is refused; `spec` outlives the call.

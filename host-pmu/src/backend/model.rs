@@ -265,30 +265,43 @@ impl<H: Host> ModelBackend<H> {
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn halt(&mut self, at: usize) {
-        let Events { table, running, .. } = &mut self.events;
-        if !table[at].running {
+        if !self.events.table[at].running {
             return;
         }
-        let (place, last) = (table[at].place, running.len() - 1);
-        running.swap(place, last);
-        table[running[place]].place = place;
-        self.halt_from(last);
+        let expiries = self.stop(at);
+        let Events { table, running, .. } = &mut self.events;
+        let place = table[at].place;
+        running.swap_remove(place);
+        if let Some(&moved) = running.get(place) {
+            table[moved].place = place;
+        }
+        self.stopped(expiries);
     }
 
-    /// Stops the events that run, from this place on.
+    /// Stops all events that run.
+    fn halt_all(&mut self) {
+        let mut expiries = 0;
+        for place in 0..self.events.running.len() {
+            expiries += self.stop(self.events.running[place]);
+        }
+        self.events.running.clear();
+        self.stopped(expiries);
+    }
+
     #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
-    fn halt_from(&mut self, first: usize) {
-        let mut expiries = 0;
-        for place in first..self.events.running.len() {
-            let at = self.events.running[place];
-            expiries += self.host.stop(at, &mut self.events);
-            let event = &mut self.events.table[at];
-            event.running = false;
-            self.busy &= !event.counter;
-        }
-        self.events.running.truncate(first);
-        if first == 0 {
+    fn stop(&mut self, at: usize) -> u64 {
+        let expiries = self.host.stop(at, &mut self.events);
+        let event = &mut self.events.table[at];
+        event.running = false;
+        self.busy &= !event.counter;
+        expiries
+    }
+
+    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
+    #[inline(always)]
+    fn stopped(&mut self, expiries: u64) {
+        if self.events.running.is_empty() {
             self.host.all_stopped();
         }
         if expiries > 0 {
@@ -318,7 +331,7 @@ impl<H: Host> ModelBackend<H> {
         } else if !assignment.add(running.iter().map(|&at| self.events.table[at].allowed)) {
             self.gate_lost = true;
             self.errors += 1;
-            self.halt_from(0);
+            self.halt_all();
             running.clear();
         }
         for (number, at) in (others..).zip(running) {
@@ -438,7 +451,7 @@ impl<H: Host> Backend for ModelBackend<H> {
 
     fn shut_gate(&mut self, visit: &mut dyn FnMut(u64, u64)) -> Result<(), HostError> {
         self.shut = true;
-        self.halt_from(0);
+        self.halt_all();
         self.pay(Op::ShutGate)?;
         if self.gate_lost {
             return Err(self.tell(HostError::PinnedLost));

@@ -514,26 +514,21 @@ impl<B: Backend> HostCounters for Bank<B> {
             self.release(counter.index());
             return gathered;
         }
-        let (is_on, is_lost) = (held.on, held.is_lost());
-        // In a virtual pause it goes on, and its count is looked at.
+        let is_on = held.on;
+        if held.is_lost() {
+            return self.fails_off(counter);
+        }
         let Facts { virtual_pauses: virtually, gate, .. } = self.facts();
-        let total = if is_lost {
-            None
-        } else if gate && !self.leaves_alone(counter) {
+        if gate && !self.leaves_alone(counter) {
             return self.pause_behind_gate(counter);
-        } else if !is_on && (virtually || self.strategy.skip_paused) {
+        }
+        if !is_on && (virtually || self.strategy.skip_paused) {
             return 0;
-        } else {
-            self.total(counter, |host, event| if virtually { host.count(event) } else { host.disable(event) })
-        };
-        let Some(total) = total else {
-            // Its event failed.
-            self.retries.remove(counter);
-            if let Some(held) = &mut self.slots[counter.index()] {
-                held.on = false;
-            }
-            return 0;
-        };
+        }
+        // In a virtual pause it goes on, and its count is looked at.
+        let total =
+            if virtually { self.total(counter, Measured::count) } else { self.total(counter, Measured::disable) };
+        let Some(total) = total else { return self.fails_off(counter) };
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if !virtually {
             held.disabled();
