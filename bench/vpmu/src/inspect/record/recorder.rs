@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::Event;
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record};
@@ -21,39 +20,25 @@ use super::tables::{Names, Tables};
 use crate::inspect::sampled::{beside, take_turn};
 use crate::sys;
 
-/// Interval at which queues are emptied: each time costs CPU time that the guest may want.
-const OFTEN: Duration = Duration::from_millis(10);
-/// Longer interval, where no more than so many samples come meanwhile, a tenth of a queue's room at least.
-const SELDOM: (Duration, u64) = (Duration::from_millis(50), 100);
+/// Interval at which queues are emptied: each time costs CPU time that the guest may want, and a queue has room for twice the samples
+/// that a vCPU can take meanwhile.
+const POLL: Duration = Duration::from_millis(50);
 /// Interval at which a file is brought up to date.
 const FLUSH: Duration = Duration::from_millis(500);
 
-/// Counts of a recording.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Counts {
+/// Result of a recording.
+#[derive(Debug, Default)]
+pub struct Recorded {
     /// Samples.
     pub samples: u64,
-    /// Samples of each event, in the order of the specification; none beyond the last that had one.
-    pub by_event: Vec<u64>,
-    /// Samples for which there was no room: in a queue of this program's, in the kernel's ring.
-    pub lost: [u64; 2],
-    /// Times the kernel throttled an event.
-    pub throttled: u64,
+    /// Samples for which there was no room in a queue of this program's and in the kernel's ring; times the kernel throttled an event.
+    pub lost: [u64; 3],
     /// Samples that were taken while the host handled an exit.
     pub at_exit: u64,
     /// Samples with a part of the chain at level 0, and at level 3.
     pub parts: [u64; 2],
     /// Number of them that were followed to their end.
     pub complete: [u64; 2],
-    /// Samples whose chain broke at code of the kernel without an unwind table.
-    pub no_table: u64,
-}
-
-/// Result of a recording.
-#[derive(Debug)]
-pub struct Recorded {
-    /// Counts of samples and losses.
-    pub counts: Counts,
     /// The file.
     pub file: writer::Summary,
     /// Why writing ended early.
@@ -88,8 +73,8 @@ pub fn record(
         let what = format!("cannot begin the recording in {}", spec.output.display());
         Error::usage(what, error.to_string(), "make room, or give another --output")
     };
-    facts.build_ids.extend(build_id_of(&subject.mappings));
     let Subject { kind, mappings, names } = subject;
+    facts.build_ids.extend(build_id_of(&mappings));
     let work = Work {
         known: vec![false; sampling.channels.len()],
         tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
@@ -97,28 +82,14 @@ pub fn record(
         writer: Writer::begin(output, events, spec.chains, spec.writing(), facts).map_err(cannot)?,
         kind,
         chains: spec.chains,
-        counts: Counts::default(),
-        failed: None,
+        duration: spec.duration.unwrap_or(Duration::MAX),
         until: u64::MAX,
         pid: std::process::id(),
+        out: Recorded::default(),
     };
     let kallsyms = spec.beside(KALLSYMS);
-    let (recorded, exit) = beside(|done| work.run(done, &mappings, spec.duration, &kallsyms), guest)?;
+    let (recorded, exit) = beside(|done| work.run(done, &mappings, &kallsyms), guest)?;
     Ok((recorded, exit?))
-}
-
-/// Returns the interval at which queues are emptied, by the samples that a vCPU has at the most.
-fn poll(events: &[SampledEvent], rate: Rate) -> Duration {
-    // Nobody knows how often events other than clocks happen.
-    let hertz = |event: &SampledEvent| event.is_clock().then(|| 1_000_000_000 / rate.of(event).0.max(1));
-    let Some(all) = events.iter().map(hertz).sum::<Option<u64>>() else { return OFTEN };
-    Duration::from_millis(1000 * SELDOM.1 / all.max(1)).clamp(OFTEN, SELDOM.0)
-}
-
-/// Returns the samples that were lost, in a queue of this program's and in the kernel's ring, and the times that an event was throttled.
-fn totals(sampling: &Sampling) -> [u64; 3] {
-    let lost = sampling.channels.iter().map(|channel| channel.queue.lost());
-    lost.fold([0; 3], |[a, b, c], (queue, kernel, throttled)| [a + queue, b + kernel, c + throttled])
 }
 
 struct Work {
@@ -127,39 +98,34 @@ struct Work {
     tables: Option<Tables>,
     kind: Kind,
     chains: bool,
+    duration: Duration,
     /// vCPUs whose thread has its name in the file.
     known: Vec<bool>,
-    counts: Counts,
-    failed: Option<io::Error>,
-    /// Samples after this time are left out.
+    /// Samples after this time are left out: work of the guest on its way out.
     until: u64,
     pid: u32,
+    out: Recorded,
 }
 
 impl Work {
     /// `kallsyms`: the list of the guest's symbols, once it has been.
-    fn run(mut self, done: &AtomicBool, mappings: &[Mapping], duration: Option<Duration>, kallsyms: &Path) -> Recorded {
-        let mut by_duration = false;
-        let poll = poll(&self.sampling.events, self.sampling.rate);
+    fn run(mut self, done: &AtomicBool, mappings: &[Mapping], kallsyms: &Path) -> Recorded {
         // The process and its code are ahead of all samples.
         self.add(&Record::Comm { pid: self.pid, tid: self.pid, name: "vpmu".to_owned() });
         mappings.iter().for_each(|mapping| self.add(&Record::Mapping(mapping.clone())));
         let (began, mut flushed) = (Instant::now(), Instant::now());
         loop {
-            // Looked at before the queues: what is in them at the end is taken out.
+            // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
             let last = done.load(Ordering::Acquire);
             let more = self.drain();
-            if duration.is_some_and(|duration| began.elapsed() >= duration) && !by_duration && !last {
-                by_duration = true;
-                // Work of the guest on its way out is not to be recorded.
-                self.until = sys::monotonic_ns();
+            let left = self.duration.saturating_sub(began.elapsed());
+            if left.is_zero() && !self.out.by_duration && !last {
+                (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
-            let lost_so_far = totals(&self.sampling);
-            if let Some(printed) = self.tables.as_mut().map(|tables| tables.poll(lost_so_far)) {
-                self.keep_table(printed);
-            }
-            // The guest has ended by then: the queues do not grow.
+            let lost = self.totals();
+            let printed = self.tables.as_mut().map_or(Ok(()), |tables| tables.poll(lost));
+            self.keep(printed);
             if last && !more {
                 break;
             }
@@ -169,17 +135,28 @@ impl Work {
                 self.keep(written);
             }
             if !more && !done.load(Ordering::Relaxed) {
-                let left = duration.filter(|_| !by_duration).map(|duration| duration.saturating_sub(began.elapsed()));
-                std::thread::park_timeout(left.map_or(poll, |left| left.min(poll)));
+                std::thread::park_timeout(if self.out.by_duration { POLL } else { POLL.min(left) });
             }
         }
-        self.lost();
-        if let Some(tables) = self.tables.take() {
-            let printed = tables.end(totals(&self.sampling), kallsyms);
-            self.keep_table(printed);
+        self.out.lost = self.totals();
+        let sampling = Arc::clone(&self.sampling);
+        for (channel, event) in
+            sampling.channels.iter().flat_map(|one| (0..sampling.events.len()).map(move |n| (one, n)))
+        {
+            let count = channel.queue.lost_of(event).iter().sum();
+            if count > 0 {
+                self.add(&Record::Lost { id: event as u64 + 1, count });
+            }
         }
+        let printed = self.tables.take().map_or(Ok(()), |tables| tables.end(self.out.lost, kallsyms));
+        self.keep(printed);
         let (file, ended) = self.writer.finish();
-        Recorded { counts: self.counts, file, failed: self.failed.or(ended.err()), by_duration }
+        Recorded { file, failed: self.out.failed.or(ended.err()), ..self.out }
+    }
+
+    fn totals(&self) -> [u64; 3] {
+        let lost = self.sampling.channels.iter().map(|channel| channel.queue.lost());
+        lost.fold([0; 3], |[a, b, c], (queue, kernel, throttled)| [a + queue, b + kernel, c + throttled])
     }
 
     /// Takes samples out; returns whether there may be more.
@@ -200,7 +177,13 @@ impl Work {
         if !std::mem::replace(&mut self.known[cpu], true) {
             self.add(&Record::Comm { pid: self.pid, tid, name: format!("CPU {cpu}/KVM") });
         }
-        self.count(taken);
+        self.out.samples += 1;
+        self.out.at_exit += u64::from(taken.at_exit);
+        for part in 0..2 {
+            let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
+            self.out.parts[part] += u64::from(any || !complete);
+            self.out.complete[part] += u64::from(any && complete);
+        }
         if let Some(tables) = &mut self.tables {
             tables.add(taken);
         }
@@ -208,56 +191,16 @@ impl Work {
         self.add(&Record::Sample(sample));
     }
 
-    fn count(&mut self, taken: &Sample) {
-        self.counts.samples += 1;
-        let by_event = &mut self.counts.by_event;
-        if by_event.len() <= taken.event {
-            by_event.resize(taken.event + 1, 0);
-        }
-        by_event[taken.event] += 1;
-        self.counts.at_exit += u64::from(taken.at_exit);
-        if self.chains {
-            self.counts.no_table += u64::from(taken.no_table);
-            for part in 0..2 {
-                let (any, complete) = (!taken.chain[part].is_empty(), taken.complete[part]);
-                self.counts.parts[part] += u64::from(any || !complete);
-                self.counts.complete[part] += u64::from(any && complete);
-            }
-        }
-    }
-
-    /// Writes the losses, as perf does.
-    fn lost(&mut self) {
-        let sampling = Arc::clone(&self.sampling);
-        let [ours, kernels, throttled] = totals(&sampling);
-        (self.counts.lost, self.counts.throttled) = ([ours, kernels], throttled);
-        for channel in &sampling.channels {
-            for event in 0..sampling.events.len() {
-                let count = channel.queue.lost_of(event).iter().sum();
-                if count > 0 {
-                    self.add(&Record::Lost { id: event as u64 + 1, count });
-                }
-            }
-        }
-    }
-
     fn add(&mut self, record: &Record) {
         let added = self.writer.add(record);
         self.keep(added);
     }
 
-    /// Keeps the error of a table, after which there are no more.
-    fn keep_table(&mut self, printed: io::Result<()>) {
-        if printed.is_err() {
-            self.tables = None;
-        }
-        self.keep(printed);
-    }
-
-    /// Keeps the first error, and ends the guest: nothing more is recorded.
+    /// Keeps the first error, and ends the guest: nothing more is recorded or printed.
     fn keep(&mut self, written: io::Result<()>) {
         if let Err(error) = written {
-            self.failed.get_or_insert(error);
+            self.out.failed.get_or_insert(error);
+            self.tables = None;
             sys::interrupted().store(true, Ordering::Relaxed);
         }
     }

@@ -12,92 +12,55 @@ use super::spec::RecordSpec;
 
 /// Formats the lines of the summary, and its warnings.
 pub fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
-    let counts = &recorded.counts;
+    let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
     let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
-    let of_event = |event: usize| counts.by_event.get(event).copied().unwrap_or(0);
-    let events = &spec.sampling.event;
-    let names: Vec<_> = match &events[..] {
-        [event] => vec![event.to_string()],
-        events => events.iter().enumerate().map(|(n, event)| format!("{event} ({})", of_event(n))).collect(),
-    };
+    let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
-    let taken = match recorded.file.samples {
-        written if written < counts.samples => format!("{written} of {}", counts.samples),
-        _ => counts.samples.to_string(),
-    };
+    let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
+    let level = spec.writing().level;
+    let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
     let mut lines = vec![format!(
-        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{}{}",
-        names.join(", "),
-        recorded.file.bytes.div_ceil(1024),
-        if spec.writing().level > 0 {
-            format!(", compressed {:.1}:1 at level {}", recorded.file.ratio, spec.writing().level)
-        } else {
-            String::new()
-        },
-        spec.aio.map_or_else(String::new, |writes| format!(", written by a thread, {writes} ahead of it"))
+        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{ratio}",
+        events.join(", "),
+        file.bytes.div_ceil(1024),
     )];
-    if counts.at_exit > 0 {
+    if *at_exit > 0 {
         lines.push(format!(
             "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
-            of(counts.at_exit, counts.samples)
+            of(*at_exit, *samples)
         ));
     }
-    if spec.chains {
-        let part = |at: usize, what: &str| {
-            let whole = counts.parts[at];
-            (whole > 0).then(|| format!("{:.2} % of {whole} {what}", of(counts.complete[at], whole)))
-        };
-        let parts: Vec<_> =
-            [part(0, "chains at level 0"), part(1, "chains at level 3")].into_iter().flatten().collect();
-        if !parts.is_empty() {
-            lines.push(format!("complete: {}", parts.join(", ")));
-        }
-        if counts.no_table > 0 {
-            lines.push(format!(
-                "{} chains broke at code of the kernel without an unwind table, as of its modules",
-                counts.no_table
-            ));
-        }
+    let levels = parts.iter().zip(complete).zip(["chains at level 0", "chains at level 3"]);
+    let shares: Vec<_> = levels
+        .filter(|((whole, _), _)| spec.chains && **whole > 0)
+        .map(|((&whole, &complete), what)| format!("{:.2} % of {whole} {what}", of(complete, whole)))
+        .collect();
+    if !shares.is_empty() {
+        lines.push(format!("complete: {}", shares.join(", ")));
     }
-    let mut warnings = warnings(recorded);
-    if counts.at_exit * 2 > counts.samples {
-        warnings.push(
-            "most samples fell into the VMM: sampling leaves the guest little time; sample less often".to_owned(),
-        );
-    }
-    (lines, warnings)
-}
-
-fn warnings(recorded: &Recorded) -> Vec<String> {
-    let counts = &recorded.counts;
-    let mut warnings = Vec::new();
-    let [ours, kernels] = counts.lost;
-    if ours + kernels > 0 {
-        warnings.push(format!(
-            "{} samples were lost ({ours} since the recorder was late, {kernels} since the kernel's ring was full): sample less often",
-            ours + kernels
-        ));
-    }
-    if counts.throttled > 0 {
-        let often = "sysctl kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent";
-        warnings.push(format!(
-            "the kernel throttled an event {} times: sample less often, or raise {often}",
-            counts.throttled
-        ));
-    }
-    if counts.samples == 0 {
-        warnings.push(
+    let warnings = [
+        (ours + kernels > 0).then(|| {
+            format!(
+                "{} samples were lost ({ours} since the recorder was late, {kernels} since the kernel's ring was full): sample less often",
+                ours + kernels
+            )
+        }),
+        (*throttled > 0).then(|| {
+            let often = "sysctl kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent";
+            format!("the kernel throttled an event {throttled} times: sample less often, or raise {often}")
+        }),
+        (*samples == 0).then(|| {
             "no sample was taken: the guest ran for less than a period, slept all the time, or the event does not happen"
-                .to_owned(),
-        );
-    }
-    if recorded.file.given_up > 0 {
-        warnings.push(format!(
-            "{} bytes of the last records are not in the file: there was no room for them and the file's features",
-            recorded.file.given_up
-        ));
-    }
-    warnings
+                .to_owned()
+        }),
+        (file.given_up > 0).then(|| {
+            format!(
+                "{} bytes of the last records are not in the file: there was no room for them and the file's features",
+                file.given_up
+            )
+        }),
+    ];
+    (lines, warnings.into_iter().flatten().collect())
 }
 
 /// Returns the exit code where nothing failed: the guest's own.
@@ -132,13 +95,10 @@ pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use perf_data::writer::Summary;
-
-    use super::super::recorder::Counts;
     use super::*;
 
     fn recorded(failed: Option<ErrorKind>, by_duration: bool) -> Recorded {
-        Recorded { file: Summary::default(), counts: Counts::default(), failed: failed.map(Into::into), by_duration }
+        Recorded { failed: failed.map(Into::into), by_duration, ..Recorded::default() }
     }
 
     #[test]
