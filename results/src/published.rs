@@ -1,6 +1,6 @@
 //! Published figures and their counterparts, simulated and measured.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::host::HostFacts;
 use crate::stats::interval::Interval;
@@ -10,7 +10,7 @@ use crate::verdict::Judged;
 pub const PUBLISHED: &str = include_str!("../published.toml");
 
 /// One number of a published figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Number {
     /// Before the change.
@@ -103,14 +103,6 @@ pub struct Row {
     /// Why the model does not explain it, if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_explained: Option<String>,
-}
-
-impl Row {
-    /// Returns the published number alone, to stand beside a model of another host.
-    pub fn published_alone(self) -> Self {
-        let Self { figure, what, number, unit, published, .. } = self;
-        Self { figure, what, number, unit, published, ..Self::default() }
-    }
 }
 
 /// A number from a result document.

@@ -6,14 +6,13 @@ use results::error::{Error, Exit};
 use results::write::check_file;
 
 use super::files::write_to;
-use crate::experiment::calibrate::check;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
-use crate::setting::options::{JsonOption, OutputOption, QuietOption};
+use crate::setting::options::{OutputOption, QuietOption};
 use crate::setting::parse::number_in;
 use crate::sys;
-use crate::terminal::console::{self, Form, internal, print};
+use crate::terminal::console::{internal, print};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
@@ -53,10 +52,6 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "N", value_parser = number_in(10..=100_000))]
     pub samples: Option<u64>,
 
-    /// JSON in place of the table.
-    #[command(flatten)]
-    pub json: JsonOption,
-
     /// Nothing on stderr but errors.
     #[command(flatten)]
     pub quiet: QuietOption,
@@ -65,24 +60,18 @@ pub struct CalibrateArgs {
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let path = args.output.or("calibrated.toml");
     let output = check_file(&path)?;
-    if let BackendChoice::Sim(model) = &args.backend {
-        return Err(Error::usage(
-            format!("sim:{model} has a model already"),
-            "a calibration measures real guests",
-            "take --backend cpu-clock",
-        ));
-    }
     let chosen = backend(&args.backend, &ThisHost)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let calibration = CalibrateSpec { name, rounds: args.rounds, samples: args.samples, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet.quiet);
-    let (draft, lines) = calibrate(calibration, &chosen, progress.as_mut())?;
+    let (draft, [low, high]) = calibrate(calibration, &chosen, progress.as_mut())?;
     write_to(&output, draft.toml().as_bytes())?;
-    console::show(Form::of(args.json.json, false), &check::report(&lines), &lines)?;
-    if !args.json.json {
-        print(&format!("saved: {}; use it: vpmu sim {}\n", path.display(), path.display()))?;
-    }
+    print(&format!(
+        "The model takes {low} to {high} % of the measured latencies of the NMI handler, but for what it was fitted to.\n\
+         saved: {0}; use it: vpmu sim {0}\n",
+        path.display()
+    ))?;
     Ok(Exit::Done)
 }
 
@@ -95,7 +84,7 @@ fn backend(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Erro
         BackendChoice::Key(BackendKey::Tracepoint { name, .. }) if name == "kvm_userspace_exit" => choose(asked, probe),
         other => Err(Error::usage(
             format!("{other} cannot be calibrated"),
-            "a model's events follow the guest's time, the thread's or its exits to userspace",
+            "real guests are measured, whose events follow their time, their thread's or its exits to userspace",
             "take hardware, cpu-clock or tracepoint:kvm/kvm_userspace_exit",
         )),
     }

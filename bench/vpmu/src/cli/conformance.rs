@@ -14,7 +14,7 @@ use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::{pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{complain, internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -176,8 +176,7 @@ fn checked(args: &ConformanceArgs, backend: &str, checks: (&[Checked], &[Target]
     })?;
     tap(&tap::summary(&runs))?;
     if args.json.json {
-        let json = tap::json(backend, &runs);
-        print(&(json.map_err(|error| internal("cannot show the result", error))? + "\n"))?;
+        print_json(&tap::json(backend, &runs))?;
     }
-    Ok(if runs.iter().all(tap::Run::is_ok) { Exit::Done } else { Exit::Regression })
+    Ok(if runs.iter().all(|run| run.ok) { Exit::Done } else { Exit::Regression })
 }

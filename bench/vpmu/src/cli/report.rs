@@ -106,6 +106,6 @@ fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
             done = Exit::Inconclusive;
         }
     }
-    let published = reproduce::show::report(&Simulated::stored()?.beside(&measured(&records))?, true);
+    let published = reproduce::show::report(&Simulated::stored()?.beside(&measured(&records))?, false);
     Ok((Sources { records, published, tool: process::tool() }, done))
 }

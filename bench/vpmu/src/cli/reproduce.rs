@@ -4,26 +4,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use results::document::{Document, Status};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
-use results::published::Reproduction;
+use results::host::HostFs;
 use results::read;
-use results::table::warnings;
-use results::verdict::Verdict;
-use results::write::{OutputFolder, now_unix, time_stamp};
+use results::verdict::Tally;
+use results::write::OutputFolder;
 
-use super::measure::{Invocation, Shown, measure_plain};
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
+use crate::experiment::reproduce::here::Asked;
 use crate::experiment::reproduce::recipe::first_event;
-use crate::experiment::reproduce::recording::{Recordings, table};
-use crate::experiment::reproduce::run::Simulated;
-use crate::experiment::reproduce::series::{SeriesSpec, series};
+use crate::experiment::reproduce::run::{SEED, Simulated};
+use crate::experiment::reproduce::series::series;
 use crate::experiment::reproduce::watchdog::Watchdog;
-use crate::experiment::reproduce::{set_up, show};
-use crate::inspect::triage::published::Figure;
-use crate::inspect::triage::{Triage, cpus};
+use crate::experiment::reproduce::{commands, show};
 use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::options::FormOptions;
 use crate::setting::parse::{duration_in, folder, number_in, options};
@@ -66,7 +60,7 @@ pub struct ReproduceArgs {
           value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
 
-    /// Folder for the documents of vpmu-reuse and record-compression
+    /// Folder for the documents of --run
     #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
     pub output: Option<PathBuf>,
 
@@ -74,9 +68,9 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
     pub rounds: Option<u64>,
 
-    /// Seed of the simulations; with --run of the order of what is measured [default: 1]
-    #[arg(long, value_name = "N", value_parser = number_in(0..=u64::MAX))]
-    pub seed: Option<u64>,
+    /// Seed of the simulations; with --run of the order of what is measured
+    #[arg(long, value_name = "N", default_value_t = SEED, value_parser = number_in(0..=u64::MAX))]
+    pub seed: u64,
 
     /// Form of the result.
     #[command(flatten)]
@@ -86,8 +80,6 @@ pub struct ReproduceArgs {
     #[arg(last = true, value_name = "OPTIONS", requires = "run")]
     pub linux: Vec<String>,
 }
-
-const SEED: u64 = 1;
 
 /// A figure that is measured here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,134 +100,46 @@ pub enum Measurable {
     ParallelProbing,
 }
 
-/// Repeats the series that reuses host events.
-fn measured_series(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let words: Vec<&str> = args.linux.iter().map(String::as_str).collect();
-    let linux: LinuxGuestOptions = options(&words).map_err(|error| {
-        let line = error.to_string();
-        Error::usage("bad options behind --", line.lines().next().unwrap_or_default(), "see vpmu nmi-latency --help")
-    })?;
-    let spec = SeriesSpec {
-        rounds: args.rounds,
-        duration: args.duration.unwrap_or(Duration::from_secs(600)),
-        seed: args.seed.unwrap_or(SEED),
-        linux: LinuxJob::new(&linux, Kind::Record)?,
-    };
-    open_kvm()?;
+pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
+    let Some(figure) = args.run else { return published(args) };
+    let bounded = [Measurable::VpmuReuse, Measurable::PerfStatSetup];
+    let linux = !args.linux.is_empty() && figure != Measurable::VpmuReuse;
+    if linux || args.duration.is_some() && !bounded.contains(&figure) {
+        let option = if linux { "--" } else { "--duration" };
+        return Err(Error::usage(format!("{option} has nothing to do"), "this --run makes no use of it", "leave it out"));
+    }
     // Whether it can be written to is known before anything is measured.
     let _folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let began = time_stamp(now_unix());
-    let mut keep = |name: &str, document: &Document| {
-        let Some(folder) = &args.output else { return Ok(()) };
-        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        OutputFolder::open(folder)?.write(&format!("reproduce-{began}-{name}"), json.as_bytes()).map(drop)
-    };
+    let asked = Asked { rounds: args.rounds, duration: args.duration, seed: args.seed, output: args.output.clone() };
     let mut progress = progress::shown(true);
-    let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);
-    let found = series(&spec, &ThisHost, watchdog, &invocation.command_line, progress.as_mut(), &mut keep)?;
-    shown(args, &found)
-}
-
-/// Repeats the series that sets events up CPU by CPU.
-fn measured_set_up(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let duration = args.duration.unwrap_or(Duration::from_secs(60));
-    let size = (args.rounds.unwrap_or(15), duration, args.seed.unwrap_or(SEED));
-    let found = set_up::set_up(size, &invocation.command_line, progress::shown(true).as_mut())?;
-    shown(args, &found)
-}
-
-/// Shows a run here, which answers its question if all was measured, and some of it agrees or differs.
-fn shown(args: &ReproduceArgs, found: &Reproduction) -> Result<Exit, Error> {
-    console::show(args.form.form(), &show::report(found, false), found)?;
+    let found = if figure == Measurable::VpmuReuse {
+        let words: Vec<&str> = args.linux.iter().map(String::as_str).collect();
+        let linux: LinuxGuestOptions = options(&words).map_err(|error| {
+            let (line, remedy) = (error.to_string(), "see vpmu nmi-latency --help");
+            Error::usage("bad options behind --", line.lines().next().unwrap_or_default(), remedy)
+        })?;
+        LinuxJob::new(&linux, Kind::Record)?;
+        open_kvm()?;
+        let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);
+        series((&asked, &words.join(" ")), &ThisHost, watchdog, progress.as_mut())?
+    } else {
+        let name = figure.to_possible_value().map(|value| value.get_name().to_owned());
+        commands::measure(&name.unwrap_or_default(), &asked, progress.as_mut())?
+    };
+    console::show(args.form.form(), &show::report(&found, true), &found)?;
+    // It answers its question if all was measured, and something agrees or differs, or nothing can be compared.
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
-    let open = |verdict| matches!(verdict, Verdict::Inconclusive | Verdict::NotJudged);
-    let answered = judged.into_iter().any(|one| !open(one.verdict));
+    let Tally { slower, faster, same, open } = Tally::of(judged.map(|one| one.verdict));
+    let answered = slower + faster + same > 0 || open == 0;
     let whole = found.here.as_ref().is_some_and(|here| here.whole);
     Ok(if whole && answered { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Records a guest at each level of compression.
-fn measured_compression(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let all = Recordings::prepare()?;
-    let experiment = all.experiment(args.rounds.unwrap_or(5), args.seed.unwrap_or(SEED));
-    let shown = Shown { folder: args.output.clone(), form: args.form.form(), quiet: false };
-    let document = measure_plain(experiment, &shown, invocation, &table::report)?;
-    Ok(if document.status == Status::Complete { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Runs workloads of triage.
-fn measured_practice(args: &ReproduceArgs, figure: &str, invocation: &Invocation) -> Result<Exit, Error> {
-    let figure = Figure::find(figure)?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let (mut progress, fs) = (progress::shown(true), HostFs::default());
-    let (mut all, mut failed) = (Vec::new(), None);
-    for spec in figure.runs(args.rounds.unwrap_or(10), args.seed.unwrap_or(SEED)) {
-        let host = HostFacts::begin(&fs);
-        let triage = Triage::prepare(spec, cpus(&host))?;
-        let (experiment, mut arms) = triage.experiment();
-        let line = &invocation.command_line;
-        let measured =
-            experiment.measure(&mut arms, (host, &fs), line, progress.as_mut(), (&mut |_| false, &mut |_| Ok(())));
-        let (mut document, error) = match measured {
-            Ok(measured) => measured,
-            // What was measured before is shown.
-            Err(error) if !all.is_empty() => {
-                failed = Some(error);
-                break;
-            }
-            Err(error) => return Err(error),
-        };
-        let goes_on = error.is_none() && document.status == Status::Complete;
-        if goes_on {
-            triage.sample(&mut document);
-        }
-        all.push(document);
-        failed = error;
-        if !goes_on {
-            break;
-        }
-    }
-    let (report, is_whole) = figure.report(&all);
-    console::show(args.form.form(), &report, &figure.document(&all))?;
-    for document in &all {
-        let what = document.parameter("workload").unwrap_or_default();
-        warnings(&document.warnings).for_each(|line| complain(&format!("warning: {what}: {line}")));
-    }
-    let is_whole = is_whole && all.iter().all(|document| document.status == Status::Complete);
-    failed.map_or(Ok(if is_whole { Exit::Done } else { Exit::Inconclusive }), Err)
-}
-
-pub(super) fn run(args: &ReproduceArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    use Measurable::{ParallelProbing, PerfStatSetup, Rand, RecordCompression, SpinlockShare, VpmuReuse};
-    // Options that were given, and the runs that make use of them.
-    for (option, given, of) in [
-        ("--", !args.linux.is_empty(), &[VpmuReuse][..]),
-        ("--output", args.output.is_some(), &[VpmuReuse, RecordCompression]),
-        ("--duration", args.duration.is_some(), &[VpmuReuse, PerfStatSetup]),
-        ("--seed", args.seed.is_some() && args.run.is_some(), Measurable::value_variants()),
-    ] {
-        if given && !args.run.is_some_and(|run| of.contains(&run)) {
-            let what = format!("{option} has nothing to do");
-            return Err(Error::usage(what, "this --run makes no use of it", "leave it out"));
-        }
-    }
-    match args.run {
-        Some(PerfStatSetup) => measured_set_up(args, invocation),
-        Some(VpmuReuse) => measured_series(args, invocation),
-        Some(RecordCompression) => measured_compression(args, invocation),
-        Some(Rand) => measured_practice(args, "event-practice.rand", invocation),
-        Some(SpinlockShare) => measured_practice(args, "spinlock-share", invocation),
-        Some(ParallelProbing) => measured_practice(args, "parallel-probing", invocation),
-        None => published(args),
-    }
 }
 
 /// Sets published, simulated and measured figures side by side.
 fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
-    let simulated = Simulated::run(args.seed.unwrap_or(SEED))?;
+    let simulated = Simulated::run(args.seed)?;
     for (file, document) in args.measured.iter().zip(&documents).filter(|(_, document)| !simulated.answers(document)) {
         complain(&format!(
             "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
@@ -247,6 +151,6 @@ fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
         ));
     }
     let found = simulated.beside(&documents)?;
-    console::show(args.form.form(), &show::report(&found, !args.form.markdown), &found)?;
+    console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
     Ok(Exit::Done)
 }

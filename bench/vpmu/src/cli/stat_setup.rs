@@ -9,7 +9,7 @@ use stat_setup::list::sysfs::Sysfs;
 
 use super::measure::{Invocation, Shown, measure_plain};
 use super::options::{BaselineOptions, ResultOptions};
-use crate::experiment::stat_setup::arms::{SetUp, once};
+use crate::experiment::stat_setup::arms::{once, prepare};
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
@@ -70,12 +70,12 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;
     for one in &all {
-        let set_up = SetUp::prepare(one)?;
-        let document = measure_plain(set_up.experiment(), &Shown::of(result), invocation, &show::report)?;
+        let (experiment, arms, whole) = prepare(one)?;
+        let document = measure_plain((experiment, arms), &Shown::of(result), invocation, &show::report)?;
         // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
         // and every event of the list can be counted here.
-        let answered = show::ratios(&document).iter().all(|one| !one.like_for_like || one.ratio.interval.is_some());
-        if document.status != Status::Complete || !set_up.whole || !answered {
+        let answered = show::is_answered(&document);
+        if document.status != Status::Complete || !whole || !answered {
             exit = Exit::Inconclusive;
         }
         if let Some(baseline) = &baseline {

@@ -5,12 +5,13 @@ use std::time::Duration;
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::{Done, Job, MOST_THREADS, gate, set, this_program};
+use triage::child::{Done, Job, gate, set, this_program};
 use triage::workloads::{ALL, Workload};
 
-use crate::inspect::triage::cpus;
+use crate::experiment::triage::cpus;
+use crate::experiment::triage::spec::ThreadsOption;
 use crate::setting::options::JsonOption;
-use crate::setting::parse::{duration_in, number_in, one_of};
+use crate::setting::parse::{duration_in, one_of};
 use crate::terminal::console::{print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
@@ -26,14 +27,6 @@ it, 70 a bug of vpmu.";
 
 /// Shortest and longest time that a workload may be asked for.
 const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
-
-/// Threads of a workload.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct ThreadsOption {
-    /// Threads [default: as many as CPUs, two or more]
-    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
-    pub threads: Option<u64>,
-}
 
 /// Options of `vpmu workload`.
 #[derive(Clone, Debug, Args)]
@@ -63,22 +56,14 @@ pub struct WorkloadArgs {
     pub gated: bool,
 }
 
-/// Returns the threads asked for, or the workload's own number for the CPUs of this process.
-pub(super) fn threads(workload: &Workload, asked: Option<u64>, cpus: usize) -> Result<usize, Error> {
-    let asked = asked.map(|threads| usize::try_from(threads).unwrap_or(MOST_THREADS));
-    let threads = asked.unwrap_or_else(|| workload.default_threads(cpus));
-    let refuse = |why| Error::usage(format!("{} cannot have these --threads", workload.name), why, "");
-    workload.check_threads(threads).map_err(refuse).map(|()| threads)
-}
-
 pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
     let workload = &args.workload;
     let failed = |error: std::io::Error| {
         Error::host(format!("cannot run the workload {}", workload.name), error.to_string(), "try fewer --threads")
     };
-    let asked = args.threads.threads;
-    let cpus = if asked.is_some() { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
-    let threads = threads(workload, asked, cpus)?;
+    let asked = args.threads.threads.is_some();
+    let cpus = if asked { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
+    let threads = args.threads.of(workload, cpus)?;
     let program = this_program().map_err(failed)?;
     let job = Job { threads, duration: args.duration, apart: args.apart, program };
     if args.gated {
@@ -100,17 +85,4 @@ fn text(workload: &Workload, done: &Done) -> String {
         done.threads,
         done.rate()
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_are_the_workloads_own_number_unless_asked_for() {
-        let pairs = Workload::named("context-switch").unwrap();
-        assert_eq!(threads(pairs, None, 3), Ok(4));
-        assert_eq!(threads(pairs, Some(6), 3), Ok(6));
-        assert!(threads(pairs, Some(3), 3).unwrap_err().to_string().contains("even"));
-    }
 }

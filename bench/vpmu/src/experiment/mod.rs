@@ -8,3 +8,4 @@ pub mod nmi_latency;
 pub mod reproduce;
 pub mod stat_setup;
 pub mod sweep;
+pub mod triage;

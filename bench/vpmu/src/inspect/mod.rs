@@ -5,4 +5,3 @@ pub mod record;
 pub mod run;
 pub mod sampled;
 pub mod trace;
-pub mod triage;

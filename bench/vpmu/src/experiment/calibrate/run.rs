@@ -14,7 +14,7 @@ use results::host::{HostFacts, HostFs};
 use results::table::layout::plural;
 use vmm::kvm::Host;
 
-use super::check::{self, Comparison};
+use super::check;
 use super::draft::Draft;
 use super::fit::fit;
 use super::measure::run as measure;
@@ -30,7 +30,7 @@ const BESIDE: usize = 40;
 /// Time in which a hardware event of guests alone shall count nothing.
 const OUTSIDE: Duration = Duration::from_millis(2);
 
-/// Measures this host's costs, and makes the draft of its model, with what was measured beside what it simulates.
+/// Measures this host's costs, and makes the draft of its model. Returns it with the range of what it takes of what was measured.
 ///
 /// # Errors
 /// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.
@@ -38,7 +38,7 @@ pub fn run(
     mut calibration: CalibrateSpec,
     chosen: &Chosen,
     progress: &mut dyn Progress,
-) -> Result<(Draft, Vec<Comparison>), Error> {
+) -> Result<(Draft, [u64; 2]), Error> {
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
     calibration.samples.get_or_insert(if tracepoint { 20 } else { 50 });
     let rounds = *calibration.rounds.get_or_insert(if tracepoint { 6 } else { 40 });
@@ -58,8 +58,7 @@ pub fn run(
     let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
-    let lines = check::compare(&draft.model()?, &calibration, &measured)?;
-    let percent = check::percent(&lines);
+    let percent = check::percent(&draft.model()?, &calibration, &measured)?;
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
     let busy = load(&host, after).map(|load| format!("this host was busy: load {load}"));
     let not_whole = measured.iter().flat_map(|workload| &workload.arms).flat_map(|arm| {
@@ -74,7 +73,7 @@ pub fn run(
         source = format!("{source}; {doubt}");
     }
     draft.set("checked", "percent", percent.map(u64::cast_signed).to_vec(), &source);
-    Ok((draft, lines))
+    Ok((draft, percent))
 }
 
 /// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.

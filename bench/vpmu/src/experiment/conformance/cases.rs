@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use guest::abi::{AMD_CASES_FROM, CONFORMANCE_CASES};
 
 /// A case of the conformance payload.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Its stable name.
     pub key: &'static str,

@@ -82,23 +82,37 @@ impl Checked {
     }
 }
 
+/// A case with its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseResult {
+    #[serde(skip)]
+    case: &'static Case,
+    #[serde(rename = "case")]
+    key: &'static str,
+    #[serde(flatten)]
+    verdict: Verdict,
+}
+
 /// One run of the payload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// The guest's processor, and the architectural version of its PMU if it is an Intel's.
+    /// Name of the guest in TAP.
     #[serde(skip)]
-    pub guest: Checked,
+    guest: String,
+    cpu: &'static str,
+    pmu_version: u8,
     /// The strategy's name.
-    pub strategy: String,
-    /// Verdicts, by case number.
-    pub verdicts: Vec<Verdict>,
+    strategy: String,
+    /// Every case is ok.
+    pub ok: bool,
+    cases: Vec<CaseResult>,
 }
 
 /// Returns the last line: how many cases of all runs passed, failed, and were skipped.
 pub fn summary(runs: &[Run]) -> String {
-    let all = || runs.iter().flat_map(|run| &run.verdicts);
-    let skipped = all().filter(|verdict| matches!(verdict, Verdict::Skip { .. })).count();
-    let failed = all().filter(|verdict| !verdict.is_ok()).count();
+    let all = || runs.iter().flat_map(|run| &run.cases);
+    let skipped = all().filter(|one| matches!(one.verdict, Verdict::Skip { .. })).count();
+    let failed = all().filter(|one| !one.verdict.is_ok()).count();
     let passed = all().count() - skipped - failed;
     format!("# {passed} passed, {failed} failed, {skipped} skipped, in {}\n", plural(runs.len(), "run"))
 }
@@ -123,32 +137,22 @@ impl Run {
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
         };
-        Self { guest, strategy: strategy.to_owned(), verdicts: (first..first + cases.len()).map(verdict).collect() }
-    }
-
-    /// Returns whether every case is ok.
-    pub fn is_ok(&self) -> bool {
-        self.verdicts.iter().all(Verdict::is_ok)
-    }
-
-    fn name(&self) -> String {
-        format!("{}, {}", self.guest.name(), self.strategy)
+        let result = |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
+        let cases: Vec<CaseResult> = (first..).zip(cases).map(result).collect();
+        let ok = cases.iter().all(|one| one.verdict.is_ok());
+        let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu_version(), strategy.to_owned());
+        Self { guest: guest.name(), cpu, pmu_version, strategy, ok, cases }
     }
 
     /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
     pub fn tap(&self, number: usize) -> String {
-        let mut tap = format!("# Subtest: {}\n    1..{}\n", self.name(), self.verdicts.len());
-        let (cases, first) = self.guest.cases();
-        for (i, (case, verdict)) in cases.iter().zip(&self.verdicts).enumerate() {
-            let ok = if verdict.is_ok() { "ok" } else { "not ok" };
-            let pitfalls: String = case.pitfalls.iter().flat_map(|n| [", pitfall ", n]).collect();
-            let commit = case.source.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let source = if commit || case.source.starts_with("Linux") || case.source.starts_with("PPR") {
-                case.source.to_owned()
-            } else {
-                format!("{} {}", if first == 0 { "SDM" } else { "APM" }, case.source)
-            };
-            let _ = write!(tap, "    {ok} {} - {}: {} ({source}{pitfalls})", i + 1, case.key, case.claim);
+        let name = format!("{}, {}", self.guest, self.strategy);
+        let ok = |ok| if ok { "ok" } else { "not ok" };
+        let mut tap = format!("# Subtest: {name}\n    1..{}\n", self.cases.len());
+        for (number, CaseResult { case: Case { key, claim, source, pitfalls }, verdict, .. }) in (1..).zip(&self.cases) {
+            let (ok, pitfalls) = (ok(verdict.is_ok()), pitfalls.iter().flat_map(|n| [", pitfall ", n]));
+            let pitfalls = pitfalls.collect::<String>();
+            let _ = write!(tap, "    {ok} {number} - {key}: {claim} ({source}{pitfalls})");
             match verdict {
                 Verdict::Pass => tap.push('\n'),
                 Verdict::Skip { reason } => {
@@ -166,33 +170,15 @@ impl Run {
                 }
             }
         }
-        let ok = if self.is_ok() { "ok" } else { "not ok" };
-        let _ = writeln!(tap, "{ok} {number} - {}", self.name());
+        let _ = writeln!(tap, "{} {number} - {name}", ok(self.ok));
         tap
     }
 }
 
 /// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
-pub fn json(backend: &str, runs: &[Run]) -> Result<String, serde_json::Error> {
-    #[derive(Serialize)]
-    struct CaseJson<'a> {
-        case: &'static str,
-        #[serde(flatten)]
-        verdict: &'a Verdict,
-    }
-    let runs: Vec<_> = runs
-        .iter()
-        .map(|run| {
-            let all = run.guest.cases().0.iter().zip(&run.verdicts);
-            let cases: Vec<_> = all.map(|(case, verdict)| CaseJson { case: case.key, verdict }).collect();
-            serde_json::json!({
-                "cpu": run.guest.cpu.name(), "pmu_version": run.guest.pmu_version(), "strategy": run.strategy, "ok": run.is_ok(), "cases": cases,
-            })
-        })
-        .collect();
-    serde_json::to_string_pretty(&serde_json::json!({
-        "schema": "vpmu-conformance/1", "version": crate::setting::process::VERSION, "backend": backend, "runs": runs,
-    }))
+pub fn json(backend: &str, runs: &[Run]) -> serde_json::Value {
+    let version = crate::setting::process::VERSION;
+    serde_json::json!({ "schema": "vpmu-conformance/1", "version": version, "backend": backend, "runs": runs })
 }
 
 #[cfg(test)]
@@ -214,7 +200,7 @@ mod tests {
         let mut report = report();
         report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: SKIP_NEEDS_V4, ..report.results[3] };
         let run = Run::new(V2, "reuse", &End::Done, Some(&report));
-        assert!(run.is_ok());
+        assert!(run.ok);
         let tap = run.tap(1);
         let begin = format!("# Subtest: version 2, reuse\n    1..{AMD_CASES_FROM}\n    ok 1 - reset: ");
         assert!(tap.starts_with(&begin), "{tap}");
@@ -229,10 +215,10 @@ mod tests {
         report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
         let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
         let tap = run.tap(2);
-        assert!(!run.is_ok() && tap.contains("    not ok 1 - reset"), "{tap}");
+        assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
         assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
         assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
-        let count = |wanted: fn(&Verdict) -> bool| run.verdicts.iter().filter(|verdict| wanted(verdict)).count();
+        let count = |wanted: fn(&Verdict) -> bool| run.cases.iter().filter(|one| wanted(&one.verdict)).count();
         let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));
         assert_eq!(passed + 1 + skipped, AMD_CASES_FROM);
         let line = format!("# {passed} passed, 1 failed, {skipped} skipped, in 1 run\n");
@@ -245,17 +231,17 @@ mod tests {
         (cut.complete, cut.running) = (0, 5);
         cut.results[5..].fill(ConformanceResult::default());
         let run = Run::new(V2, "reuse", &End::TimedOut, Some(&cut));
-        assert_eq!(run.verdicts[3], Verdict::Pass);
+        assert_eq!(run.cases[3].verdict, Verdict::Pass);
         assert_eq!(
-            run.verdicts[4],
+            run.cases[4].verdict,
             Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() }
         );
-        assert!(matches!(run.verdicts[5], Verdict::NotRun { .. }) && !run.is_ok());
+        assert!(matches!(run.cases[5].verdict, Verdict::NotRun { .. }) && !run.ok);
         let none = Run::new(V2, "reuse", &End::TripleFault, None);
-        assert!(none.verdicts.iter().all(|verdict| !verdict.is_ok()));
+        assert!(none.cases.iter().all(|one| !one.verdict.is_ok()));
         let mut hostile = report();
         hostile.results[9].outcome = u64::MAX;
-        assert!(!Run::new(V2, "reuse", &End::Done, Some(&hostile)).is_ok());
+        assert!(!Run::new(V2, "reuse", &End::Done, Some(&hostile)).ok);
     }
 
     #[test]
@@ -263,11 +249,11 @@ mod tests {
         let mut report = report();
         report.results[..AMD_CASES_FROM].fill(ConformanceResult::default());
         let run = Run::new(Checked { cpu: Cpu::Milan, ..V2 }, "reuse", &End::Done, Some(&report));
-        assert!(run.is_ok(), "the others' cases do not run");
+        assert!(run.ok, "the others' cases do not run");
         let tap = run.tap(1);
         let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", cases(true).0.len());
         assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
-        let value: serde_json::Value = serde_json::from_str(&json("step", &[run]).unwrap()).unwrap();
+        let value = json("step", &[run]);
         assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
         assert_eq!(value["runs"][0]["cases"][5]["case"], "amd-aliases");
     }

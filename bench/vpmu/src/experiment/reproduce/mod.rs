@@ -1,11 +1,12 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
-mod perf_stat;
+pub mod commands;
+pub mod here;
 pub mod recipe;
-pub mod recording;
+mod recording;
 pub mod run;
 pub mod series;
-pub mod set_up;
+mod set_up;
 pub mod show;
 pub mod watchdog;
 
@@ -56,7 +57,7 @@ mod tests {
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
         let found = simulated();
-        let rows = || found.rows.iter().filter(|row| RECIPES.contains_key(&row.figure));
+        let rows = || found.rows.iter().filter(|row| RECIPES.get(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         for (model, _) in sim::model::EMBEDDED {

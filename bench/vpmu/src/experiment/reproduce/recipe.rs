@@ -1,19 +1,20 @@
-//! Recipes of figures: what is simulated for one, and what is read of a result document, simulated or measured.
+//! Recipes of figures: what is simulated or run for one, and what is read of a result document, simulated or measured.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use results::document::warnings::{first_open_is_expensive, shares_first_event};
-use results::document::{Arm, Document, Summary};
-use results::metric::{self, Metric, NMI_DRIVER_OFF};
-use results::paired::MIN_ROUNDS;
+use results::document::{Arm, Document, Experiment, Summary};
+use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
-use results::published::{Measured, Number, PUBLISHED};
-use results::stats::interval::Interval;
+use results::paired::{self, MIN_ROUNDS};
+use results::published::{Measured, Number, PUBLISHED, Row};
+use results::stats::interval::{Interval, NORMAL_95};
 use results::stats::jackknife::over_groups;
 use serde::Deserialize;
 use toml::{Table, Value};
 
+use crate::experiment::triage::{IN_SPIN_LOCKS, SAMPLES};
 use crate::setting::parse::{Keys, value_text};
 
 /// How a figure is had: a table of `recipes` in published.toml, over that of `recipe`.
@@ -27,28 +28,41 @@ pub(super) struct Recipe {
     /// The arms before and after.
     pub(super) arms: [String; 2],
     /// Metrics whose samples are taken together.
-    metrics: Vec<String>,
-    statistic: Statistic,
+    pub(super) metrics: Vec<String>,
+    pub(super) statistic: Statistic,
+    /// Factor from the unit of what is read to that of the figure.
+    pub(super) scale: f64,
     /// What `vpmu sim` runs, by the long names of its options.
-    sim: Table,
+    pub(super) sim: Table,
+    /// Words of the command of this tool that measures it, in place of a simulation.
+    pub(super) run: Option<String>,
+    /// Why what that measures is not what was published.
+    pub(super) differs: Option<String>,
     /// What of the guest was fitted to its change.
     pub(super) fitted: Option<String>,
     /// Why the model does not explain it, and the regime that would. docs/simulator.md has the regimes that were tried.
     pub(super) not_explained: Option<String>,
-    /// Description of numbers that were not published, and their keys.
+    /// Description of numbers that were not published, their keys, and their unit.
     pub(super) what: Option<String>,
     #[serde(default)]
-    pub(super) numbers: Vec<String>,
+    pub(super) numbers: Vec<Number>,
+    pub(super) unit: String,
 }
 
 /// What is read of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Statistic {
+pub(super) enum Statistic {
     /// Mean of all samples.
     Mean,
     /// The least.
     Min,
+    /// The median of the rounds' medians of the first metric; of two arms by the rounds that they share.
+    P50,
+    /// The first metric over the second, by their sums.
+    Quotient,
+    /// The share of samples in a spin lock.
+    Share,
     /// Host events created per NMI behind general-purpose counters.
     Creates,
     /// Host events created per NMI behind fixed counters.
@@ -57,17 +71,62 @@ enum Statistic {
     SlowDown,
 }
 
+/// A published figure.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Figure {
+    pub(super) id: String,
+    pub(super) what: String,
+    unit: String,
+    before: Option<f64>,
+    after: Option<f64>,
+    ratio: Option<f64>,
+    change: Option<f64>,
+    /// Numbers of a table.
+    #[serde(default)]
+    pub(super) rows: Vec<Value>,
+}
+
+impl Figure {
+    /// Returns its rows, a number each.
+    fn numbers(&self) -> impl Iterator<Item = Row> {
+        let numbers = Number::ALL.into_iter().zip([self.before, self.after, self.ratio, self.change]);
+        numbers.filter(|(_, published)| published.is_some()).map(|(number, published)| Row {
+            figure: self.id.clone(),
+            what: self.what.clone(),
+            number,
+            unit: if number == Number::Ratio { "ratio" } else { &self.unit }.to_owned(),
+            published,
+            ..Row::default()
+        })
+    }
+}
+
 pub(super) static RECIPES: LazyLock<BTreeMap<String, Recipe>> = LazyLock::new(|| read().unwrap_or_default());
 
 /// The published figures.
-pub(super) static FIGURES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+pub(super) static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
     let table: Option<Table> = PUBLISHED.parse().ok();
-    table.and_then(|table| table.get("figure")?.as_array().cloned()).unwrap_or_default()
+    table.and_then(|mut table| table.remove("figure")?.try_into().ok()).unwrap_or_default()
 });
 
-/// Returns the figure of this id.
-pub(super) fn find(id: &str) -> Option<&'static Value> {
-    FIGURES.iter().find(|figure| text(figure, "id") == id)
+/// Returns the numbers that were published of figures whose id begins so.
+pub(super) fn published(begin: &str) -> impl Iterator<Item = Row> {
+    FIGURES.iter().filter(move |figure| figure.id.starts_with(begin)).flat_map(Figure::numbers)
+}
+
+/// Returns the numbers of figures whose id begins so: those that were published, and others that recipes have.
+pub(super) fn rows(begin: &str) -> Vec<Row> {
+    let mut rows: Vec<Row> = published(begin).collect();
+    for (figure, recipe) in RECIPES.iter().filter(|(figure, _)| figure.starts_with(begin)) {
+        rows.extend(recipe.numbers.iter().map(|&number| Row {
+            figure: figure.clone(),
+            what: recipe.what.clone().unwrap_or_default(),
+            number,
+            unit: if number == Number::Ratio { "ratio" } else { &recipe.unit }.to_owned(),
+            ..Row::default()
+        }));
+    }
+    rows
 }
 
 /// Reads the recipes: each is a table over the usual one, and so are its keys of `vpmu sim`.
@@ -88,16 +147,6 @@ fn read() -> Option<BTreeMap<String, Recipe>> {
         Some((figure, all.try_into().ok()?))
     };
     own.into_iter().map(merged).collect()
-}
-
-/// Returns a number of a TOML value.
-pub(super) fn float(value: &toml::Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
-}
-
-/// Returns a text of a figure.
-pub(super) fn text<'a>(figure: &'a toml::Value, key: &str) -> &'a str {
-    figure.get(key).and_then(toml::Value::as_str).unwrap_or_default()
 }
 
 /// Returns whether an event that a guest of this document creates is the first of its kind on the host.
@@ -134,22 +183,19 @@ impl Recipe {
     }
 
     /// Returns its number of a document of the regime.
-    pub(super) fn of(&self, document: &Document, number: Number) -> Option<Measured> {
+    pub(super) fn of<E: Experiment>(&self, document: &Document<E>, number: Number) -> Option<Measured> {
         let [before, after] = self.arms.each_ref().map(|name| document.arm(name));
         let (value, interval) = match number {
             Number::Before => self.level(before?, None)?,
             Number::After => self.level(after?, None)?,
             Number::Ratio => self.level(before?, Some(after?))?,
-            Number::Change => {
-                let change = |left: f64| 100.0 * (left - 1.0);
-                let (left, interval) = self.level(after?, Some(before?))?;
-                (change(left), interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }))
-            }
+            Number::Change => self.level(after?, Some(before?))?,
         };
+        let change = |left: f64| if number == Number::Change { 100.0 * (left - 1.0) } else { left };
         Some(Measured {
-            value,
-            interval,
-            backend: document.parameters.backend.clone(),
+            value: change(value),
+            interval: interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }),
+            backend: before.or(after)?.backend.clone(),
             stand_in: document.arms.iter().any(|arm| arm.stand_in),
             host: document.host.class.clone(),
         })
@@ -158,27 +204,42 @@ impl Recipe {
     /// Returns the statistic of an arm, or its ratio to another's. A quotient of sums has an interval over guests: few creations, of tens
     /// of ms, make a mean, and they come in bursts that a median would not see.
     fn level(&self, arm: &Arm, over: Option<&Arm>) -> Option<(f64, Option<Interval>)> {
-        let quotient = |arm: &Arm| {
-            let (sum, of) = self.of_all(arm)?;
-            Some(sum / of).filter(|value| value.is_finite())
+        let (key, p50) = (self.metrics.first()?, paired::Statistic::P50);
+        let (value, interval) = match (self.statistic, over) {
+            (Statistic::P50, Some(over)) => {
+                return paired::ratio(arm, over, key, p50).map(|found| (found.ratio, found.interval));
+            }
+            (Statistic::P50, None) => paired::level(arm, key, p50).map(|found| (found.ns, found.interval))?,
+            (Statistic::Share, _) => share(arm)?,
+            _ => {
+                let quotient = |arm: &Arm| {
+                    let (sum, of) = self.of_all(arm)?;
+                    Some(sum / of).filter(|value| value.is_finite())
+                };
+                let other = over.map_or(Some(1.0), |over| quotient(over).filter(|value| *value > 0.0))?;
+                let value = quotient(arm)? / other;
+                (value, self.interval(value, arm, over))
+            }
         };
-        let value = quotient(arm)? / over.map_or(Some(1.0), |over| quotient(over).filter(|value| *value > 0.0))?;
-        Some((value, self.interval(value, arm, over)))
+        let scale = if over.is_some() { 1.0 } else { self.scale };
+        let scaled = |Interval { low, high }| Interval { low: scale * low, high: scale * high };
+        Some((scale * value, interval.map(scaled)))
     }
 
     /// Returns what the statistic is the quotient of, from summaries and counts of all rounds or of one: opens, those behind fixed
     /// counters, and NMIs.
-    fn quotient(&self, summary: impl Fn(&Metric) -> Option<Summary>, counts: Option<[u64; 3]>) -> Option<(f64, f64)> {
-        let mut all = self.metrics.iter().filter_map(|key| summary(metric::find(key)?));
+    fn quotient(&self, summary: impl Fn(&str) -> Option<Summary>, counts: Option<[u64; 3]>) -> Option<(f64, f64)> {
+        let mut all = self.metrics.iter().filter_map(|key| summary(key));
         let created = |of: fn([u64; 3]) -> u64| counts.map(|counts| (of(counts) as f64, counts[2] as f64));
         match self.statistic {
             Statistic::Mean => all.try_fold((0.0, 0.0), |(sum, count), one| {
-                Some((sum + one.mean? * one.count as f64, count + one.count as f64))
+                Some((sum + self::sum(&one)?, count + one.count as f64))
             }),
+            Statistic::Quotient => Some((self::sum(&all.next()?)?, self::sum(&all.next()?)?)),
             Statistic::Min => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
             Statistic::Creates => created(|[opens, fixed, _]| opens.saturating_sub(fixed)),
             Statistic::CreatesFixed => created(|[_, fixed, _]| fixed),
-            Statistic::SlowDown => None,
+            Statistic::SlowDown | Statistic::P50 | Statistic::Share => None,
         }
     }
 
@@ -192,7 +253,7 @@ impl Recipe {
             return arm.own.workload.map(|cost| (100.0 * (cost.slowdown - 1.0), 1.0));
         }
         let counts = [arm.own.op_count("open"), arm.own.counts.opens_fixed, arm.own.counts.nmis];
-        self.quotient(|metric| arm.metric(metric).cloned(), Some(counts))
+        self.quotient(|key| arm.metrics.get(key).cloned(), Some(counts))
     }
 
     /// Returns its quotient of one round, if an interval can be made of them.
@@ -200,7 +261,7 @@ impl Recipe {
         let counts = &arm.rounds.counts;
         let counts = || Some([*counts.opens.get(at)?, *counts.opens_fixed.get(at)?, *counts.nmis.get(at)?]);
         let is_sum = self.statistic != Statistic::Min;
-        is_sum.then(|| self.quotient(|metric| arm.rounds.metric(metric, at), counts())).flatten()
+        is_sum.then(|| self.quotient(|key| arm.rounds.metrics.get(key)?.get(at), counts())).flatten()
     }
 
     fn interval(&self, value: f64, arm: &Arm, over: Option<&Arm>) -> Option<Interval> {
@@ -227,4 +288,18 @@ impl Recipe {
         let scaled = Interval { low: (value * low / found.value).max(0.0), high: value * high / found.value };
         (found.value > 0.0).then_some(scaled)
     }
+}
+
+fn sum(summary: &Summary) -> Option<f64> {
+    Some(summary.mean? * summary.count as f64)
+}
+
+/// Returns the share of samples in a spin lock, with its 95 % interval by Wilson.
+fn share(arm: &Arm) -> Option<(f64, Option<Interval>)> {
+    let of = |key: &str| Some(arm.metrics.get(key)?.max? as f64);
+    let n = of(SAMPLES).filter(|samples| *samples > 0.0)?;
+    let (p, z) = (of(IN_SPIN_LOCKS)? / n, NORMAL_95);
+    let (centre, scale) = (p + z * z / (2.0 * n), 1.0 + z * z / n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    Some((p, Some(Interval { low: (centre - half).max(0.0) / scale, high: (centre + half) / scale })))
 }

@@ -8,33 +8,24 @@ use results::document::Document;
 use results::error::Error;
 use results::published::{Number, Origin, Reproduction, Row};
 
-use super::perf_stat;
-use super::recipe::{self, FIGURES, RECIPES, Recipe, float, text};
+use super::recipe::{self, RECIPES, Recipe, published};
+use super::set_up;
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
 use crate::setting::strategy::StrategyChoice;
 use crate::terminal::console::internal;
 
-/// Begin and end of ids: `rows` of figures of the mediated vPMU have a third number, with an event filter.
-const MEDIATED: &str = "mediated.";
-const FILTER: &str = ".filter";
 /// Seed of the stored numbers, the default of `vpmu reproduce`.
-pub(super) const SEED: u64 = 1;
+pub const SEED: u64 = 1;
 /// Numbers by figure, number and model, simulated with [`SEED`]: the same on any machine, and they take longer than to read a thousand
 /// results. A test simulates them again.
 const STORED: &str = include_str!("simulated.toml");
 
-/// Returns the numbers of a figure: its id, which of its numbers, and the value.
-fn numbers(figure: &toml::Value) -> Vec<(String, Number, f64)> {
-    let id = text(figure, "id");
-    let own = |number: Number| Some((id.to_owned(), number, figure.get(number.key()).and_then(float)?));
-    let mut all: Vec<_> = Number::ALL.into_iter().filter_map(own).collect();
-    if id.starts_with(MEDIATED) {
-        let filtered = figure.get("rows").and_then(|rows| rows.get(0)?.get(2)).and_then(float);
-        all.extend(filtered.map(|value| (format!("{id}{FILTER}"), Number::After, value)));
-    }
-    all
+/// Returns the published numbers that guests are simulated for, with their recipes.
+fn of_guests() -> impl Iterator<Item = (Row, &'static Recipe)> {
+    let recipe = |row: &Row| RECIPES.get(&row.figure).filter(|recipe| recipe.run.is_none());
+    published("").filter_map(move |row| recipe(&row).map(|recipe| (row, recipe)))
 }
 
 /// The published figures, simulated.
@@ -71,8 +62,7 @@ impl Simulated {
     /// Internal error in the embedded models.
     pub fn run(seed: u64) -> Result<Self, Error> {
         let mut wanted: BTreeMap<Keys, Wanted<'_>> = BTreeMap::new();
-        for (figure, number, _) in FIGURES.iter().flat_map(numbers) {
-            let Some(recipe) = RECIPES.get(&figure) else { continue };
+        for (Row { figure, number, .. }, recipe) in of_guests() {
             for keys in forms(recipe)? {
                 let name = name(&figure, number, &keys[MODEL]);
                 let (arms, numbers) = wanted.entry(keys).or_default();
@@ -102,48 +92,45 @@ impl Simulated {
     /// Returns whether some published figure has a counterpart in this document.
     pub fn answers(&self, document: &Document) -> bool {
         let document = std::slice::from_ref(document);
-        FIGURES.iter().flat_map(numbers).any(|(id, number, _)| recipe::number(document, &id, number).is_some())
+        of_guests().any(|(row, _)| recipe::number(document, &row.figure, row.number).is_some())
     }
 
-    /// Adds measured counterparts from `documents`.
+    /// Returns the published numbers beside simulated ones, and measured counterparts from `documents`.
     ///
     /// # Errors
     /// Internal error in the embedded models.
     pub fn beside(&self, documents: &[Document]) -> Result<Reproduction, Error> {
-        let mut rows = Vec::new();
-        for figure in FIGURES.iter() {
-            let unit = text(figure, "unit");
-            for (id, number, published) in numbers(figure) {
-                let Some(recipe) = RECIPES.get(&id) else { continue };
+        let (set_ups, mut rows) = (set_up::modelled(), Vec::new());
+        for row in published("") {
+            let (id, number) = (&row.figure, row.number);
+            let guests = RECIPES.get(id).filter(|recipe| recipe.run.is_none());
+            let mut row = if let Some(recipe) = guests {
                 let all: Vec<String> = forms(recipe)?.into_iter().filter_map(|mut keys| keys.remove(MODEL)).collect();
-                let of = |model: &String| self.numbers.get(&name(&id, number, model)).copied();
-                let simulated = all.first().and_then(of);
+                let of = |model: &String| self.numbers.get(&name(id, number, model)).copied();
                 let mut range: Vec<f64> = all.iter().filter_map(of).collect();
                 range.sort_by(f64::total_cmp);
-                let points = number == Number::Change || (number != Number::Ratio && unit == "percent");
-                let error = |simulated| {
-                    if points { simulated - published } else { 100.0 * (simulated / published - 1.0) }
-                };
-                rows.push(Row {
-                    what: text(figure, "what").to_owned(),
-                    number,
-                    unit: if number == Number::Ratio { "ratio" } else { unit }.to_owned(),
-                    published: Some(published),
+                Row {
                     model: all.first().cloned().unwrap_or_default(),
-                    simulated,
-                    error: simulated.map(error),
-                    origin: origin(recipe, &id, number)?,
+                    simulated: all.first().and_then(of),
+                    origin: origin(recipe, id, number)?,
                     predicted: if let [low, .., high] = range[..] { vec![low, high] } else { Vec::new() },
-                    measured: recipe::number(documents, &id, number),
+                    measured: recipe::number(documents, id, number),
                     not_explained: recipe.not_explained.clone(),
-                    figure: id,
-                    ..Row::default()
-                });
-            }
+                    ..row
+                }
+            } else if let Some((simulated, origin)) = set_up::number(&set_ups, id, number) {
+                Row { model: set_up::MODEL.to_owned(), simulated: Some(simulated), origin, ..row }
+            } else {
+                continue;
+            };
+            let points = row.unit.starts_with("percent");
+            let error = |(ours, published): (f64, f64)| {
+                if points { ours - published } else { 100.0 * (ours / published - 1.0) }
+            };
+            row.error = row.simulated.zip(row.published).map(error);
+            rows.push(row);
         }
-        let (more, fitted) = perf_stat::rows().unwrap_or_default();
-        rows.extend(more);
-        Ok(Reproduction { schema: "vpmu-reproduce/1", seed: self.seed, rows, fitted, here: None })
+        Ok(Reproduction { schema: "vpmu-reproduce/1", seed: self.seed, rows, fitted: set_ups.fitted, here: None })
     }
 }
 

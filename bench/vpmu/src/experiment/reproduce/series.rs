@@ -5,83 +5,52 @@
 //! first and its model predicts both. Without a PMU two stand-ins have the two costs: a tracepoint, whose last close and
 //! first open take tens of ms, and a clock; each is calibrated by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
-use results::document::{ArmKind, Document, Status};
+use results::document::{Any, ArmKind, Document, Experiment, GuestRun, Record};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
-use results::published::{Here, Number, Reproduction, Row};
+use results::published::{Measured, Number, Reproduction, Row};
 use results::stats::interval::Interval;
-use results::table::layout::ratio;
-use results::verdict::{Judged, Tally, Verdict};
+use results::verdict::{Judged, Verdict};
 use sim::model::Model;
 use vmm::machine::Cpu;
 
-use super::recipe::RECIPES;
-use super::run::Simulated;
+use super::commands::{carry_out, interrupted};
+use super::here::{Asked, conclude};
+use super::recipe::{RECIPES, rows};
 use super::watchdog::Watchdog;
-use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim as simulated;
-use crate::arms::linux::job::LinuxJob;
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
-use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{Context, run as rounds};
+use crate::arms::rounds::options::HostOptions;
 use crate::experiment::calibrate::draft::Draft;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::experiment::nmi_latency::simulated::simulate;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose, guest_cpu};
-use crate::setting::options::{BehindOptions, DurationOption, SeedOption};
-use crate::setting::parse::defaults;
-use crate::setting::pin::usable;
-use crate::setting::process::{claim, free_last};
-use crate::setting::strategy::StrategyChoice;
+use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu};
+use crate::setting::options::BehindOptions;
+use crate::setting::parse::options;
 use crate::sys;
-use crate::terminal::console::{complain, internal};
+use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
-/// Begin of the ids of figures where another event is there anyway.
-const ON: &str = "vpmu-reuse.watchdog-on.";
 /// The arms beside the floor and KVM's own vPMU.
-const STRATEGIES: [&str; 3] = ["recreate", "reuse", "reuse-lazy"];
+const STRATEGIES: &str = "recreate,reuse,reuse-lazy";
+/// Bound on the whole, unless another is asked for.
+const LONGEST: Duration = Duration::from_secs(600);
 /// Rounds of a prediction, which costs no time of the host's.
 const PREDICTED_ROUNDS: u64 = 20;
 /// Most rounds of the calibration.
 const CALIBRATED_ROUNDS: u64 = 10;
 /// Part of the whole time after which the calibrations begin no further round.
 const CALIBRATED_SHARE: u32 = 4;
-/// Samples of a turn, where creating is expensive and where it is cheap.
-const SAMPLES: [u64; 2] = [10, 50];
-/// The guest's tick where creating is expensive: at the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the
-/// guest no time between two.
-const SLOW_TICK: Duration = Duration::from_millis(100);
-/// Rounds in which a guest lives on where another event is there anyway: creations are counted per NMI, and each guest has some at
-/// its start.
-const ROUNDS_PER_GUEST: u64 = 40;
 /// Begin of the workload of a Linux guest.
 const LINUX: &str = "linux:";
-/// Samples of a turn with Linux, whose perf takes seconds to start.
-const LINUX_SAMPLES: u64 = 1000;
-
-/// The series to measure, and its bounds.
-#[derive(Debug)]
-pub struct SeriesSpec {
-    /// Rounds of each run; `None`: as many as fit.
-    pub rounds: Option<u64>,
-    /// Bound on the whole.
-    pub duration: Duration,
-    /// Seed of the order of arms.
-    pub seed: u64,
-    /// Also a Linux guest with its own perf.
-    pub linux: Option<LinuxJob>,
-}
 
 /// One of the two published regimes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,70 +62,70 @@ struct Regime {
 
 impl Regime {
     const fn name(&self) -> &'static str {
-        names(self.on, self.stands_in())
+        match (self.stands_in(), self.on) {
+            (false, true) => "watchdog-on",
+            (false, false) => "watchdog-off",
+            (true, true) => "cheap-create",
+            (true, false) => "expensive-create",
+        }
     }
 
     const fn stands_in(&self) -> bool {
         !matches!(self.backend, BackendKey::Hardware)
     }
 
+    const fn is_tracepoint(&self) -> bool {
+        matches!(self.backend, BackendKey::Tracepoint { .. })
+    }
+
     /// Returns prefixes of the workloads that are measured. A tracepoint cannot stand in for the ten events of a Linux guest.
     fn parts(&self, linux: bool) -> Vec<&'static str> {
-        let linux = linux && !matches!(self.backend, BackendKey::Tracepoint { .. });
-        ["sampling10/", "counting1/"].into_iter().chain(linux.then_some(LINUX)).collect()
+        ["sampling10/", "counting1/"].into_iter().chain((linux && !self.is_tracepoint()).then_some(LINUX)).collect()
     }
 
-    /// Returns the options of the guests that stand for the workload with this prefix.
-    fn spec(&self, events: &str, spec: &SeriesSpec, bound: Duration) -> Result<NmiLatencySpec, Error> {
-        let tracepoint = matches!(self.backend, BackendKey::Tracepoint { .. });
-        let workload = match events {
+    /// Returns the options of `vpmu nmi-latency` for the guests that stand for the workload with this prefix.
+    fn options(&self, events: &str) -> String {
+        let workload = match (events, self.is_tracepoint()) {
             // More events of a tracepoint take longer to create than a tick.
-            "sampling10/" if tracepoint => "single/io",
-            "counting1/" if tracepoint => "counting1/io",
-            "counting1/" => "counting1",
+            ("sampling10/", true) => "single/io",
+            ("counting1/", true) => "counting1/io",
+            ("counting1/", false) => "counting1",
+            // The period of the simulated guests.
+            ("sampling10/", false) => "sampling10 --period 20000000",
             _ => "sampling10",
         };
-        let plain: NmiLatencySpec = defaults();
-        let linux = events == LINUX;
-        let period =
-            RECIPES.get("vpmu-reuse.watchdog-on.mean").and_then(|recipe| recipe.sim().get("period")?.parse().ok());
-        Ok(NmiLatencySpec {
-            arms: ArmsOptions {
-                strategy: StrategyChoice::presets(&STRATEGIES),
-                rounds: spec.rounds,
-                duration: DurationOption { duration: Some(bound) },
-                samples: if linux { LINUX_SAMPLES } else { SAMPLES[usize::from(self.on)] },
-                warmup: u64::from(!linux),
-                time_limit: if linux || !self.on { Duration::from_secs(5) } else { plain.arms.time_limit },
-                mux_interval: if self.on || tracepoint { plain.arms.mux_interval } else { SLOW_TICK },
-                seed: SeedOption { seed: spec.seed },
-                ..plain.arms
-            },
-            // Guests that live at the same time spare each other the first event, which only the watchdog does anyway.
-            length: LengthOptions { guest_rounds: (self.on && !linux).then_some(ROUNDS_PER_GUEST), ..plain.length },
-            workload: workload.parse().map_err(|why: String| internal("a workload", why))?,
-            period: period.filter(|_| !tracepoint && events == "sampling10/"),
-            freq: None,
-        })
+        let turns = match (events, self.on) {
+            // Linux's perf takes seconds to start.
+            (LINUX, _) => "--samples 1000 --warmup 0 --time-limit 5s",
+            // Creations are counted per NMI, and each guest has some at its start.
+            (_, true) => "--samples 50 --guest-rounds 40",
+            // Guests that live at the same time would spare each other the first event.
+            (_, false) => "--samples 10 --time-limit 5s",
+        };
+        // At the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the guest no time between two.
+        let tick = if self.on || self.is_tracepoint() { "4ms" } else { "100ms" };
+        format!("--workload {workload} {turns} --mux-interval {tick}")
+    }
+
+    /// Returns the words that measure it here.
+    fn words(&self, events: &str, linux: &str, (host, bound): (&HostFacts, Duration)) -> String {
+        let Self { backend, .. } = self;
+        let below_kvm = if !self.stands_in() && Path::new(kernel::DEVICE).exists() { ",kvm:recreate" } else { "" };
+        let linux = if events == LINUX { linux } else { "" };
+        let (cpu, options) = (guest_cpu(backend, host).name(), self.options(events));
+        format!(
+            "nmi-latency --strategy {STRATEGIES}{below_kvm} {options} --backend {backend} --cpu {cpu} --duration {}ns {linux}",
+            bound.as_nanos()
+        )
     }
 }
 
-/// Names the state of the watchdog, or what stands in for it.
-const fn names(on: bool, stands_in: bool) -> &'static str {
-    match (stands_in, on) {
-        (false, true) => "watchdog-on",
-        (false, false) => "watchdog-off",
-        (true, true) => "cheap-create",
-        (true, false) => "expensive-create",
-    }
-}
-
-/// One run of guests.
-struct Run {
+/// One run of guests, measured or predicted.
+struct Run<E: Experiment> {
     on: bool,
     /// Prefix of the workload that it stands for.
     events: &'static str,
-    document: Document,
+    document: Document<E>,
 }
 
 /// Returns the regimes that this host can have, the expensive one first, and what is left out and why. `switches`: the
@@ -166,144 +135,85 @@ fn regimes(
     watchdog: Option<bool>,
     switches: &Result<(), String>,
 ) -> Result<(Vec<Regime>, Vec<String>), Error> {
-    let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
-    let hardware = probe.try_open(&BackendKey::Hardware);
-    let (mut found, mut notes) = (Vec::new(), Vec::new());
-    if let Err(refused) = &hardware {
-        notes.push(format!("Stand-ins, since hardware events do not open ({refused})."));
-        for (on, backend) in [(false, tracepoint), (true, BackendKey::CpuClock)] {
-            let regime = Regime { on, backend };
-            let (name, backend, other) = (regime.name(), &regime.backend, names(on, false));
-            match probe.try_open(backend) {
-                Ok(()) => {
-                    notes.push(format!(
-                        "{name}: {backend} stands in for {other}; it counts something else than was asked for."
-                    ));
-                    found.push(regime);
-                }
-                Err(why) => notes.push(format!("{name} is left out: {backend} does not open ({why}).")),
-            }
-        }
-        if found.is_empty() {
-            let what = "nothing can stand behind a counter here";
-            return Err(Error::host(what, refused.why.as_str(), "`vpmu doctor` says what is missing"));
-        }
-        return Ok((found, notes));
-    }
-    found.extend([false, true].map(|on| Regime { on, backend: BackendKey::Hardware }));
-    if let Err(why) = switches {
+    let published = [false, true].map(|on| Regime { on, backend: BackendKey::Hardware });
+    let Err(refused) = probe.try_open(&BackendKey::Hardware) else {
+        let Err(why) = switches else { return Ok((published.to_vec(), Vec::new())) };
         let unknown = || Error::host("whether the NMI watchdog is on is unknown", why.as_str(), "run it as root");
         let on = watchdog.ok_or_else(unknown)?;
-        found.retain(|regime| regime.on == on);
-        notes.push(format!("Only the present regime, {}: {why}.", names(on, false)));
+        let present = published.into_iter().find(|regime| regime.on == on);
+        let note = present.iter().map(|regime| format!("Only the present regime, {}: {why}.", regime.name())).collect();
+        return Ok((present.into_iter().collect(), note));
+    };
+    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({refused}).")];
+    let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
+    let mut found = Vec::new();
+    for (stands_for, backend) in published.iter().zip([tracepoint, BackendKey::CpuClock]) {
+        let regime = Regime { backend, ..stands_for.clone() };
+        let (name, backend, other) = (regime.name(), &regime.backend, stands_for.name());
+        match probe.try_open(backend) {
+            Ok(()) => {
+                notes.push(format!(
+                    "{name}: {backend} stands in for {other}; it counts something else than was asked for."
+                ));
+                found.push(regime);
+            }
+            Err(why) => notes.push(format!("{name} is left out: {backend} does not open ({why}).")),
+        }
+    }
+    if found.is_empty() {
+        let what = "nothing can stand behind a counter here";
+        return Err(Error::host(what, refused.why.as_str(), "`vpmu doctor` says what is missing"));
     }
     Ok((found, notes))
 }
 
-/// Simulates the guests of `spec` on a host of this model.
-fn predict(model: &Model, spec: &NmiLatencySpec, cpu: Cpu) -> Result<Document, Error> {
-    let arms = ArmsOptions { rounds: Some(PREDICTED_ROUNDS), duration: <_>::default(), ..spec.arms.clone() };
-    let spec = NmiLatencySpec { arms, ..spec.clone() };
+/// Simulates the guests of a regime on a host of this model.
+fn predict(model: &Model, regime: &Regime, events: &str, cpu: Cpu) -> Result<Document, Error> {
+    let line = format!("--strategy {STRATEGIES} --rounds {PREDICTED_ROUNDS} {}", regime.options(events));
+    let spec: NmiLatencySpec = options(&line.split_whitespace().collect::<Vec<_>>())
+        .map_err(|error| internal("options of the series", error))?;
     let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(model.name.clone())), cpu };
-    let mut plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
-    plan.simulate(&model.name);
+    let plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
     simulate(&plan, model.clone(), sys::interrupted())
 }
 
-/// Calibrates this host for `regime`, so far as `spec` and this number of regimes allow. Returns models with the regimes that they predict:
-/// the other one, too, where the costs of both are met in this one.
-fn calibrated(
+/// Calibrates this host for `regime`, and predicts by that model: the other regime, too, where the costs of both are met in this one.
+fn predictions(
     regime: &Regime,
-    spec: &SeriesSpec,
-    regimes: usize,
+    (asked, duration): (&Asked, Duration),
+    host: &HostFacts,
     progress: &mut dyn Progress,
-) -> Result<Vec<(Regime, Draft)>, Error> {
-    let rounds = spec.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
-    let duration = Some(spec.duration / CALIBRATED_SHARE / regimes.max(1) as u32);
-    let calibration =
-        CalibrateSpec { name: "here".to_owned(), rounds: Some(rounds), duration, ..CalibrateSpec::default() };
+) -> Result<Vec<Run<GuestRun>>, Error> {
+    let rounds = asked.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
+    let calibration = CalibrateSpec {
+        name: "here".to_owned(),
+        rounds: Some(rounds),
+        duration: Some(duration),
+        ..CalibrateSpec::default()
+    };
     let draft = calibrate(calibration, &Chosen::here(regime.backend.clone(), "calibration".to_owned()), progress)?.0;
-    let mut models = vec![(regime.clone(), draft.clone())];
+    let mut models: Vec<(Regime, Draft)> = vec![(regime.clone(), draft.clone())];
     if !regime.on && !regime.stands_in() {
         models.push((Regime { on: true, ..regime.clone() }, draft.with_another_event()));
     }
-    Ok(models)
-}
-
-/// Predicts the first regime and the other one, a stand-in's by models of its own; says what is missing and why.
-fn predictions(
-    regimes: &[Regime],
-    spec: &SeriesSpec,
-    host: &HostFacts,
-    progress: &mut dyn Progress,
-) -> (Vec<Run>, Vec<String>) {
-    let (mut predicted, mut missing) = (Vec::new(), Vec::new());
-    for regime in regimes.iter().filter(|regime| regime.stands_in() || *regime == &regimes[0]) {
-        let mut add = || {
-            for (regime, draft) in calibrated(regime, spec, regimes.len(), progress)? {
-                for events in ["sampling10/", "counting1/"] {
-                    let one = regime.spec(events, spec, spec.duration)?;
-                    let document = predict(&draft.model()?, &one, guest_cpu(&regime.backend, host))?;
-                    predicted.push(Run { on: regime.on, events, document });
-                }
-            }
-            Ok(())
-        };
-        // A stand-in that cannot be calibrated does not keep the other from it.
-        missing.extend(add().err().map(|error: Error| format!("predictions of {}, because {error}", regime.name())));
-    }
-    (predicted, missing)
-}
-
-/// Plans the guests of `spec` here, with their runner.
-fn planned(
-    regime: &Regime,
-    spec: &NmiLatencySpec,
-    linux: Option<&LinuxJob>,
-    host: &HostFacts,
-) -> Result<(Plan, Box<dyn ArmRunner>), Error> {
-    let backend = BackendChoice::Key(regime.backend.clone());
-    let chosen = choose(&backend, &ThisHost)?;
-    let options = HostOptions { behind: BehindOptions::of(backend), cpu: guest_cpu(&regime.backend, host) };
-    let mut spec = spec.clone();
-    if !regime.stands_in() && Path::new(kernel::DEVICE).exists() {
-        spec.arms.strategy.push(StrategyChoice::BelowKvm("recreate".to_owned()));
-    }
-    let mut plan = spec.plan(&options, &chosen, usable(host).map(free_last).as_deref())?;
-    let runner: Box<dyn ArmRunner> = match linux {
-        Some(job) => {
-            job.adapt(&mut plan, spec.workload)?;
-            job.runner(&mut plan)?
+    let mut predicted = Vec::new();
+    for (regime, draft) in models {
+        for events in regime.parts(false) {
+            let document = predict(&draft.model()?, &regime, events, guest_cpu(&regime.backend, host))?;
+            predicted.push(Run { on: regime.on, events, document });
         }
-        None => Box::new(plan.on_this_host()?),
-    };
-    Ok((plan, runner))
+    }
+    Ok(predicted)
 }
 
-/// Runs the guests of `spec` here.
-fn measure(
-    (regime, spec, linux): (&Regime, &NmiLatencySpec, Option<&LinuxJob>),
-    host: &HostFacts,
-    command_line: &[String],
-    progress: &mut dyn Progress,
-) -> Result<Document, Error> {
-    let (plan, mut runner) = planned(regime, spec, linux, host)?;
-    let (_claims, warning) = claim(&plan.guest.machine.pin);
-    if let Some(warning) = warning {
-        complain(&warning);
+/// Says why a document has no whole round of a strategy, if it has none.
+fn not_whole(document: &Record) -> Option<String> {
+    let mut strategies = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
+    if strategies.clone().any(|arm| arm.rounds.complete.contains(&true)) {
+        return None;
     }
-    let fs = HostFs::default();
-    let context = Context {
-        process_began: Instant::now(),
-        stop: sys::interrupted(),
-        fs: &fs,
-        host: HostFacts::begin(&fs),
-        command_line: command_line.to_vec(),
-        progress,
-        save: &mut |_| Ok(()),
-    };
-    let finished = rounds(&plan, runner.as_mut(), context)?;
-    finished.error.map_or(Ok(finished.document), Err)
+    let why = strategies.next().and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
+    Some(why.map_or("there is no whole round", String::as_str).to_owned())
 }
 
 /// Leaves open what differs on a busy host: its load may be why.
@@ -325,30 +235,23 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
     }
 }
 
-/// Carries the series out. What was measured before Ctrl-C or an error is in the result.
+/// Carries the series out. What was measured before Ctrl-C or an error is in the result. `linux`: options of a Linux guest besides.
 ///
 /// # Errors
-/// Exit 4 if nothing can be measured here; exit 2 for a Linux guest that cannot be had.
+/// Exit 4 if nothing can be measured here.
 pub fn series(
-    spec: &SeriesSpec,
+    (asked, linux): (&Asked, &str),
     probe: &dyn EventProbe,
     watchdog: Result<Watchdog, String>,
-    command_line: &[String],
     progress: &mut dyn Progress,
-    keep: &mut dyn FnMut(&str, &Document) -> Result<(), Error>,
 ) -> Result<Reproduction, Error> {
-    let (began, fs) = (Instant::now(), HostFs::default());
+    let (began, fs, whole) = (Instant::now(), HostFs::default(), asked.duration.unwrap_or(LONGEST));
     let host = HostFacts::read(&fs);
     let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
     let watchdog = watchdog.ok();
-    let parts: Vec<Vec<&str>> = regimes.iter().map(|regime| regime.parts(spec.linux.is_some())).collect();
-    for (regime, _) in regimes.iter().zip(&parts).filter(|(_, parts)| parts.contains(&LINUX)) {
-        // A kernel or a perf that cannot be used is refused before anything is measured.
-        planned(regime, &regime.spec(LINUX, spec, spec.duration)?, spec.linux.as_ref(), &host)?;
-    }
+    let parts: Vec<Vec<&str>> = regimes.iter().map(|regime| regime.parts(!linux.is_empty())).collect();
     let (mut predicted, mut measured, mut missing) = (Vec::new(), Vec::new(), Vec::new());
-    let stopped = || sys::interrupted().load(Ordering::Relaxed);
     let mut left: usize = parts.iter().map(Vec::len).sum();
     for (at, (regime, parts)) in regimes.iter().zip(parts).enumerate() {
         let switch = |it: &Watchdog| if regime.stands_in() { Ok(()) } else { it.switch(regime.on) };
@@ -359,95 +262,75 @@ pub fn series(
         }
         if at == 0 {
             progress.expect(&format!("{}: calibration", regime.name()));
-            (predicted, missing) = predictions(&regimes, spec, &host, progress);
+            let each = whole / CALIBRATED_SHARE / regimes.len() as u32;
+            // A stand-in that cannot be calibrated does not keep the other from it.
+            for regime in regimes.iter().filter(|one| one.stands_in() || *one == regime) {
+                match predictions(regime, (asked, each), &host, progress) {
+                    Ok(runs) => predicted.extend(runs),
+                    Err(error) => missing.push(format!("predictions of {}, because {error}", regime.name())),
+                }
+            }
         }
-        for events in parts.into_iter().take_while(|_| !stopped()) {
-            let bound = spec.duration.saturating_sub(began.elapsed()) / left as u32;
+        for events in parts.into_iter().take_while(|_| !interrupted()) {
+            let bound = whole.saturating_sub(began.elapsed()) / left as u32;
             left -= 1;
             let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
             progress.expect(&name);
-            let linux = spec.linux.as_ref().filter(|_| events == LINUX);
-            let found = regime.spec(events, spec, bound.max(Duration::from_secs(1)));
-            let found = found.and_then(|one| measure((regime, &one, linux), &host, command_line, progress));
+            let words = regime.words(events, linux, (&host, bound.max(Duration::from_secs(1))));
+            let found = carry_out(&words, asked);
             if watchdog.is_some() && HostFacts::read(&fs).nmi_watchdog != Some(regime.on) {
                 missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
             }
-            match found.map_err(|error| error.to_string()).and_then(whole) {
-                Ok(document) => {
-                    notes.extend(keep(&name, &document).err().map(|error| error.to_string()));
-                    if document.status != Status::Complete {
-                        missing.push(format!("a part of {name}, because it ended early"));
-                    }
+            match found.map(|(document, doubt)| (not_whole(&document), document, doubt)) {
+                Ok((None, document, doubt)) => {
+                    missing.extend(doubt.map(|why| format!("a part of {name}, because {why}")));
                     measured.push(Run { on: regime.on, events, document });
                 }
-                Err(why) => missing.push(format!("{name}, because {why}")),
+                Ok((Some(why), ..)) => missing.push(format!("{name}, because {why}")),
+                Err(error) => missing.push(format!("{name}, because {error}")),
             }
         }
     }
     if let Some(Err(error)) = watchdog.as_ref().map(Watchdog::restore) {
         notes.push(format!("The watchdog is not as it was found: {error}."));
     }
-    if stopped() {
+    if interrupted() {
         missing.push("the rest, because of the interrupt".to_owned());
     }
     if measured.is_empty() {
         notes.extend(missing);
         return Err(Error::new(Exit::Inconclusive, "nothing was measured", notes.join(" "), "nothing is saved"));
     }
-    let mut found = Simulated::stored()?.beside(&[])?;
-    found.seed = spec.seed;
-    found.fitted.clear();
-    found.rows = rows(found.rows, &predicted, &measured);
+    let mut rows = judged(rows("vpmu-reuse."), &predicted, &measured);
     if let Some(load) = load(&host, HostFacts::read(&fs)) {
-        undecided(&mut found.rows, &load);
+        undecided(&mut rows, &load);
     }
     notes.extend(facts(&host, &measured));
-    let conclusion = conclusion(&found.rows, &missing);
-    found.here = Some(Here { host, notes, whole: missing.is_empty(), conclusion });
-    Ok(found)
+    Ok(conclude(asked.seed, rows, host, (notes, missing)))
 }
 
-/// Returns a document that has a whole round of a strategy.
-fn whole(document: Document) -> Result<Document, String> {
-    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
-    if strategies().any(|arm| arm.rounds.complete.contains(&true)) {
-        return Ok(document);
-    }
-    let why = strategies().next().and_then(|arm| arm.not_available.as_ref().or(arm.incomplete.first()));
-    Err(why.map_or("there is no whole round", String::as_str).to_owned())
-}
-
-/// Returns the published rows of the series and the others, with their predictions, measurements and verdicts.
-fn rows(published: Vec<Row>, predicted: &[Run], measured: &[Run]) -> Vec<Row> {
-    let mut rows: Vec<Row> = published.into_iter().map(Row::published_alone).collect();
-    rows.retain(|row| row.figure.starts_with("vpmu-reuse."));
-    for (figure, recipe) in RECIPES.iter() {
-        for number in Number::ALL.into_iter().filter(|number| recipe.numbers.iter().any(|key| key == number.key())) {
-            let unit = if number == Number::Ratio { "ratio" } else { "ns" }.to_owned();
-            let (figure, what) = (figure.clone(), recipe.what.clone().unwrap_or_default());
-            rows.push(Row { figure, what, number, unit, ..Row::default() });
-        }
-    }
+/// Returns those of the rows that something is known of besides, with their predictions, measurements and verdicts.
+fn judged<E: Experiment>(mut rows: Vec<Row>, predicted: &[Run<GuestRun>], measured: &[Run<E>]) -> Vec<Row> {
     for row in &mut rows {
         let Some(recipe) = RECIPES.get(&row.figure) else { continue };
-        let number = |runs: &[Run]| {
-            let run = runs.iter().find(|run| run.on != recipe.first_event && run.events == recipe.workload)?;
-            recipe.of(&run.document, row.number).map(|one| (one, run.document.host.model_percent))
-        };
-        row.predicted = number(predicted).map_or_else(Vec::new, |(one, off)| range(one.value, row.number, off));
-        row.measured = number(measured).map(|(one, _)| one);
-        judge(row, measured);
+        let of = (recipe.workload.as_str(), !recipe.first_event);
+        let predicted = predicted.iter().find(|run| (run.events, run.on) == of);
+        let number = predicted.and_then(|run| Some((recipe.of(&run.document, row.number)?, &run.document.host)));
+        let range = |(one, host): (Measured, &HostFacts)| range(one.value, row.number, host.model_percent);
+        row.predicted = number.map_or_else(Vec::new, range);
+        let measured = measured.iter().find(|run| (run.events, run.on) == of);
+        row.measured = measured.and_then(|run| recipe.of(&run.document, row.number));
+        measured.into_iter().for_each(|run| judge(row, &run.document.host));
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
-    let sides = [ON, "vpmu-reuse.watchdog-off."];
+    let sides = ["vpmu-reuse.watchdog-on.", "vpmu-reuse.watchdog-off."];
     let side = |row: &Row| sides.iter().position(|side| row.figure.starts_with(side)).unwrap_or(2);
     rows.sort_by(|a, b| (side(a), &a.figure, a.number).cmp(&(side(b), &b.figure, b.number)));
     rows
 }
 
-fn judge(row: &mut Row, runs: &[Run]) {
+fn judge(row: &mut Row, host: &HostFacts) {
     let Some(measured) = &row.measured else { return };
-    let host = &runs[0].document.host;
     let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
     let least = row.figure == "vpmu-reuse.watchdog-off.min";
     let least = least.then_some("the least of all depends on how many NMIs there were");
@@ -469,24 +352,19 @@ fn judge(row: &mut Row, runs: &[Run]) {
 }
 
 /// Describes what the figures depend on.
-fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
+fn facts(host: &HostFacts, runs: &[Run<Any>]) -> Vec<String> {
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
-    let arms = || runs.iter().flat_map(|run| &run.document.arms);
-    facts.extend(
-        arms().flat_map(|arm| arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name))),
-    );
-    let kvm = arms().find(|arm| arm.kind == ArmKind::Kvm && !arm.is_strategy());
-    facts.push(match kvm.map(|arm| &arm.not_available) {
-        Some(None) if host.kvm_mediated_pmu == Some(true) => {
-            "KVM's own vPMU: mediated, the guest owns the PMU.".to_owned()
+    let mut of_runs = BTreeSet::new();
+    for run in runs {
+        for arm in &run.document.arms {
+            of_runs.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name)));
+            of_runs.extend(arm.not_available.iter().map(|why| format!("{}: not measured ({why}).", arm.name)));
         }
-        Some(None) => "KVM's own vPMU: emulated by host events.".to_owned(),
-        Some(Some(why)) => format!("KVM's own vPMU: not measured ({why})."),
-        None => "KVM's own vPMU: not measured.".to_owned(),
-    });
+    }
+    facts.extend(of_runs);
     // The load of each run has figures of its own.
     let warnings = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
     let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();
@@ -494,39 +372,12 @@ fn facts(host: &HostFacts, runs: &[Run]) -> Vec<String> {
     facts
 }
 
-/// Says in a sentence what came out, and then what is missing.
-fn conclusion(rows: &[Row], missing: &[String]) -> String {
-    let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
-        let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
-        let (differ, all) = (slower + faster, slower + faster + same + open);
-        let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open");
-        if all == 0 { String::new() } else { text }
-    };
-    let is_mean =
-        |row: &&Row| matches!(row.figure.as_str(), "vpmu-reuse.watchdog-on.mean" | "vpmu-reuse.watchdog-off.mean");
-    let mean = |row: &Row| {
-        let measured = row.measured.as_ref()?;
-        let what = names(row.figure.starts_with(ON), measured.stand_in);
-        Some(format!("{} times with {what}", ratio(measured.value)))
-    };
-    let means = rows.iter().filter(is_mean).filter(|row| row.number == Number::Ratio).filter_map(mean);
-    let means: Vec<String> = means.collect();
-    let means = if means.is_empty() { "not measured".to_owned() } else { means.join(", ") };
-    let published = side("published", |row| row.against_published.as_ref());
-    let predicted = side("predicted", |row| row.against_predicted.as_ref());
-    let mut missing = missing.to_vec();
-    if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
-        missing.push("evidence on hardware, because hardware events do not open here".to_owned());
-    }
-    let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
-    format!("Mean handler without reuse over with it: {means}{published}{predicted}.{missing}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::setting::backend::fake::Opens;
     use host_pmu::backend::scheduling::Processor;
+    use results::document::Status;
     use sim::model::HostPmu;
     use trials::hosts::tree;
 
@@ -573,16 +424,11 @@ mod tests {
         let (_dir, fs) = tree(&[(FILE, "1\n")]);
         let probe = Opens(&["hardware"]);
         let watchdog = Watchdog::take(&fs, &probe).unwrap();
-        let spec = SeriesSpec { rounds: Some(2), duration: Duration::from_secs(9), seed: 1, linux: None };
-        // Not `hardware`, which a host of these tests may have.
-        let none = Regime { on: true, backend: BackendKey::Hardware };
-        assert!(none.spec("counting1/", &spec, spec.duration).unwrap().arms.rounds == Some(2));
-        if ThisHost.try_open(&BackendKey::Hardware).is_ok() {
-            return eprintln!("skipped: hardware events open here");
-        }
-        let mut keep = |_: &str, _: &Document| -> Result<(), Error> { panic!("nothing was measured") };
+        let duration = Some(Duration::from_secs(9));
+        let asked = Asked { rounds: Some(2), duration, seed: 1, output: None };
+        // The program of these tests is no vpmu, and measures nothing.
         let mut noted = Noted(fs.clone(), Vec::new());
-        let failed = series(&spec, &probe, Ok(watchdog), &[], &mut noted, &mut keep).unwrap_err();
+        let failed = series((&asked, ""), &probe, Ok(watchdog), &mut noted).unwrap_err();
         assert_eq!(failed.exit, Exit::Inconclusive, "{failed}");
         let begun = noted.1.iter().filter(|begun| !begun.contains("calibration")).map(String::as_str);
         assert_eq!(
@@ -608,11 +454,9 @@ mod tests {
         host.retain(|key, _| key != "processor" && key != "pinned");
         unknown.set("host.counters", "value", 7, "x");
         unknown.with_another_event().model().unwrap();
-        let spec = SeriesSpec { rounds: None, duration: Duration::from_secs(9), seed: 1, linux: None };
         let mean = |model: &Model, on, (cpu, events, figure): (Cpu, &str, &str)| {
             let regime = Regime { on, backend: BackendKey::Hardware };
-            let spec = regime.spec(events, &spec, spec.duration).unwrap();
-            let document = predict(model, &spec, cpu).unwrap();
+            let document = predict(model, &regime, events, cpu).unwrap();
             assert_eq!(document.status, Status::Complete, "{:?}", document.arms[0].incomplete);
             RECIPES[figure].of(&document, Number::Before).unwrap().value
         };
@@ -636,7 +480,7 @@ mod tests {
         let row = |number| Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
         let judged = |predicted: &Document, document: &Document| {
             let run = |document: &Document| Run { on: true, events: "sampling10/", document: document.clone() };
-            rows(vec![row(Number::After), row(Number::Ratio)], &[run(predicted)], &[run(document)])
+            super::judged(vec![row(Number::After), row(Number::Ratio)], &[run(predicted)], &[run(document)])
         };
         let found = |rows: &[Row], number| rows.iter().find(|row| row.number == number).cloned().unwrap();
         document.host.model_percent = Some([80, 125]);
@@ -674,7 +518,7 @@ mod tests {
             let mut figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
             figures.push(Row { number: Number::Ratio, ..figures[0].clone() });
             let run = |document| Run { on: true, events: "sampling10/", document };
-            let found = rows(figures, &[run(document.clone())], &[run(document)]);
+            let found = super::judged(figures, &[run(document.clone())], &[run(document)]);
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");

@@ -1,32 +1,71 @@
-//! `reproduce --run perf-stat-setup`: perf's series of 2019 on this host's CPUs.
+//! perf's series that sets events up CPU by CPU: the published machines by [`stat_setup::model`], and what it predicts here.
 
-use std::time::Duration;
-
-use results::document::{Arm, Record, Status};
-use results::error::Error;
-use results::host::{HostFacts, HostFs};
-use results::metric::TOTAL;
-use results::paired::{Statistic, level, ratio};
-use results::published::{Here, Measured, Number, Reproduction, Row};
-use results::stats::interval::Interval;
-use results::table::layout;
-use results::verdict::Judged;
+use results::document::{Arm, Record};
+use results::published::{Number, Origin};
 use stat_setup::list::software_list;
-use stat_setup::model::{EVENTS, Shape, orders};
+use stat_setup::model::{EVENTS, Modelled, Pair, Shape, Simulated, Times, orders, simulate};
 
-use super::run::Simulated;
-use crate::experiment::stat_setup::arms::SetUp;
-use crate::experiment::stat_setup::spec::StatSetupSpec;
-use crate::setting::options::{DurationOption, SeedOption};
-use crate::setting::parse::defaults;
-use crate::terminal::progress::Progress;
+use super::recipe::published;
 
-/// The order of perf before the series, and since.
-const ORDERS: [&str; 2] = ["event-major", "cpu-major"];
+/// Begin of the ids of its figures, and its model's name.
+const FIGURES: &str = "perf-stat-setup.";
+pub(super) const MODEL: &str = "stat_setup::model";
+
+/// Returns a time of a pair.
+fn of(pair: &Pair, part: &str, number: Number) -> f64 {
+    let time = |times: &Times| match part {
+        "real" => times.real,
+        "user" => times.user,
+        _ => times.sys,
+    };
+    match number {
+        Number::Before => time(&pair.before),
+        Number::After => time(&pair.after),
+        Number::Ratio | Number::Change => time(&pair.before) / time(&pair.after),
+    }
+}
+
+/// Returns the published machines as they are modelled.
+pub(super) fn modelled() -> Simulated {
+    let pair = |machine: &str| {
+        let number = |part: &str, number| {
+            let id = format!("{FIGURES}{machine}.{part}");
+            published(&id).find(|row| row.number == number).and_then(|row| row.published).unwrap_or_default()
+        };
+        let times =
+            |wanted| Times { real: number("real", wanted), user: number("user", wanted), sys: number("sys", wanted) };
+        Pair { before: times(Number::Before), after: times(Number::After) }
+    };
+    simulate(&pair("94cpu"), &pair("4socket"))
+}
+
+/// Returns a number of a figure by the model, and its origin; `None` of a figure of something else.
+pub(super) fn number(found: &Simulated, figure: &str, number: Number) -> Option<(f64, Origin)> {
+    let (name, part) = figure.strip_prefix(FIGURES)?.split_once('.')?;
+    let Modelled { times, calls } = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
+    if part == "calls" {
+        // The list's groups were chosen by these calls.
+        return Some((*calls, Origin::OfFitted));
+    }
+    let to = |number: Number| -> Vec<String> {
+        let target = format!("{name} {} {part}", number.key());
+        found.fitted.iter().filter(|fitted| fitted.to == target).map(|fitted| fitted.constant.clone()).collect()
+    };
+    let here = to(number);
+    // Real time before the series is user and system time: what those were fitted to, it was, too.
+    let sum = part == "real" && (number == Number::Before || (number, name) == (Number::Ratio, "94cpu"));
+    let of_fitted = number == Number::Ratio && !(to(Number::Before).is_empty() && to(Number::After).is_empty());
+    let origin = match (here.is_empty(), sum || of_fitted) {
+        (false, _) => Origin::Fitted(here),
+        (true, true) => Origin::OfFitted,
+        (true, false) => Origin::Predicted,
+    };
+    Some((of(times, part, number), origin))
+}
 
 /// Lists software events, seven of ten in a weak group: the model's list. Clocks are left out: the time that a busy host takes from
 /// a group's clock looks like a wrong count.
-fn events() -> String {
+pub(super) fn events() -> String {
     let all = software_list(2 * EVENTS as usize);
     let names: Vec<&str> = all.split(',').filter(|name| !name.contains("clock")).take(EVENTS as usize).collect();
     let ten = |ten: &[&str]| {
@@ -36,53 +75,13 @@ fn events() -> String {
     names.chunks_exact(10).map(ten).collect::<Vec<_>>().join(",")
 }
 
-/// Predicts, measures and compares.
-///
-/// # Errors
-/// Exit 4 if events cannot be set up here.
-pub fn set_up(
-    (rounds, duration, seed): (u64, Duration, u64),
-    command_line: &[String],
-    progress: &mut dyn Progress,
-) -> Result<Reproduction, Error> {
-    let (duration, seed) = (DurationOption { duration: Some(duration) }, SeedOption { seed });
-    let strategies = ORDERS.map(str::to_owned).to_vec();
-    let spec = StatSetupSpec { strategies, events: events(), rounds, duration, seed, ..defaults() };
-    let (fs, set_up) = (HostFs::default(), SetUp::prepare(&spec)?);
-    let host = (HostFacts::begin(&fs), &fs);
-    let (experiment, mut arms) = set_up.experiment();
-    let (document, error) =
-        experiment.measure(&mut arms, host, command_line, progress, (&mut |_| false, &mut |_| Ok(())))?;
-    error.map_or(Ok(()), Err)?;
-    let cpus = document.size("cpus").unwrap_or_default() as usize;
-    let mut found = Simulated::stored()?.beside(&[])?;
-    found.seed = spec.seed.seed;
-    found.fitted.clear();
-    found.rows = rows(found.rows, &document, cpus);
-    let (class, kernel) = (&document.host.class, document.host.kernel.as_deref().unwrap_or("unknown"));
-    let mut notes = vec![
-        format!("{class}; Linux {kernel}; {cpus} CPUs. Software events program no PMU."),
-        "Predicted: calls as they were timed, by both orders.".to_owned(),
-    ];
-    notes.extend(document.warnings.iter().map(|warning| warning.message.clone()));
-    let whole = document.status == Status::Complete && set_up.whole;
-    let row = found.rows.iter().find(|row| row.number == Number::Ratio);
-    let times = |value: Option<f64>| value.map_or_else(layout::dash, layout::ratio);
-    let conclusion = format!(
-        "Event by event takes {} times as long as CPU by CPU on {cpus} CPUs, predicted {}.{}",
-        times(row.and_then(|row| row.measured.as_ref()).map(|one| one.value)),
-        times(row.and_then(|row| row.predicted.first().copied())),
-        if whole { "" } else { " It was not measured whole." }
-    );
-    found.here = Some(Here { host: document.host, notes, whole, conclusion });
-    Ok(found)
-}
-
-/// Predicts the times of both orders on these CPUs, ns, from calls that were timed in this run. What a call takes on its own CPU is
+/// Predicts a number of both orders on these CPUs, s, from calls that were timed in this run. What a call takes on its own CPU is
 /// known from `cpu-major`; by how much more from another, and what a move takes, from the reads. `None` on one CPU.
-fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, cpus: usize) -> Option<[f64; 2]> {
-    let (here, rounds) = (cpus as f64, cpu_major.rounds.len() as f64);
-    if here < 2.0 || rounds < 1.0 {
+pub(super) fn predicted(document: &Record, number: Number) -> Option<f64> {
+    let (event_major, cpu_major) = (document.arm("event-major")?, document.arm("cpu-major")?);
+    let (cpus, rounds) = (document.size("cpus")?, cpu_major.rounds.len() as f64);
+    let here = cpus as f64;
+    if cpus < 2 || rounds < 1.0 {
         return None;
     }
     let of_calls = |arm: &Arm, phase: &str| {
@@ -95,43 +94,9 @@ fn predicted([event_major, cpu_major]: [&Arm; 2], document: &Record, cpus: usize
     let (calls, own) = of_calls(cpu_major, "read")?;
     let interrupt = (of_calls(event_major, "read")?.1 - own) * here / (here - 1.0);
     let of_move = cpu_major.metrics.get("phases/read/wall_ns")?.median() / here - calls * own;
-    let [interrupts, moves] = orders(document.size("events")?, document.size("groups")?, cpus as u64);
-    Some([local + interrupts as f64 * interrupt.max(0.0), local + moves as f64 * of_move.max(0.0)])
-}
-
-/// Returns the published real times with what was predicted and measured here.
-fn rows(published: Vec<Row>, document: &Record, cpus: usize) -> Vec<Row> {
-    let [Some(before), Some(after)] = ORDERS.map(|name| document.arm(name)) else { return Vec::new() };
-    let here = predicted([before, after], document, cpus);
-    let mut rows = Vec::new();
-    for row in published.into_iter().filter(|row| row.figure == "perf-stat-setup.94cpu.real") {
-        let row = row.published_alone();
-        let number = |[before, after]: [f64; 2]| match row.number {
-            Number::Before => before / 1e9,
-            Number::After => after / 1e9,
-            _ => before / after,
-        };
-        let predicted: Vec<f64> = here.map(number).into_iter().collect();
-        let time = |arm: &Arm| {
-            let found = level(arm, TOTAL.key, Statistic::P50)?;
-            let seconds = |ns: Interval| Interval { low: ns.low / 1e9, high: ns.high / 1e9 };
-            Some((found.ns / 1e9, found.interval.map(seconds)))
-        };
-        let found = match row.number {
-            Number::Before => time(before),
-            Number::After => time(after),
-            _ => ratio(before, after, TOTAL.key, Statistic::P50).map(|found| (found.ratio, found.interval)),
-        };
-        let (backend, host) = ("software events".to_owned(), document.host.class.clone());
-        rows.push(Row {
-            measured: found.map(|(value, interval)| Measured { value, interval, backend, stand_in: true, host }),
-            against_published: found.map(|_| Judged::not_comparable(&format!("{cpus} CPUs and software events"))),
-            against_predicted: found
-                .filter(|_| here.is_some())
-                .map(|(value, interval)| Judged::of(value, interval, &predicted)),
-            predicted,
-            ..row
-        });
-    }
-    rows
+    let [interrupts, moves] = orders(document.size("events")?, document.size("groups")?, cpus);
+    let [before, after] = [(interrupts, interrupt), (moves, of_move)]
+        .map(|(times, ns)| (local + times as f64 * ns.max(0.0)) / 1e9)
+        .map(|real| Times { real, ..Times::default() });
+    Some(of(&Pair { before, after }, "real", number))
 }

@@ -1,5 +1,7 @@
 //! The arms: strategies, the bare calls, and the commands of stock perf. Strategies are checked before the rounds.
 
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use host_pmu::stats::ns;
@@ -62,13 +64,13 @@ impl Setting {
     }
 
     /// Takes the turn of a strategy that opens so many descriptors.
-    fn take(&self, Strategy { name, method, opened, .. }: &Strategy) -> Result<Sample, Error> {
-        let finished = self.run(*method, &mut |phase, _| {
+    fn take(&self, name: &str, method: Method, opened: usize) -> Result<Sample, Error> {
+        let finished = self.run(method, &mut |phase, _| {
             if phase == Phase::Enable && !self.count.is_zero() {
                 std::thread::sleep(self.count);
             }
         })?;
-        if finished.opened != *opened {
+        if finished.opened != opened {
             let why = format!("{} of {opened} descriptors opened", finished.opened);
             return Err(Error::new(Exit::Inconclusive, format!("{name} lost events"), why, ""));
         }
@@ -82,13 +84,13 @@ impl Setting {
         Ok(sample)
     }
 
-    /// Sets up once around a known amount of work; also returns the events' outcomes, and whether its counts are right and those of
+    /// Sets up once around a known amount of work. Returns the arm, the events' outcomes, and whether its counts are right and those of
     /// `first`.
     fn checked(
-        &self,
+        self: &Rc<Self>,
         name: &str,
         first: Option<&(String, Vec<Outcome>)>,
-    ) -> Result<(Strategy, Vec<Outcome>, bool), Error> {
+    ) -> Result<(Plain<'static>, Vec<Outcome>, bool), Error> {
         let (method, mut planted) = (self.method(name), Ok(()));
         let Finished { phases, outcomes, opened, broken } = self.run(method, &mut |phase, _| {
             if phase == Phase::Enable {
@@ -109,123 +111,88 @@ impl Setting {
             let unlike = differences(&self.list, theirs, &outcomes).into_iter();
             wrong.extend(unlike.map(|why| format!("not as {other}: {why}")));
         }
+        let (setting, owned) = (Rc::clone(self), name.to_owned());
+        let take = move |_| setting.take(&owned, method, opened).map(Some);
+        let mut arm = Plain::new(name, "perf_event_open", take);
+        arm.note(method.to_string());
         let (whole, checked) = (check.whole, check.checked);
-        let counted =
-            format!("{whole} events counted on {opened} descriptors, {checked} of them checked against planted work");
-        let mut notes = vec![method.to_string(), counted];
-        let right = wrong.is_empty();
-        notes.extend(wrong.into_iter().map(|why| format!("counts are WRONG: {why}")));
-        notes.extend((broken > 0).then(|| format!("weak groups broken up: {broken}")));
-        Ok((Strategy { name: name.to_owned(), method, opened, notes }, outcomes, right))
-    }
-}
-
-/// A strategy that was checked.
-#[derive(Debug)]
-struct Strategy {
-    name: String,
-    method: Method,
-    opened: usize,
-    notes: Vec<String>,
-}
-
-/// A set-up that is ready for its rounds.
-#[derive(Debug)]
-pub(crate) struct SetUp {
-    setting: Setting,
-    strategies: Vec<Strategy>,
-    bare: Option<Method>,
-    commands: Vec<Command>,
-    experiment: Experiment,
-    /// All strategies opened and counted the same, each counted right, and every event that the host knows of was counted.
-    pub(crate) whole: bool,
-}
-
-impl SetUp {
-    /// Sets up once by each strategy around a known amount of work.
-    ///
-    /// # Errors
-    /// Exit 2 for bad input; exit 4 if the host cannot do it or the peer is missing.
-    pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<Self, Error> {
-        let mut sysfs = Sysfs::host();
-        let text = events::text(&spec.events, &sysfs)?;
-        let (setting, names) = Setting::of(spec, &text, &spec.strategies, &mut sysfs)?;
-        let commands = spec
-            .against
-            .as_ref()
-            .map(|_| Command::all(&text, &setting.list, &setting.cpus, setting.cpus == sysfs.online()));
-        let (mut strategies, mut agree, mut first): (Vec<Strategy>, _, _) = (Vec::new(), true, None);
-        for name in &names {
-            if strategies.iter().any(|known| known.name == *name) {
-                continue;
-            }
-            let (strategy, outcomes, right) = setting.checked(name, first.as_ref())?;
-            agree &= right;
-            first.get_or_insert((name.clone(), outcomes));
-            strategies.push(strategy);
+        arm.note(format!(
+            "{whole} events counted on {opened} descriptors, {checked} of them checked against planted work"
+        ));
+        wrong.iter().for_each(|why| arm.note(format!("counts are WRONG: {why}")));
+        if broken > 0 {
+            arm.note(format!("weak groups broken up: {broken}"));
         }
-        let outcomes = first.map(|(_, outcomes)| outcomes).unwrap_or_default();
-        if let Some(first) = strategies.first_mut() {
-            first.notes.extend(setting.notes.iter().cloned());
-            first.notes.extend(not_counted(&setting.list, &outcomes));
-        }
-        // The closes of tracepoints, in which no method differs, take seconds.
-        let auto = setting.method("auto");
-        let no_tracepoint = setting.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
-        let bare = no_tracepoint.then(|| bare::run(&setting.list, &setting.cpus, auto)).flatten().map(|_| auto);
-        let kind = match setting.list.main_class() {
-            Some(Class::Software) => "software",
-            Some(Class::Tracepoint) => "tracepoint",
-            Some(Class::Hardware) => "hardware",
-            Some(Class::OtherPmu) => "other PMUs'",
-            None => "unsupported",
-        };
-        let parameters = json!({
-            "events_requested": spec.events.chars().take(4096).collect::<String>(),
-            "events": setting.list.events.len(),
-            "groups": setting.list.groups.len(),
-            "cpus": setting.cpus,
-            "mode": format!("{kind} events"),
-            "strategies": names,
-            "rounds": spec.rounds,
-            "duration_ns": spec.duration.duration.map(ns),
-            "count_ns": ns(setting.count),
-        });
-        let rounds =
-            engine::Rounds { duration: spec.duration.duration, ..engine::Rounds::of(spec.rounds, spec.seed.seed) };
-        let parameters = parameters.as_object().cloned().unwrap_or_default();
-        let experiment = Experiment { name: NAME, parameters, rounds };
-        let whole = agree && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::NotSupported { .. }));
-        Ok(Self { setting, strategies, bare, commands: commands.transpose()?.unwrap_or_default(), experiment, whole })
-    }
-
-    /// Returns the experiment, and its arms.
-    pub(crate) fn experiment<'a>(&'a self) -> (Experiment, Vec<Plain<'a>>) {
-        let arm = |strategy: &'a Strategy| {
-            let take = move |_| self.setting.take(strategy).map(Some);
-            noted(Plain::new(&strategy.name, "perf_event_open", take), &strategy.notes)
-        };
-        let bare = self.bare.map(|method| {
-            let failed = || Error::new(Exit::Inconclusive, "a bare call failed", "", "leave the host alone meanwhile");
-            let take = move |_| {
-                let wall = bare::run(&self.setting.list, &self.setting.cpus, method).ok_or_else(failed)?;
-                Ok(Some(Sample::default().with(&TOTAL, [ns(wall)])))
-            };
-            let note = format!("the limit: open, enable, read, close with nothing around them; {method}");
-            noted(Plain::new("bare calls", "perf_event_open", take), &[note])
-        });
-        let command =
-            |command: &'a Command| noted(Plain::new(&command.name, "process", |_| command.take()), &command.notes);
-        let arms = self.strategies.iter().map(arm).chain(bare);
-        (self.experiment.clone(), arms.chain(self.commands.iter().map(command)).collect())
+        Ok((arm, outcomes, wrong.is_empty()))
     }
 }
 
-fn noted<'a>(mut arm: Plain<'a>, notes: &[String]) -> Plain<'a> {
-    for note in notes {
-        arm.note(note);
+/// An experiment that is ready for its rounds: itself, its arms, and whether all strategies opened and counted the same, each counted
+/// right, and every event that the host knows of was counted.
+pub(crate) type SetUp = (Experiment, Vec<Plain<'static>>, bool);
+
+/// Sets up once by each strategy around a known amount of work.
+///
+/// # Errors
+/// Exit 2 for bad input; exit 4 if the host cannot do it or the peer is missing.
+pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
+    let mut sysfs = Sysfs::host();
+    let text = events::text(&spec.events, &sysfs)?;
+    let (setting, mut names) = Setting::of(spec, &text, &spec.strategies, &mut sysfs)?;
+    let setting = Rc::new(setting);
+    let all_online = setting.cpus == sysfs.online();
+    let commands =
+        spec.against.as_ref().map(|_| Command::all(&text, &setting.list, &setting.cpus, all_online)).transpose()?;
+    let mut seen = BTreeSet::new();
+    names.retain(|name| seen.insert(name.clone()));
+    let (mut arms, mut agree, mut first) = (Vec::new(), true, None);
+    for name in &names {
+        let (arm, outcomes, right) = setting.checked(name, first.as_ref())?;
+        agree &= right;
+        first.get_or_insert((name.clone(), outcomes));
+        arms.push(arm);
     }
-    arm
+    let outcomes = first.map(|(_, outcomes)| outcomes).unwrap_or_default();
+    if let Some(first) = arms.first_mut() {
+        setting.notes.iter().cloned().chain(not_counted(&setting.list, &outcomes)).for_each(|note| first.note(note));
+    }
+    // The closes of tracepoints, in which no method differs, take seconds.
+    let auto = setting.method("auto");
+    let no_tracepoint = setting.list.events.iter().all(|event| event.class() != Some(Class::Tracepoint));
+    if no_tracepoint && bare::run(&setting.list, &setting.cpus, auto).is_some() {
+        let setting = Rc::clone(&setting);
+        let failed = || Error::new(Exit::Inconclusive, "a bare call failed", "", "leave the host alone meanwhile");
+        let take = move |_| {
+            let wall = bare::run(&setting.list, &setting.cpus, auto).ok_or_else(failed)?;
+            Ok(Some(Sample::default().with(&TOTAL, [ns(wall)])))
+        };
+        let mut arm = Plain::new("bare calls", "perf_event_open", take);
+        arm.note(format!("the limit: open, enable, read, close with nothing around them; {auto}"));
+        arms.push(arm);
+    }
+    arms.extend(commands.into_iter().flatten().map(Command::arm));
+    let kind = match setting.list.main_class() {
+        Some(Class::Software) => "software",
+        Some(Class::Tracepoint) => "tracepoint",
+        Some(Class::Hardware) => "hardware",
+        Some(Class::OtherPmu) => "other PMUs'",
+        None => "unsupported",
+    };
+    let parameters = json!({
+        "events_requested": spec.events.chars().take(4096).collect::<String>(),
+        "events": setting.list.events.len(),
+        "groups": setting.list.groups.len(),
+        "cpus": setting.cpus,
+        "mode": format!("{kind} events"),
+        "strategies": names,
+        "rounds": spec.rounds,
+        "duration_ns": spec.duration.duration.map(ns),
+        "count_ns": ns(setting.count),
+    });
+    let rounds = engine::Rounds { duration: spec.duration.duration, ..engine::Rounds::of(spec.rounds, spec.seed.seed) };
+    let parameters = parameters.as_object().cloned().unwrap_or_default();
+    let whole = agree && !outcomes.iter().any(|outcome| matches!(outcome, Outcome::NotSupported { .. }));
+    Ok((Experiment { name: NAME, parameters, rounds }, arms, whole))
 }
 
 /// Names events without a count, in perf's terms.

@@ -9,16 +9,16 @@ use cpu_list::CpuList;
 use host_pmu::stats::ns;
 use results::child::{Line, Lines, POLL, Supervised};
 use results::error::Error;
-use results::metric::{ELAPSED, TO_COUNTS};
+use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
 use stat_setup::list::{Class, EventList};
 
-use crate::engine::plain::Sample;
+use crate::engine::plain::{Plain, Sample};
 use crate::sys;
 
-/// Names of commands: perf without events, this tool with one event, and with the list.
-pub(super) const START: &str = "perf start-up";
-pub(super) const OWN_START: &str = "vpmu start-up";
+/// The arm of this tool with the list.
 pub(super) const OWN: &str = "vpmu";
+/// The time of a command with next to nothing to set up.
+const START_UP: &str = "start_up_ns";
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
@@ -29,11 +29,13 @@ const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 
 /// A command.
 #[derive(Debug)]
-pub(crate) struct Command {
-    pub(crate) name: String,
-    pub(crate) notes: Vec<String>,
+pub(super) struct Command {
+    name: String,
+    notes: Vec<String>,
     program: PathBuf,
     args: Vec<String>,
+    /// Those with which it has next to nothing to set up.
+    start_up: Vec<String>,
     /// Lines of counts that it prints.
     lines: usize,
 }
@@ -61,13 +63,12 @@ impl Command {
         }
         let on = CpuList(cpus.to_vec()).to_string();
         let which = if all_online { vec!["-a"] } else { vec!["-C", &on] };
-        let perf = Path::new("perf");
         let stat = |name: &str, size, out: &[&str]| {
             let list = list.to_perf(size);
-            Self::new(name, perf, &[&["stat", "-x,"], &which[..], out, &["-e", &list, "--", "true"]].concat())
+            let words = [&["stat", "-x,"], &which[..], out, &["-e", &list, "--", "true"]].concat();
+            Self::new(name, Path::new("perf"), &words, &["stat", "-n", "--", "true"])
         };
-        let mut all = vec![Self::new(START, perf, &["stat", "-n", "--", "true"])];
-        all[0].notes.push(version);
+        let mut all = Vec::new();
         let quiet = ["-o", "/dev/null"];
         if list.events.iter().all(|event| event.class().is_some_and(Class::never_competes)) && !list.has_groups() {
             all.push(stat("perf ungrouped", Some(1), &quiet));
@@ -79,50 +80,66 @@ impl Command {
             all.push(stat("perf as given", None, &quiet));
         }
         // Counts of one run, untimed; a line is value,unit,event,...
-        let mut counted = 0;
-        stat("perf", None, &["--log-fd", "1"]).run(&mut |line, _| {
+        let (mut counted, counts) = (0, stat("perf", None, &["--log-fd", "1"]));
+        counts.run(&counts.args, &mut |line, _| {
             let value = line.split(',').next().unwrap_or_default();
             counted += usize::from(value.trim().parse::<f64>().is_ok());
         })?;
-        let counts = format!("perf counted {counted} of {} events", list.events.len());
+        let counts = format!("{version}, which counted {counted} of {} events", list.events.len());
         all.last_mut().into_iter().for_each(|best| best.notes.push(counts.clone()));
         let own = std::env::current_exe().unwrap_or_else(|_| "vpmu".into());
-        let words = ["stat-setup", "--once", "--quiet", "--cpus", &on, "--events"];
-        all.push(Self::new(OWN_START, &own, &[&words[..], &["dummy"]].concat()));
+        let words = |events| ["stat-setup", "--once", "--quiet", "--cpus", &on, "--events", events];
         // The text itself, so that both tools parse and look up the list.
-        all.push(Self { lines: list.events.len(), ..Self::new(OWN, &own, &[&words[..], &[text]].concat()) });
+        let own = Self::new(OWN, &own, &words(text), &words("dummy"));
+        all.push(Self { lines: list.events.len(), ..own });
         Ok(all)
     }
 
-    fn new(name: &str, program: &Path, words: &[&str]) -> Self {
+    fn new(name: &str, program: &Path, words: &[&str], start_up: &[&str]) -> Self {
         let short = |word: &&str| match word.char_indices().nth(40) {
             Some((end, _)) if word.len() > 60 => format!("{}...", &word[..end]),
             _ => (*word).to_owned(),
         };
         let shown = words.iter().map(short).collect::<Vec<_>>().join(" ");
         let file = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let args = words.iter().map(|&word| word.to_owned()).collect();
-        Self { name: name.to_owned(), notes: vec![format!("{file} {shown}")], program: program.into(), args, lines: 0 }
+        let [args, start_up] = [words, start_up].map(|words| words.iter().map(|&word| word.to_owned()).collect());
+        let notes = vec![format!("{file} {shown}")];
+        Self { name: name.to_owned(), notes, program: program.into(), args, start_up, lines: 0 }
     }
 
-    /// Runs it once; `None` if the user ended it.
-    pub(super) fn take(&self) -> Result<Option<Sample>, Error> {
+    /// Returns its arm.
+    pub(super) fn arm(self) -> Plain<'static> {
+        let (name, notes) = (self.name.clone(), self.notes.clone());
+        let mut arm = Plain::new(name, "process", move |_| self.take());
+        notes.into_iter().for_each(|note| arm.note(note));
+        arm
+    }
+
+    /// Runs it once, and once with next to nothing to set up: the difference is the set-up. `None` if the user ended it.
+    fn take(&self) -> Result<Option<Sample>, Error> {
         let (mut lines, mut counts) = (0, None);
-        let wall = self.run(&mut |_, since| {
+        let Some(start_up) = self.run(&self.start_up, &mut |_, _| {})? else { return Ok(None) };
+        let wall = self.run(&self.args, &mut |_, since| {
             lines += 1;
             counts = counts.or((lines == self.lines).then_some(since));
         })?;
-        let sample = |wall| Sample::default().with(&ELAPSED, [wall]);
-        Ok(wall.map(|wall| counts.map_or_else(|| sample(wall), |counts| sample(wall).with(&TO_COUNTS, [counts]))))
+        let Some(wall) = wall else { return Ok(None) };
+        let mut sample = Sample::default().with(&ELAPSED, [wall]);
+        sample.add(START_UP, [start_up]);
+        let net = wall.checked_sub(start_up).filter(|net| *net > 0);
+        for (metric, value) in [(&TOTAL, net), (&TO_COUNTS, counts)] {
+            value.into_iter().for_each(|value| sample.add(metric.key, [value]));
+        }
+        Ok(Some(sample))
     }
 
-    /// Runs it, and hands each line of its output to `each` with the time since its start; returns the time until its end, ns, and
+    /// Runs it with these words, and hands each line of its output to `each` with the time since its start; returns the time until its end, ns, and
     /// `None` if the user ended it.
-    fn run(&self, each: &mut dyn FnMut(&str, u64)) -> Result<Option<u64>, Error> {
+    fn run(&self, args: &[String], each: &mut dyn FnMut(&str, u64)) -> Result<Option<u64>, Error> {
         let failed =
             |why: &dyn std::fmt::Display| Error::host(format!("cannot run {}", self.notes[0]), why.to_string(), "");
         let mut command = process::Command::new(&self.program);
-        command.args(&self.args).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
+        command.args(args).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
         let began = Instant::now();
         let mut child = Supervised::start(&mut command).map_err(|error| failed(&error))?;
         let interrupted = || sys::interrupted().load(Ordering::Relaxed);
@@ -151,8 +168,8 @@ fn fastest(events: usize, grouped: impl Fn(usize) -> Command) -> Result<Command,
     let mut best: Option<(u64, Command)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < events) {
         let command = grouped(size);
-        let Some(first) = command.run(&mut |_, _| {})?.filter(|wall| *wall < 1_000_000_000) else { break };
-        let least = command.run(&mut |_, _| {})?.unwrap_or(first).min(first);
+        let Some(first) = command.run(&command.args, &mut |_, _| {})?.filter(|wall| *wall < 1_000_000_000) else { break };
+        let least = command.run(&command.args, &mut |_, _| {})?.unwrap_or(first).min(first);
         if best.as_ref().is_none_or(|(best, _)| least < *best) {
             best = Some((least, command));
         }

@@ -37,48 +37,43 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut (dyn Progress + Send),
 ) -> Result<Outcome, Error> {
-    let mut lines: BTreeMap<usize, Line> = BTreeMap::new();
     let stored: BTreeMap<&str, &str> = found.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
-    for (at, point) in points.iter().enumerate() {
-        let line = stored.get(point.key.as_str()).and_then(|text| Line::parse(text).ok());
-        line.map(|line| lines.insert(at, line));
-    }
-    let skipped = lines.len();
+    let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| Line::parse(text).ok());
+    let mut lines: Vec<Option<Line>> = points.iter().map(parsed).collect();
+    let skipped = lines.iter().flatten().count();
     progress.begin((points.len() - skipped) as u64);
-    let missing: Vec<usize> = (0..points.len()).filter(|at| !lines.contains_key(at)).collect();
     let guarded = Mutex::new((&mut store, progress));
-    let failed = AtomicBool::new(false);
-    let one = |&at: &usize| -> Result<Option<(usize, Line)>, Error> {
-        if stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
-            return Ok(None);
+    let over = AtomicBool::new(false);
+    let one = |(line, point): (&mut Option<Line>, &Point)| -> Result<(), Error> {
+        if line.is_some() || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        let Some(line) = shared.line(&points[at], stop)? else { return Ok(None) };
-        let Ok(mut guard) = guarded.lock() else { return Ok(None) };
+        let Some(found) = shared.line(point, stop)? else { return Ok(()) };
+        let Ok(mut guard) = guarded.lock() else { return Ok(()) };
         // After a failed write (disk full), other threads append nothing more.
-        if failed.load(Ordering::Relaxed) {
-            return Ok(None);
+        if !over.load(Ordering::Relaxed) {
+            let (store, progress) = &mut *guard;
+            store.append(&text(&found)?).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+            progress.step();
+            *line = Some(found);
         }
-        let (store, progress) = &mut *guard;
-        store.append(&text(&line)?).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
-        progress.step();
-        Ok(Some((at, line)))
+        Ok(())
     };
-    let results: Vec<Result<_, Error>> = missing.par_iter().with_max_len(1).map(one).collect();
+    let ended = lines.par_iter_mut().zip(points).with_max_len(1).try_for_each(one);
     if let Ok((_, progress)) = guarded.into_inner() {
         progress.end();
     }
-    let (done, errors): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
-    lines.extend(done.into_iter().filter_map(Result::ok).flatten());
-    if let Some(mut error) = errors.into_iter().find_map(Result::err) {
+    let lines: Vec<Line> = lines.into_iter().flatten().collect();
+    if let Err(mut error) = ended {
         let kept =
             format!("{} of {} points are kept there; run the same command again to go on", lines.len(), points.len());
         error.remedy = [error.remedy, kept].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
         return Err(error);
     }
     if lines.len() == points.len() {
-        let mut sorted = lines.values().map(text).collect::<Result<Vec<_>, _>>()?;
+        let mut sorted = lines.iter().map(text).collect::<Result<Vec<_>, _>>()?;
         sorted.extend(found.others(points).map(str::to_owned));
         store.finish(&sorted)?;
     }
-    Ok(Outcome { lines: lines.into_values().collect(), skipped })
+    Ok(Outcome { lines, skipped })
 }

@@ -2,7 +2,6 @@
 //! way is a command, run in turns with the others.
 
 mod guest;
-pub mod table;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,24 +10,32 @@ use std::time::Instant;
 
 use host_pmu::stats::ns;
 use perf_data::reader::Recording;
-use perf_data::record::Record;
+use perf_data::record::Record as RecordOf;
 use results::child::{Gathered, Keep, POLL, Supervised};
+use results::document::{Record, Status};
 use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
 use results::metric::{ELAPSED, PROCESSOR};
+use results::write::OutputFolder;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use triage::child::this_program;
 
+use super::here::Asked;
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
 use crate::experiment::stat_setup::peer;
 use crate::machine;
 use crate::sys;
 use crate::terminal::console::internal;
+use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents, which is that of the published figure.
-const NAME: &str = "record-compression";
+pub(super) const NAME: &str = "record-compression";
 /// zstd's levels that were published; 0 is without compression.
 const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
+/// Rounds by default.
+const ROUNDS: u64 = 5;
 /// The usual rate: perf's 4000, and a prime.
 const HERTZ: &str = "3989";
 /// Calls that the guest's products of matrices are below: longest chains that this recorder takes have some more entries.
@@ -41,68 +48,74 @@ const MOST_WORDS: usize = 64 << 10;
 const FILE: &str = "x.data";
 /// Keys of what a recording leaves beside its times, a value a turn.
 const SAMPLES: &str = "samples";
-const TRANSFERRED: &str = "transferred_bytes";
-const COMPRESSED: &str = "compressed_bytes";
+pub(super) const TRANSFERRED: &str = "transferred_bytes";
+pub(super) const COMPRESSED: &str = "compressed_bytes";
 
 /// A way to record the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
+pub(super) struct Way {
     /// `vpmu`, the guest; or `perf`, the VMM that runs the guest.
-    by: &'static str,
-    level: u32,
-    aio: bool,
+    pub(super) by: &'static str,
+    pub(super) level: u32,
+    pub(super) aio: bool,
 }
 
 impl Way {
     /// Returns the name of its arm.
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let Self { by, level, aio } = *self;
         format!("{by} {HERTZ} Hz -g, level {level}, {}", if aio { "aio" } else { "serial" })
     }
 
-    /// Returns each of them, by these programs.
-    fn all(programs: &[&'static str]) -> Vec<Self> {
-        let writes = |by| LEVELS.into_iter().flat_map(move |level| [false, true].map(|aio| Self { by, level, aio }));
-        programs.iter().flat_map(|by| writes(*by)).collect()
-    }
 }
 
 /// The commands, and the folder in which they run.
 #[derive(Debug)]
-pub struct Recordings {
+struct Recordings {
     folder: TempDir,
     tool: PathBuf,
     ways: Vec<Way>,
     parameters: Map<String, Value>,
 }
 
+/// Records the guest in each way; returns the document, and what keeps it from being whole.
+///
+/// # Errors
+/// Exit 4: this host has no compiler for the guest.
+pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Record, Option<String>), Error> {
+    let all = Recordings::prepare()?;
+    let arms = all.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| all.take(*way)));
+    let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed);
+    let experiment = Experiment { name: NAME, parameters: all.parameters.clone(), rounds };
+    let fs = HostFs::default();
+    let facts = (HostFacts::begin(&fs), &fs);
+    let (document, error) =
+        experiment.measure(&mut arms.collect::<Vec<_>>(), facts, &[], progress, (&mut |_| false, &mut |_| Ok(())))?;
+    if let Some(folder) = &asked.output {
+        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+        OutputFolder::open(folder)?.write(NAME, json.as_bytes())?;
+    }
+    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
+    Ok((document, error.map(|error| error.to_string()).or(early)))
+}
+
 impl Recordings {
     /// Builds the guest, and looks for stock perf.
-    ///
-    /// # Errors
-    /// Exit 4: this host has no compiler for the guest.
-    pub fn prepare() -> Result<Self, Error> {
+    fn prepare() -> Result<Self, Error> {
         let folder =
             tempfile::tempdir().map_err(|error| Error::output("cannot make a temporary folder", &error, ""))?;
         guest::build(folder.path(), PRODUCTS, DEPTH)?;
-        let tool = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
+        let tool = this_program().map_err(|error| internal("cannot find this program", error))?;
         let mut all = Self { folder, tool, ways: Vec::new(), parameters: Map::new() };
-        let perf = peer::version().and_then(|version| {
-            let first = Way { by: "perf", level: 0, aio: false };
-            all.take(first).map(|_| version).map_err(|error| error.why)
-        });
-        all.ways = Way::all(if perf.is_ok() { &["vpmu", "perf"] } else { &["vpmu"] });
+        let first = Way { by: "perf", level: 0, aio: false };
+        let perf = peer::version().and_then(|version| all.take(first).map(|_| version).map_err(|error| error.why));
+        for by in ["vpmu", "perf"].into_iter().take(1 + usize::from(perf.is_ok())) {
+            all.ways.extend(LEVELS.into_iter().flat_map(|level| [false, true].map(|aio| Way { by, level, aio })));
+        }
         let perf = perf.unwrap_or_else(|why| format!("not measured: {why}"));
         let guest = format!("an image that makes {PRODUCTS} products of matrices below {DEPTH} calls");
         all.parameters.extend([("guest".to_owned(), json!(guest)), ("perf".to_owned(), json!(perf))]);
         Ok(all)
-    }
-
-    /// Returns the experiment with these rounds, and its arms.
-    pub fn experiment(&self, rounds: u64, seed: u64) -> (Experiment, Vec<Plain<'_>>) {
-        let arms = self.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| self.take(*way)));
-        let (parameters, rounds) = (self.parameters.clone(), Rounds::of(rounds, seed));
-        (Experiment { name: NAME, parameters, rounds }, arms.collect())
     }
 
     /// Records the guest in one way.
@@ -131,7 +144,7 @@ impl Recordings {
         let bytes = machine::read(&self.folder.path().join(FILE), "the recording")?;
         let mut recording = Recording::open(&bytes).map_err(|error| damaged(error.to_string()))?;
         let mut samples = 0;
-        if recording.records(|_, _, record| samples += u64::from(matches!(record, Record::Sample(_)))).any() {
+        if recording.records(|_, _, record| samples += u64::from(matches!(record, RecordOf::Sample(_)))).any() {
             return Err(damaged("the recording is damaged".to_owned()));
         }
         #[expect(clippy::cast_sign_loss, reason = "processor time does not shrink")]

@@ -1,33 +1,32 @@
 //! `vpmu triage`: a workload with a known bottleneck, its variant without it, and threads that sleep take turns, with events that count
 //! and without; then the workload is sampled by the event that rose.
 
-pub mod published;
 pub mod show;
+pub mod spec;
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use results::document::{Arm, Record};
 use results::error::{Error, Exit};
-use results::host::HostFacts;
+use results::host::{HostFacts, HostFs};
 use results::table::layout;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use triage::child::{Child, Done, Job, this_program};
 use triage::choice::{Rates, VOLUNTARY, choose, stand_in};
 use triage::counting::{Class, Counters, Event, Offer, offers};
 use triage::sampling::{Losses, Sampler, chains};
 use triage::stacks::{Folded, Found, fold};
 use triage::symbols::Names;
-use triage::workloads::{IDLE, Workload};
+use triage::workloads::IDLE;
 
 use crate::engine::plain::{Experiment, Plain, Sample};
 use crate::engine::{Arm as _, Rounds, Turn};
 use crate::setting::pin::usable;
 use crate::sys;
+use spec::{Spec, Variant};
 
 /// The experiment's name in documents.
 pub const NAME: &str = "triage";
@@ -38,8 +37,6 @@ pub const SAMPLES: &str = "samples";
 /// The metric of those in spin locks of the kernel, unless it hides its functions.
 pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 
-/// Samples a second of all threads, about, unless others are asked for.
-pub const SAMPLES_PER_SECOND: u64 = 1000;
 /// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
 const SHORTEST_CLOCK: u64 = 100_000;
 /// The sampled run is so many turns long.
@@ -52,43 +49,11 @@ const FRAMES: usize = 8;
 const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
 const HIDDEN: &str = "(hidden)";
 
-/// What runs in a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Variant {
-    /// Threads that sleep.
-    Idle,
-    /// The workload.
-    Workload,
-    /// The workload without its bottleneck.
-    Apart,
-}
-
-/// Request to a triage.
-#[derive(Clone, Debug)]
-pub struct Spec {
-    /// The workload.
-    pub workload: &'static Workload,
-    /// Its threads.
-    pub threads: usize,
-    /// Rounds.
-    pub rounds: u64,
-    /// Length of a turn.
-    pub turn: Duration,
-    /// Samples a second of all threads, about.
-    pub frequency: u64,
-    /// Seed of the order of turns.
-    pub seed: u64,
-    /// The event to sample by, in place of the one that the counts name.
-    pub event: Option<&'static Event>,
-    /// What is sampled.
-    pub sampled: Vec<Variant>,
-}
-
 /// A triage on this host.
 #[derive(Debug)]
 pub struct Triage {
     spec: Spec,
+    threads: usize,
     program: PathBuf,
     cpus: Vec<u32>,
     offers: Vec<Offer>,
@@ -108,8 +73,10 @@ impl Triage {
     /// Looks for the events of this host.
     ///
     /// # Errors
-    /// Exit 4: no event opens.
-    pub fn prepare(spec: Spec, cpus: Vec<u32>) -> Result<Self, Error> {
+    /// Exit 4: no event opens; exit 2 for threads that the workload cannot have.
+    pub fn prepare(spec: Spec) -> Result<Self, Error> {
+        let cpus = cpus(&HostFacts::read(&HostFs::default()));
+        let threads = spec.threads.of(&spec.workload, cpus.len())?;
         let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
         let offers = offers();
         if let Some(Err(why)) = offers.first().map(|first| &first.user_only)
@@ -117,11 +84,11 @@ impl Triage {
         {
             return Err(Error::host("no event can be counted here", why, "see vpmu doctor"));
         }
-        Ok(Self { spec, program, cpus, offers })
+        Ok(Self { spec, threads, program, cpus, offers })
     }
 
     /// Returns the name of the arm that runs this, with events that count or without.
-    pub fn arm(&self, variant: Variant, counted: bool) -> String {
+    fn arm(&self, variant: Variant, counted: bool) -> String {
         let name = match variant {
             Variant::Idle => IDLE.to_owned(),
             Variant::Workload => self.spec.workload.name.to_owned(),
@@ -144,8 +111,8 @@ impl Triage {
             Plain::new(self.arm(variant, counted), backend, move |_| self.take(variant, counted))
         };
         let mut arms: Vec<_> = all.into_iter().map(arm).collect();
-        let Spec { workload, threads, rounds, turn, seed, .. } = &self.spec;
-        if *threads > self.cpus.len() {
+        let (Spec { workload, rounds, turn, seed, .. }, threads) = (&self.spec, self.threads);
+        if threads > self.cpus.len() {
             let why = "a part of the switches is the scheduler's";
             arms[0].note(format!("{threads} threads share {} CPUs: {why}", self.cpus.len()));
         }
@@ -159,7 +126,7 @@ impl Triage {
             "rounds": rounds,
             "turn_ns": turn.as_nanos() as u64,
         });
-        let parameters = if let Value::Object(parameters) = parameters { parameters } else { Map::new() };
+        let parameters = parameters.as_object().cloned().unwrap_or_default();
         (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, *seed) }, arms)
     }
 
@@ -171,9 +138,9 @@ impl Triage {
         begin: impl FnOnce(&T) -> io::Result<()>,
         mut meanwhile: impl FnMut(&mut T),
     ) -> io::Result<(Done, T)> {
-        let Spec { workload, threads, turn, .. } = &self.spec;
+        let Spec { workload, turn, .. } = &self.spec;
         let apart = variant == Variant::Apart;
-        let job = Job { threads: *threads, duration: *turn * turns, apart, program: self.program.clone() };
+        let job = Job { threads: self.threads, duration: *turn * turns, apart, program: self.program.clone() };
         let mut child = Child::start(if variant == Variant::Idle { IDLE } else { workload.name }, &job)?;
         let mut attached = attach(child.pid())?;
         child.prepare()?;
