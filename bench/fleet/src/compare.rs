@@ -132,7 +132,7 @@ fn row(grid: &Grid<'_>, Series { question, points }: &Series, base: usize, rules
         return None;
     }
     let runs = [0, 1].map(|side| sides.iter().map(|host| host[side].len()).sum());
-    let mut row = Row::over_hosts(&question.arm, &question.metric, limits, &logs, runs);
+    let mut row = Row::over_hosts((&question.arm, &question.metric), limits, &logs, runs);
     let hosts = plural(logs.len(), "host");
     row.why = format!("{hosts} on both sides: a verdict takes {MIN_HOSTS}");
     Some(row)

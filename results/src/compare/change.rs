@@ -33,6 +33,12 @@ pub(super) struct Change {
     pub(super) blocks: usize,
 }
 
+/// Returns the change of independent blocks with these logarithms of NEW over BASE; `sides` are those of the two, given their centre.
+pub(super) fn of_blocks(logs: &[f64], sides: impl Fn(f64) -> Both<f64>) -> Option<Change> {
+    let log = trimmed::over_blocks(logs)?;
+    Some(Change { log, sides: sides(log.value), fixed: known(0.0), blocks: logs.len() })
+}
+
 /// Order in which the runs of two sides were taken, by their starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,10 +83,8 @@ impl Order {
 
 /// Returns all runs in order of time, each with its side and its place there.
 fn in_order(sides: [&[u64]; 2]) -> Vec<(u64, usize, usize)> {
-    let of = |(side, starts): (usize, &[u64])| {
-        starts.iter().enumerate().map(move |(run, at)| (*at, side, run)).collect::<Vec<_>>()
-    };
-    let mut order: Vec<(u64, usize, usize)> = sides.into_iter().enumerate().flat_map(of).collect();
+    let of = |side: usize| sides[side].iter().enumerate().map(move |(run, at)| (*at, side, run));
+    let mut order: Vec<(u64, usize, usize)> = of(0).chain(of(1)).collect();
     order.sort_unstable();
     order
 }
@@ -107,10 +111,9 @@ fn of_many(sides: &Both<Vec<Level>>, related: bool) -> Option<Change> {
     let starts = sides.each_ref().map(|side| side.iter().map(|(at, _)| *at).collect::<Vec<_>>());
     let starts = starts.each_ref().map(Vec::as_slice);
     if let Some(pairs) = neighbours(starts).filter(|pairs| pairs.len() >= MIN_RUNS) {
-        let both: Vec<Both<f64>> = pairs.iter().map(|[one, two]| [sides[0][*one].1, sides[1][*two].1]).collect();
-        let log = trimmed::over_blocks(&both.iter().map(|[base, new]| new - base).collect::<Vec<_>>())?;
-        let base = both.iter().map(|[base, _]| base).sum::<f64>() / both.len() as f64;
-        return Some(Change { log, sides: [base, base + log.value], fixed: known(0.0), blocks: pairs.len() });
+        let logs: Vec<f64> = pairs.iter().map(|[one, two]| sides[1][*two].1 - sides[0][*one].1).collect();
+        let base = pairs.iter().map(|[one, _]| sides[0][*one].1).sum::<f64>() / pairs.len() as f64;
+        return of_blocks(&logs, |log| [base, base + log]);
     }
     if !related || sides.iter().any(|side| side.len() < MIN_RUNS) {
         return None;

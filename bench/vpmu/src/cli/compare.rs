@@ -93,10 +93,7 @@ pub struct CompareArgs {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
-    let rules = match &args.rules {
-        Some(path) => Rules::read(path, args.limits.alpha, args.limits.threshold)?,
-        None => Rules::new(args.limits.alpha, args.limits.threshold)?,
-    };
+    let rules = Rules::read(args.rules.as_deref(), args.limits.alpha, args.limits.threshold)?;
     if let Some(new) = &args.new {
         let (base, new) = (Path::new(&args.base), Path::new(new));
         if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
