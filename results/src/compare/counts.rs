@@ -83,9 +83,8 @@ pub(super) fn unlike(pair: &Pair<'_>) -> Option<String> {
 pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row> {
     let sides: Both<Vec<Work>> =
         pair.sides.each_ref().map(|side| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect());
-    let new = |metric: &str, levels| {
-        Row::new(Question::Counts, (arm, metric), request.rules.limits(metric, true), levels)
-    };
+    let new =
+        |metric: &str, levels| Row::new(Question::Counts, (arm, metric), request.rules.limits(metric, true), levels);
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }

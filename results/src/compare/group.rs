@@ -106,8 +106,7 @@ pub(super) fn same_runs(base: &[Record], new: &[Record]) -> Vec<bool> {
     let key = |record: &Record| (record.started_unix, record.wall_ns);
     let files: HashSet<PathBuf> = base.iter().filter_map(file).collect();
     // Simulated runs of one seed are the same by design.
-    let times: HashMap<_, &Record> =
-        base.iter().filter(|one| !one.is_simulated()).map(|one| (key(one), one)).collect();
+    let times: HashMap<_, &Record> = base.iter().filter(|one| !one.is_simulated()).map(|one| (key(one), one)).collect();
     let is_copy = |record: &Record| {
         times.get(&key(record)).is_some_and(|other| other.arms == record.arms && other.host == record.host)
     };

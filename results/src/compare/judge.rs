@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::change::{self, Change, Order};
+use super::change::{self, Change};
 use super::group::{self, Both, MIN_RUNS, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
@@ -32,8 +32,6 @@ pub struct Group {
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
-    /// Order in which they were taken; `None` of one document a side.
-    pub order: Option<Order>,
     /// The arm that the others are divided by.
     pub reference: String,
     /// The rows: arms in the order of the documents, then all arms together.
@@ -142,9 +140,8 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let (names, sides) = ([base.0, new.0], [base.1.iter().collect::<Vec<_>>(), others]);
     let mut notes = Vec::new();
     let (pairs, lone) = group::pairs(names, &sides, &mut notes)?;
-    let left_out = |(record, _): (&Record, bool)| {
-        format!("left out of NEW, as it is a run of BASE: {}", record.path.display())
-    };
+    let left_out =
+        |(record, _): (&Record, bool)| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
     notes.extend(own.into_iter().map(left_out));
     // What a baseline has of other experiments is no part of the question.
     let is_known = |one: &&Record| pairs.iter().flat_map(Pair::all).any(|other| other.experiment == one.experiment);
@@ -165,12 +162,10 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         }
         notes.extend(other_counts);
         metrics.extend(samples.into_iter().map(|one| one.metric));
-        let starts = pair.sides.each_ref().map(|side| side.iter().map(|one| one.started_unix).collect::<Vec<_>>());
         groups.push(Group {
             label: pair.label.clone(),
             unit: if pair.sides.iter().all(|side| side.len() >= MIN_RUNS) { "run" } else { "round" },
             documents: pair.sides.each_ref().map(Vec::len),
-            order: Order::of(starts.each_ref().map(Vec::as_slice)),
             reference: pair.reference().cloned().unwrap_or_default(),
             rows,
         });
@@ -223,7 +218,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
-    let group = Group { label, unit: "round", documents: [1, 1], order: None, reference, rows };
+    let group = Group { label, unit: "round", documents: [1, 1], reference, rows };
     let sides = [format!("{} of {name}", first.name), format!("{} of {name}", arms[1..].join(", "))];
     let (records, [base, new]) = ([record], sides.each_ref().map(String::as_str));
     let mut found = Comparison::new([(base, &records), (new, &records)], vec![group], request);

@@ -176,11 +176,6 @@ impl Row {
         Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact: true, ..self }
     }
 
-    /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
-    pub fn half_width(&self) -> Option<f64> {
-        self.change_interval.map(|Interval { low, high }| (((1.0 + high) / (1.0 + low)).sqrt() - 1.0).max(0.0))
-    }
-
     /// Returns the verdict in a word.
     pub fn word(&self) -> &'static str {
         match (self.question, self.verdict) {

@@ -61,9 +61,7 @@ impl Rules {
     pub fn read(file: Option<&Path>, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
         let (what, remedy) = match file {
             Some(path) => (format!("cannot use rules {}", path.display()), "docs/regression-gate.md has an example"),
-            None => {
-                ("cannot compare by these thresholds".to_owned(), "--alpha 0.01 --threshold 0.03 are the defaults")
-            }
+            None => ("cannot compare by these thresholds".to_owned(), "--alpha 0.01 --threshold 0.03 are the defaults"),
         };
         let wrong = |why: String| Error::usage(&what, why, remedy);
         let text = file.map_or(Ok(String::new()), |path| open::named_text(path, MAX_FILE));
@@ -72,7 +70,8 @@ impl Rules {
         (given.alpha, given.threshold) = (alpha.or(given.alpha), threshold.or(given.threshold));
         let default = given.over(Limits::default()).map_err(wrong)?;
         let of_metric = |(name, one): (&String, &Given)| {
-            let within = one.metric.keys().next().map_or(Ok(()), |name| Err(format!("it has a metric {name} of its own")));
+            let within =
+                one.metric.keys().next().map_or(Ok(()), |name| Err(format!("it has a metric {name} of its own")));
             let limits = within.and_then(|()| one.over(default));
             limits.map(|limits| (name.clone(), limits)).map_err(|why| wrong(format!("metric {name}: {why}")))
         };
