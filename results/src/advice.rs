@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::document::warnings::UNIDENTIFIED;
-use crate::document::{Arm, ArmKind, BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
+use crate::document::{Arm, BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric::{self, Metric};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -24,8 +23,6 @@ pub struct Standing {
     pub worst_regret: f64,
     /// Bounds of that: the worst of the 95 % intervals' ends.
     pub worst_interval: Interval,
-    /// Least and greatest ratio to the floor.
-    pub times_floor: Option<Interval>,
     /// Figures by column, means over results.
     pub work: BTreeMap<&'static str, f64>,
     /// Results that have it.
@@ -40,8 +37,6 @@ pub struct Regret {
     /// Its time over that of the fastest.
     #[serde(flatten)]
     pub ratio: Ratio,
-    /// Its time over that of the floor.
-    pub over_floor: Option<f64>,
 }
 
 /// A result: a workload on a host.
@@ -59,6 +54,9 @@ pub struct Setting<'a> {
     metric: &'static Metric,
 }
 
+/// Strategies of a result that are left out, the result, and the reason.
+pub type LeftOut = [String; 3];
+
 /// The choice of a strategy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice<'a> {
@@ -72,8 +70,8 @@ pub struct Advice<'a> {
     pub strategies: Vec<Standing>,
     /// The results that it is made from.
     pub results: Vec<Setting<'a>>,
-    /// Strategies and results that are left out, with the reason.
-    pub left_out: Vec<String>,
+    /// What is left out.
+    pub left_out: Vec<LeftOut>,
 }
 
 fn workload(record: &Record) -> String {
@@ -82,6 +80,10 @@ fn workload(record: &Record) -> String {
 
 fn place(record: &Record) -> String {
     format!("{} on {}", workload(record), record.host.class)
+}
+
+fn left_out(record: &Record, strategies: &str, why: impl Into<String>) -> LeftOut {
+    [strategies.to_owned(), place(record), why.into()]
 }
 
 /// Sources of figures, of which one answer has one: the most telling first.
@@ -118,18 +120,16 @@ fn no_figures(record: &Record, arm: &Arm, metric: &Metric, others: &[Setting<'_>
 }
 
 impl<'a> Setting<'a> {
-    /// Returns the figures of a result by its own strategies, and what is left out of it.
-    ///
-    /// # Errors
-    /// Says why the result is left out.
-    fn of(record: &'a Record, others: &[Self]) -> Result<(Self, Vec<String>), String> {
-        let out = |why: String| format!("{} is left out: {why}", place(record));
-        let metric = record.metric().and_then(metric::find).ok_or_else(|| out("it has no figures".to_owned()))?;
-        let (mut names, mut lacks) = (Vec::new(), Vec::<(&String, String)>::new());
+    /// Returns the figures of a result by its own strategies, and what is left out of it; no figures of fewer than two strategies.
+    fn of(record: &'a Record, others: &[Self]) -> (Option<Self>, Vec<LeftOut>) {
+        let Some(metric) = record.metric().and_then(metric::find) else {
+            return (None, vec![left_out(record, "all", "it has no figures")]);
+        };
+        let (mut names, mut lacks) = (Vec::new(), Vec::new());
         for arm in record.arms.iter().filter(|arm| arm.is_strategy()) {
             match no_figures(record, arm, metric, others) {
                 None => names.push(&arm.name),
-                Some(why) => lacks.push((&arm.name, why)),
+                Some(why) => lacks.push(left_out(record, &arm.name, why)),
             }
         }
         let one = Ratio { interval: Some(Interval { low: 1.0, high: 1.0 }), ..Ratio::of_means(1.0, 0) };
@@ -142,33 +142,31 @@ impl<'a> Setting<'a> {
             let ahead = ratios.iter().filter_map(|(name, ratio)| Some((*name, (*ratio)?.ratio)));
             first = ahead.filter(|(_, ratio)| *ratio < 1.0).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name);
         }
-        let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
         let mut regrets = Vec::new();
         for (name, found) in ratios {
             match found.filter(|found| found.interval.is_some()) {
-                None => lacks.push((name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"))),
-                Some(found) => regrets.push(Regret {
-                    strategy: name.clone(),
-                    ratio: Ratio { ratio: found.ratio.max(1.0), ..found },
-                    over_floor: floor.and_then(|floor| Some(ratio_of(record, metric, name, &floor.name)?.ratio)),
-                }),
+                Some(found) => regrets
+                    .push(Regret { strategy: name.clone(), ratio: Ratio { ratio: found.ratio.max(1.0), ..found } }),
+                None => lacks.push(left_out(
+                    record,
+                    name,
+                    format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"),
+                )),
             }
         }
-        if regrets.len() < 2 {
-            let whys: Vec<String> = lacks.iter().map(|(name, why)| format!(", {name}: {why}")).collect();
-            return Err(out(format!("fewer than two strategies have figures{}", whys.concat())));
-        }
         regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
-        let lacks = lacks.iter().map(|(name, why)| format!("{name} is left out of {}: {why}", place(record))).collect();
         let (workload, host) = (workload(record), record.host.class.clone());
-        Ok((Self { workload, host, regrets, record, metric }, lacks))
+        if regrets.len() < 2 {
+            lacks.push(left_out(record, "all", "fewer than two strategies have figures"));
+            return (None, lacks);
+        }
+        (Some(Self { workload, host, regrets, record, metric }), lacks)
     }
 
     /// Names the fastest strategies, those that nothing tells apart as one place.
     fn fastest(&self) -> String {
         let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
-        let first: Vec<String> = self.regrets.iter().filter(is_first).map(|one| one.strategy.clone()).collect();
-        format!("{}: {}", self.workload, listed(&first))
+        listed(&self.regrets.iter().filter(is_first).map(|one| one.strategy.clone()).collect::<Vec<_>>())
     }
 
     fn regret(&self, strategy: &str) -> Option<&Regret> {
@@ -176,29 +174,31 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Advises by results of guests, each judged by its own strategies, and of one source. `left_out` says what is left out already.
+/// Returns what is left out as a table.
+fn table_of(left_out: &[LeftOut]) -> Table {
+    let mut table = Table::new(["left out", "of", "because"]).left(1).left(2).cut();
+    left_out.iter().for_each(|one| table.add_row(one.clone()));
+    table
+}
+
+/// Advises by results of guests, each judged by its own strategies, and of one source. `left_out` is what is left out already.
 ///
 /// # Errors
-/// There is nothing to choose by; what was left out, and why.
-pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<Advice<'a>, Vec<String>> {
+/// There is nothing to choose by: why, in a sentence, and what was left out.
+pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<Advice<'a>, (String, Table)> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
     let mut results = Vec::<Setting<'_>>::new();
     for record in of_guests {
-        let found = match results.first().map(|first| source(first.record)) {
-            Some(other) if other != source(record) => {
-                let (own, other) = (SOURCES[source(record)], SOURCES[other]);
-                Err(format!("{} is left out: it is of {own}, and the answer of {other}", place(record)))
-            }
-            _ => Setting::of(record, &results),
-        };
-        match found {
-            Ok((setting, lacks)) => {
-                results.push(setting);
-                left_out.extend(lacks);
-            }
-            Err(why) => left_out.push(why),
+        let other = results.first().map(|first| source(first.record)).filter(|other| *other != source(record));
+        if let Some(other) = other {
+            let why = format!("it is of {}, and the answer of {}", SOURCES[source(record)], SOURCES[other]);
+            left_out.push(self::left_out(record, "all", why));
+            continue;
         }
+        let (setting, lacks) = Setting::of(record, &results);
+        results.extend(setting);
+        left_out.extend(lacks);
     }
     let names: BTreeSet<&String> = results.iter().flat_map(|one| &one.regrets).map(|one| &one.strategy).collect();
     let mut strategies: Vec<Standing> = names.into_iter().map(|name| Standing::of(&results, name)).collect();
@@ -206,40 +206,34 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<String>) -> Result<A
         let lacks = strategies.iter().filter(|one| record.arm(&one.strategy).is_none());
         let lacks: Vec<String> = lacks.map(|one| one.strategy.clone()).collect();
         if !lacks.is_empty() {
-            left_out.push(format!("a result of {} is without {}", place(record), listed(&lacks)));
+            left_out.push(self::left_out(record, &listed(&lacks), "the result is without them"));
         }
     }
     strategies.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
     // Of those that some results lack more rounds tell nothing.
-    let Some(most) = strategies.iter().map(|one| one.results).max() else { return Err(left_out) };
+    let most = strategies.iter().map(|one| one.results).max().unwrap_or(0);
     let whole: Vec<&Standing> = strategies.iter().filter(|one| one.results == most).collect();
-    if let ([one], true) = (&whole[..], strategies.len() > 1) {
-        let all = plural(most, "result");
-        left_out.push(format!("no choice: {} alone is in {all}; run the others together", one.strategy));
-        return Err(left_out);
-    }
-    let as_good: Vec<&Standing> =
-        whole.iter().filter(|one| one.worst_regret <= whole[0].worst_regret * (1.0 + AS_GOOD)).copied().collect();
-    let Some(chosen) = as_good.iter().copied().min_by(|a, b| a.held().total_cmp(&b.held())) else {
-        return Err(left_out);
+    let why = match &whole[..] {
+        [] => "no result of nmi-latency has two strategies with whole figures".to_owned(),
+        [one] => format!("{} alone is in {}: run the others together", one.strategy, plural(most, "result")),
+        _ => String::new(),
     };
-    let rivals = whole.iter().filter(|one| one.strategy != chosen.strategy);
-    let open: Vec<String> = rivals
-        .filter(|one| chosen.worst_interval.high > one.worst_interval.low * (1.0 + AS_GOOD))
-        .map(|one| one.strategy.clone())
-        .collect();
-    let others = as_good.iter().filter(|one| one.strategy != chosen.strategy).map(|one| one.strategy.clone());
+    let as_good = whole.iter().filter(|one| one.worst_regret <= whole[0].worst_regret * (1.0 + AS_GOOD));
+    let chosen = as_good.clone().min_by(|a, b| a.held().total_cmp(&b.held())).filter(|_| why.is_empty());
+    let Some(chosen) = chosen else { return Err((why, table_of(&left_out))) };
+    let names = |all: &mut dyn Iterator<Item = &&Standing>| -> Vec<String> {
+        all.filter(|one| one.strategy != chosen.strategy).map(|one| one.strategy.clone()).collect()
+    };
+    let is_open = |one: &&&Standing| chosen.worst_interval.high > one.worst_interval.low * (1.0 + AS_GOOD);
+    let (open, as_good) = (names(&mut whole.iter().filter(is_open)), names(&mut as_good.clone()));
     let own: Vec<&Setting<'_>> = results.iter().filter(|one| one.regret(&chosen.strategy).is_some()).collect();
     let counts = own.iter().filter_map(|one| Some(one.record.arm(&chosen.strategy)?.own.counts));
     let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
-    let mut answer = vec![
-        choice(&own, &strategies, (chosen, whole.len()), &others.collect::<Vec<_>>()),
+    let answer = vec![
+        choice(&own, whole.len() < strategies.len(), chosen, &as_good),
         costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
-        sureness(&own, &chosen.strategy, &open, !left_out.is_empty(), absent),
+        sureness(&own, &open, !left_out.is_empty(), absent),
     ];
-    if results.len() > 1 {
-        answer.insert(0, results.iter().map(Setting::fastest).collect::<Vec<_>>().join("; "));
-    }
     let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
     Ok(Advice { choice, is_sure, answer, strategies, results, left_out })
 }
@@ -264,7 +258,6 @@ impl Standing {
                 low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
-            times_floor: range(own.iter().filter_map(|(_, regret)| regret.over_floor)),
             work: column::columns(Place::Advice).filter_map(mean).collect(),
             results: own.len(),
         }
@@ -275,69 +268,43 @@ impl Standing {
     }
 }
 
-/// Returns the least and the greatest.
-fn range(values: impl Iterator<Item = f64> + Clone) -> Option<Interval> {
-    let low = values.clone().min_by(f64::total_cmp)?;
-    Some(Interval { low, high: values.max_by(f64::total_cmp)? })
-}
-
-fn shown_range(Interval { low, high }: Interval) -> String {
-    let [low, high] = [low, high].map(ratio);
-    if low == high { low } else { format!("{low} to {high}") }
-}
-
 /// Says which strategy to take, by which rule, and how it stands beside others.
-fn choice(
-    own: &[&Setting<'_>],
-    all: &[Standing],
-    (chosen, compared): (&Standing, usize),
-    as_good: &[String],
-) -> String {
-    let places = match own {
-        [one] => one.workload.clone(),
-        _ => plural(own.len(), "result"),
-    };
-    let bound = ratio(chosen.worst_interval.high);
-    let least = if compared < all.len() { "those that are in each" } else { "all" };
-    let mut parts =
-        vec![format!("take {}: at most {bound} × the fastest of {places}, the least of {least}", chosen.strategy)];
+fn choice(own: &[&Setting<'_>], some_lack: bool, chosen: &Standing, as_good: &[String]) -> String {
+    let places = if let [one] = own { one.workload.clone() } else { plural(own.len(), "result") };
+    let (name, bound) = (&chosen.strategy, ratio(chosen.worst_interval.high));
+    let least = if some_lack { "those that are in each" } else { "all" };
+    let mut parts = vec![format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}")];
     if !as_good.is_empty() {
         parts.push(format!("as good within 1 %, and holding no fewer events: {}", listed(as_good)));
     }
-    parts.extend(chosen.times_floor.map(|over| format!("{} × the floor", shown_range(over))));
-    let origins: BTreeSet<String> = own.iter().map(|one| origin(one.record)).collect();
-    parts.join("; ") + &origins.into_iter().collect::<String>()
+    parts.join("; ")
+        + &own.iter().map(|one| origin(one.record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
 }
 
 /// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
 fn costs(chosen: &Standing, definition: &[String]) -> String {
     let unknown = || "an unknown number of".to_owned();
     let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
-    let held = match chosen.strategy.strip_prefix(BELOW_KVM) {
-        Some(_) => "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned(),
-        None if definition.iter().any(|choice| choice == "gate = true") => {
-            format!(
-                "{} host events held, as one group, which gets all its counters or falls apart",
-                figure("held_mean")
-            )
-        }
-        None => format!("{} host events held", figure("held_mean")),
+    let held = if chosen.strategy.starts_with(BELOW_KVM) {
+        "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned()
+    } else {
+        let is_group = definition.iter().any(|choice| choice == "gate = true");
+        let group = if is_group { ", as one group, which gets all its counters or falls apart" } else { "" };
+        format!("{} host events held{group}", figure("held_mean"))
     };
     format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
 }
 
 /// Says how sure a choice is, and what the figures are not of.
-fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out: bool, absent: u64) -> String {
+fn sureness(own: &[&Setting<'_>], open: &[String], any_left_out: bool, absent: u64) -> String {
     let records = || own.iter().map(|one| one.record);
     let mut parts = Vec::new();
     if !open.is_empty() {
         parts.push(format!("not sure: {} may be as good", listed(open)));
-        parts.push(match records().find_map(|record| record.host.model_percent) {
-            Some([low, high]) => {
-                format!("the model takes {low} to {high} % of what it was made from, and tells no better")
-            }
-            None => "more rounds, or a longer --duration, may tell".to_owned(),
+        let model = records().find_map(|record| record.host.model_percent).map(|[low, high]| {
+            format!("the model takes {low} to {high} % of what it was made from, and tells no better")
         });
+        parts.push(model.unwrap_or_else(|| "more rounds, or a longer --duration, may tell".to_owned()));
     } else if any_left_out {
         parts.push("not sure: what is left out may change it".to_owned());
     } else if absent > 0 {
@@ -353,30 +320,20 @@ fn sureness(own: &[&Setting<'_>], chosen: &String, open: &[String], any_left_out
         let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
     }
-    for record in records() {
-        let forms = record.warnings.iter().filter(|one| one.code == UNIDENTIFIED && one.arm.as_ref() == Some(chosen));
-        parts.extend(forms.map(|form| format!("on {} its ratio is {}", place(record), form.message)));
-        if record.status != Status::Complete {
-            parts.push(format!("{} was not run to its end", place(record)));
-        }
-    }
+    let cut = records().filter(|record| record.status != Status::Complete);
+    parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
     parts.join("; ")
 }
 
 impl Advice<'_> {
     /// Returns the strategies as a table.
-    pub fn table(&self) -> Table {
+    fn table(&self) -> Table {
         let columns = column::columns(Place::Advice);
-        let head = ["strategy", "worst [95 %]", "× floor", "results"].into_iter();
+        let head = ["strategy", "worst [95 %]", "results"].into_iter();
         let mut table = Table::new(head.chain(columns.clone().map(|column| column.heading)));
         for one in &self.strategies {
             let spread = Some(one.worst_interval).filter(|Interval { low, high }| low < high);
-            let cells = [
-                one.strategy.clone(),
-                ratio_in(one.worst_regret, spread),
-                one.times_floor.map_or_else(dash, shown_range),
-                one.results.to_string(),
-            ];
+            let cells = [one.strategy.clone(), ratio_in(one.worst_regret, spread), one.results.to_string()];
             let value =
                 |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
@@ -384,10 +341,32 @@ impl Advice<'_> {
         table
     }
 
-    /// Returns the advice as it is shown.
+    /// Returns the results as a table, each with its fastest and its slowest strategy.
+    fn settings(&self) -> Table {
+        let hosts: BTreeSet<&str> = self.results.iter().map(|one| one.host.as_str()).collect();
+        let head = ["workload", "fastest", "slowest", "× fastest", "rounds"];
+        let caption = hosts.iter().copied().collect::<Vec<_>>().join("; ");
+        let mut table = Table::new(head).left(1).left(2).caption(caption).cut();
+        for one in &self.results {
+            let Some(last) = one.regrets.last() else { continue };
+            let on = if hosts.len() > 1 { format!(" on {}", one.host) } else { String::new() };
+            let rounds = one.regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0).to_string();
+            let behind = ratio_in(last.ratio.ratio, last.ratio.interval);
+            table.add_row([one.workload.clone() + &on, one.fastest(), last.strategy.clone(), behind, rounds]);
+        }
+        table
+    }
+
+    /// Returns the advice as it is shown: what is left out first.
     pub fn report(&self) -> Report {
         let mut report = Report::new("vpmu advise");
-        report.notes(self.left_out.iter().chain(&self.answer).cloned());
+        report.notes(match &self.left_out[..] {
+            [] => None,
+            [[strategies, what, why]] => Some(format!("left out of {what}: {strategies}: {why}")),
+            several => Some(format!("left out: {} results or strategies, which the last table names", several.len())),
+        });
+        report.table(self.settings());
+        report.notes(self.answer.iter().cloned());
         report.gap();
         report.table(self.table());
         report.note(LEGEND);
@@ -395,20 +374,16 @@ impl Advice<'_> {
         if self.results.iter().any(|one| one.workload.starts_with(REPLAY)) {
             report.note(OF_TRACES);
         }
-        report.gap();
-        for Setting { workload, host, regrets, .. } in &self.results {
-            let rounds = plural(regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0), "round");
-            let (first, last) = (&regrets[0], &regrets[regrets.len() - 1]);
-            let behind = ratio_in(last.ratio.ratio, last.ratio.interval);
-            let (first, last) = (&first.strategy, &last.strategy);
-            report.note(format!("{workload}, {host}: first {first}, last {last}, {behind} × that; {rounds}"));
+        if self.left_out.len() > 1 {
+            report.gap();
+            report.table(table_of(&self.left_out));
         }
         report
     }
 }
 
 /// The sentence under the table of strategies.
-pub const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results with its interval's end, which \
+const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results with its interval's end, which \
                           is \"at most\"; the choice has the least worst, and of those within 1 % the fewest events held";
 
 /// Says what the figures of a trace are.
@@ -418,6 +393,7 @@ const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::ArmKind;
     use crate::fixture::timed;
 
     const TIMES: [(&str, u64); 3] = [("recreate", 2600), ("gate", 1270), ("reuse-lazy", 2032)];
@@ -457,17 +433,13 @@ mod tests {
             "{text}"
         );
         let shown = found.report().text(200);
-        assert!(
-            shown.find("a result of single/ftest on").is_some_and(|at| Some(at) < shown.find("take reuse")),
-            "{shown}"
-        );
+        assert!(shown.starts_with("left out: ") && shown.find("last table") < shown.find("take reuse"), "{shown}");
         let other = of("counting1/ftest", &[("recreate", 3000), ("gate", 1000)]);
         let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
-        let why = advise(&[&one, &other], Vec::new());
-        assert!(
-            why.unwrap_err().last().is_some_and(|why| why.starts_with("no choice: recreate alone is in 2 results"))
-        );
-        assert!(shown.contains("counting1/ftest, ") && shown.contains(": first gate, last recreate, 3.49"), "{shown}");
+        let none = advise(&[&one, &other], Vec::new()).unwrap_err();
+        assert_eq!(none.0, "recreate alone is in 2 results: run the others together");
+        assert!(none.1.text(200).contains("single/ftest on development host"), "{}", none.1.text(200));
+        assert!(shown.lines().any(|line| line.starts_with("counting1/ftest") && line.contains("gate")), "{shown}");
     }
 
     #[test]
@@ -484,7 +456,7 @@ mod tests {
         let (found, text) = answer(&all.iter().collect::<Vec<_>>());
         assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("recreate", false, 1), "{text}");
         for what in ["it is of a clock, and the answer of a tracepoint", "it is of a model, and"] {
-            assert!(found.left_out.iter().any(|why| why.contains(what)), "{:?}", found.left_out);
+            assert!(found.left_out.iter().any(|one| one[2].contains(what)), "{:?}", found.left_out);
         }
         assert!(answer(&[&all[1]]).0.is_sure);
     }
@@ -502,8 +474,8 @@ mod tests {
             "{text}"
         );
         assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
-        let why = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err();
-        assert!(why[0].contains("figures, recreate: an interval takes 5 rounds"), "{why:?}");
+        let none = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err().1.text(200);
+        assert!(none.contains("recreate") && none.contains("an interval takes 5 rounds"), "{none}");
     }
 
     #[test]
@@ -552,8 +524,7 @@ mod tests {
         record.arms[1].own.lost = Some(3);
         let (found, _) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.left_out.len()), ("reuse-lazy", 1));
-        assert!(found.left_out[0].starts_with("gate is left out"), "{:?}", found.left_out);
-        assert_eq!(advise(&[], Vec::new()), Err(Vec::new()));
-        assert_eq!(advise(&[&timed(40, &[("gate", 1270)])], Vec::new()).unwrap_err().len(), 1);
+        assert_eq!(found.left_out[0][0], "gate");
+        assert!(advise(&[], Vec::new()).is_err() && advise(&[&timed(40, &[("gate", 1270)])], Vec::new()).is_err());
     }
 }

@@ -221,6 +221,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
 fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
     // Without a floor there are times; the sides of `ab` are compared with each other.
     let against = reference(group)
+        .map(String::as_str)
         .filter(|name| group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE"));
     if against == Some(arm) {
         return None;

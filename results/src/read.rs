@@ -217,7 +217,11 @@ pub fn folder_beside(dir: &Path) -> Result<(Vec<Record>, Vec<LeftOut>), Error> {
     let paths = files(dir)?;
     if paths.len() > MAX_DOCUMENTS {
         let count = paths.len();
-        return Err(refuse(dir, format!("{count} documents are more than {MAX_DOCUMENTS}"), "split the folder"));
+        return Err(refuse(
+            dir,
+            format!("{count} documents are more than {MAX_DOCUMENTS}"),
+            "split the folder, or take --by-host",
+        ));
     }
     let read = paths.par_iter().map(|path| found(path)).collect::<Vec<_>>();
     let (mut records, mut left_out) = (Vec::new(), Vec::new());

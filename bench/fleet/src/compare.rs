@@ -77,7 +77,7 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), rules: &Rules) -> Resu
     let group = |(label, rows): (String, Vec<Row>)| {
         let most = |side: usize| rows.iter().filter_map(|row| Some([&row.base, &row.new][side].as_ref()?.runs)).max();
         let documents = [most(0).unwrap_or(0), most(1).unwrap_or(0)];
-        Group { label, unit: "host", documents, order: None, reference: String::new(), rows }
+        Group { label, unit: "host", documents, reference: String::new(), rows }
     };
     let groups: Vec<Group> = groups.into_iter().map(group).collect();
     let (exit, verdict) = conclude(&groups.iter().flat_map(|group| &group.rows).collect::<Vec<_>>(), doubt.as_deref());
@@ -132,7 +132,7 @@ fn row(grid: &Grid<'_>, Series { question, points }: &Series, base: usize, rules
         return None;
     }
     let runs = [0, 1].map(|side| sides.iter().map(|host| host[side].len()).sum());
-    let mut row = Row::over_hosts(&question.arm, &question.metric, limits, &logs, runs);
+    let mut row = Row::over_hosts((&question.arm, &question.metric), limits, &logs, runs);
     let hosts = plural(logs.len(), "host");
     row.why = format!("{hosts} on both sides: a verdict takes {MIN_HOSTS}");
     Some(row)

@@ -22,4 +22,4 @@ pub use compare::{compare, too_few};
 pub use hosts::{Analysis, HostRow, LevelRow, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::Question;
-pub use show::{progress, report, shortened};
+pub use show::{groups, progress, report, shortened};

@@ -37,8 +37,8 @@ fn stands(host: &HostRow) -> &'static str {
 }
 
 /// Puts rows of one name together, in their order.
-pub(crate) fn groups<R>(rows: &[R], name: impl Fn(&R) -> String) -> Vec<(String, Vec<&R>)> {
-    let mut groups: Vec<(String, Vec<&R>)> = Vec::new();
+pub fn groups<R, K: PartialEq>(rows: &[R], name: impl Fn(&R) -> K) -> Vec<(K, Vec<&R>)> {
+    let mut groups: Vec<(K, Vec<&R>)> = Vec::new();
     for row in rows {
         let name = name(row);
         match groups.iter_mut().find(|(known, _)| *known == name) {

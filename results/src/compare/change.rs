@@ -6,8 +6,6 @@
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |
 //! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | the same |
 
-use serde::Serialize;
-
 use super::group::{Both, MIN_RUNS};
 use super::sample::{Run, Sample};
 use crate::paired::{BETWEEN_RUNS, centre, log};
@@ -33,54 +31,16 @@ pub(super) struct Change {
     pub(super) blocks: usize,
 }
 
-/// Order in which the runs of two sides were taken, by their starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// Neighbours are of different sides, so that both met the same host.
-    InTurns,
-    /// All of one side, then all of the other.
-    OneAfterTheOther,
-    /// Neither.
-    Mixed,
-    /// All have one start.
-    Unknown,
-}
-
-impl Order {
-    /// Finds the order of runs with these starts, BASE's first; `None` of one run a side.
-    pub fn of(sides: [&[u64]; 2]) -> Option<Self> {
-        let ends = |side: &[u64]| Some((*side.iter().min()?, *side.iter().max()?));
-        let ((first, last), (new_first, new_last)) = ends(sides[0]).zip(ends(sides[1]))?;
-        let found = if first.min(new_first) == last.max(new_last) {
-            Self::Unknown
-        } else if neighbours(sides).is_some() {
-            Self::InTurns
-        } else if last <= new_first || new_last <= first {
-            Self::OneAfterTheOther
-        } else {
-            Self::Mixed
-        };
-        (sides[0].len() + sides[1].len() > 2).then_some(found)
-    }
-
-    /// Describes it behind a number of runs.
-    pub const fn about(self) -> &'static str {
-        match self {
-            Self::InTurns => "in turns",
-            Self::OneAfterTheOther => "one side after the other",
-            Self::Mixed => "in mixed order",
-            Self::Unknown => "in unknown order",
-        }
-    }
+/// Returns the change of independent blocks with these logarithms of NEW over BASE; `sides` are those of the two, given their centre.
+pub(super) fn of_blocks(logs: &[f64], sides: impl Fn(f64) -> Both<f64>) -> Option<Change> {
+    let log = trimmed::over_blocks(logs)?;
+    Some(Change { log, sides: sides(log.value), fixed: known(0.0), blocks: logs.len() })
 }
 
 /// Returns all runs in order of time, each with its side and its place there.
 fn in_order(sides: [&[u64]; 2]) -> Vec<(u64, usize, usize)> {
-    let of = |(side, starts): (usize, &[u64])| {
-        starts.iter().enumerate().map(move |(run, at)| (*at, side, run)).collect::<Vec<_>>()
-    };
-    let mut order: Vec<(u64, usize, usize)> = sides.into_iter().enumerate().flat_map(of).collect();
+    let of = |side: usize| sides[side].iter().enumerate().map(move |(run, at)| (*at, side, run));
+    let mut order: Vec<(u64, usize, usize)> = of(0).chain(of(1)).collect();
     order.sort_unstable();
     order
 }
@@ -107,10 +67,9 @@ fn of_many(sides: &Both<Vec<Level>>, related: bool) -> Option<Change> {
     let starts = sides.each_ref().map(|side| side.iter().map(|(at, _)| *at).collect::<Vec<_>>());
     let starts = starts.each_ref().map(Vec::as_slice);
     if let Some(pairs) = neighbours(starts).filter(|pairs| pairs.len() >= MIN_RUNS) {
-        let both: Vec<Both<f64>> = pairs.iter().map(|[one, two]| [sides[0][*one].1, sides[1][*two].1]).collect();
-        let log = trimmed::over_blocks(&both.iter().map(|[base, new]| new - base).collect::<Vec<_>>())?;
-        let base = both.iter().map(|[base, _]| base).sum::<f64>() / both.len() as f64;
-        return Some(Change { log, sides: [base, base + log.value], fixed: known(0.0), blocks: pairs.len() });
+        let logs: Vec<f64> = pairs.iter().map(|[one, two]| sides[1][*two].1 - sides[0][*one].1).collect();
+        let base = pairs.iter().map(|[one, _]| sides[0][*one].1).sum::<f64>() / pairs.len() as f64;
+        return of_blocks(&logs, |log| [base, base + log]);
     }
     if !related || sides.iter().any(|side| side.len() < MIN_RUNS) {
         return None;
@@ -193,15 +152,6 @@ pub(super) fn of_all(arms: &[&Sample], simulated: bool) -> Option<(Both<f64>, Op
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_order_is_that_of_the_starts() {
-        let of = |base: &[u64], new: &[u64]| Order::of([base, new]);
-        assert_eq!(of(&[1, 4, 5, 8], &[2, 3, 6, 7]), Some(Order::InTurns));
-        assert_eq!(of(&[5, 6, 7, 8], &[1, 2, 3, 5]), Some(Order::OneAfterTheOther));
-        assert_eq!(of(&[1, 2, 5, 6], &[3, 4, 7, 8]), Some(Order::Mixed));
-        assert_eq!((of(&[3, 3], &[3, 3]), of(&[1], &[2]), of(&[1], &[])), (Some(Order::Unknown), None, None));
-    }
 
     #[test]
     fn few_runs_are_believed_where_they_differ_by_more_than_the_default() {

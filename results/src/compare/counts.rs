@@ -83,13 +83,14 @@ pub(super) fn unlike(pair: &Pair<'_>) -> Option<String> {
 pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row> {
     let sides: Both<Vec<Work>> =
         pair.sides.each_ref().map(|side| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect());
-    let blank = |metric: &str| Row::blank(Question::Counts, arm, metric, request.rules.limits(metric, true));
+    let new =
+        |metric: &str, levels| Row::new(Question::Counts, (arm, metric), request.rules.limits(metric, true), levels);
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }
     if let Some((which, _)) = SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_empty()) {
         let why = format!("one-sided: {which} has no counts of it");
-        return vec![Row { why, whole: false, ..blank(OPERATIONS) }];
+        return vec![Row { why, whole: false, ..new(OPERATIONS, [None, None]) }];
     }
     let all = || sides.iter().flatten();
     let names: BTreeSet<&String> = all().flat_map(|work| work.counts.keys()).collect();
@@ -106,7 +107,7 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row
             let n = sides[side].iter().map(|work| work.rounds).sum();
             Some(SideLevel { count: Some(means[side]), n, runs: sides[side].len(), ..SideLevel::default() })
         };
-        let row = blank(name).of([level(0), level(1)]);
+        let row = new(name, [level(0), level(1)]);
         if exact {
             return row.exactly(means);
         }

@@ -1,6 +1,6 @@
 //! Which documents go with which: those that measured the same, on both sides.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -16,33 +16,9 @@ pub(super) type Both<T> = [T; 2];
 pub(super) const SIDES: Both<&str> = ["BASE", "NEW"];
 /// With this many documents on both sides how runs differ is seen.
 pub const MIN_RUNS: usize = 8;
-/// Begin of the note about an experiment that NEW lacks.
-pub(super) const ONLY_IN_BASE: &str = "only in BASE: ";
-/// Begins of a note about an arm that one side lacks.
-pub(super) const ARM_ONLY_IN: Both<&str> = ["only in BASE: arm ", "only in NEW: arm "];
-
 /// Parameters that say how much is measured or why, not what, and those of a side's build: they may differ.
-const HOW_MUCH: [&str; 19] = [
-    "rounds",
-    "rounds_per_guest",
-    "until_ci",
-    "quick",
-    "pin",
-    "samples",
-    "warmup_samples",
-    "warmup_rounds",
-    "duration_ns",
-    "time_limit_ns",
-    "strategies",
-    "backend_requested",
-    "backend_why",
-    "look_ups",
-    "binary",
-    "tool",
-    "same_build",
-    "unlike",
-    "rules",
-];
+const HOW_MUCH: &str = "rounds rounds_per_guest until_ci quick pin samples warmup_samples warmup_rounds duration_ns time_limit_ns \
+                        strategies backend_requested backend_why look_ups binary tool same_build unlike rules";
 
 /// Documents of both sides that measured the same.
 #[derive(Debug)]
@@ -57,8 +33,8 @@ impl<'a> Pair<'a> {
     }
 
     /// The arm that the others are divided by.
-    pub(super) fn reference(&self) -> Option<String> {
-        reference(&self.all().collect::<Vec<_>>()).map(str::to_owned)
+    pub(super) fn reference(&self) -> Option<&'a String> {
+        reference(&self.all().collect::<Vec<_>>())
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
@@ -75,15 +51,15 @@ impl<'a> Pair<'a> {
 }
 
 /// Returns the arm that the others of these documents are divided by: the floor, else the first that all of them have.
-pub(crate) fn reference<'a>(records: &[&'a Record]) -> Option<&'a str> {
+pub(crate) fn reference<'a>(records: &[&'a Record]) -> Option<&'a String> {
     let everywhere = |name: &str| records.iter().all(|one| one.arm(name).is_some_and(|arm| !arm.rounds.is_empty()));
     let arms = || records.first().into_iter().flat_map(|one| &one.arms).filter(|arm| everywhere(&arm.name));
-    arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| arm.name.as_str())
+    arms().find(|arm| arm.kind == ArmKind::Floor).or_else(|| arms().next()).map(|arm| &arm.name)
 }
 
 /// Returns the parameters that must be equal for two documents to be comparable.
 pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
-    let is_what = |name: &str| !HOW_MUCH.contains(&name);
+    let is_what = |name: &str| HOW_MUCH.split(' ').all(|other| other != name);
     let what = |(name, value): (&String, &Value)| {
         let mut value = value.clone();
         // The sides of `ab` are runs with parameters of their own.
@@ -124,21 +100,20 @@ pub(crate) fn grouped<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTre
     groups
 }
 
-/// Finds for each run of NEW the same run in BASE: one file, or a copy of one.
-pub(super) fn same_runs<'a>(base: &'a [Record], new: &[Record]) -> Vec<Option<&'a Record>> {
+/// Returns which runs of NEW are also in BASE: one file, or a copy of one.
+pub(super) fn same_runs(base: &[Record], new: &[Record]) -> Vec<bool> {
     let file = |record: &Record| std::fs::canonicalize(&record.path).ok();
     let key = |record: &Record| (record.started_unix, record.wall_ns);
-    let files: HashMap<PathBuf, &Record> = base.iter().filter_map(|one| Some((file(one)?, one))).collect();
+    let files: HashSet<PathBuf> = base.iter().filter_map(file).collect();
     // Simulated runs of one seed are the same by design.
     let times: HashMap<_, &Record> = base.iter().filter(|one| !one.is_simulated()).map(|one| (key(one), one)).collect();
-    let of = |record: &Record| {
-        let copy = times.get(&key(record)).filter(|other| other.arms == record.arms && other.host == record.host);
-        file(record).and_then(|path| files.get(&path)).or(copy).copied()
+    let is_copy = |record: &Record| {
+        times.get(&key(record)).is_some_and(|other| other.arms == record.arms && other.host == record.host)
     };
-    new.iter().map(of).collect()
+    new.iter().map(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record)).collect()
 }
 
-/// Pairs documents by what they measured.
+/// Pairs documents by what they measured; returns, too, what only BASE has.
 ///
 /// # Errors
 /// Exit 2 if the sides have nothing in common.
@@ -146,7 +121,7 @@ pub(super) fn pairs<'a>(
     names: Both<&str>,
     sides: &Both<Vec<&'a Record>>,
     notes: &mut Vec<String>,
-) -> Result<Vec<Pair<'a>>, Error> {
+) -> Result<(Vec<Pair<'a>>, Vec<&'a Record>), Error> {
     let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied()));
     let mut pairs = Vec::new();
     bases.retain(|key, base| {
@@ -160,15 +135,13 @@ pub(super) fn pairs<'a>(
         let what = format!("{} and {} measured different things", names[0], names[1]);
         return Err(Error::usage(what, why, "compare runs of the same experiment and parameters"));
     }
-    for (which, left) in SIDES.into_iter().zip([bases, news]) {
-        for records in left.values() {
+    for (which, left) in SIDES.into_iter().zip([&bases, &news]) {
+        notes.extend(left.values().map(|records| {
             let (label, documents) = (group_label(records[0]), plural(records.len(), "document"));
-            notes.push(format!(
-                "only in {which}: {label} ({documents}), not compared; a folder of its own leaves it out"
-            ));
-        }
+            format!("only in {which}: {label} ({documents}), not compared; a folder of its own leaves it out")
+        }));
     }
-    Ok(pairs)
+    Ok((pairs, bases.into_values().map(|records| records[0]).collect()))
 }
 
 fn first_difference(a: &Record, b: &Record) -> String {

@@ -1,13 +1,15 @@
 //! The verdict on a comparison: its rows, and what keeps "no regression" from being said.
 
+use std::collections::BTreeSet;
+
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::change::{self, Change, Order};
-use super::group::{self, ARM_ONLY_IN, Both, MIN_RUNS, ONLY_IN_BASE, Pair};
+use super::change::{self, Change};
+use super::group::{self, Both, MIN_RUNS, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use super::rules::CompareSpec;
-use super::sample::{self, Run, Sample, asked};
+use super::sample::{self, Sample, asked};
 use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
@@ -16,8 +18,6 @@ use crate::stats::median;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
-/// Begin of the note that both sides hold one run.
-const SAME: &str = "the same run";
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
@@ -32,8 +32,6 @@ pub struct Group {
     pub unit: &'static str,
     /// Documents of BASE and NEW.
     pub documents: [usize; 2],
-    /// Order in which they were taken; `None` of one document a side.
-    pub order: Option<Order>,
     /// The arm that the others are divided by.
     pub reference: String,
     /// The rows: arms in the order of the documents, then all arms together.
@@ -104,26 +102,18 @@ impl Comparison {
         self.groups.iter().flat_map(|group| &group.rows)
     }
 
-    fn judged(mut self) -> Self {
+    /// Concludes; `missing` is what one of the sides lacks.
+    fn judged(mut self, missing: Option<&str>) -> Self {
         let rows: Vec<&Row> = self.rows().collect();
-        let tally = Tally::of(rows.iter().filter(|row| row.question != Question::Counts).map(|row| row.verdict));
-        let has = |begin: &str| self.notes.iter().any(|note| note.starts_with(begin));
-        let missing = ARM_ONLY_IN.iter().any(|begin| has(begin)).then_some("an arm is on one side only");
-        // What a baseline has of other experiments is no part of the question.
-        let is_known =
-            |note: &str| self.groups.iter().any(|group| group.label.split(',').next() == note.split(',').next());
-        let lacks = self.notes.iter().filter_map(|note| note.strip_prefix(ONLY_IN_BASE)).any(is_known);
-        let missing = missing.or(lacks.then_some("NEW lacks a workload that BASE has"));
-        let all = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
-        let moved = rows.iter().filter(all).find_map(|row| row.change.filter(|_| row.found.is_none()));
-        let (exit, verdict) = if has(SAME) {
-            let what = "BASE and NEW hold the same run: every run of NEW is also in BASE";
-            (Exit::Inconclusive, format!("inconclusive: {what} ({tally})"))
-        } else if !self.unlike.is_empty() && !self.unlike_hosts_allowed {
+        let (exit, verdict) = if !self.unlike.is_empty() && !self.unlike_hosts_allowed {
+            let times = rows.iter().filter(|row| row.question != Question::Counts);
+            let tally = Tally::of(times.map(|row| row.verdict));
             let before = missing.map_or_else(String::new, |why| format!("{why}; "));
             let remedy = if missing.is_some() { "" } else { "; --ignore-host-differences compares anyway" };
             (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
         } else {
+            let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
+            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
             let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         };
@@ -135,29 +125,33 @@ impl Comparison {
 /// Compares `new` with `base`, each with the name it was given by.
 ///
 /// # Errors
-/// Exit 2: they measured different things, or an arm or metric that was asked for is in neither.
+/// Exit 2: they measured different things, or an arm or metric that was asked for is in neither. Exit 3: all that NEW has of what BASE
+/// measured are runs of BASE.
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
+    // A folder often has the baseline's own run, too.
     let same = group::same_runs(base.1, new.1);
-    let others: Vec<&Record> = new.1.iter().zip(&same).filter(|(_, same)| same.is_none()).map(|(one, _)| one).collect();
-    // A folder often has the baseline's own run, too; without it there must be something to compare.
+    let (own, others): (Vec<_>, Vec<_>) = new.1.iter().zip(same).partition(|(_, same)| *same);
+    let others: Vec<&Record> = others.into_iter().map(|(record, _)| record).collect();
     let kinds: Vec<_> = base.1.iter().map(group::group_key).collect();
-    let left_out = others.len() < new.1.len() && others.iter().any(|one| kinds.contains(&group::group_key(one)));
-    let new_records = if left_out { others } else { new.1.iter().collect() };
-    let (names, sides) = ([base.0, new.0], [base.1.iter().collect::<Vec<_>>(), new_records]);
-    let mut notes = Vec::new();
-    let pairs = group::pairs(names, &sides, &mut notes)?;
-    for (record, same) in new.1.iter().zip(same).filter_map(|(record, same)| Some((record.path.display(), same?))) {
-        notes.push(if left_out {
-            format!("left out of NEW, as it is a run of BASE: {record}")
-        } else {
-            format!("{SAME}: {} and {record}", same.path.display())
-        });
+    if !own.is_empty() && !others.iter().any(|one| kinds.contains(&group::group_key(one))) {
+        let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
+        return Err(Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run"));
     }
+    let (names, sides) = ([base.0, new.0], [base.1.iter().collect::<Vec<_>>(), others]);
+    let mut notes = Vec::new();
+    let (pairs, lone) = group::pairs(names, &sides, &mut notes)?;
+    let left_out =
+        |(record, _): (&Record, bool)| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
+    notes.extend(own.into_iter().map(left_out));
+    // What a baseline has of other experiments is no part of the question.
+    let is_known = |one: &&Record| pairs.iter().flat_map(Pair::all).any(|other| other.experiment == one.experiment);
+    let mut missing = lone.iter().any(is_known).then_some("NEW lacks a workload that BASE has");
     let mut groups = Vec::new();
-    let mut metrics = std::collections::BTreeSet::new();
+    let mut metrics = BTreeSet::new();
     for pair in &pairs {
         notes.extend(facts::conditions(&pair.sides[0], &pair.sides[1]));
-        let samples = sample::samples(pair, request, &mut notes);
+        let (samples, is_lone) = sample::samples(pair, request, &mut notes);
+        missing = is_lone.then_some("an arm is on one side only").or(missing);
         let other_counts = counts::unlike(pair);
         let mut rows = rows(pair, &samples, request, &mut notes);
         if other_counts.is_none() && request.metrics.is_empty() {
@@ -168,19 +162,26 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
         }
         notes.extend(other_counts);
         metrics.extend(samples.into_iter().map(|one| one.metric));
-        let starts = pair.sides.each_ref().map(|side| side.iter().map(|one| one.started_unix).collect::<Vec<_>>());
         groups.push(Group {
             label: pair.label.clone(),
             unit: if pair.sides.iter().all(|side| side.len() >= MIN_RUNS) { "run" } else { "round" },
             documents: pair.sides.each_ref().map(Vec::len),
-            order: Order::of(starts.each_ref().map(Vec::as_slice)),
-            reference: pair.reference().unwrap_or_default(),
+            reference: pair.reference().cloned().unwrap_or_default(),
             rows,
         });
     }
     sample::check_asked(pairs.iter().flat_map(Pair::all), |metric| metrics.contains(metric), request)?;
     let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
     judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
+    let mut unlike: Vec<String> =
+        pairs.iter().flat_map(|pair| facts::differences(&pair.sides[0], &pair.sides[1])).collect();
+    unlike.sort();
+    unlike.dedup();
+    // Hosts that are allowed to differ do: that all arms moved says nothing.
+    if !unlike.is_empty() && request.unlike_hosts_allowed {
+        let rows = groups.iter_mut().flat_map(|group| &mut group.rows);
+        rows.filter(|row| row.question == Question::AllArms).for_each(|row| row.verdict = Verdict::NotJudged);
+    }
     let mut found = Comparison::new([(names[0], &sides[0]), (names[1], &sides[1])], groups, request);
     // Each pair of groups may have the same to say.
     for note in notes {
@@ -188,20 +189,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             found.notes.push(note);
         }
     }
-    found.unlike = pairs.iter().flat_map(|pair| facts::differences(&pair.sides[0], &pair.sides[1])).collect();
-    found.unlike.sort();
-    found.unlike.dedup();
-    // Hosts that are allowed to differ do: that all arms moved says nothing.
-    let moved = |row: &&mut Row| row.question == Question::AllArms;
-    if !found.unlike.is_empty() && request.unlike_hosts_allowed {
-        found
-            .groups
-            .iter_mut()
-            .flat_map(|group| &mut group.rows)
-            .filter(moved)
-            .for_each(|row| row.verdict = Verdict::NotJudged);
-    }
-    Ok(found.judged())
+    Ok(Comparison { unlike, ..found }.judged(missing))
 }
 
 /// Compares arms of one result with the first of them.
@@ -218,9 +206,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
         })
     };
     let all = arms.iter().map(find).collect::<Result<Vec<_>, Error>>()?;
-    let Some((first, others)) = all.split_first().filter(|(_, others)| !others.is_empty()) else {
-        return Err(Error::usage("--arms needs two arms or more", "", there()));
-    };
+    let [first, others @ ..] = &all[..] else { return Err(Error::usage("--arms needs two arms or more", "", there())) };
     let mut rows = Vec::new();
     for arm in others {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
@@ -232,7 +218,7 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
-    let group = Group { label, unit: "round", documents: [1, 1], order: None, reference, rows };
+    let group = Group { label, unit: "round", documents: [1, 1], reference, rows };
     let sides = [format!("{} of {name}", first.name), format!("{} of {name}", arms[1..].join(", "))];
     let (records, [base, new]) = ([record], sides.each_ref().map(String::as_str));
     let mut found = Comparison::new([(base, &records), (new, &records)], vec![group], request);
@@ -240,17 +226,17 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     for arm in all {
         sample::note_left_out(&arm.name, name, &[arm], &mut found.notes);
     }
-    Ok(found.judged())
+    Ok(found.judged(None))
 }
 
 /// The rows of times: of each arm, then of all arms together by each metric.
 fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
     let simulated = pair.simulated();
     let others: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_reference).collect();
-    let reference = pair.reference().unwrap_or_default();
     let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
+    let reference = pair.reference().map_or("", String::as_str);
     let has =
-        |metric: &str| pair.all().any(|one| one.arm(&reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
+        |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     let mut without = Vec::new();
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
@@ -260,18 +246,14 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
         let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         notes.push(format!("{first}{more}: not judged: {reference} has none to divide it by"));
     }
-    let mut metrics: Vec<&String> = samples.iter().map(|sample| &sample.metric).collect();
-    metrics.sort();
-    metrics.dedup();
+    let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
     rows.extend(metrics.into_iter().filter_map(|metric| of_all(samples, metric, request, simulated)));
     rows
 }
 
-fn level(runs: &[Run]) -> Option<SideLevel> {
-    let values: Vec<f64> = runs.iter().flat_map(|run| run.values.iter().copied()).collect();
-    let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
-    let ratio = paired::centre(&pairs).map(f64::exp);
-    Some(SideLevel { median_ns: Some(median(&values)?), ratio, n: values.len(), runs: runs.len(), count: None })
+/// Returns the level of these values of so many runs.
+fn level(values: &[f64], ratio: Option<f64>, runs: usize) -> Option<SideLevel> {
+    Some(SideLevel { median_ns: Some(median(values)?), ratio, count: None, n: values.len(), runs })
 }
 
 fn few_rounds() -> String {
@@ -280,7 +262,11 @@ fn few_rounds() -> String {
 
 /// The row of an arm.
 fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
-    let sides = sample.sides.each_ref().map(|side| level(side));
+    let sides = sample.sides.each_ref().map(|runs| {
+        let values: Vec<f64> = runs.iter().flat_map(|run| run.values.iter().copied()).collect();
+        let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
+        level(&values, paired::centre(&pairs).map(f64::exp), runs.len())
+    });
     let lacks = group::SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_none());
     let (whole, why) = match (lacks, &sample.not_whole) {
         (Some((which, _)), _) => (false, format!("one-sided: {which} has no rounds of it")),
@@ -288,16 +274,17 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
         _ if sides.iter().flatten().any(|side| side.ratio.is_none()) => (true, NO_RATIO.to_owned()),
         _ => (true, few_rounds()),
     };
-    let row = Row::blank(Question::OneArm, &sample.arm, &sample.metric, request.limits(&sample.metric)).of(sides);
+    let of = (&*sample.arm, &*sample.metric);
+    let row = Row::new(Question::OneArm, of, request.limits(&sample.metric), sides);
     Row { why, whole, ..row }.with(change::of_arm(&sample.sides, simulated))
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
 fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bool) -> Option<Row> {
-    let common = |one: &&Sample| {
+    let is_common = |one: &&Sample| {
         one.metric == metric && one.not_whole.is_none() && one.sides.iter().all(|side| !side.is_empty())
     };
-    let arms: Vec<&Sample> = samples.iter().filter(common).collect();
+    let arms: Vec<&Sample> = samples.iter().filter(is_common).collect();
     let side = |at: usize| {
         let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         let runs = arms.iter().map(|arm| arm.sides[at].len()).max()?;
@@ -306,7 +293,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
     if arms.is_empty() {
         return None;
     }
-    let row = Row::blank(Question::AllArms, ALL_ARMS, metric, request.limits(metric)).of([side(0), side(1)]);
+    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [side(0), side(1)]);
     let row = Row { why: few_rounds(), ..row };
     Some(match change::of_all(&arms, simulated) {
         Some((sides, found)) => row.shows(sides).with(found),
@@ -344,9 +331,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric, request.statistic);
-    let level = |arm: &Arm, ratio: Option<f64>| {
+    let side = |arm: &Arm, ratio: Option<f64>| {
         let values: Vec<f64> = paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect();
-        Some(SideLevel { median_ns: Some(median(&values)?), ratio, n: values.len(), runs: 1, count: None })
+        level(&values, ratio, 1)
     };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
     let few = || format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS);
@@ -355,7 +342,7 @@ fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &Co
         let log = found.log?;
         Some(Change { log, sides: [0.0, log.value], fixed: found.between, blocks: 0 })
     });
-    let row = Row::blank(Question::OneArm, &arm.name, metric, request.limits(metric));
-    let row = row.of([level(base, Some(1.0)), level(arm, found.map(|found| found.ratio))]);
+    let sides = [side(base, Some(1.0)), side(arm, found.map(|found| found.ratio))];
+    let row = Row::new(Question::OneArm, (&arm.name, metric), request.limits(metric), sides);
     Row { why, whole, ..row }.with(change)
 }

@@ -19,7 +19,6 @@ mod show;
 mod turns;
 
 pub use crate::paired::Statistic;
-pub use change::Order;
 pub use counts::per_pmi;
 pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
@@ -38,6 +37,7 @@ mod tests {
 
     use super::*;
     use crate::document::Record;
+    use crate::error::Exit;
     use crate::fixture::{changed, record, value};
     use crate::synthetic::{Host, Modes, Random};
     use crate::verdict::Verdict;
@@ -239,8 +239,8 @@ mod tests {
         let notes: Vec<&String> = found.notes.iter().filter(|note| note.starts_with("only in NEW: ")).collect();
         assert!(notes.len() == 1 && notes[0].contains("sim:bare-metal, 1 vCPU (1 document)"), "{notes:?}");
         // Beside it NEW has nothing but BASE's own run.
-        let found = beside(base.clone());
-        assert!(found.exit == 3 && found.verdict.contains("every run of NEW is also in BASE"), "{}", found.verdict);
+        let error = compare(("a", one(&base)), ("b", &[base.clone(), other.clone()]), &request()).unwrap_err();
+        assert!(error.exit == Exit::Inconclusive && error.why.contains("is also in a"), "{error}");
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         let other = pair([(100..108).collect(), (108..116).collect()]);
         assert_eq!(said(&other, "all arms"), (0, Verdict::NotJudged), "{}", text(&other));
         assert_eq!(said(&turns, "all arms"), (1, Verdict::Slower), "{}", text(&turns));
-        assert!(text(&other).contains("of 8 and 8 runs, one side after the other; "), "{}", text(&other));
+        assert!(text(&other).contains("of 8 and 8 runs; "), "{}", text(&other));
         assert!(text(&turns).contains("of 8 and 8 runs, in turns (8 pairs); "), "{}", text(&turns));
     }
 
@@ -324,7 +324,7 @@ mod tests {
         // A gate for any host: a factor of three against the floor.
         let mut far = value(10, 6, |arm, round| if arm == "floor" { 9 * ns(round) } else { 20 * ns(round) });
         far["host"]["kernel"] = json!("7.0");
-        let gate = CompareSpec { rules: Rules::new(None, Some(2.0)).unwrap(), ..allowed.clone() };
+        let gate = CompareSpec { rules: Rules::read(None, None, Some(2.0)).unwrap(), ..allowed.clone() };
         assert_eq!((of(&other, &gate).exit, of(&changed(far), &gate).exit), (0, 0));
     }
 
@@ -346,18 +346,18 @@ mod tests {
     fn different_experiments_names_and_slips_are_bad_input() {
         let base = record(10, 5, |_, round| ns(round));
         let other = with(10, 6, |value| value["parameters"]["workload"] = json!("sampling10/ftest"));
+        let next = record(10, 7, |_, round| ns(round));
         let error = compare(("a", one(&base)), ("b", one(&other)), &request()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("workload is single/ftest and sampling10/ftest"));
         for wrong in [
             CompareSpec { arms: vec!["reues".to_owned()], ..request() },
             CompareSpec { metrics: vec!["nmi_handler".to_owned()], ..request() },
         ] {
-            let error = compare(("a", one(&base)), ("b", one(&base)), &wrong).unwrap_err();
+            let error = compare(("a", one(&base)), ("b", one(&next)), &wrong).unwrap_err();
             assert!(error.exit.code() == 2 && error.to_string().contains("there are"), "{error}");
         }
         // Two experiments in a folder are compared each with its own kind; one without a counterpart is said.
-        let both = [base.clone(), other.clone()];
-        let found = compare(("a", &both), ("b", one(&base)), &request()).unwrap();
+        let found = compare(("a", &[base.clone(), other]), ("b", one(&next)), &request()).unwrap();
         assert_eq!((found.exit, found.groups.len()), (3, 1));
         assert!(found.notes[0].starts_with("only in BASE: nmi-latency, sampling10/ftest"));
     }

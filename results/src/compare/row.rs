@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::change::Change;
+use super::change::{Change, of_blocks};
 use super::group::{Both, MIN_RUNS};
+use crate::stats::holm;
 use crate::stats::interval::{CONFIDENCE, Interval};
 use crate::stats::jackknife::{Estimate, known};
-use crate::stats::{holm, trimmed};
 use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
 
@@ -118,15 +118,15 @@ pub struct Row {
 }
 
 impl Row {
-    /// Builds a row without figures.
-    pub(super) fn blank(question: Question, arm: &str, metric: &str, limits: Limits) -> Self {
+    /// Builds a row of these sides.
+    pub(super) fn new(
+        question: Question,
+        (arm, metric): (&str, &str),
+        limits: Limits,
+        [base, new]: Both<Option<SideLevel>>,
+    ) -> Self {
         let (arm, metric) = (arm.to_owned(), metric.to_owned());
-        Self { question, arm, metric, limits, whole: true, ..Self::default() }
-    }
-
-    /// Gives it its sides.
-    pub(super) fn of(self, [base, new]: Both<Option<SideLevel>>) -> Self {
-        Self { base, new, ..self }
+        Self { question, arm, metric, base, new, limits, whole: true, ..Self::default() }
     }
 
     /// Fills in what `found` says.
@@ -157,15 +157,13 @@ impl Row {
 
     /// Builds a row whose blocks are hosts, from the logarithms of each on both sides; `runs` are those of a side. Times of all arms
     /// are ns, those of one arm ratios.
-    pub fn over_hosts(arm: &str, metric: &str, limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
-        let hosts = logs.len();
-        let question = if arm == ALL_ARMS { Question::AllArms } else { Question::OneArm };
-        let mean = |side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / hosts as f64;
-        let level = |side: usize| Some(SideLevel { n: hosts, runs: runs[side], ..SideLevel::default() });
-        let row = Self::blank(question, arm, metric, limits).of([level(0), level(1)]).shows([mean(0), mean(1)]);
-        let log = trimmed::over_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>());
-        let change = log.map(|log| Change { log, sides: [mean(0), mean(1)], fixed: known(0.0), blocks: hosts });
-        Self { blocks: hosts, ..row.with(change) }
+    pub fn over_hosts(of: (&str, &str), limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
+        let question = if of.0 == ALL_ARMS { Question::AllArms } else { Question::OneArm };
+        let means = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
+        let level = |runs| Some(SideLevel { n: logs.len(), runs, ..SideLevel::default() });
+        let row = Self::new(question, of, limits, runs.map(level)).shows(means);
+        let change = of_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>(), |_| means);
+        Self { blocks: logs.len(), ..row.with(change) }
     }
 
     /// Judges counts that repeat on each side: any difference is a change.
@@ -176,11 +174,6 @@ impl Row {
             _ => Verdict::Faster,
         };
         Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact: true, ..self }
-    }
-
-    /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
-    pub fn half_width(&self) -> Option<f64> {
-        self.change_interval.map(|Interval { low, high }| (((1.0 + high) / (1.0 + low)).sqrt() - 1.0).max(0.0))
     }
 
     /// Returns the verdict in a word.
@@ -219,13 +212,13 @@ pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
     let p = holm(&judged.iter().filter_map(|row| row.p_value).collect::<Vec<_>>());
     for (row, p) in judged.into_iter().zip(p) {
         row.p_value_adjusted = Some(p);
-        let (found, why) =
-            row.found.map_or((Verdict::Inconclusive, String::new()), |found| verdict(row, &found, p, over));
+        let Some(found) = row.found else { continue };
+        let (verdict, why) = verdict(row, &found, p, over);
         if row.whole {
-            (row.verdict, row.why) = (found, why);
-        } else if found == Verdict::Slower {
+            (row.verdict, row.why) = (verdict, why);
+        } else if verdict == Verdict::Slower {
             // A doubt, which stands beside it, hides no regression.
-            row.verdict = found;
+            row.verdict = verdict;
         }
     }
     for row in &mut others {

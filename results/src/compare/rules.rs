@@ -22,95 +22,68 @@ pub struct Rules {
     own: BTreeMap<String, Limits>,
 }
 
-#[derive(Deserialize, Clone, Copy, Default)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+/// What a file says of all metrics, and of one.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct Given {
     alpha: Option<f64>,
     threshold: Option<f64>,
     bound: Option<f64>,
-    #[serde(default)]
     report_only: bool,
+    metric: BTreeMap<String, Self>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    alpha: Option<f64>,
-    threshold: Option<f64>,
-    bound: Option<f64>,
-    #[serde(default)]
-    metric: BTreeMap<String, Given>,
-}
-
-/// These limits, changed by what is given.
-fn changed(own: Limits, given: Given) -> Result<Limits, String> {
-    let limits = Limits {
-        alpha: given.alpha.unwrap_or(own.alpha),
-        threshold: given.threshold.unwrap_or(own.threshold),
-        // A threshold above the bound moves it along.
-        bound: given.bound.unwrap_or_else(|| own.bound.max(given.threshold.unwrap_or(0.0))),
-        report_only: given.report_only,
-    };
-    for (name, value, most) in
-        [("alpha", limits.alpha, 0.5), ("threshold", limits.threshold, 100.0), ("bound", limits.bound, 100.0)]
-    {
-        let fits = if name == "alpha" { value > 0.0 && value <= most } else { (0.0..=most).contains(&value) };
-        if !fits {
-            return Err(format!("{name} = {value} is not between 0 and {most}"));
+impl Given {
+    /// Changes these limits by what is given.
+    fn over(&self, own: Limits) -> Result<Limits, String> {
+        let limits = Limits {
+            alpha: self.alpha.unwrap_or(own.alpha),
+            threshold: self.threshold.unwrap_or(own.threshold),
+            // A threshold above the bound moves it along.
+            bound: self.bound.unwrap_or_else(|| own.bound.max(self.threshold.unwrap_or(0.0))),
+            report_only: self.report_only,
+        };
+        let Limits { alpha, threshold, bound, .. } = limits;
+        for (name, value, most) in [("alpha", alpha, 0.5), ("threshold", threshold, 100.0), ("bound", bound, 100.0)] {
+            if !(0.0..=most).contains(&value) || name == "alpha" && value <= 0.0 {
+                return Err(format!("{name} = {value} is not between 0 and {most}"));
+            }
         }
+        Ok(limits)
     }
-    Ok(limits)
 }
 
 impl Rules {
-    /// The default limits, changed by the command line.
+    /// Returns the default limits, changed by a TOML file and, before its defaults, by the command line.
     ///
     /// # Errors
-    /// Exit 2 for values out of range.
-    pub fn new(alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
-        let given = Given { alpha, threshold, ..Given::default() };
-        let wrong = |why| {
-            Error::usage("cannot compare by these thresholds", why, "--alpha 0.01 --threshold 0.03 are the defaults")
+    /// Exit 2: unreadable, a key or value that makes no sense, or a value out of range.
+    pub fn read(file: Option<&Path>, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
+        let (what, remedy) = match file {
+            Some(path) => (format!("cannot use rules {}", path.display()), "docs/regression-gate.md has an example"),
+            None => ("cannot compare by these thresholds".to_owned(), "--alpha 0.01 --threshold 0.03 are the defaults"),
         };
-        Ok(Self { default: changed(Limits::default(), given).map_err(wrong)?, own: BTreeMap::new() })
-    }
-
-    /// Reads the rules of a TOML file; the command line goes before the file's defaults.
-    ///
-    /// # Errors
-    /// Exit 2: unreadable, or a key or value that makes no sense.
-    pub fn read(path: &Path, alpha: Option<f64>, threshold: Option<f64>) -> Result<Self, Error> {
-        let wrong = |why: String| {
-            Error::usage(format!("cannot use rules {}", path.display()), why, "docs/regression-gate.md has an example")
+        let wrong = |why: String| Error::usage(&what, why, remedy);
+        let text = file.map_or(Ok(String::new()), |path| open::named_text(path, MAX_FILE));
+        let text = text.map_err(|error| wrong(error.to_string()))?;
+        let mut given: Given = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        (given.alpha, given.threshold) = (alpha.or(given.alpha), threshold.or(given.threshold));
+        let default = given.over(Limits::default()).map_err(wrong)?;
+        let of_metric = |(name, one): (&String, &Given)| {
+            let within =
+                one.metric.keys().next().map_or(Ok(()), |name| Err(format!("it has a metric {name} of its own")));
+            let limits = within.and_then(|()| one.over(default));
+            limits.map(|limits| (name.clone(), limits)).map_err(|why| wrong(format!("metric {name}: {why}")))
         };
-        let text = open::named_text(path, MAX_FILE).map_err(|error| wrong(error.to_string()))?;
-        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        let of_file = Given {
-            alpha: alpha.or(file.alpha),
-            threshold: threshold.or(file.threshold),
-            bound: file.bound,
-            report_only: false,
-        };
-        let default = changed(Limits::default(), of_file).map_err(wrong)?;
-        let own = file
-            .metric
-            .into_iter()
-            .map(|(name, given)| {
-                let limits = changed(default, given).map_err(|why| wrong(format!("metric {name}: {why}")))?;
-                Ok((name, limits))
-            })
-            .collect::<Result<_, Error>>()?;
-        Ok(Self { default, own })
+        Ok(Self { default, own: given.metric.iter().map(of_metric).collect::<Result<_, Error>>()? })
     }
 
     /// Returns the rules of a metric. Only main metrics are judged, unless the rules say otherwise or the comparison is of this metric by
     /// name: `asked`.
     pub fn limits(&self, metric: &str, asked: bool) -> Limits {
         let shown = !asked && !metric::is_main(metric);
-        self.own
-            .get(metric)
-            .copied()
-            .unwrap_or(Limits { report_only: self.default.report_only || shown, ..self.default })
+        let default = Limits { report_only: self.default.report_only || shown, ..self.default };
+        self.own.get(metric).copied().unwrap_or(default)
     }
 
     /// Metrics with limits of their own.
@@ -149,7 +122,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
         std::fs::write(&path, text).unwrap();
-        Rules::read(&path, None, Some(0.2))
+        Rules::read(Some(&path), None, Some(0.2))
     }
 
     #[test]
@@ -178,13 +151,14 @@ mod tests {
             ("p = 0.01", "expected one of `alpha`, `threshold`"),
             ("treshold = 1", "treshold"),
             ("[metric.x]\nthreshold = -1", "metric x"),
+            ("[metric.x.metric.y]\nalpha = 0.1", "metric x: it has a metric y"),
             ("alpha = ", "t.toml"),
         ] {
             let error = read(text).unwrap_err();
             assert_eq!(error.exit.code(), 2);
             assert!(error.to_string().contains(needle) && !error.to_string().contains('\n'), "{error}");
         }
-        assert!(Rules::new(Some(0.9), None).is_err());
-        assert!(Rules::read(Path::new("/nonexistent.toml"), None, None).is_err());
+        assert!(Rules::read(None, Some(0.9), None).is_err());
+        assert!(Rules::read(Some(Path::new("/nonexistent.toml")), None, None).is_err());
     }
 }

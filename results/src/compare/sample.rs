@@ -42,71 +42,57 @@ pub(crate) fn value(arm: &Arm, metric: &str, statistic: Statistic) -> Option<f64
     median(&paired::counting(arm, metric, statistic).map(|(_, value)| value).collect::<Vec<_>>())
 }
 
-/// Every arm and metric of a pair, in the documents' order.
-pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Sample> {
-    let reference = pair.reference();
-    let spoilt = reference.as_ref().and_then(|name| {
-        let why = pair.doubt(name)?;
-        Some(format!("{name}, which it is divided by: {why}"))
-    });
+/// Returns every arm and metric of a pair, in the documents' order, and whether an arm is on one side only.
+pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> (Vec<Sample>, bool) {
+    let (reference, statistic) = (pair.reference(), request.statistic);
+    let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
     let mut names: Vec<&String> = Vec::new();
     for arm in pair.all().flat_map(|record| &record.arms) {
         if asked(&request.arms, &arm.name) && !names.contains(&&arm.name) {
             names.push(&arm.name);
         }
     }
-    let mut found = Vec::new();
+    let (mut found, mut is_lone) = (Vec::new(), false);
     for name in names {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
         for (at, which) in SIDES.into_iter().enumerate() {
             if arms[at].is_empty() {
+                is_lone = true;
                 let other = SIDES[1 - at];
                 notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
             }
             note_left_out(name, which, &arms[at], notes);
         }
         let all = || arms.iter().flatten();
-        let metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
+        let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
             let why = all().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
         }
         let not_whole = pair.doubt(name).or_else(|| spoilt.clone());
-        let metrics: Vec<&String> = metrics.into_iter().filter(|metric| asked(&request.metrics, metric)).collect();
-        let of_metric = |metric: &&String| Sample {
-            arm: name.clone(),
-            metric: (*metric).clone(),
-            sides: pair.sides.each_ref().map(|side| {
-                let of = |(at, record)| run((at, record), (name, reference.as_deref()), metric, request.statistic);
-                side.iter().copied().enumerate().filter_map(of).collect()
-            }),
-            is_reference: reference.as_ref() == Some(name),
-            not_whole: not_whole.clone(),
+        metrics.retain(|metric| asked(&request.metrics, metric));
+        let of_metric = |metric: &String| {
+            let run = |(document, record): (usize, &&Record)| {
+                let counting: Vec<(Round, f64)> = paired::counting(record.arm(name)?, metric, statistic).collect();
+                let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
+                let pairs = reference.and_then(|base| record.arm(base)).map_or_else(Vec::new, |base| {
+                    paired::of_counting(counting.into_iter(), paired::counting(base, metric, statistic))
+                });
+                (!values.is_empty()).then_some(Run { document, started: record.started_unix, pairs, values })
+            };
+            let sides = pair.sides.each_ref().map(|side| side.iter().enumerate().filter_map(run).collect());
+            let is_reference = reference == Some(name);
+            Sample { arm: name.clone(), metric: metric.clone(), sides, is_reference, not_whole: not_whole.clone() }
         };
-        let of_arm: Vec<Sample> = metrics.par_iter().map(of_metric).collect();
+        let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
     }
-    found
+    (found, is_lone)
 }
 
 /// Returns whether a name is asked for by a list, which is empty for all.
 pub(crate) fn asked(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
-}
-
-/// A run of an arm, beside the reference arm; `None` without rounds that count of the metric.
-fn run(
-    (document, record): (usize, &Record),
-    (name, reference): (&str, Option<&str>),
-    metric: &str,
-    statistic: Statistic,
-) -> Option<Run> {
-    let counting: Vec<(Round, f64)> = paired::counting(record.arm(name)?, metric, statistic).collect();
-    let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
-    let pairs = reference.and_then(|base| record.arm(base)).map_or_else(Vec::new, |base| {
-        paired::of_counting(counting.into_iter(), paired::counting(base, metric, statistic))
-    });
-    (!values.is_empty()).then_some(Run { document, started: record.started_unix, pairs, values })
 }
 
 /// Says which rounds do not count: those that are not whole, and those of few samples.
@@ -116,10 +102,9 @@ pub(super) fn note_left_out(name: &str, which: &str, arms: &[&Arm], notes: &mut 
         notes.push(format!("{name}: {which}: {} not whole, left out", plural(partial, "round")));
     }
     let metrics: BTreeSet<&String> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
-    let metrics: Vec<&String> = metrics.into_iter().collect();
-    let short: Vec<usize> =
-        metrics.par_iter().map(|metric| arms.iter().map(|arm| paired::short(arm, metric)).sum()).collect();
-    for (metric, short) in metrics.into_iter().zip(short).filter(|(_, short)| *short > 0) {
+    let short = |metric: &String| arms.iter().map(|arm| paired::short(arm, metric)).sum();
+    let short: Vec<(&String, usize)> = metrics.into_par_iter().map(|metric| (metric, short(metric))).collect();
+    for (metric, short) in short.into_iter().filter(|(_, short)| *short > 0) {
         let rounds = plural(short, "round");
         notes.push(format!("{name}, {metric}: {rounds} of {which} left out: fewer than half of the usual samples"));
     }
@@ -135,19 +120,15 @@ pub(super) fn check_asked<'a>(
     request: &CompareSpec,
 ) -> Result<(), Error> {
     let measured: Vec<&Arm> = records.flat_map(|one| &one.arms).filter(|arm| !arm.rounds.is_empty()).collect();
-    let refuse = |what: &str, name: &str, there: BTreeSet<&str>| {
-        let there = there.into_iter().collect::<Vec<_>>().join(", ");
+    let refuse = |what: &str, name: &str, there: BTreeSet<&String>| {
+        let there = there.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         Err(Error::usage(format!("no figures of {what} {name}"), "", format!("there are {there}")))
     };
     if let Some(name) = request.arms.iter().find(|name| !measured.iter().any(|arm| arm.name == **name)) {
-        return refuse("arm", name, measured.iter().map(|arm| arm.name.as_str()).collect());
+        return refuse("arm", name, measured.iter().map(|arm| &arm.name).collect());
     }
-    if let Some(name) = request.metrics.iter().chain(request.rules.named()).find(|name| !has_samples(name)) {
-        return refuse(
-            "metric",
-            name,
-            measured.iter().flat_map(|arm| arm.metrics.keys()).map(String::as_str).collect(),
-        );
+    match request.metrics.iter().chain(request.rules.named()).find(|name| !has_samples(name)) {
+        Some(name) => refuse("metric", name, measured.iter().flat_map(|arm| arm.metrics.keys()).collect()),
+        None => Ok(()),
     }
-    Ok(())
 }

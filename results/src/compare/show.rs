@@ -1,6 +1,5 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
-use super::change::Order;
 use super::judge::{Comparison, Group};
 use super::row::{Question, Row, SideLevel};
 use crate::junit::Case;
@@ -51,9 +50,9 @@ fn heading(group: &Group, comparison: &Comparison) -> String {
     let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
     let statistic = comparison.statistic.name();
     let blocks = times().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
-    let blocks = blocks.map_or_else(String::new, |blocks| format!(" ({blocks} pairs)"));
-    let runs = |order: Order| format!(" of {base} and {new} runs, {}{blocks}", order.about());
-    let (reference, runs) = (&group.reference, group.order.map_or_else(String::new, runs));
+    let blocks = blocks.map_or_else(String::new, |blocks| format!(", in turns ({blocks} pairs)"));
+    let runs = if base + new > 2 { format!(" of {base} and {new} runs{blocks}") } else { String::new() };
+    let reference = &group.reference;
     format!("{label}: {statistic} against {reference}, {a} and {b} rounds{runs}; 95 % intervals")
 }
 

@@ -1,11 +1,10 @@
 //! Two arms of one document whose metrics are those of arms of their own, `ARM/METRIC`: two builds that took turns, as `vpmu ab` runs
 //! them. A round has a turn of each, and is a block, as a pair of neighbouring runs is.
 
-use super::change::Change;
+use super::change::of_blocks;
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
 use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
-use crate::stats::jackknife::known;
 use crate::stats::{median, trimmed};
 use crate::verdict::{Limits, Verdict};
 
@@ -50,24 +49,21 @@ fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
     first.iter().filter_map(all).collect()
 }
 
-fn change(pairs: &[Pair], sides: impl Fn(f64) -> [f64; 2]) -> Option<Change> {
-    let logs: Vec<f64> = pairs.iter().map(|pair| pair.log).collect();
-    let log = trimmed::over_blocks(&logs).filter(|_| logs.len() >= MIN_ROUNDS)?;
-    Some(Change { log, sides: sides(log.value), fixed: known(0.0), blocks: logs.len() })
-}
-
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
-    let n = pairs.len();
+    let (n, logs) = (pairs.len(), logarithms(pairs));
     let side = |ns: Option<f64>| Some(SideLevel { median_ns: ns, n, runs: n, ..SideLevel::default() });
     let why = format!("too few pairs: an interval needs {MIN_ROUNDS}, and a verdict more yet");
-    let centre = trimmed::centre(&pairs.iter().map(|pair| pair.log).collect::<Vec<_>>())?;
-    let row =
-        Row::blank(Question::Turns, arm, metric, *limits).of([side(level), side(level.map(|ns| ns * centre.exp()))]);
-    let row = Row { change: Some(centre.exp_m1()), why, ..row };
-    let logs = |log: f64| level.map_or([0.0, log], |ns| [ns.ln(), ns.ln() + log]);
-    let found = change(pairs, logs);
-    Some(row.with(found))
+    let centre = trimmed::centre(&logs)?;
+    let sides = [side(level), side(level.map(|ns| ns * centre.exp()))];
+    let row = Row::new(Question::Turns, (arm, metric), *limits, sides);
+    let of = |log: f64| level.map_or([0.0, log], |ns| [ns.ln(), ns.ln() + log]);
+    let found = of_blocks(&logs, of).filter(|_| n >= MIN_ROUNDS);
+    Some(Row { change: Some(centre.exp_m1()), why, ..row }.with(found))
+}
+
+fn logarithms(pairs: &[Pair]) -> Vec<f64> {
+    pairs.iter().map(|pair| pair.log).collect()
 }
 
 /// Builds the row of a count: exact where each turn of a side has the same.
@@ -80,7 +76,7 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
         (n > 0).then(|| SideLevel { count: Some(means[at]), n, runs: n, ..SideLevel::default() })
     };
     let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
-    let row = Row::blank(Question::Counts, arm, metric, *limits).of([level(0), level(1)]);
+    let row = Row::new(Question::Counts, (arm, metric), *limits, [level(0), level(1)]);
     if row.new.is_none() {
         return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), ..row });
     }
@@ -88,7 +84,8 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
     if sides.iter().all(repeats) {
         return Some(row.exactly(means));
     }
-    let change = change(&pairs(new, base, key, Statistic::P50), |log| [means[0].ln(), means[0].ln() + log]);
-    let is_all = metric == super::counts::OPERATIONS && means[0] > 0.0;
-    Some(if is_all && change.is_some() { row.with(change) } else { Row { verdict: Verdict::NotJudged, ..row } })
+    let logs = logarithms(&pairs(new, base, key, Statistic::P50));
+    let is_judged = metric == super::counts::OPERATIONS && means[0] > 0.0 && logs.len() >= MIN_ROUNDS;
+    let change = of_blocks(&logs, |log| [means[0].ln(), means[0].ln() + log]).filter(|_| is_judged);
+    Some(if change.is_some() { row.with(change) } else { Row { verdict: Verdict::NotJudged, ..row } })
 }

@@ -1,7 +1,5 @@
 //! Colours of strategies: a name has one colour on all pages and in all plots.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::document::BELOW_KVM;
 
 /// Names of strategies with a colour of their own, in the order of the style sheet: all presets.
@@ -19,8 +17,6 @@ pub(crate) enum Ink {
     Strategy(usize, usize),
     /// The floor.
     Floor,
-    /// A Pareto front.
-    Front,
 }
 
 impl Ink {
@@ -30,7 +26,6 @@ impl Ink {
             Self::Strategy(colour, 0) => format!("c{colour}"),
             Self::Strategy(colour, pattern) => format!("c{colour} d{pattern}"),
             Self::Floor => "c-floor".to_owned(),
-            Self::Front => "c-front".to_owned(),
         }
     }
 
@@ -41,44 +36,19 @@ impl Ink {
     }
 }
 
-/// The ink of each name on a page.
+/// Returns the ink of a name, the same on every page.
 ///
-/// Presets have their own. Every other name has one of the further colours by its hash, so that it keeps it from page to page;
-/// where two names of a page would have the same, the alphabetically later one gets the next that is free. `kvm:NAME`, a strategy
-/// below KVM's own vPMU, has the colour of NAME with another pattern.
-#[derive(Debug)]
-pub(crate) struct Inks(BTreeMap<String, Ink>);
-
-impl Inks {
-    /// Returns the inks of a page with these names.
-    pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let others: BTreeSet<&str> =
-            names.into_iter().map(plain).filter(|name| *name != "floor" && !PRESETS.contains(name)).collect();
-        let mut inks = BTreeMap::new();
-        let mut free = [true; OTHERS * PATTERNS];
-        for name in others {
-            let first = hash(name) % free.len();
-            let place = (first..first + free.len()).map(|place| place % free.len()).find(|place| free[*place]);
-            // More names than inks share them.
-            let place = place.unwrap_or(first);
-            free[place] = false;
-            inks.insert(name.to_owned(), Ink::Strategy(PRESETS.len() + place % OTHERS, place / OTHERS));
-        }
-        Self(inks)
+/// Presets have their own. Every other name has one of the further colours and patterns by its hash: two may share one, and the name
+/// stands beside the line. `kvm:NAME`, a strategy below KVM's own vPMU, has the colour of NAME with another pattern.
+pub(crate) fn ink(name: &str) -> Ink {
+    let base = plain(name);
+    if base == "floor" {
+        return Ink::Floor;
     }
-
-    /// Returns the ink of a name.
-    pub(crate) fn of(&self, name: &str) -> Ink {
-        let base = plain(name);
-        let preset = PRESETS.iter().position(|own| *own == base).map(|colour| Ink::Strategy(colour, 0));
-        match preset.or_else(|| self.0.get(base).copied()) {
-            _ if base == "floor" => Ink::Floor,
-            Some(Ink::Strategy(colour, pattern)) if name.starts_with(BELOW_KVM) => {
-                Ink::Strategy(colour, (pattern + 1) % PATTERNS)
-            }
-            ink => ink.unwrap_or(Ink::Front),
-        }
-    }
+    let place = hash(base) % (OTHERS * PATTERNS);
+    let preset = PRESETS.iter().position(|own| *own == base).map(|colour| (colour, 0));
+    let (colour, pattern) = preset.unwrap_or((PRESETS.len() + place % OTHERS, place / OTHERS));
+    Ink::Strategy(colour, (pattern + usize::from(name.starts_with(BELOW_KVM))) % PATTERNS)
 }
 
 /// Returns a strategy's name without the place where it runs, what a sweep gave it, and the star of figures that are not whole.
@@ -97,43 +67,18 @@ fn hash(name: &str) -> usize {
 mod tests {
     use super::*;
 
-    /// Returns the colour of a name on a page with these others.
-    fn colour(name: &str, page: &[&str]) -> usize {
-        match Inks::new(page.iter().copied()).of(name) {
+    #[test]
+    fn presets_have_colours_of_their_own_and_others_a_stable_one_that_is_no_presets() {
+        let colour = |name: &str| match ink(name) {
             Ink::Strategy(colour, _) => colour,
-            other => panic!("{name}: {other:?}"),
+            Ink::Floor => panic!("{name}"),
+        };
+        for (place, name) in PRESETS.into_iter().enumerate() {
+            assert_eq!((colour(name), colour(&format!("kvm:{name}"))), (place, place));
+            assert_ne!(ink(&format!("kvm:{name}")), ink(name));
         }
-    }
-
-    #[test]
-    fn presets_have_colours_of_their_own_and_keep_them_on_every_page() {
-        let colours: BTreeSet<usize> = PRESETS.iter().map(|name| colour(name, &PRESETS)).collect();
-        assert_eq!(colours.len(), PRESETS.len());
-        for name in PRESETS {
-            assert_eq!(colour(name, &[]), colour(name, &["zebra", "auto", name]), "{name}");
-            assert_eq!(colour(&format!("kvm:{name}"), &[]), colour(name, &[]));
-            assert_ne!(Inks::new([]).of(&format!("kvm:{name}")), Inks::new([]).of(name));
-        }
-        assert_eq!(Inks::new([]).of("floor"), Ink::Floor);
-    }
-
-    #[test]
-    fn other_names_have_a_stable_colour_that_is_no_presets() {
-        let names: Vec<String> = (0..40).map(|n| format!("mine-{n}")).collect();
-        for name in &names {
-            assert!(colour(name, &[name]) >= PRESETS.len(), "{name}");
-            assert_eq!(
-                Inks::new([name.as_str()]).of(name),
-                Inks::new([name.as_str(), "recreate", "kvm:pool"]).of(name)
-            );
-        }
-        // As many names as there are inks have one each, in whatever order they come.
-        let few: Vec<&str> = names.iter().take(OTHERS * PATTERNS).map(String::as_str).collect();
-        let inks = Inks::new(few.iter().copied());
-        let classes: BTreeSet<String> = few.iter().map(|name| inks.of(name).class()).collect();
-        assert_eq!(classes.len(), few.len());
-        let reversed = Inks::new(few.iter().rev().copied());
-        assert!(few.iter().all(|name| inks.of(name) == reversed.of(name)));
+        assert!((0..40).all(|n| colour(&format!("mine-{n}")) >= PRESETS.len()));
+        assert_eq!((ink("floor"), ink("mine*")), (Ink::Floor, ink("mine")));
     }
 
     #[test]
@@ -142,6 +87,6 @@ mod tests {
         for colour in 0..PRESETS.len() + OTHERS {
             assert!(style.contains(&format!(".{} {{", Ink::Strategy(colour, 0).class())), "{colour}");
         }
-        assert!(style.contains(".c-floor {") && style.contains(".c-front {"));
+        assert!(style.contains(".c-floor {"));
     }
 }

@@ -1,7 +1,7 @@
-//! Plots of lines and of points.
+//! Plots of lines.
 
-use super::axis::{Axis, Format, plain};
-use super::colour::{Ink, Inks};
+use super::axis::{Axis, Format};
+use super::colour::{Ink, ink};
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::table::Table;
 
@@ -21,13 +21,13 @@ struct Curve<'a> {
 }
 
 /// Returns the curves of a table: a row with points is one, and rows with the same name are one of their values of `x` and `y`.
-fn curves<'a>(table: &'a Table, inks: &Inks, x: usize, y: usize) -> Vec<Curve<'a>> {
+fn curves<'a>(table: &'a Table, x: usize, y: usize) -> Vec<Curve<'a>> {
     let mut curves: Vec<Curve<'_>> = Vec::new();
     for row in table.rows() {
         let name = row[0].text();
         let place = curves.iter().position(|curve| curve.name == name).unwrap_or(curves.len());
         if place == curves.len() {
-            curves.push(Curve { name, ink: inks.of(name), points: Vec::new() });
+            curves.push(Curve { name, ink: ink(name), points: Vec::new() });
         }
         curves[place].points.extend(row[x].value.zip(row[y].value));
         curves[place].points.extend(&row[y].points);
@@ -41,12 +41,11 @@ fn curves<'a>(table: &'a Table, inks: &Inks, x: usize, y: usize) -> Vec<Curve<'a
 pub(crate) fn lines(
     label: &str,
     table: &Table,
-    inks: &Inks,
     (x, axis): (usize, impl Fn(f64) -> Axis),
     (y, value, format): (usize, &str, Format),
     most: usize,
 ) -> Option<String> {
-    let mut curves = curves(table, inks, x, y);
+    let mut curves = curves(table, x, y);
     curves.truncate(most);
     let all = || curves.iter().flat_map(|curve| &curve.points);
     let x = axis(all().map(|(x, _)| *x).reduce(f64::max)?);
@@ -98,44 +97,6 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         free = heights[index] - LINE;
     }
     heights
-}
-
-/// Draws the rows of a table as points, by the figures of its second and third column; a line joins those whose fourth cell is not
-/// empty, and `rule` is a horizontal line. Gives the plot, and its marks with their names.
-pub(crate) fn scatter(
-    label: &str,
-    table: &Table,
-    inks: &Inks,
-    (x, y): (&str, (&str, Format)),
-    rule: Option<f64>,
-) -> (String, Vec<(String, String)>) {
-    let points: Vec<_> = table.rows().iter().filter_map(|row| Some((row, (row[1].value?, row[2].value?)))).collect();
-    let x = Axis::linear(x, points.iter().map(|(_, (x, _))| *x), plain).of_cost();
-    let y = Axis::log(y.0, points.iter().map(|(_, (_, y))| *y).chain(rule), y.1).of_cost();
-    let mut svg = Svg::new(label, WIDTH, HEIGHT);
-    let area = Area { left: LEFT, right: WIDTH - RIGHT, top: TOP, bottom: HEIGHT - BELOW };
-    area.x_axis(&mut svg, &x);
-    area.y_axis(&mut svg, &y);
-    if let Some(value) = rule {
-        let y = y.place(value, area.bottom, area.top);
-        svg.line(&format!("l {}", Ink::Floor.class()), 4.0, &[(area.left, y), (area.right, y)]);
-        svg.text("name c-floor", (area.right, y - 10.0), Anchor::End, "floor");
-    }
-    let placed: Vec<_> = points.iter().map(|(row, point)| (row, area.place(&x, &y, *point))).collect();
-    let front: Vec<(f64, f64)> =
-        placed.iter().filter(|(row, _)| !row[3].text().is_empty()).map(|(_, at)| *at).collect();
-    if front.len() > 1 {
-        svg.line(&format!("l {}", Ink::Front.class()), 4.0, &front);
-    }
-    let mut key = Vec::new();
-    for (row, at) in placed {
-        let (name, ink) = (row[0].text(), inks.of(row[0].text()));
-        svg.open(name, name);
-        svg.circle(ink, at, 12.0);
-        svg.close();
-        key.push((ink.mark(), name.to_owned()));
-    }
-    (svg.end(), key)
 }
 
 #[cfg(test)]

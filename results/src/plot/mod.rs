@@ -1,7 +1,7 @@
 //! Plots as SVG: the one kit of every page and picture.
 //!
 //! Colours are classes of [`STYLE`], so that a page has a light, a dark and a printed set. A strategy has one colour wherever it
-//! is drawn (`Inks`). Texts are escaped, and a name stands beside every line, point and row.
+//! is drawn (`colour`). Texts are escaped, and a name stands beside every line, point and row.
 
 mod axis;
 mod colour;
@@ -10,9 +10,8 @@ mod rows;
 mod svg;
 
 pub(crate) use axis::{Axis, ticks};
-pub(crate) use colour::Inks;
 pub use colour::PRESETS;
-pub(crate) use lines::{lines, scatter};
+pub(crate) use lines::lines;
 pub(crate) use rows::{DOTS, estimates, strips};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.

@@ -1,7 +1,7 @@
 //! Plots of rows below each other, each with its name left of it: estimates with intervals, and the spread of rounds.
 
 use super::axis::{Axis, Format, plain};
-use super::colour::{Ink, Inks};
+use super::colour::{Ink, ink};
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::stats::interval::Interval;
 use crate::stats::nearest_rank;
@@ -20,22 +20,15 @@ pub(crate) const DOTS: usize = 400;
 /// A row: its name, its ink, its cell and the figure in it.
 type Row<'a> = (&'a str, Ink, &'a Cell, f64);
 
-fn rows<'a>(table: &'a Table, column: usize, inks: &Inks) -> Vec<Row<'a>> {
-    let row = |row: &'a Vec<Cell>| Some((row[0].text(), inks.of(row[0].text()), &row[column], row[column].value?));
+fn rows<'a>(table: &'a Table, column: usize) -> Vec<Row<'a>> {
+    let row = |row: &'a Vec<Cell>| Some((row[0].text(), ink(row[0].text()), &row[column], row[column].value?));
     table.rows().iter().filter_map(row).collect()
 }
 
 /// Draws the ratios of a column to `base` with their intervals, the lowest first, below a `title` if that is not empty; `None` of no
 /// ratio. One line through all rows is the base.
-pub(crate) fn estimates(
-    label: &str,
-    title: &str,
-    table: &Table,
-    column: usize,
-    base: &str,
-    inks: &Inks,
-) -> Option<String> {
-    let mut rows = rows(table, column, inks);
+pub(crate) fn estimates(label: &str, title: &str, table: &Table, column: usize, base: &str) -> Option<String> {
+    let mut rows = rows(table, column);
     rows.sort_by(|a, b| a.3.total_cmp(&b.3));
     let ends = |row: &Row<'_>| row.2.interval.map_or([row.3; 2], |Interval { low, high }| [low, high]);
     let values = rows.iter().flat_map(|row| ends(row).into_iter().chain([row.3]));
@@ -70,8 +63,8 @@ pub(crate) fn estimates(
 
 /// Draws the points of a column, values of rounds, as dots, the first round uppermost in its row, with quartiles and median; `None` of no
 /// values.
-pub(crate) fn strips(label: &str, x: (&str, Format), table: &Table, column: usize, inks: &Inks) -> Option<String> {
-    let rows = rows(table, column, inks);
+pub(crate) fn strips(label: &str, x: (&str, Format), table: &Table, column: usize) -> Option<String> {
+    let rows = rows(table, column);
     let values = rows.iter().flat_map(|row| row.2.points.iter().map(|(_, value)| *value));
     let x = Axis::log(x.0, values, x.1).of_cost();
     let area = area(&rows, 0.0, CHARACTER)?;

@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::group::{self, Group, key, title};
-use crate::document::{Arm, ArmKind, Record, Status};
+use crate::document::{Record, Status};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
-use crate::plot::{self, Axis, DOTS, Inks};
-use crate::stats::{median, nearest_rank, pareto};
+use crate::plot::{self, Axis, DOTS};
+use crate::stats::median;
 use crate::table::layout::{plural, ratio, value};
 use crate::table::{Cell, Table};
 
@@ -24,16 +24,7 @@ const INTERVALS: usize = 20;
 /// Points of a percentile curve for each halving of the rest, as in HdrHistogram's own tools.
 const PER_HALF: u32 = 5;
 /// Quantiles of the table of percentiles.
-const QUANTILES: [(&str, f64); 8] = [
-    ("0 %", 0.0),
-    ("50 %", 0.5),
-    ("90 %", 0.9),
-    ("95 %", 0.95),
-    ("99 %", 0.99),
-    ("99.9 %", 0.999),
-    ("99.99 %", 0.9999),
-    ("max", 1.0),
-];
+const QUANTILES: [f64; 8] = [0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
 
 /// A plot with its table.
 #[derive(Clone, Debug, Serialize)]
@@ -43,14 +34,12 @@ pub(super) struct Figure {
     pub(super) note: String,
     /// Its SVG.
     pub(super) plot: String,
-    /// Marks and names for which the plot has no room.
-    pub(super) key: Vec<(String, String)>,
     pub(super) table: Option<Table>,
 }
 
 impl Figure {
     fn new(title: String, note: String, plot: Option<String>, table: Table) -> Option<Self> {
-        Some(Self { title, note, plot: plot?, key: Vec::new(), table: Some(table) })
+        Some(Self { title, note, plot: plot?, table: Some(table) })
     }
 }
 
@@ -66,41 +55,36 @@ fn too_many(arms: usize) -> String {
 }
 
 /// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
-pub(super) fn rounds(record: &Record, inks: &Inks) -> Option<Figure> {
+pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let key = record.metric()?;
     let title = format!("{} over rounds", capital(&metric::name(key)));
-    let head = ["arm", "p50 [95 %]", "rounds", "lowest", "25 %", "75 %", "highest"];
-    let mut table = Table::new(head).caption(format!("{title}: p50 of each"));
+    let mut table = Table::new(["arm", "p50 [95 %]", "rounds"]).caption(format!("{title}: p50 of each"));
     let mut most = 0;
     for arm in &record.arms {
         let values: Vec<(f64, f64)> =
             paired::counting(arm, key, Statistic::P50).map(|(round, value)| (round.index as f64, value)).collect();
         let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
-        let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
-        sorted.sort_by(f64::total_cmp);
-        most = most.max(sorted.len());
-        let at = |share: f64| Cell::of(nearest_rank(&sorted, share), |found| value(key, found));
-        let figures = [at(0.0), at(0.25), at(0.75), at(1.0)];
-        let count = sorted.len().to_string();
-        let name = [arm.name.as_str().into(), Cell::level(key, Some(&found)).with_points(values), count.into()];
-        table.add_row(name.into_iter().chain(figures));
+        most = most.max(values.len());
+        let count = values.len().to_string();
+        table.add_row([arm.name.as_str().into(), Cell::level(key, Some(&found)).with_points(values), count.into()]);
     }
     let drawn = if most > DOTS { format!(" One of {} is drawn.", most.div_ceil(DOTS)) } else { String::new() };
     let note = format!(
         "A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the median of {}.{drawn}",
         plural(most, "round"),
     );
-    Figure::new(title.clone(), note, plot::strips(&title, ("p50 of a round", plot::ticks(key)), &table, 1, inks), table)
+    Figure::new(title.clone(), note, plot::strips(&title, ("p50 of a round", plot::ticks(key)), &table, 1), table)
 }
 
 /// Draws the percentile curves of a result; `None` if it has no histogram.
 ///
 /// # Errors
 /// Exit 2 for a damaged histogram.
-pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>, Error> {
+pub(super) fn percentiles(record: &Record) -> Result<Option<Figure>, Error> {
     let Some(key) = record.metric() else { return Ok(None) };
     let title = format!("Percentiles of {}", metric::name(key));
-    let mut table = Table::new(["arm", "values"].into_iter().chain(QUANTILES.map(|(name, _)| name))).caption(&title);
+    let head = ["arm", "values"].map(str::to_owned).into_iter();
+    let mut table = Table::new(head.chain(QUANTILES.map(|share| format!("{} %", 100.0 * share)))).caption(&title);
     for arm in &record.arms {
         let Some(found) = arm.metrics.get(key) else { continue };
         let histogram = found.decode().map_err(|why| {
@@ -109,8 +93,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
         })?;
         let Some(histogram) = histogram.filter(|histogram| !histogram.is_empty()) else { continue };
         let values = Cell::from(histogram.len().to_string()).with_points(curve(&histogram));
-        let at =
-            |(_, share)| value(key, histogram.value_at_quantile(share).clamp(histogram.min(), histogram.max()) as f64);
+        let at = |share| value(key, histogram.value_at_quantile(share).clamp(histogram.min(), histogram.max()) as f64);
         table.add_row([arm.name.as_str().into(), values].into_iter().chain(QUANTILES.map(at).map(Cell::from)));
     }
     let note = format!(
@@ -118,7 +101,7 @@ pub(super) fn percentiles(record: &Record, inks: &Inks) -> Result<Option<Figure>
         too_many(table.rows().len())
     );
     let label = format!("{title}, by arm");
-    let plot = plot::lines(&label, &table, inks, (0, Axis::percentile), (1, "latency", plot::ticks(key)), ARMS);
+    let plot = plot::lines(&label, &table, (0, Axis::percentile), (1, "latency", plot::ticks(key)), ARMS);
     Ok(Figure::new(title, note, plot, table))
 }
 
@@ -139,11 +122,11 @@ fn curve(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
 type Place<'a> = (String, Vec<&'a Record>);
 
 /// Draws the p50 of each arm by the places of a parameter; `None` if no arm has a figure.
-fn by(parameter: &str, about: &str, places: &[Place<'_>], inks: &Inks) -> Option<Figure> {
+fn by(parameter: &str, about: &str, places: &[Place<'_>]) -> Option<Figure> {
     let records = || places.iter().flat_map(|(_, records)| records);
     let what = records().find_map(|record| record.metric())?;
     let title = format!("{} by {parameter}", capital(&metric::name(what)));
-    let head = ["arm", parameter, "p50 [95 %]", "× floor [95 %]", "p99", "lost", "values", "begun (UTC)"];
+    let head = ["arm", parameter, "p50 [95 %]", "× floor [95 %]", "p99", "lost"];
     let mut table = Table::new(head).caption(&title).keys(2).cut();
     let mut names: Vec<&str> = Vec::new();
     for name in records().flat_map(|record| record.arms.iter().map(|arm| &*arm.name)) {
@@ -178,19 +161,17 @@ fn by(parameter: &str, about: &str, places: &[Place<'_>], inks: &Inks) -> Option
                 over,
                 Cell::of(p99, |p99| value(what, p99)),
                 Cell::of(lost.map(|lost| lost as f64), |lost| lost.to_string()),
-                summaries().map(|summary| summary.count).sum::<u64>().to_string().into(),
-                date(found[found.len() / 2].0.started_unix).into(),
             ]);
         }
     }
     let labels: Vec<String> = places.iter().map(|(label, _)| label.clone()).collect();
     let axis = |_| Axis::named(parameter, &labels);
-    let plot = plot::lines(&title, &table, inks, (1, axis), (2, "p50", plot::ticks(what)), ARMS);
+    let plot = plot::lines(&title, &table, (1, axis), (2, "p50", plot::ticks(what)), ARMS);
     Figure::new(title, format!("{about}{}", too_many(names.len())), plot, table)
 }
 
 /// Draws the p50 of each arm over the results of the group; `None` for a single result.
-pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
+pub(super) fn over_time(group: &Group<'_>) -> Option<Figure> {
     if group.records.len() < 2 {
         return None;
     }
@@ -204,7 +185,7 @@ pub(super) fn over_time(group: &Group<'_>, inks: &Inks) -> Option<Figure> {
         runs.map(|(number, records)| (label(number, records[records.len() / 2]), records.to_vec())).collect();
     let thinned =
         format!("Thinned: each point is the median of {every} neighbours, its p99 in the table the largest of theirs.");
-    by("result, in order of time", if every > 1 { &thinned } else { "" }, &places, inks)
+    by("result, in order of time", if every > 1 { &thinned } else { "" }, &places)
 }
 
 /// Parameters, and how a plot names them.
@@ -228,7 +209,7 @@ fn place(((_, value), mut records): ((Vec<u64>, String), Vec<&Record>)) -> Optio
 }
 
 /// Draws a plot for each kind of result that there is with several values of a parameter; at most `most`.
-pub(super) fn by_parameter(records: &[Record], inks: &Inks, most: usize) -> Vec<Figure> {
+pub(super) fn by_parameter(records: &[Record], most: usize) -> Vec<Figure> {
     let of = |(parameter, name): (&str, &'static str)| {
         let mut families: BTreeMap<String, Family<'_>> = BTreeMap::new();
         for record in records {
@@ -244,7 +225,7 @@ pub(super) fn by_parameter(records: &[Record], inks: &Inks, most: usize) -> Vec<
                 title(last),
                 last.host.class
             );
-            by(name, &about, &places, inks)
+            by(name, &about, &places)
         };
         several.filter_map(figure).collect::<Vec<_>>()
     };
@@ -279,34 +260,6 @@ fn short(value: &str) -> String {
     let end = value.find(|c: char| !c.is_ascii_digit() && !".-".contains(c)).unwrap_or(value.len());
     let text = value[..end].trim_end_matches(['-', '.']);
     if text.is_empty() { value.chars().take(12).collect() } else { text.to_owned() }
-}
-
-/// Draws latency against host events held, and marks the strategies that are not beaten in both. `None` if events held
-/// are unknown or there is only one strategy.
-pub(super) fn front_of(record: &Record, inks: &Inks) -> Option<Figure> {
-    let key = record.metric()?;
-    let strategies = record.arms.iter().filter(|arm| arm.kind != ArmKind::Floor);
-    let candidate = |arm: &Arm| {
-        let held = arm.own.events_held.time_mean.filter(|held| held.is_finite() && *held >= 0.0)?;
-        Some((arm.name.clone(), held, paired::p50(arm, key)?))
-    };
-    let mut candidates: Vec<_> = strategies.filter_map(candidate).collect();
-    let floor = record.arms.iter().find(|arm| arm.kind == ArmKind::Floor).and_then(|arm| paired::p50(arm, key));
-    if candidates.len() < 2 {
-        return None;
-    }
-    candidates.sort_by(|a, b| a.1.total_cmp(&b.1).then(b.2.total_cmp(&a.2)));
-    let best = pareto::front(&candidates.iter().map(|(_, held, p50)| [*held, *p50]).collect::<Vec<_>>());
-    let title = "Pareto front of strategies";
-    let mut table = Table::new(["strategy", "events held (mean over time)", "p50", "front"]).left(3).caption(title);
-    for ((name, held, p50), best) in candidates.into_iter().zip(best) {
-        let p50 = Cell::of(Some(p50), |p50| value(key, p50));
-        table.add_row([name.into(), Cell::of(Some(held), ratio), p50, if best { "●" } else { "" }.into()]);
-    }
-    let x = "host events held, mean over time";
-    let (plot, key) = plot::scatter(title, &table, inks, (x, ("p50", plot::ticks(key))), floor);
-    let note = "The line joins those that none beats in both.".to_owned();
-    Some(Figure { title: title.to_owned(), note, plot, key, table: Some(table) })
 }
 
 /// Formats a date as 2026-01-31 23:59, UTC; simulations have no date.

@@ -1,10 +1,10 @@
 //! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A
 //! result has one metric for all of its arms; an arm without it has a dash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{group_key, group_label};
-use crate::document::{Arm, ArmKind, Record, Status};
+use crate::document::{Arm, ArmKind, NMI_LATENCY, Record, Status};
 use crate::table::ranking::origin;
 
 /// Rounds of a result that represents its kind, however many another one has.
@@ -20,11 +20,6 @@ pub(super) fn key(record: &Record, without: &[&str]) -> String {
     let mut what = group_key(record);
     what.retain(|name, _| !without.contains(&name.as_str()));
     format!("{}\n{}", record.host.class, serde_json::to_string(&what).unwrap_or_default())
-}
-
-/// Returns the way in which a guest's set-up enables its events: "each" or "once".
-fn enable(record: &Record) -> Option<&str> {
-    record.parameters.get("set_up")?.get("enable")?.as_str()
 }
 
 /// Returns the groups; that of the newest result first.
@@ -56,27 +51,33 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Returns the newest record with [`MANY`] rounds, or half as many as any has; also a shorter one, unless it was a quick run, that
-/// has a strategy, by its definition, which none of those has: it is the only one to show it.
+/// Returns the newest record with [`MANY`] rounds, or half as many as any has.
 pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
     let rounds = |record: &Record| record.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let most = records.iter().map(|record| rounds(record)).max()?;
-    let long: Vec<&Record> =
-        records.iter().filter(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied().collect();
-    let is_known = |record: &Record, arm: &Arm| {
-        long.iter().any(|one| one.arm(&arm.name).is_some() && one.defines_alike(record, &arm.name))
+    records.iter().rev().find(|record| rounds(record) >= MANY.min(most.div_ceil(2))).copied()
+}
+
+/// Returns the results of other workloads that the newest group's command measured, too, that of the first first; of most commands none.
+pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
+    let Some(newest) = groups.first().map(Group::shown).filter(|newest| newest.experiment == NMI_LATENCY) else {
+        return Vec::new();
     };
-    let is_shown = |record: &&&Record| {
-        let is_quick = record.parameter("quick").as_deref() == Some("true");
-        let is_only_one = !is_quick && record.arms.iter().any(|arm| !is_known(record, arm));
-        is_only_one || long.iter().any(|one| std::ptr::eq(*one, **record))
+    let is_its = |one: &&Record| {
+        (&one.experiment, &one.command_line, &one.host.class)
+            == (&newest.experiment, &newest.command_line, &newest.host.class)
     };
-    records.iter().rev().find(is_shown).copied()
+    let mut found: Vec<&Record> = groups.iter().map(Group::shown).filter(is_its).collect();
+    found.sort_by_key(|record| record.started_unix);
+    let mut workloads = BTreeSet::new();
+    found.retain(|record| workloads.insert(record.parameter("workload")));
+    if found.len() > 1 { found } else { Vec::new() }
 }
 
 /// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
-    let once = if enable(record) == Some("once") { ", enabled at once" } else { "" };
+    let enable = record.parameters.get("set_up").and_then(|set_up| set_up.get("enable"));
+    let once = if enable.is_some_and(|enable| enable == "once") { ", enabled at once" } else { "" };
     format!("{}{once}{}", group_label(record), origin(record))
 }
 
@@ -127,22 +128,5 @@ mod tests {
         assert_eq!((found.len(), found[0].latest().started_unix, found[0].shown().started_unix), (1, 4000, 2000));
         let cut = [record(9, 1000, false, Status::Interrupted), record(2, 2000, false, Status::Interrupted)];
         assert_eq!(groups(&cut)[0].shown().started_unix, 1000);
-    }
-
-    #[test]
-    fn the_newest_result_with_a_strategy_of_its_own_is_shown() {
-        let with = |rounds: u64, started: u64, definition: &str| {
-            let mut document = fixture::of_strategies(rounds, &["reuse", "mine"]);
-            document.started_unix = started;
-            document.parameters.strategies[1].definition = Some(definition.to_owned());
-            fixture::written(&document).1
-        };
-        let mut long = with(90, 1000, "reuse = \"last\"");
-        long.arms.remove(1);
-        let shown = |records: &[Record]| groups(records)[0].shown().started_unix;
-        assert_eq!(shown(&[long.clone(), with(10, 2000, "reuse = \"last\"")]), 2000);
-        let (old, short) = (with(90, 1000, "reuse = \"last\""), with(10, 2000, "reuse = \"none\""));
-        assert_eq!(shown(&[old.clone(), short]), 2000, "another definition is another strategy");
-        assert_eq!(shown(&[old, with(10, 2000, "reuse = \"last\"")]), 1000);
     }
 }

@@ -21,16 +21,12 @@ use crate::document::{Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool}
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
-use crate::plot::{self, Inks};
+use crate::plot;
 use crate::table::layout::{plural, ratio, value};
-use crate::table::{self, Cell, Part, Report, Table};
+use crate::table::{self, Part, Report, Table};
 
 /// Kinds of results with plots of their own, the newest; the overview has all.
 const GROUPS: usize = 20;
-/// Rows of the overview.
-const ROWS: usize = 1500;
-/// Rows of the table of strategies.
-const STRATEGIES: usize = 100;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
 /// Most documents that are looked through for measured counterparts of published figures.
@@ -54,29 +50,22 @@ pub struct Sources {
 pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let Sources { records, tool, .. } = sources;
     let groups = groups(records);
-    let inks = Inks::new(records.iter().flat_map(|record| &record.arms).map(|arm| arm.name.as_str()));
     let mut sections = Vec::new();
-    for (index, group) in groups.iter().take(GROUPS).enumerate() {
-        sections.push(kind(index, group, &inks, groups.len() == 1)?);
+    // What one command measured by several workloads has one answer.
+    let together = group::of_one_command(&groups);
+    let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
+    if let Some(first) = together.first().filter(|_| !documents.is_empty()) {
+        let pieces = pieces(&table::brief(&documents, "").parts);
+        let host = first.host.class.clone();
+        sections.push(Section { nav: "Answer", host, ..Section::new("answer", "Answer", pieces) });
     }
-    let (strategies, all_strategies) = definitions(groups.iter().map(Group::shown).collect());
-    let left_out = [
-        ("Kinds of results with plots, the newest", GROUPS, groups.len()),
-        ("Rows of the overview", ROWS, groups.len()),
-        ("Strategies", STRATEGIES, all_strategies),
-    ];
-    let left_out = left_out.into_iter().filter(|(_, most, all)| all > most);
-    let left_out: Vec<String> =
-        left_out.map(|(what, most, all)| format!("{what}: {most} of {all} are shown")).collect();
-    sections.push(overview(&groups, &left_out));
-    let about = "A strategy is the rules by which the host event behind a guest's counter is opened, paused, resumed and released. A choice \
-                 is written as in the strategy's file.";
-    let figures = |figures| vec![Piece::Figures { figures, beside: Vec::new() }];
-    let strategies = (!strategies.is_empty()).then(|| vec![Piece::text(about), Piece::table(strategies)]);
-    let parameters = figure::by_parameter(records, &inks, BY_PARAMETER);
-    let parameters = (!parameters.is_empty()).then(|| figures(parameters));
+    for (index, group) in groups.iter().take(GROUPS).enumerate() {
+        sections.push(kind(index, group, groups.len() == 1)?);
+    }
+    sections.push(overview(&groups));
+    let figures = figure::by_parameter(records, BY_PARAMETER);
+    let parameters = (!figures.is_empty()).then(|| vec![Piece::Figures { figures, beside: Vec::new() }]);
     for (id, title, pieces) in [
-        ("strategies", "Strategies", strategies),
         ("parameters", "By parameter", parameters),
         ("published", "Published figures", Some(published(&sources.published))),
     ] {
@@ -97,7 +86,7 @@ fn summary(records: &[Record]) -> String {
 }
 
 /// Returns the result of a kind as a terminal shows it, the plot of its answer first, what is beyond the answer folded.
-fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Section, Error> {
+fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
     let shown = group.shown();
     let mut badges = Vec::new();
     if shown.is_simulated() {
@@ -117,7 +106,7 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
     let is_heading = |(place, part): &(usize, &Part)| *place > 0 && matches!(part, Part::Heading(_));
     let end = report.parts.iter().enumerate().find(is_heading).map_or(report.parts.len(), |(place, _)| place);
     let (first, rest) = report.parts.split_at(end);
-    let answer = answer(shown, first, inks);
+    let answer = answer(shown, first);
     let caveats: Vec<String> = table::warnings(&shown.warnings).collect();
     let mut all = Vec::new();
     if !caveats.is_empty() {
@@ -130,12 +119,7 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
     let mut rest = pieces(rest);
     rest.push(Piece::Facts { facts: about(group) });
     all.extend(Piece::fold("All figures, and how it was measured", rest));
-    let figures = [
-        figure::rounds(shown, inks),
-        figure::percentiles(shown, inks)?,
-        figure::over_time(group, inks),
-        figure::front_of(shown, inks),
-    ];
+    let figures = [figure::rounds(shown), figure::percentiles(shown)?, figure::over_time(group)];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
     if !figures.is_empty() {
         let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
@@ -149,28 +133,27 @@ fn kind(index: usize, group: &Group<'_>, inks: &Inks, only: bool) -> Result<Sect
 }
 
 /// Draws the ratios to the floor, or to the first arm, of the first table of a result.
-fn answer(record: &Record, parts: &[Part], inks: &Inks) -> Option<Figure> {
+fn answer(record: &Record, parts: &[Part]) -> Option<Figure> {
     let (Some(Part::Heading(title)), base) = (parts.first(), group::base(record)?) else { return None };
-    let table = parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })?;
     let label = format!("{title}, against {}, {}", base.name, record.host.class);
-    let plot = plot::estimates(&label, "", table, 2, &base.name, inks)?;
-    Some(Figure { title: title.clone(), note: String::new(), plot, key: Vec::new(), table: None })
+    let plot = plot::estimates(&label, "", first_table(parts)?, 2, &base.name)?;
+    Some(Figure { title: title.clone(), note: String::new(), plot, table: None })
 }
 
 /// Draws the plot of a result's answer as a file of its own, readable on light and dark paper; `None` if the record has no floor, or
 /// nothing beside it.
 pub fn picture(record: &Record) -> Option<String> {
     let base = group::base(record).filter(|base| base.kind == ArmKind::Floor)?;
-    let inks = Inks::new(record.arms.iter().map(|arm| arm.name.as_str()));
-    let mut table = Table::new(["arm", "p50 [95 %]", "× floor [95 %]"]);
-    for arm in record.arms.iter().filter(|arm| arm.name != base.name) {
-        let over = paired::over_runs(record, arm, base, record.metric()?, Statistic::P50);
-        table.add_row([arm.name.as_str().into(), Cell::default(), Cell::ratio(over.as_ref())]);
-    }
     let of = metric::name(record.metric()?);
     let title = format!("{} as a multiple of the floor's", capital(&of));
     let label = format!("{of} against {}: {}, {}", base.name, group::title(record), record.host.class);
-    plot::estimates(&label, &title, &table, 2, &base.name, &inks).map(|plot| plot::standalone(&plot))
+    let report = table::of_record(record);
+    let plot = plot::estimates(&label, &title, first_table(&report.parts)?, 2, &base.name);
+    plot.map(|plot| plot::standalone(&plot))
+}
+
+fn first_table(parts: &[Part]) -> Option<&Table> {
+    parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })
 }
 
 /// Returns where a result is from.
@@ -218,10 +201,12 @@ fn brief(record: &Record) -> String {
     tried(record).map(arm).collect::<Vec<_>>().join(", ")
 }
 
-fn overview(groups: &[Group<'_>], left_out: &[String]) -> Section {
+fn overview(groups: &[Group<'_>]) -> Section {
     let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
-    let mut table = Table::new(head).keys(2).left(4).left(5).caption("Kinds of results, the newest first");
-    for group in groups.iter().take(ROWS) {
+    let plots = if groups.len() > GROUPS { format!("; the newest {GROUPS} have plots") } else { String::new() };
+    let caption = format!("Kinds of results, the newest first{plots}");
+    let mut table = Table::new(head).keys(2).left(4).left(5).caption(caption).cut();
+    for group in groups {
         let newest = group.latest();
         table.add_row([
             group::title(newest),
@@ -232,18 +217,10 @@ fn overview(groups: &[Group<'_>], left_out: &[String]) -> Section {
             brief(group.shown()),
         ]);
     }
-    let mut pieces = vec![Piece::text(
-        "Compare arms of one row: absolute times belong to the host they were taken on, and a stand-in's or a simulated host's figures are \
-         never those of a host with a PMU.",
-    )];
-    if !left_out.is_empty() {
-        let text = format!("Not everything fits: {}. Give fewer results for the rest.", left_out.join("; "));
-        pieces.push(Piece::Text { class: "note", text });
-    }
-    if !table.is_empty() {
-        let links = (1..=groups.len().min(GROUPS)).map(|number| format!("results-{number}")).collect();
-        pieces.push(Piece::Table { table, links });
-    }
+    let text = "Compare arms of one row: absolute times belong to the host they were taken on, and a stand-in's or a simulated host's \
+                figures are never those of a host with a PMU.";
+    let links = (1..=groups.len().min(GROUPS)).map(|number| format!("results-{number}")).collect();
+    let pieces = vec![Piece::text(text), Piece::Table { table, links }];
     Section { nav: "Overview", ..Section::new("overview", "Overview", pieces) }
 }
 
@@ -256,25 +233,8 @@ const fn state(status: Status) -> &'static str {
     }
 }
 
-/// Returns what each strategy of these results is, a row for each definition, and how many there are.
-fn definitions(records: Vec<&Record>) -> (Table, usize) {
-    let head = ["strategy", "definition", "results"];
-    let mut table = Table::new(head).keys(2).caption("Strategies of the results shown, as they ran");
-    let mut found: BTreeMap<(&str, String), usize> = BTreeMap::new();
-    for record in records {
-        for (name, choices) in record.arms.iter().filter_map(|arm| Some((&*arm.name, record.definition(&arm.name)?))) {
-            *found.entry((name, choices.join(", "))).or_default() += 1;
-        }
-    }
-    for ((name, choices), results) in found.iter().take(STRATEGIES) {
-        let others = found.keys().filter(|(other, _)| other == name).count();
-        let also = if others > 1 { format!(" (one of {others} definitions of this name)") } else { String::new() };
-        table.add_row([(*name).to_owned(), choices.clone() + &also, results.to_string()]);
-    }
-    (table, found.len())
-}
-
-/// figures are those of Intel processors.
+/// Returns the newest results of each workload and backend in which published figures may have measured counterparts, which are those of
+/// Intel processors.
 pub fn measured(records: &[Record]) -> Vec<Document> {
     let mut newest: BTreeMap<[Option<String>; 2], &Record> = BTreeMap::new();
     let is_wanted =
@@ -290,17 +250,25 @@ pub fn measured(records: &[Record]) -> Vec<Document> {
     newest.into_iter().take(DOCUMENTS).filter_map(Record::as_guests).collect()
 }
 
-/// Returns the published figures beside ours, what explains them folded.
+/// Returns the published figures beside ours, those that nothing measured and what explains them folded.
 fn published(report: &Report) -> Vec<Piece> {
     let mut all = vec![Piece::text(
         "Fitted rows were used to choose the model's constants, so only predicted ones are evidence. Measured figures come from the newest \
          result of that workload among those given, on the host and with the backend beside them: a stand-in's figures are not the \
          published host's.",
     )];
-    let end = report.parts.iter().position(|part| matches!(part, Part::Table(_))).map_or(0, |place| place + 1);
-    let (first, rest) = report.parts.split_at(end);
-    all.extend(pieces(first));
-    all.extend(Piece::fold("Figures and constants", pieces(rest)));
+    let mut rest = Vec::new();
+    for part in &report.parts {
+        match part {
+            Part::Table(table) if rest.is_empty() => {
+                let (measured, others) = table.clone().parted("measured");
+                all.extend((!measured.is_empty()).then(|| Piece::table(measured)));
+                rest.push(Part::Table(others));
+            }
+            part => rest.push(part.clone()),
+        }
+    }
+    all.extend(Piece::fold("Figures that nothing here measured, and constants", pieces(&rest)));
     all
 }
 
@@ -366,9 +334,9 @@ mod tests {
         assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
         let kinds = shown(records(1000), "kinds");
         assert!(kinds.len() < 1_500_000, "{}", kinds.len());
-        assert!(kinds.contains("Kinds of results with plots, the newest: 20 of 1000 are shown"));
+        assert!(kinds.contains("the newest 20 have plots") && kinds.contains("600 more rows are in the documents"));
         assert_eq!(kinds.matches("<section id=\"results-").count(), GROUPS);
-        // All of them are in the overview, each with its figures.
-        assert_eq!(kinds.matches("recreate 2.00 µs (2.00 × floor)").count(), 1000);
+        // The overview has each with its figures.
+        assert_eq!(kinds.matches("recreate 2.00 µs (2.00 × floor)").count(), 400);
     }
 }

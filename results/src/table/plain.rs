@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::fold::{Cell, Table};
-use super::latency;
+use super::guests;
 use super::layout::{self, plural, time};
 use super::report::Report;
 use crate::document::{Arm, Record, Status, Summary};
@@ -12,7 +12,7 @@ use crate::paired::{self, Statistic};
 
 /// Returns any document as it is shown: that of guests with their tables, another as [`plain`] does.
 pub fn of_record(record: &Record) -> Report {
-    record.as_guests().map_or_else(|| plain(record), |document| latency::report(&document))
+    record.as_guests().map_or_else(|| plain(record), |document| guests::report(&document))
 }
 
 /// Returns the document as it is shown: the experiment's own metric with intervals, and the medians of the others.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::layout::{self, plural};
-use crate::document::{Arm, ArmKind, Document, Experiment, GUEST_STAT, NMI_LATENCY, Record};
+use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
 
@@ -98,7 +98,7 @@ pub(super) fn is_whole(arm: &Arm) -> bool {
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.
-pub fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) -> Option<String> {
+pub(super) fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) -> Option<String> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let ratio = |arm: &Arm, base: &Arm| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
     let base = floor.or_else(|| contenders(document, metric).next())?;
@@ -114,12 +114,6 @@ pub fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) -> Option
     let others =
         if doubtful.is_empty() { String::new() } else { format!("; not whole, so not ranked: {}", listed(&doubtful)) };
     Some(text + &others)
-}
-
-/// Describes the order of the strategies of a result that was read; `None` of an experiment that compares none in guests.
-pub fn fastest_of(record: &Record, metric: &Metric) -> Option<String> {
-    let of_guests = [NMI_LATENCY, GUEST_STAT].contains(&record.experiment.as_str());
-    of_guests.then(|| fastest(record, metric)).flatten()
 }
 
 /// Says what the figures of a run are, if they are not measured on hardware events.
@@ -141,7 +135,7 @@ mod tests {
 
     /// Returns the sentence of a run of these strategies at these times, and the floor at 1000 ns.
     fn said(rounds: u64, times: &[(&str, u64)]) -> Option<String> {
-        fastest_of(&timed(rounds, times), &NMI_HANDLER)
+        fastest(&timed(rounds, times), &NMI_HANDLER)
     }
 
     #[test]

@@ -7,9 +7,7 @@ use clap::Args;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::paired::MIN_LOOKED_AT;
 use results::table::Report;
-use results::table::layout::plural;
 
 use super::files::{write_junit, write_to};
 use super::measure::Invocation;
@@ -18,7 +16,7 @@ use crate::experiment::ab::{self, AbSpec, Side, show};
 use crate::setting::options::{
     DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
 };
-use crate::setting::parse::{number_in, share};
+use crate::setting::parse::number_in;
 use crate::sys;
 use crate::terminal::console::{self, compact, complain, internal, print};
 use crate::terminal::progress::{self, Progress};
@@ -83,10 +81,6 @@ pub struct AbArgs {
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub pairs: Option<u64>,
 
-    /// The run ends once every ratio is known to this share, e.g. 1%: half of its interval
-    #[arg(long, value_name = "SHARE", value_parser = share, help_heading = "Rounds")]
-    pub until_ci: Option<f64>,
-
     /// The seed.
     #[command(flatten)]
     pub seed: SeedOption,
@@ -148,14 +142,6 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
             ));
         }
     };
-    if let (Some(pairs), Some(_)) = (args.pairs.filter(|&pairs| pairs < MIN_LOOKED_AT as u64), args.until_ci) {
-        let what = format!("--until-ci cannot be reached by {}", plural(pairs as usize, "pair"));
-        return Err(Error::usage(
-            what,
-            format!("the first look is after {MIN_LOOKED_AT}"),
-            "leave --pairs out, or give more",
-        ));
-    }
     let new = args.new.clone().unwrap_or_else(|| base.clone());
     if args.new.is_none() && own(&args.base_args) == own(&args.new_args) {
         return Err(Error::usage(
@@ -172,7 +158,6 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
         common: args.both.clone(),
         duration: args.duration.duration.unwrap_or(MINUTE),
         pairs: args.pairs,
-        until_ci: args.until_ci,
         seed: args.seed.seed,
         rules: args.limits.limits(),
     })
@@ -237,12 +222,11 @@ mod tests {
 
     #[test]
     fn options_of_both_and_of_one_side_are_kept_apart() {
-        let spec =
-            found(&["a", "b", "--new-args", "--strategy 'my own.toml'", "--until-ci", "1%", "--", "--pin=1"]).unwrap();
+        let spec = found(&["a", "b", "--new-args", "--strategy 'my own.toml'", "--", "--pin=1"]).unwrap();
         assert_eq!(spec.sides.each_ref().map(|side| side.binary.to_str()), [Some("a"), Some("b")]);
         assert_eq!(spec.common, ["--pin=1"]);
         assert_eq!(spec.sides.each_ref().map(|side| side.args.join("|")), ["", "--strategy|my own.toml"]);
-        assert_eq!((spec.until_ci, spec.rules), (Some(0.01), Limits::default()));
+        assert_eq!(spec.rules, Limits::default());
         let one = found(&["--base-args", "--samples 30", "--new-args", "--samples 40"]).unwrap();
         assert_eq!(one.sides[0].binary, one.sides[1].binary);
     }
@@ -254,7 +238,6 @@ mod tests {
             (&["a"], "both sides would be the same"),
             (&["a", "--base-args", "-x", "--new-args", "-x"], "both sides would be the same"),
             (&["a", "b", "--base-args", "'"], "not closed"),
-            (&["a", "b", "--until-ci", "0"], "out of range"),
             (&["a", "b", "--threshold", "x"], "3% or 0.03"),
             (&["a", "b", "--base-args", "--rounds 3"], "--base-args cannot have --rounds"),
             (&["a", "b", "--new-args", "--samples 9 --quick"], "--new-args cannot have --quick"),

@@ -32,9 +32,9 @@ impl Gathered {
     }
 }
 
-/// Returns whether a source is judged by host: asked for, a campaign, or more documents than fit in memory with their rounds.
+/// Returns whether a source is judged by host: asked for, or a campaign.
 pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
-    asked || Folder::is_one(source) || is_large(source)
+    asked || Folder::is_one(source)
 }
 
 /// Refuses options that statistics by host do not have, each with whether it was given.
@@ -42,14 +42,6 @@ pub(super) fn refuse(source: &Path, options: &[(&str, bool)]) -> Result<(), Erro
     let Some((given, _)) = options.iter().find(|(_, given)| *given) else { return Ok(()) };
     let what = format!("{given} is not for results by host");
     Err(Error::usage(what, format!("{} is judged by host", source.display()), "leave it out"))
-}
-
-fn is_large(source: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(source) else { return false };
-    let json = |entry: &std::io::Result<std::fs::DirEntry>| {
-        entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|kind| kind == "json"))
-    };
-    entries.filter(json).nth(read::MAX_DOCUMENTS).is_some()
 }
 
 /// Gathers the runs of a campaign, of a folder, or of one document.

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
-use results::document::{ArmKind, Record};
+use results::document::Record;
 use results::error::{Error, Exit};
+use results::read;
 use results::table::layout::plural;
-use results::table::ranking::fastest_of;
 use results::write::check_no_input;
-use results::{metric, read};
 
 use super::by_host;
 use super::files::write_junit;
@@ -93,10 +92,7 @@ pub struct CompareArgs {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
-    let rules = match &args.rules {
-        Some(path) => Rules::read(path, args.limits.alpha, args.limits.threshold)?,
-        None => Rules::new(args.limits.alpha, args.limits.threshold)?,
-    };
+    let rules = Rules::read(args.rules.as_deref(), args.limits.alpha, args.limits.threshold)?;
     if let Some(new) = &args.new {
         let (base, new) = (Path::new(&args.base), Path::new(new));
         if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
@@ -118,10 +114,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
         };
         let found = compare::arms(&args.base, record, &args.arms, &request)?;
-        let mut compared = record.clone();
-        compared.arms.retain(|arm| arm.kind == ArmKind::Floor || args.arms.contains(&arm.name));
-        let fastest = record.metric().and_then(metric::find).and_then(|metric| fastest_of(&compared, metric));
-        return show(args, base.iter().map(|record| &record.path).chain(&args.rules), &found, fastest);
+        return show(args, base.iter().map(|record| &record.path).chain(&args.rules), &found);
     };
     let mut new = ManuallyDrop::new(read::gather(name, &args.results)?);
     if !Path::new(&args.base).exists()
@@ -132,7 +125,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     }
     let sides = ((args.base.as_str(), base.as_slice()), (name.as_str(), new.as_slice()));
     let found = compare::compare(sides.0, sides.1, &request)?;
-    show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found, None)
+    show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found)
 }
 
 /// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
@@ -164,19 +157,13 @@ fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<E
     let inputs = [gathered[0].files(base), gathered[1].files(new)].concat();
     let [base, new] = [base, new].map(|source| source.to_string_lossy());
     let found = fleet::compare((&base, &gathered[0].runs), (&new, &gathered[1].runs), rules)?;
-    let exit = show(args, inputs.iter().chain(&args.rules), &found, None)?;
+    let exit = show(args, inputs.iter().chain(&args.rules), &found)?;
     Ok(gathered[0].exit(gathered[1].exit(exit)))
 }
 
 /// Prints a comparison, and writes it for `--junit`, which may be none of the inputs.
-fn show<'a>(
-    args: &CompareArgs,
-    inputs: impl Iterator<Item = &'a PathBuf>,
-    found: &Comparison,
-    closing: Option<String>,
-) -> Result<Exit, Error> {
-    let mut report = compare::report(found, args.gate.all_metrics);
-    report.notes(closing);
+fn show<'a>(args: &CompareArgs, inputs: impl Iterator<Item = &'a PathBuf>, found: &Comparison) -> Result<Exit, Error> {
+    let report = compare::report(found, args.gate.all_metrics);
     args.gate.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(args.gate.junit.as_deref(), &report.junit())?;
     console::show(args.form.form(), &report, found)?;

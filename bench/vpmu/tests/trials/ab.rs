@@ -13,9 +13,8 @@ use crate::prerequisites::guests;
 const SIM: [&str; 5] = ["--", "--backend", "sim:development-host", "--samples", "5"];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let always: [(&str, fn()); 7] = [
+    let always: [(&str, fn()); 6] = [
         ("the_same_build_twice_is_no_change", the_same_build_twice),
-        ("ratios_that_are_not_known_enough_are_no_pass", not_known_enough),
         ("an_arm_that_is_slower_by_its_options_is_found", slower_by_options),
         ("the_document_has_every_pair_and_is_read_by_every_command", the_document),
         ("a_side_that_dies_leaves_its_pairs_and_exit_3", a_side_that_dies),
@@ -45,23 +44,6 @@ fn the_same_build_twice() {
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
     assert!(table.contains("A/A: both sides") && table.contains("no change"), "{table}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0, "nothing is written unasked");
-}
-
-/// Every second turn of NEW has another strategy under the same name, which is 1.6 % faster.
-fn not_known_enough() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let other = "$(echo \"$@\" | sed 's/strategy reuse/strategy deferred/') | sed 's/\"deferred\"/\"reuse\"/g'";
-    let body = format!("echo >> turns; [ $(($(wc -l < turns) % 2)) = 0 ] && exec {VPMU} \"$@\"; {VPMU} {other}");
-    script(dir.path(), "unsteady", &body);
-    let line = [VPMU, "unsteady", "--pairs", "12", "--until-ci", "0.01%", "--markdown"];
-    let words = [&line[..], &["--junit", "x.xml"], &SIM, &["--strategy", "reuse"]].concat();
-    let output = ab(dir.path(), &words);
-    let shown = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(3), "{shown}{}", text(&output.stderr));
-    let report = std::fs::read_to_string(dir.path().join("x.xml")).expect("the report");
-    for shown in [shown, report] {
-        assert!(shown.contains("inconclusive: --until-ci was not reached"), "{shown}");
-    }
 }
 
 fn slower_by_options() {

@@ -1,7 +1,6 @@
 //! Options of `vpmu fleet`.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::fs::Metadata;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,8 +11,8 @@ use fleet::campaign::element::{Element, elements};
 use fleet::campaign::plan::{Plan, Variant, refused};
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
-use results::table::fold::Table;
 use results::table::layout::{columns, dash, plural};
+use results::table::{Report, Table};
 
 use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
@@ -177,53 +176,40 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         return print_json(&elements).map(|()| Exit::Done);
     }
     let mut table = Table::new(["experiment", "variant", "elements", "each takes", "limit", "together"]).keys(2);
-    let mut rows: Vec<(&str, &str, Vec<&Element>)> = Vec::new();
-    for element in &elements {
-        let name = (element.experiment.as_str(), element.variant.as_str());
-        match rows.iter_mut().find(|row| (row.0, row.1) == name) {
-            Some(row) => row.2.push(element),
-            None => rows.push((name.0, name.1, vec![element])),
-        }
-    }
-    let mut notes = String::new();
-    for (experiment, variant, elements) in &rows {
-        let (each, limit) = (elements[0].estimate_s, elements[0].limit_s);
-        let all = each.map(|each| each.saturating_mul(elements.len() as u64));
-        table.add_row([
-            (*experiment).to_owned(),
-            (*variant).to_owned(),
-            elements.len().to_string(),
-            each.map_or_else(dash, seconds),
-            seconds(limit),
-            all.map_or_else(dash, seconds),
-        ]);
+    let mut notes = Vec::new();
+    for ([experiment, variant], elements) in
+        fleet::groups(&elements, |one| [&one.experiment, &one.variant].map(Clone::clone))
+    {
+        let (each, limit, count) = (elements[0].estimate_s, elements[0].limit_s, elements.len());
         if each.is_some_and(|each| each > limit) {
-            let _ = writeln!(notes, "{experiment}, {variant}: takes longer than its limit: give a longer `time`");
+            notes.push(format!("{experiment}, {variant}: takes longer than its limit: give a longer `time`"));
         }
+        let all = each.map(|each| each.saturating_mul(count as u64));
+        let times = [each, Some(limit), all].map(|time| time.map_or_else(dash, seconds));
+        table.add_row([experiment, variant, count.to_string()].into_iter().chain(times));
     }
-    let mut text = table.text(columns()) + "\n" + &notes;
+    let mut report = Report::default();
+    report.table(table);
+    report.notes(notes);
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
-    let spread = seconds(plan.repeat.every().as_secs().saturating_mul(u64::from(plan.repeat.times() - 1)));
-    let _ = writeln!(
-        text,
-        "{}: {} on {} ({}), {} over {spread}",
+    let times = plan.repeat.times();
+    let spread = plan.repeat.every().as_secs().saturating_mul(u64::from(times - 1));
+    report.line(format!(
+        "{}: {} on {} ({}), {} over {}",
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
         fleet::shortened(&targets, 6),
-        plural(plan.repeat.times() as usize, "repetition"),
-    );
+        plural(times as usize, "repetition"),
+        seconds(spread)
+    ));
     let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
-    let least = if elements.iter().any(|element| element.estimate_s.is_none()) {
-        ", and what has no estimate (its limit is the experiment's `time`, or 30 min)"
-    } else {
-        ""
-    };
-    let _ = writeln!(text, "one after the other: about {}{least}", seconds(known));
-    if let Some(why) = fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1) {
-        let _ = writeln!(text, "{why}");
-    }
-    print(&text).map(|()| Exit::Done)
+    let is_known = elements.iter().all(|element| element.estimate_s.is_some());
+    let least =
+        if is_known { "" } else { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" };
+    report.line(format!("one after the other: about {}{least}", seconds(known)));
+    report.notes(fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1));
+    print(&report.text(columns())).map(|()| Exit::Done)
 }
 
 fn seconds(seconds: u64) -> String {

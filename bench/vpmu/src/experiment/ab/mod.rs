@@ -14,13 +14,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use results::compare::{self, COUNTS, PMIS, Question, Row, per_pmi};
+use results::compare::{self, COUNTS, PMIS, Row, per_pmi};
 use results::document::{Arm, Column, KVM_ARMS, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::are_few;
-use results::paired::looks::{self, Looks, MIN_LOOKED_AT};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
@@ -58,8 +57,6 @@ pub struct AbSpec {
     pub duration: Duration,
     /// Bound on the pairs.
     pub pairs: Option<u64>,
-    /// The run ends once every judged ratio is known to this share.
-    pub until_ci: Option<f64>,
     /// Seed of all orders.
     pub seed: u64,
     /// Rules of the verdicts.
@@ -73,7 +70,7 @@ pub struct Outcome {
     pub document: Record,
     /// The ratios with their verdicts.
     pub rows: Vec<Row>,
-    /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side, or is not known as well as wanted.
+    /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side.
     pub doubts: Vec<String>,
     /// Pairs that are left out of an arm, where they are few.
     pub left_out: Vec<String>,
@@ -142,21 +139,12 @@ pub fn run(
     let nowhere = HostFs::at("/nonexistent");
     let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
-    let rows = |document: &Record| rows(document, &names, &spec.rules);
-    let mut looks = Looks::default();
-    let mut enough = |look: &mut dyn FnMut() -> Record| {
-        spec.until_ci.is_some_and(|share| looks.are_enough(|| known_to(&rows(&look()), share)))
-    };
-    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut enough, save));
+    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut |_| false, save));
     let (mut document, error) = measured?;
-    let rows = rows(&document);
+    let rows = rows(&document, &names, &spec.rules);
     let (few, many) = left_out(&document, &names, &why.borrow());
     let mut doubts = many;
     doubts.extend(alone(&arms, &shared));
-    let pairs = document.arms[0].rounds.len();
-    if spec.until_ci.is_some_and(|share| pairs < MIN_LOOKED_AT || !known_to(&rows, share)) {
-        doubts.push("--until-ci was not reached: a longer --duration has more pairs".to_owned());
-    }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.extra.answers = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
@@ -175,11 +163,6 @@ fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
     compare::turns([base, new], names, if sampled { NMI_HANDLER.key } else { ROTATION.key }, rules)
 }
 
-/// Returns whether the change of every arm's time is known to `share`.
-fn known_to(rows: &[Row], share: f64) -> bool {
-    looks::known_to(rows.iter().filter(|row| row.question == Question::Turns).map(Row::half_width), share)
-}
-
 fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
     let side = |at: usize| {
         let (side, run) = (&spec.sides[at], &first[at].record);
@@ -194,7 +177,6 @@ fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
         "same_build": same(&spec.sides),
         "rules": spec.rules,
         "duration_ns": host_pmu::stats::ns(spec.duration),
-        "until_ci": spec.until_ci,
     })
 }
 
@@ -382,7 +364,6 @@ mod tests {
         let found = of(&[1.0], 3);
         assert_eq!((found[0].verdict, found[0].p_value), (Verdict::Inconclusive, None));
         assert!(found[0].why.starts_with("too few pairs: an interval needs 5"), "{found:?}");
-        assert!(!known_to(&found, 0.5) && known_to(&of(&[1.0], 60), 0.05) && !known_to(&[], 1.0));
     }
 
     #[test]
