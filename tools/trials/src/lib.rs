@@ -13,8 +13,12 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+
+/// A test that takes longer says how long.
+const LONG: Duration = Duration::from_secs(5);
 
 /// A test and the prerequisite it lacks.
 pub struct Case {
@@ -60,12 +64,21 @@ impl Case {
     }
 
     fn trial(self, must_run: bool) -> Trial {
-        match self.missing {
-            None => Trial::test(self.name, self.run),
-            Some(why) if must_run && self.expected => {
-                Trial::test(self.name, move || Err(format!("skipped in CI: {why}").into()))
+        let (name, run) = (self.name, self.run);
+        // Which of them a run waits for is seen in its log.
+        let timed = move || {
+            let (begun, result) = (Instant::now(), run());
+            if begun.elapsed() > LONG {
+                eprint!("({:.0} s) ", begun.elapsed().as_secs_f64());
             }
-            Some(_) => Trial::test(self.name, self.run).with_ignored_flag(true),
+            result
+        };
+        match self.missing {
+            None => Trial::test(name, timed),
+            Some(why) if must_run && self.expected => {
+                Trial::test(name, move || Err(format!("skipped in CI: {why}").into()))
+            }
+            Some(_) => Trial::test(name, timed).with_ignored_flag(true),
         }
     }
 }
