@@ -14,7 +14,7 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::crew::{Crew, Limits, Stuck, Watched};
+use super::crew::{Crew, Limits, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts};
 use super::plan;
@@ -70,13 +70,7 @@ pub(super) fn run<G: Guest>(
     }
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew };
-    let limits = Limits {
-        interrupted,
-        began,
-        time_limit: plan.time_limit,
-        on_stop: &|| shared.guest.stop_resting(),
-        stuck: Stuck::default(),
-    };
+    let limits = Limits { interrupted, began, time_limit: plan.time_limit, on_stop: &|| shared.guest.stop_resting() };
     let vcpus = shared.run_all(vcpus, &limits)?;
     let end = overall(vcpus.iter().map(|vcpu| &vcpu.end));
     Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
