@@ -208,26 +208,10 @@ fn words(command: &str) -> Option<Vec<String>> {
         let rest = command.strip_prefix(call)?;
         (rest.is_empty() || rest.starts_with(' ')).then_some(rest)
     })?;
+    // A command that was cut within its quotes goes up to there.
+    let split = ["", "'", "\""].iter().find_map(|quote| shlex::split(&format!("{rest}{quote}")))?;
     let mut words = vec!["vpmu".to_owned()];
-    let mut word = String::new();
-    let mut quote = None;
-    let mut open = false;
-    for c in rest.chars().chain([' ']) {
-        match (quote, c) {
-            (Some(q), c) if c == q => quote = None,
-            (None, '\'' | '"') => (quote, open) = (Some(c), true),
-            (None, ' ') => {
-                if open || !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-                open = false;
-            }
-            (_, c) => word.push(c),
-        }
-    }
-    if let Some(pipe) = words.iter().position(|word| word == "|") {
-        words.truncate(pipe);
-    }
+    words.extend(split.into_iter().take_while(|word| word != "|"));
     let open = |word: &String| word.starts_with('[') || word == "..." || word.ends_with('…');
     let choice = |word: &String| word.contains('|') && word.chars().all(|c| c.is_ascii_uppercase() || c == '|');
     (!words.iter().any(|word| open(word) || choice(word))).then_some(words)

@@ -184,19 +184,19 @@ impl Crate {
         let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let tokens = text.parse().map_err(|error| anyhow!("cannot parse {}: {error}", path.display()))?;
         let file = path.strip_prefix(&self.base).unwrap_or(path).display().to_string();
-        self.module(file, parent, path, folder, tokens)
+        self.module(&file, parent, path, folder, tokens)
     }
 
     fn module(
         &mut self,
-        file: String,
+        file: &str,
         parent: Option<usize>,
         path: &Path,
         folder: &Path,
         tokens: TokenStream,
     ) -> Result<usize> {
         let at = self.modules.len();
-        self.modules.push(Module { file: file.clone(), parent, ..Module::default() });
+        self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
         for item in items(tokens) {
             let keyword = keyword(&item);
             if item[..keyword].iter().any(is_test_only) {
@@ -207,9 +207,7 @@ impl Crate {
                     let name = item.get(keyword + 1).context("a module has a name")?.to_string();
                     let inner = folder.join(&name);
                     let child = match item.get(keyword + 2) {
-                        Some(TokenTree::Group(body)) => {
-                            self.module(file.clone(), Some(at), path, &inner, body.stream())?
-                        }
+                        Some(TokenTree::Group(body)) => self.module(file, Some(at), path, &inner, body.stream())?,
                         _ => {
                             let (file, folder) = file_of(&name, &item[..keyword], path, folder)?;
                             self.file(&file, &folder, Some(at))?

@@ -154,8 +154,6 @@ impl Section<'_> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::super::tests::TestElf;
     use super::*;
 
@@ -234,23 +232,6 @@ mod tests {
             let at = BASE + code.len() as u64 - 5;
             let elf = TestElf::new(false, BASE).code(BASE, &code);
             assert_eq!(sites(&elf), if is_64 { vec![] } else { vec![at] }, "64 bits: {is_64}");
-        }
-    }
-
-    proptest! {
-        /// Whatever the code, only RDPMC's second bytes change.
-        #[test]
-        fn random_code_is_rewritten_soundly(
-            is_64: bool,
-            sections: bool,
-            code in prop::collection::vec(prop::sample::select(vec![0x0f, 0x33, 0x48, 0x66, 0xb8, 0xc3, 0x90, 0x00]), 0..200),
-            symbols in prop::collection::vec(BASE - 10..BASE + 210, 0..4),
-        ) {
-            let mut elf = TestElf::new(is_64, BASE).code(BASE, &code);
-            elf.parts[0].memory_size = 256;
-            elf.sections = sections;
-            elf.symbols = symbols;
-            sites(&elf);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The loaders of images, on files made by hand.
 
-use proptest::prelude::*;
-
 use super::image::{Image, LoadPlan, Protocol};
 use super::information::{Information, Module};
 use super::segment::Segment;
@@ -371,38 +369,6 @@ fn every_cut_is_an_error() {
         assert!(Image::of(&file, RAM).is_ok());
         for length in 0..file.len() {
             assert!(Image::of(&file[..length], RAM).is_err(), "cut to {length}");
-        }
-    }
-}
-
-proptest! {
-    /// A plan holds what it promises, whatever the file says.
-    #[test]
-    fn mutated_files_are_planned_soundly_or_refused(
-        is_64: bool,
-        is_pvh: bool,
-        changes in prop::collection::vec((0_usize..512, any::<u8>()), 0..6),
-        ram in 0_u64..(64 << 20),
-    ) {
-        let mut file = if is_pvh { pvh(is_64, &[0, 0, 0x10, 0]) } else { elf(is_64) }.bytes();
-        for (at, value) in changes {
-            let length = file.len();
-            file[at % length] = value;
-        }
-        if let Ok(Image { plan, eip, .. }) = Image::of(&file, ram) {
-            let mut end = 0;
-            for segment in &plan.segments {
-                prop_assert!(segment.address >= end && segment.end() <= ram);
-                prop_assert!(segment.file.len() as u64 <= segment.memory_size);
-                end = segment.end();
-            }
-            prop_assert!(plan.covers(eip.into()));
-            plan.copy(&file, |_, _| Ok::<_, ()>(())).unwrap();
-            if let Ok(at) = plan.free_range(0x3000) {
-                let mut segments = plan.segments.iter();
-                prop_assert!(at + 0x3000 <= ram);
-                prop_assert!(segments.all(|s| s.end() <= at || at + 0x3000 <= s.address));
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::oops::{Complaints, Watch};
-use super::output::{Capped, OUTPUT_LIMIT, Output};
+use super::output::{OUTPUT_LIMIT, Output};
 
 /// Bytes that wait at most; then the guest waits.
 const WAITING_MAX: usize = 64 << 10;
@@ -68,18 +68,25 @@ impl Console {
         }
     }
 
-    /// Writes to `out` until the console is closed. Returns the state of the output and what a Linux kernel complained about.
+    /// Writes at most [`OUTPUT_LIMIT`] bytes to `out` until the console is closed. Returns the state of the output and what a Linux
+    /// kernel complained about.
     pub fn write_to(&self, out: &mut dyn Write) -> (Output, Complaints) {
-        let (mut out, mut watch) = (Capped::new(out, OUTPUT_LIMIT), Watch::default());
+        self.write_up_to(OUTPUT_LIMIT, out)
+    }
+
+    fn write_up_to(&self, mut left: u64, out: &mut dyn Write) -> (Output, Complaints) {
+        let (mut output, mut watch) = (Output::default(), Watch::default());
         let mut bytes = Vec::with_capacity(WAITING_MAX);
-        let mut error = None;
         while self.next(&mut bytes) {
             watch.read(&bytes);
-            if error.is_none() {
-                error = out.write_all(&bytes).and_then(|()| out.flush()).err();
+            let passed = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= passed as u64;
+            output.dropped += (bytes.len() - passed) as u64;
+            if output.error.is_none() && passed > 0 {
+                output.error = out.write_all(&bytes[..passed]).and_then(|()| out.flush()).err();
             }
         }
-        (Output { error, dropped: out.dropped() }, watch.finish())
+        (output, watch.finish())
     }
 
     /// Waits for bytes and takes them; `false` when no more come.
@@ -132,8 +139,8 @@ mod tests {
         });
         console.close();
         let mut out = Vec::new();
-        console.write_to(&mut out);
-        assert_eq!(out, vec![1; WAITING_MAX]);
+        let (output, _) = console.write_up_to(10, &mut out);
+        assert_eq!((out, output.dropped), (vec![1; 10], WAITING_MAX as u64 - 10), "a flood is cut");
     }
 
     #[test]

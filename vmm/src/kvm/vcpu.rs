@@ -32,26 +32,6 @@ use crate::outcome::{Account, End};
 use crate::sample::VcpuSampler;
 use crate::sys::{self, KickGuard};
 
-/// Most PMIs of one entry: one of each counter.
-const MOST_PMIS: usize = MAX_COUNTERS;
-
-/// Delivers PMIs until none is due: a delivery that freezes or reprograms counters may find the next overflow, which no
-/// exit would report.
-#[inline]
-fn deliver_all<V>(
-    vcpu: &mut V,
-    take: impl Fn(&mut V) -> bool,
-    deliver: impl Fn(&mut V) -> Result<(), End>,
-) -> Result<(), End> {
-    for _ in 0..MOST_PMIS {
-        if !take(vcpu) {
-            break;
-        }
-        deliver(vcpu)?;
-    }
-    Ok(())
-}
-
 /// Returns an MSR exit as a trace has it; `None`: it is no access to the PMU.
 fn traced(exit: Exit, is_rdpmc: bool) -> Option<Row> {
     let (kind, register, value) = match exit {
@@ -196,7 +176,13 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.trace_notes();
         // The cost of a PMI from here on is no part of the access's.
         let served_at = if self.parts.register_cost.is_some() { sys::rdtsc() } else { 0 };
-        deliver_all(self, |vcpu| vcpu.parts.pmu.take_pmi(), Self::deliver_pmi)?;
+        // A delivery that freezes or reprograms counters may find the next overflow, which no exit would report.
+        for _ in 0..MAX_COUNTERS {
+            if !self.parts.pmu.take_pmi() {
+                break;
+            }
+            self.deliver_pmi()?;
+        }
         if self.deferred.has_deferred() {
             self.look_at_deferred(kicked)?;
         }
@@ -438,32 +424,5 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         self.parts.pmu.host().restart_account();
         // An overflow that is found at the first entry was not seen before the rest.
         self.returned_at = sys::rdtsc();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pmi_that_a_delivery_brings_is_delivered_before_the_entry() {
-        // PMIs due, and delivered.
-        let run = |mut state: (usize, usize)| {
-            let take = |(due, _): &mut (usize, usize)| std::mem::take(due) > 0;
-            let deliver = |state: &mut (usize, usize)| {
-                *state = (usize::from(state.1 < 2), state.1 + 1);
-                Ok(())
-            };
-            deliver_all(&mut state, take, deliver).map(|()| state.1)
-        };
-        assert_eq!((run((0, 0)), run((1, 0)), run((1, 5))), (Ok(0), Ok(3), Ok(6)));
-        let mut endless = 0;
-        let deliver = |count: &mut usize| {
-            *count += 1;
-            Ok(())
-        };
-        deliver_all(&mut endless, |_| true, deliver).unwrap();
-        assert_eq!(endless, MOST_PMIS, "bounded");
-        assert_eq!(deliver_all(&mut endless, |_| true, |_| Err(End::Stopped)), Err(End::Stopped));
     }
 }

@@ -24,37 +24,14 @@ pub(crate) struct Limits<'a> {
     pub(crate) time_limit: Duration,
     /// Called when all are stopped: vCPUs may wait where no kick reaches them.
     pub(crate) on_stop: &'a dyn Fn(),
-    pub(crate) stuck: Stuck<'a>,
 }
 
-/// Treatment of threads that do not stop. A thread that is busy with the signals of its host events does not come to
-/// look whether it is to stop.
-#[derive(Clone, Copy)]
-pub(crate) struct Stuck<'a> {
-    /// Time after the order to stop after which `silence` is called.
-    pub(crate) silence_after: Duration,
-    /// Takes the threads' host events from them. It may block: it is called on a thread of its own.
-    pub(crate) silence: fn(),
-    /// Time after that until `give_up` is called.
-    pub(crate) give_up_after: Duration,
-    /// Ends the process.
-    pub(crate) give_up: &'a (dyn Fn() + Sync),
-}
-
-impl Default for Stuck<'_> {
-    /// Waits longer than any thread takes to close its events, on an emulated host as well.
-    fn default() -> Self {
-        Self {
-            silence_after: Duration::from_secs(10),
-            silence: || {
-                // Without /proc nothing is silenced, and the process ends.
-                let _ = kick::silence_all();
-            },
-            give_up_after: Duration::from_secs(20),
-            give_up: &end_as_a_bug,
-        }
-    }
-}
+/// Time after the order to stop after which host events are taken from the threads that still run: one that is busy with their
+/// signals does not come to look whether it is to stop. It is longer than any thread takes to close its events, on an emulated host
+/// as well.
+const SILENCE_AFTER: Duration = Duration::from_secs(10);
+/// Time after that until the process ends.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 
 /// Result of watching the threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,13 +68,15 @@ impl Crew {
                 .into_iter()
                 .enumerate()
                 .map(|(cpu, vcpu)| {
-                    let (done, work) = (Done(Some(done.clone())), &work);
+                    let (done, work) = (Done { to: done.clone(), others_go_on: false }, &work);
                     // The name by which perf inject finds the threads of QEMU's vCPUs.
                     let named = std::thread::Builder::new().name(format!("CPU {cpu}/KVM"));
                     named.spawn_scoped(scope, move || {
+                        // All of it: its drop is the word.
+                        let mut done = done;
                         lock(&self.tids).push(sys::gettid());
-                        let (others_go_on, outcome) = work(cpu, vcpu);
-                        done.say(others_go_on);
+                        let outcome;
+                        (done.others_go_on, outcome) = work(cpu, vcpu);
                         outcome
                     })
                 })
@@ -136,27 +115,18 @@ impl Crew {
                 }
                 (limits.on_stop)();
                 let told_for = told.get_or_insert_with(Instant::now).elapsed();
-                if running > 0 {
-                    limits.stuck.after(told_for, &mut watched);
+                if running > 0 && told_for >= SILENCE_AFTER && watched.silenced.is_none() {
+                    watched.silenced = Some(SILENCE_AFTER);
+                    // On a thread of its own: the kernel's lock of a thread's events may be held by the very thread that gets nowhere.
+                    // Without /proc nothing is silenced, and the process ends.
+                    std::thread::spawn(kick::silence_all);
+                }
+                if running > 0 && told_for >= SILENCE_AFTER + GIVE_UP_AFTER {
+                    end_as_a_bug();
                 }
             }
         }
         watched
-    }
-}
-
-impl Stuck<'_> {
-    /// Threads still run so long after they were told to stop.
-    fn after(&self, told_for: Duration, watched: &mut Watched) {
-        match watched.silenced {
-            None if told_for >= self.silence_after => {
-                watched.silenced = Some(self.silence_after);
-                // The kernel's lock of a thread's events may be held by the very thread that gets nowhere.
-                std::thread::spawn(self.silence);
-            }
-            Some(_) if told_for >= self.silence_after + self.give_up_after => (self.give_up)(),
-            _ => {}
-        }
     }
 }
 
@@ -170,23 +140,16 @@ fn end_as_a_bug() {
     std::process::exit(EXIT);
 }
 
-/// Says that a thread ended, also when it panics.
-struct Done(Option<mpsc::Sender<bool>>);
-
-impl Done {
-    fn say(mut self, others_go_on: bool) {
-        if let Some(done) = self.0.take() {
-            // The watch holds the receiver until every thread has spoken.
-            let _ = done.send(others_go_on);
-        }
-    }
+/// Says that a thread ended, also when it panics, and whether the others go on without it.
+struct Done {
+    to: mpsc::Sender<bool>,
+    others_go_on: bool,
 }
 
 impl Drop for Done {
     fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            let _ = done.send(false);
-        }
+        // The watch holds the receiver until every thread has spoken.
+        let _ = self.to.send(self.others_go_on);
     }
 }
 
@@ -200,9 +163,7 @@ mod tests {
     use super::*;
 
     fn limits(interrupted: &AtomicBool, time_limit: Duration) -> Limits<'_> {
-        let stuck =
-            Stuck { silence: || panic!("nobody is stuck"), give_up: &|| panic!("nobody is stuck"), ..Stuck::default() };
-        Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| (), stuck }
+        Limits { interrupted, began: Instant::now(), time_limit, on_stop: &|| () }
     }
 
     /// Waits for the stop.
@@ -217,6 +178,9 @@ mod tests {
         // The kick's handler: without one the signal would end the test.
         sys::install_kick_handler(kick::signal()).unwrap();
         let interrupted = AtomicBool::new(false);
+        let crew = Crew::default();
+        crew.run(vec![(), ()], &limits(&interrupted, Duration::MAX), |_, ()| (true, ()));
+        assert!(!crew.stop.load(Ordering::Relaxed), "without the ones that are done the others go on");
         for panics in [false, true] {
             let crew = Crew::default();
             let (left, watched) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
@@ -234,38 +198,6 @@ mod tests {
                 "{left:?}"
             );
             assert_eq!(watched, Watched::default());
-        }
-    }
-
-    #[test]
-    fn a_thread_that_does_not_stop_is_silenced_and_then_given_up() {
-        static SILENCED: AtomicBool = AtomicBool::new(false);
-        sys::install_kick_handler(kick::signal()).unwrap();
-        let (interrupted, given_up) = (AtomicBool::new(false), AtomicBool::new(false));
-        let until = |ready: &AtomicBool| {
-            while !ready.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        };
-        for needs_an_end in [false, true] {
-            let stuck = Stuck {
-                silence_after: Duration::ZERO,
-                silence: || SILENCED.store(true, Ordering::Relaxed),
-                give_up_after: if needs_an_end { Duration::ZERO } else { Duration::MAX / 2 },
-                give_up: &|| given_up.store(true, Ordering::Relaxed),
-            };
-            let limits = Limits { stuck, ..limits(&interrupted, Duration::ZERO) };
-            let crew = Crew::default();
-            let (left, watched) = crew.run(vec![()], &limits, |_, ()| {
-                until(&SILENCED);
-                if needs_an_end {
-                    until(&given_up);
-                }
-                (true, ())
-            });
-            assert!(matches!(left[..], [Ok(())]), "{left:?}");
-            assert_eq!(watched, Watched { timed_out: true, silenced: Some(Duration::ZERO) });
-            assert_eq!(given_up.load(Ordering::Relaxed), needs_an_end);
         }
     }
 }

@@ -92,8 +92,7 @@ pub fn run(
             memory,
             in_kernel: InKernel { pit: true, also, ..InKernel::default() },
             sites,
-            mode: vcpu::enter_protected_mode,
-            regs: kvm_regs { rax, rbx, ..vcpu::registers(eip.into()) },
+            entry: (vcpu::enter_protected_mode, kvm_regs { rax, rbx, ..vcpu::registers(eip.into()) }),
         })
     };
     let fw_cfg = FwCfg::new(plan.machine.vcpus as u16, plan.memory);

@@ -88,8 +88,7 @@ pub fn run(
             memory,
             in_kernel: InKernel { pit: true, also, without_misemulated: facts.emulated_host },
             sites,
-            mode: enter,
-            regs: kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(entry) },
+            entry: (enter, kvm_regs { rsi: ZERO_PAGE, ..vcpu::registers(entry) }),
         })
     };
     pc::run(host, Box::new(boot), &machine, None, ends, interrupted)

@@ -78,10 +78,11 @@ pub(super) struct Booted {
     pub(super) in_kernel: InKernel,
     /// RDPMCs that were rewritten.
     pub(super) sites: Vec<Site>,
-    /// Sets the mode of its first instruction.
-    pub(super) mode: fn(&mut kvm_sregs),
-    pub(super) regs: kvm_regs,
+    pub(super) entry: Entry,
 }
+
+/// Sets the mode of the first vCPU's first instruction, and its other registers.
+pub(super) type Entry = (fn(&mut kvm_sregs), kvm_regs);
 
 /// Puts what is booted into memory, with an agent's port if the flag says so.
 pub(super) type Boot<'a> = Box<dyn FnOnce(RunFacts, bool) -> Result<Booted, MachineError> + Sync + 'a>;
@@ -185,7 +186,7 @@ fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
 struct PcGuest<'a> {
     boot: Option<Boot<'a>>,
     /// Its first vCPU's mode and registers, once it is loaded.
-    entry: Option<(fn(&mut kvm_sregs), kvm_regs)>,
+    entry: Option<Entry>,
     console: &'a Console,
     devices: &'a Devices<'a>,
     /// Its serial port has an interrupt.
@@ -208,8 +209,8 @@ impl<'a> Guest for PcGuest<'a> {
 
     fn load(&mut self, facts: RunFacts) -> Result<(GuestMemoryMmap, InKernel), MachineError> {
         let Some(boot) = self.boot.take() else { return Err(MachineError::Host("it is loaded already".to_owned())) };
-        let Booted { memory, in_kernel, sites, mode, regs } = boot(facts, self.channel.is_some())?;
-        (self.sites, self.entry) = (sites, Some((mode, regs)));
+        let Booted { memory, in_kernel, sites, entry } = boot(facts, self.channel.is_some())?;
+        (self.sites, self.entry) = (sites, Some(entry));
         Ok((memory, in_kernel))
     }
 

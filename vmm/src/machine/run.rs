@@ -14,7 +14,7 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::crew::{Crew, Limits, Stuck, Watched};
+use super::crew::{Crew, Limits, Watched};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts};
 use super::plan;
@@ -70,22 +70,17 @@ pub(super) fn run<G: Guest>(
     }
     let crew = Crew::default();
     let shared = Shared { vm: &vm, plan, guest, memory: &memory, crew: &crew };
-    let limits = Limits {
-        interrupted,
-        began,
-        time_limit: plan.time_limit,
-        on_stop: &|| shared.guest.stop_resting(),
-        stuck: Stuck::default(),
-    };
+    let limits = Limits { interrupted, began, time_limit: plan.time_limit, on_stop: &|| shared.guest.stop_resting() };
     let vcpus = shared.run_all(vcpus, &limits)?;
-    let end = overall(vcpus.iter().map(|vcpu| &vcpu.end));
+    let end = overall(&vcpus.iter().map(|vcpu| &vcpu.end).collect::<Vec<_>>());
     Ok(Run { end, vcpus, wall: began.elapsed(), began, memory })
 }
 
 /// Returns the first reason that is neither "done" nor "stopped", else "stopped" if any.
-fn overall<'a>(ends: impl Iterator<Item = &'a End> + Clone) -> End {
-    let failure = ends.clone().find(|end| !matches!(end, End::Done | End::Stopped));
-    failure.or_else(|| ends.clone().find(|end| **end != End::Done)).cloned().unwrap_or(End::Done)
+fn overall(ends: &[&End]) -> End {
+    let failure = ends.iter().find(|end| !matches!(end, End::Done | End::Stopped));
+    let stop = || ends.iter().find(|end| **end != &End::Done);
+    failure.or_else(stop).map_or(End::Done, |end| (**end).clone())
 }
 
 /// Gives a vCPU its first registers. Returns its TSC's frequency.
@@ -246,7 +241,7 @@ mod tests {
             (&[End::Done, End::Stopped, End::Done], End::Stopped),
             (&[End::Stopped, End::TripleFault, End::Reset], End::TripleFault),
         ] {
-            assert_eq!(overall(ends.iter()), expected);
+            assert_eq!(overall(&ends.iter().collect::<Vec<_>>()), expected);
         }
     }
 }

@@ -402,13 +402,13 @@ mod tests {
         let sregs = sregs();
         let leaf = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
         // Every instruction: the caller's stack pointer is in memory, and leads here again.
-        let circle = tables(&[(TEXT, 8, 0, 1, 0, 2), (TEXT + 0x1000, 8, 0, 1, 0, 2)]);
+        let circle = tables(&[(TEXT, 8, 0, 0, 0, 2), (TEXT + 0x1000, 0, 0, 0, 0, 1)]);
         let no_table = flag::KERNEL_BROKEN | flag::NO_TABLE;
         for (orc, stack, flags, what) in [
             (&leaf, &[0xffff_ffff_c000_0010][..], no_table, "a module's code"),
             (&leaf, &[0x5000], flag::KERNEL_BROKEN, "no code of the kernel"),
             (&leaf, &[TEXT + 0x110], 0, "the end"),
-            (&circle, &[STACK + 8, TEXT + 8, TEXT + 8, TEXT + 8], flag::KERNEL_BROKEN, "a circle"),
+            (&circle, &[STACK + 16, TEXT + 8], flag::KERNEL_BROKEN, "a circle"),
         ] {
             put(&memory, STACK, stack);
             let mut words = Words::new();

@@ -75,13 +75,8 @@ pub(crate) fn clock(preset: &str) -> CounterSource {
 
 /// Runs a plan that nobody interrupts.
 pub(crate) fn run(plan: &PayloadPlan) -> RunOutcome {
-    run_until(plan, &AtomicBool::new(false))
-}
-
-/// Runs a plan.
-pub(crate) fn run_until(plan: &PayloadPlan, interrupted: &AtomicBool) -> RunOutcome {
     let host = Host::open().expect("the trial is skipped without KVM");
-    payload::run(&host, guest::PMU_PAYLOAD, plan, interrupted).expect("a run that begins")
+    payload::run(&host, guest::PMU_PAYLOAD, plan, &AtomicBool::new(false)).expect("a run that begins")
 }
 
 /// The guest's report.

@@ -1,6 +1,6 @@
 //! The trials. None asserts a time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
@@ -13,7 +13,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{CounterSource, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, fixed, gp, plan, report, run, run_until};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, fixed, gp, plan, report, run};
 use crate::sys;
 
 /// The tracepoint of docs/nmi-latency.md.
@@ -274,21 +274,6 @@ pub(crate) fn time_limit() {
     let vcpu = &outcome.vcpus[0];
     assert!(!vcpu.left.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
     assert!(vcpu.left.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
-}
-
-pub(crate) fn interruption() {
-    let interrupted = AtomicBool::new(false);
-    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
-    plan.log_entries = 10_000;
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(300));
-            interrupted.store(true, Ordering::Relaxed);
-        });
-        run_until(&plan, &interrupted)
-    });
-    assert_eq!(outcome.end, End::Stopped);
-    assert!(report(&outcome.vcpus[0]).nmis > 0);
 }
 
 pub(crate) fn no_allocation() {

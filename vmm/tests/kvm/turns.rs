@@ -161,6 +161,7 @@ pub(crate) fn interruption() {
         guest.turn(1_000_000, &interrupted).expect("an outcome")
     });
     assert_eq!(outcome.end, End::Stopped);
+    assert!(report(&outcome.vcpus[0]).nmis > 0, "what was measured so far");
 }
 
 /// An overflow may be found as the last handler of a turn switches the counters off.

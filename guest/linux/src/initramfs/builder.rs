@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::archive::Archive;
+use super::archive::{Archive, Entry, S_IFCHR, S_IFDIR, S_IFLNK, S_IFREG};
 use super::error::InitramfsError;
 use super::libraries::Search;
 use super::named::Named;
@@ -47,28 +47,32 @@ impl Initramfs {
     /// Starts an initramfs with the init and nothing to run.
     #[expect(clippy::new_without_default, reason = "it reads this host's configuration of the loader")]
     pub fn new() -> Self {
-        let (archive, search, named) = (Archive::new(), Search::new(Path::new("/")), Named::default());
+        let (archive, search, named) = (Archive::default(), Search::new(Path::new("/")), Named::default());
         Self { archive, search, named, depth: 0, done: BTreeSet::new(), modules: Vec::new() }
     }
 
     /// Adds a file.
     pub fn file(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), InitramfsError> {
-        self.archive.file(&merged(path), mode, bytes)
+        self.add(path, S_IFREG | mode & 0o7777, bytes, (0, 0))
     }
 
     /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) -> Result<(), InitramfsError> {
-        self.archive.link(&merged(path), target)
+        self.add(path, S_IFLNK | 0o777, target.as_bytes(), (0, 0))
     }
 
     pub(super) fn folder(&mut self, path: &str, mode: u32) -> Result<(), InitramfsError> {
-        self.archive.folder(&merged(path), mode)
+        self.add(path, S_IFDIR | mode & 0o7777, &[], (0, 0))
+    }
+
+    fn add(&mut self, path: &str, mode: u32, contents: &[u8], device: (u32, u32)) -> Result<(), InitramfsError> {
+        self.archive.add(&merged(path), Entry { mode, contents: contents.to_vec(), device })
     }
 
     /// Adds a kernel module and its parameters, as in `NAME=VALUE NAME=VALUE`; the init loads modules in the order in
     /// which they were added.
     pub fn module(&mut self, name: &str, bytes: &[u8], parameters: &str) -> Result<(), InitramfsError> {
-        self.archive.file(&format!("/modules/{name}.ko"), 0o644, bytes)?;
+        self.file(&format!("/modules/{name}.ko"), 0o644, bytes)?;
         self.modules.push(format!("{name}.ko {parameters}").trim_end().to_owned());
         Ok(())
     }
@@ -81,22 +85,22 @@ impl Initramfs {
     /// Returns the archive's bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, InitramfsError> {
         for folder in FOLDERS.split(' ') {
-            self.archive.folder(&format!("/{folder}"), 0o755)?;
+            self.folder(&format!("/{folder}"), 0o755)?;
         }
         for name in MERGED {
-            self.archive.link(&format!("/{name}"), &format!("usr/{name}"))?;
+            self.link(&format!("/{name}"), &format!("usr/{name}"))?;
         }
         for (path, text) in FILES {
-            if !self.archive.has(path) {
-                self.archive.file(path, 0o644, text.as_bytes())?;
+            if !self.has(path) {
+                self.file(path, 0o644, text.as_bytes())?;
             }
         }
         // The kernel opens it for process 1 before anything is mounted.
-        self.archive.character_device("/dev/console", 0o600, 5, 1)?;
-        self.archive.file("/init", 0o755, INIT)?;
+        self.add("/dev/console", S_IFCHR | 0o600, &[], (5, 1))?;
+        self.file("/init", 0o755, INIT)?;
         let mut list = self.modules.join("\n");
         list.push('\n');
-        self.archive.file("/modules/list", 0o644, list.as_bytes())?;
+        self.file("/modules/list", 0o644, list.as_bytes())?;
         Ok(self.archive.finish())
     }
 }
@@ -136,6 +140,25 @@ mod tests {
             assert!(has_entry(&bytes, name), "{name}");
         }
         assert!(Initramfs::new().finish().unwrap() == Initramfs::new().finish().unwrap());
+    }
+
+    #[test]
+    fn a_path_is_plain_and_has_one_thing() {
+        let mut initramfs = Initramfs::new();
+        for (path, mode, bytes, is_right) in [
+            ("/a/d", 0o644, &b""[..], true),
+            ("/a/d", 0o755, b"", true),
+            ("/a/d", 0o644, b"x", false),
+            ("/a/d/e", 0o644, b"", false),
+            ("/a", 0o644, b"", false),
+            ("a/d", 0o644, b"", false),
+            ("/a/../d", 0o644, b"", false),
+            ("/", 0o644, b"", false),
+            ("//a", 0o644, b"", false),
+        ] {
+            assert_eq!(initramfs.file(path, mode, bytes).is_ok(), is_right, "{path}");
+        }
+        assert!(initramfs.folder("/a", 0o700).is_ok() && initramfs.link("/a/d", "x").is_err());
     }
 
     #[test]

@@ -5,24 +5,15 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// An initramfs cannot be made.
+/// An initramfs cannot be made: what is wrong with a path in the guest, or with a file of the host.
 #[derive(Debug, Error)]
-pub enum InitramfsError {
-    /// A path in the guest is not absolute, or has `.`, `..` or an empty part.
-    #[error("{0:?} is not a plain absolute path in the guest")]
-    Path(String),
-    /// Two different things are to be at one path.
-    #[error("two different files are to be at {0} in the guest")]
-    Twice(String),
-    /// A file of the host cannot be read, is damaged or of another processor, or needs what the guest cannot have.
-    #[error("{0}")]
-    File(String),
-}
+#[error("{0}")]
+pub struct InitramfsError(pub(super) String);
 
 impl InitramfsError {
     /// A file, and what is wrong with it.
     pub(super) fn of(path: &Path, what: impl std::fmt::Display) -> Self {
-        Self::File(format!("{}: {what}", path.display()))
+        Self(format!("{}: {what}", path.display()))
     }
 }
 

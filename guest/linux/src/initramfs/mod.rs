@@ -9,6 +9,5 @@ mod libraries;
 mod named;
 mod program;
 
-pub use archive::Archive;
 pub use builder::Initramfs;
 pub use error::InitramfsError;

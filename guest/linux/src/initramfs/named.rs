@@ -31,7 +31,7 @@ impl Named {
         {
             return Ok(());
         }
-        Err(InitramfsError::File(format!(
+        Err(InitramfsError(format!(
             "{} needs {}, which not everybody may read on this host; if the guest may have it, name it with a --with before",
             program.display(),
             real.display()

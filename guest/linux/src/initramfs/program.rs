@@ -134,7 +134,7 @@ impl Initramfs {
             };
             let found = found.ok_or_else(|| {
                 let (program, searched) = (real.display(), self.search.describe(first));
-                InitramfsError::File(format!(
+                InitramfsError(format!(
                     "{program} needs {name}, which is not on this host (searched: {searched}); install the package that has it"
                 ))
             })?;
@@ -198,7 +198,7 @@ impl Initramfs {
         let bytes = open::found_bytes(&real, MOST_BYTES).map_err(host(&real))?;
         if !runs(&bytes) {
             let why = format!("{} names the interpreter {path}, which is no program for it", program.display());
-            return Err(InitramfsError::File(why));
+            return Err(InitramfsError(why));
         }
         self.with_needs(&plain(path), &real, &bytes, 0o755, &[])
     }
@@ -215,7 +215,7 @@ fn not_a_program(path: &Path) -> InitramfsError {
 }
 
 fn no_interpreter(program: &Path, name: &str) -> InitramfsError {
-    InitramfsError::File(format!("{} needs the interpreter {name}, which is not on this host", program.display()))
+    InitramfsError(format!("{} needs the interpreter {name}, which is not on this host", program.display()))
 }
 
 #[cfg(test)]

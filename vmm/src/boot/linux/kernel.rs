@@ -62,21 +62,11 @@ impl Kernel {
 
 /// Finds the release in Linux's own version string: `Linux version RELEASE (`.
 fn banner(image: &[u8]) -> Option<String> {
-    const START: &[u8] = b"Linux version ";
-    let mut from = 0;
-    loop {
-        let at = from + image.get(from..)?.iter().position(|&byte| byte == START[0])?;
-        let Some(rest) = image.get(at..)?.strip_prefix(START) else {
-            from = at + 1;
-            continue;
-        };
-        from = at + 1;
-        let word = rest.split(|byte| !byte.is_ascii_graphic()).next()?;
-        // The format string of the same text has no digit there.
-        if word.first().is_some_and(u8::is_ascii_digit) && word.len() <= 128 {
-            return Some(String::from_utf8_lossy(word).into_owned());
-        }
-    }
+    let texts = image.split(|&byte| byte == b'L').filter_map(|rest| rest.strip_prefix(b"inux version "));
+    let words = texts.filter_map(|text| text.split(|byte| !byte.is_ascii_graphic()).next());
+    // The format string of the same text has no digit there.
+    let mut releases = words.filter(|word| word.first().is_some_and(u8::is_ascii_digit) && word.len() <= 128);
+    releases.next().map(|word| String::from_utf8_lossy(word).into_owned())
 }
 
 #[cfg(test)]

@@ -169,16 +169,4 @@ mod tests {
         assert_eq!(entries[2..], [(0x10_0000, (3 << 30) - 0x10_0000), (4 << 30, 2 << 30)]);
         assert_eq!(build(&[0; 0x49], 256 << 20, None)[0x1e8], 3);
     }
-
-    #[test]
-    fn the_header_is_kept_and_completed() {
-        let mut header = vec![0x11; 0x7b];
-        header[0x202 - START..0x206 - START].copy_from_slice(b"HdrS");
-        let page = build(&header, 256 << 20, Some((0x123_4000, 77)));
-        assert_eq!((&page[0x202..0x206], page[0x210]), (&b"HdrS"[..], LOADER_UNDEFINED));
-        assert_eq!((word(&page, 0x218), word(&page, 0x250)), (77 << 32 | 0x123_4000, 0));
-        assert_eq!((word(&page, 0x70), word(&page, 0x228) as u32), (ACPI, COMMAND_LINE as u32));
-        assert_eq!((page[0x1ef], page[0x211]), (0, 0x11), "the sentinel; loaded high already");
-        assert_eq!(page.len(), 0x1000);
-    }
 }

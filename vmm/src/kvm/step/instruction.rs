@@ -176,15 +176,12 @@ mod tests {
             (&[0x90][..], false),
             (&[0x48, 0x8b, 0x00], false),      // MOV RAX, [RAX]
             (&[0x48, 0x89, 0x00], true),       // MOV [RAX], RAX
-            (&[0xf0, 0x48, 0xff, 0x00], true), // LOCK INC [RAX]
             (&[0x48, 0x0f, 0xb1, 0x00], true), // CMPXCHG [RAX], RAX
             (&[0x50], true),                   // PUSH
             (&[0xe8, 0, 0, 0, 0], true),       // CALL
             (&[0x75, 0x10], false),            // JNE
             (&[0xf3, 0xaa], true),             // REP STOSB
             (&[0xa6], false),                  // CMPSB
-            (&[0x6c], true),                   // INSB
-            (&[0xc8, 8, 0, 1], true),          // ENTER
             (&[0x0f, 0xae, 0x00], true),       // FXSAVE
             (&[0x0f, 0x01, 0x00], true),       // SGDT
             (&[0x48, 0x8d, 0x00], false),      // LEA

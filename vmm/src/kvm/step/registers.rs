@@ -66,9 +66,13 @@ impl At {
         Ok(Self { regs: fd.get_regs().map_err(failed("KVM_GET_REGS"))?, sregs })
     }
 
-    /// Returns whether it is at privilege level 3.
+    /// Returns the privilege level.
+    pub(super) const fn ring(&self) -> u16 {
+        self.sregs.cs.selector & 3
+    }
+
     pub(super) const fn in_ring3(&self) -> bool {
-        self.sregs.cs.selector & 3 == 3
+        self.ring() == 3
     }
 
     pub(super) fn space<'m>(&self, memory: &'m GuestMemoryMmap) -> Space<'m> {

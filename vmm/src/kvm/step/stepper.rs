@@ -129,8 +129,7 @@ impl<'a> Stepper<'a> {
             return Err(other_mode(rip));
         }
         // A vCPU that waits already, or to which an event comes first, is entered as it is.
-        let ring0 = at.sregs.cs.selector & 3 == 0;
-        if before.kind == Kind::Halt && ring0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
+        if before.kind == Kind::Halt && at.ring() == 0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
             halt(fd, before.next, at)?;
             self.state = State::Free;
             return Ok(Go::Retired { due: counts.retire(before.retired(before.next).unwrap_or_default()) });

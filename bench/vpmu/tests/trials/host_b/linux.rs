@@ -74,27 +74,52 @@ pub(crate) fn stock_perf(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// Samples of perf, and a file that comes out.
-pub(crate) fn sampling(parts: &Parts) -> Result<()> {
-    let spin = "i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done";
-    let record = format!(
+/// A script that records what counts so far, and prints perf's statistics, the NMIs and the kernel's log.
+fn recording(options: &str, turns: u32) -> String {
+    format!(
         "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
-         perf record -q -e {TEN} -F 250 -o /tmp/perf.data -- sh -c '{spin}' && \
+         perf record -q {options} -o /tmp/perf.data -- sh -c 'i=0; while [ $i -lt {turns} ]; do i=$((i+1)); done' && \
          perf report -i /tmp/perf.data --stats >/tmp/stats && cat /tmp/stats && \
          echo nmis=$(sed -n 's/^ *NMI: *\\([0-9]*\\).*/\\1/p' /proc/interrupts) && dmesg"
+    )
+}
+
+/// As many samples as counters overflowed, more than so many, and none lost or throttled. Returns the overflows, the NMIs that were
+/// sent, the PMIs that merged with one, and the NMIs that the guest saw.
+fn sampled(what: &str, record: &Finished, least: u64) -> Result<[u64; 4]> {
+    let out = record.succeeded()?;
+    quiet(out)?;
+    let said = record.said();
+    let pmu = said.lines().find(|line| line.contains(" overflows, PMIs:")).context("no counts of PMIs")?;
+    let before = |word: &str| {
+        let (counts, _) = pmu.split_once(word)?;
+        counts.rsplit([' ', ':']).next()?.parse::<u64>().ok()
+    };
+    let (overflows, nmis) = (before(" overflows").context("overflows")?, before(" NMI").context("NMIs")?);
+    let (merged, seen) = (before(" merged").unwrap_or(0), number(out, "nmis")?);
+    let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| {
+        let line = out.lines().find(|line| line.trim_start().starts_with(kind));
+        line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+    });
+    eprintln!(
+        "# {what}: {overflows} overflows, {samples} samples, {nmis} NMIs, {merged} merged, {seen} seen by the guest"
     );
+    let whole = samples == overflows && samples > least && lost == 0 && throttled == 0;
+    ensure!(whole, "{what}: {samples} samples, {lost} lost, {throttled} throttled: {said}{out}");
+    Ok([overflows, nmis, merged, seen])
+}
+
+/// Samples of perf, and a file that comes out.
+pub(crate) fn sampling(parts: &Parts) -> Result<()> {
+    let options = ["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp/out"];
     let report = job(parts)?
         .clock(Clock::Instructions)
-        .command(linux(
-            UNPACKED,
-            &["--with", "/usr/bin/perf", "--get", "/tmp/perf.data", "--output", "/tmp/out"],
-            &record,
-        ))
+        .command(linux(UNPACKED, &options, &recording(&format!("-e {TEN} -F 250"), 5000)))
         .command(["sh", "-c", "head -c 8 /tmp/out/perf.data"])
         .run(parts)?;
     let [record, brought] = report.done()?;
-    sampled(record)?;
-    ensure!(brought.stdout == b"PERFILE2", "{brought:?}");
+    let [.., seen] = sampled("ten events", record, 100)?;
+    ensure!(seen > 0 && brought.stdout == b"PERFILE2", "{brought:?}");
     Ok(())
 }
 
@@ -119,17 +144,10 @@ fn quiet(dmesg: &str) -> Result<()> {
     Ok(())
 }
 
-/// As many samples as counters overflowed, and none lost or throttled. perf on AMD's PMU: each overflow of four events
-/// is a sample, and each NMI one of /proc/interrupts, under strategies that open events anew, park them and stop them
-/// together.
+/// perf on AMD's PMU: each overflow of four events is a sample, and each NMI one of /proc/interrupts, under strategies that open events
+/// anew, park them and stop them together.
 pub(crate) fn amd(parts: &Parts) -> Result<()> {
-    let spin = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
-    let record = format!(
-        "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
-         perf record -q -e cycles,instructions,branches,branch-misses -c 4000000 -o /tmp/perf.data -- sh -c '{spin}' && \
-         perf report -i /tmp/perf.data --stats && \
-         echo nmis=$(sed -n 's/^ *NMI: *\\([0-9]*\\).*/\\1/p' /proc/interrupts) && dmesg"
-    );
+    let record = recording("-e cycles,instructions,branches,branch-misses -c 4000000", 6000);
     let cases =
         ["milan", "genoa"].map(|cpu| ["recreate", "reuse-lazy", "gate"].map(|strategy| (cpu, strategy))).concat();
     let mut job = job(parts)?.clock(Clock::Instructions);
@@ -140,53 +158,11 @@ pub(crate) fn amd(parts: &Parts) -> Result<()> {
     let report = job.run(parts)?;
     report.say("boot to power-off");
     for ((cpu, strategy), done) in cases.iter().zip(&report.commands) {
-        let out = done.succeeded()?;
-        quiet(out)?;
-        ensure!(out.contains("AMD PMU driver"), "{cpu}: {out}");
-        let said = done.said();
-        let pmu = said.lines().find(|line| line.contains(" overflows, PMIs:")).context("no counts of PMIs")?;
-        let before = |word: &str| {
-            let (counts, _) = pmu.split_once(word)?;
-            counts.rsplit([' ', ':']).next()?.parse::<u64>().ok()
-        };
-        let (overflows, nmis) = (before(" overflows").context("overflows")?, before(" NMI").context("NMIs")?);
-        let merged = before(" merged").unwrap_or(0);
-        let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| stat(out, kind));
-        let seen = number(out, "nmis")?;
-        eprintln!(
-            "# {cpu}, {strategy}: {overflows} overflows, {samples} samples, {nmis} NMIs, {merged} merged, {seen} seen by the guest"
-        );
+        let [overflows, nmis, merged, seen] = sampled(&format!("{cpu}, {strategy}"), done, 30)?;
+        let is_amds = done.text()?.contains("AMD PMU driver");
         // Counters that overflow together have one PMI, and PMIs that come while one is pending one NMI.
-        let whole = samples == overflows && lost == 0 && throttled == 0 && seen == nmis && nmis + merged <= overflows;
-        ensure!(whole && samples > 30, "{cpu}, {strategy}: {lost} lost, {throttled} throttled: {said}");
+        ensure!(is_amds && seen == nmis && nmis + merged <= overflows, "{cpu}, {strategy}: {}", done.said());
     }
-    Ok(())
-}
-
-/// A count of `perf report --stats`.
-fn stat(out: &str, kind: &str) -> u64 {
-    let line = out.lines().find(|line| line.trim_start().starts_with(kind));
-    line.and_then(|line| line.split(':').nth(1)?.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-fn sampled(record: &Finished) -> Result<()> {
-    let out = record.succeeded()?;
-    quiet(out)?;
-    let [samples, lost, throttled] = ["SAMPLE events", "LOST", "THROTTLE events"].map(|kind| stat(out, kind));
-    ensure!(
-        samples > 100 && lost == 0 && throttled == 0,
-        "{samples} samples, {lost} lost, {throttled} throttled: {out}"
-    );
-    ensure!(number(out, "nmis")? > 0, "{out}");
-    let said = record.said();
-    let overflows = said.lines().find_map(|line| {
-        line.split(", ").find_map(|part| part.strip_suffix(" overflows")).and_then(|count| count.parse::<u64>().ok())
-    });
-    eprintln!(
-        "# {samples} samples of ten events; {}",
-        said.lines().find(|line| line.contains("overflows")).unwrap_or("-")
-    );
-    ensure!(overflows == Some(samples), "{overflows:?} overflows, {samples} samples: {said}");
     Ok(())
 }
 

@@ -1,30 +1,17 @@
-//! `vpmu doctor` and `vpmu nmi-latency` on stock KVM, and counts that repeat where time is the count of instructions.
+//! `vpmu doctor`, `vpmu nmi-latency` and `vpmu conformance` on stock KVM.
 
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::machine::{Clock, Job};
+use super::machine::Job;
 use super::parts::Parts;
 
 const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// 20 ms of cycles: an exit takes a quarter of a millisecond there.
 const SHORT: &str = "/vpmu nmi-latency --backend cpu-clock --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --json \
      --period 40000000 --quiet";
-
-fn run(parts: &Parts, clock: Clock) -> Result<(Value, Value)> {
-    let report = Job::new()
-        .binary("/vpmu", VPMU.as_ref())
-        .clock(clock)
-        .limit(std::time::Duration::from_secs(400))
-        .command(["/vpmu", "doctor", "--json"])
-        .command(SHORT.split(' '))
-        .run(parts)?;
-    let [doctor, measured] = report.done()?;
-    doctor.succeeded().and(measured.succeeded())?;
-    Ok((doctor.json()?, measured.json()?))
-}
 
 /// Returns an arm of a document.
 pub(super) fn arm<'a>(document: &'a Value, name: &str) -> Result<&'a Value> {
@@ -62,7 +49,15 @@ pub(super) fn lost_nothing(arm: &Value) -> Result<()> {
 
 /// Nothing here depends on the development host's KVM.
 pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
-    let (doctor, document) = run(parts, Clock::Host)?;
+    let report = Job::new()
+        .binary("/vpmu", VPMU.as_ref())
+        .limit(std::time::Duration::from_secs(400))
+        .command(["/vpmu", "doctor", "--json"])
+        .command(SHORT.split(' '))
+        .run(parts)?;
+    let [doctor, measured] = report.done()?;
+    doctor.succeeded().and(measured.succeeded())?;
+    let (doctor, document) = (doctor.json()?, measured.json()?);
     ensure!(doctor.to_string().contains("kvm_amd"), "the doctor names the KVM it found: {doctor}");
     ensure!(document["status"] == "complete", "{}", document["warnings"]);
     for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
@@ -70,32 +65,6 @@ pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
     }
     ensure!(arm(&document, "reuse")?["host_ops"]["open"]["count"] == 1, "reuse opens once");
     ensure!(arm(&document, "recreate")?["host_ops"]["open"]["count"].as_u64() > Some(15), "recreate opens per PMI");
-    Ok(())
-}
-
-/// Two boots under the instruction clock agree to the last operation.
-pub(crate) fn counts_repeat(parts: &Parts) -> Result<()> {
-    let counts = |document: &Value| -> Result<Vec<String>> {
-        ["recreate", "reuse", "reuse-lazy", "floor"]
-            .iter()
-            .map(|strategy| {
-                let arm = arm(document, strategy)?;
-                let opens = &arm["host_ops"]["open"]["count"];
-                let (nmis, overflows, exits) = (&arm["nmis"], &arm["overflows"], &arm["msr_exits"]);
-                let (entries, handler) = (&arm["entries"], &arm["metrics"]["nmi_handler_ns"]);
-                let times = format!("{} {} {}", handler["min"], handler["p50"], handler["max"]);
-                Ok(format!(
-                    "{strategy}: {nmis} NMIs of {times} ns, {overflows} overflows, {opens} opens, {entries} entries, \
-                     exits {exits}"
-                ))
-            })
-            .collect()
-    };
-    let (first, second) = (counts(&run(parts, Clock::Instructions)?.1)?, counts(&run(parts, Clock::Instructions)?.1)?);
-    for line in &first {
-        eprintln!("# {line}");
-    }
-    ensure!(first == second, "counts differ between two boots: {first:#?} {second:#?}");
     Ok(())
 }
 

@@ -31,13 +31,12 @@ type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 /// A boot by its name.
 type Named = (&'static str, fn(&Parts) -> Result<()>);
 
-const BOOTS: [Named; 15] = [
+const BOOTS: [Named; 14] = [
     ("image::a_whole_kernel_has_one_rdpmc", a_whole_kernel_has_one_rdpmc),
     ("boot::commands_come_back_exactly", commands_come_back_exactly),
     ("boot::a_machine_that_dies_is_reported", a_machine_that_dies_is_reported),
     ("boot::a_machine_that_hangs_is_reported", a_machine_that_hangs_is_reported),
     ("measure::stock_kvm", measure::stock_kvm),
-    ("measure::counts_repeat", measure::counts_repeat),
     ("conformance::cpu_clock_version_2", |parts| measure::VERSION_2.on_stock_kvm(parts).map(drop)),
     ("conformance::cpu_clock_version_4", |parts| measure::VERSION_4.on_stock_kvm(parts).map(drop)),
     ("measure::step", |parts| measure::STEP.on_stock_kvm(parts).map(drop)),
