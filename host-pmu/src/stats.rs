@@ -7,6 +7,10 @@ use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
+/// Cells of a row. A row has one size of cell: of 1 ns in the first two, of twice as much in each further one.
+const CELLS: usize = 128;
+/// Rows up to [`MOST_NS`].
+const ROWS: usize = 31;
 /// Converts a duration to ns; saturates.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -30,24 +34,18 @@ pub fn ns_histogram() -> Histogram<u64> {
 /// [`reserved`](Self::reserved) allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    cells: Option<Histogram<u64>>,
+    /// As far as there were values.
+    cells: Vec<u64>,
     /// Recent values, and how often each was recorded since it last entered the cells.
     waiting: [(u64, u64); Self::PLACES],
 }
 
-/// Adds a value so many `times`; the last cell takes what is beyond all cells.
-fn add(cells: &mut Histogram<u64>, (ns, times): (u64, u64)) {
-    if times > 0 && cells.record_n(ns.max(1), times).is_err() {
-        cells.saturating_record_n(ns.max(1), times);
-    }
-}
-
 impl Recorder {
-    const PLACES: usize = 32;
+    const PLACES: usize = 16;
 
     /// Creates a recorder that allocates nothing later.
     pub fn reserved() -> Self {
-        Self { cells: Some(ns_histogram()), ..Self::default() }
+        Self { cells: vec![0; ROWS * CELLS], ..Self::default() }
     }
 
     /// Allocates all cells.
@@ -55,16 +53,11 @@ impl Recorder {
         *self = Self::reserved();
     }
 
-    /// Returns its cells, which grow with their values unless they are reserved.
-    fn cells(&mut self) -> &mut Histogram<u64> {
-        self.cells.get_or_insert_with(|| Histogram::new(2).expect("constant digits"))
-    }
-
     /// Records `ns`, at least 1.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        // Fibonacci hashing: the top five bits of the product.
-        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
+        // Fibonacci hashing: the top four bits of the product.
+        let place = ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         let (value, times) = &mut self.waiting[place as usize];
         if *value == ns {
             *times += 1;
@@ -76,31 +69,49 @@ impl Recorder {
     #[inline(never)]
     fn replace(&mut self, place: usize, ns: u64) {
         let waited = std::mem::replace(&mut self.waiting[place], (ns, 1));
-        add(self.cells(), waited);
+        self.add(waited);
+    }
+
+    /// Adds a value so many `times`.
+    fn add(&mut self, (ns, times): (u64, u64)) {
+        let place = |ns: u64| {
+            // Values of a cell differ in these lower bits.
+            let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
+            unknown as usize * CELLS + (ns >> unknown) as usize
+        };
+        // The histogram, too, puts values beyond its cells into the last one.
+        let at = if place(ns) < ROWS * CELLS { place(ns.max(1)) } else { place(MOST_NS) };
+        if at >= self.cells.len() {
+            self.cells.resize(at + 1, 0);
+        }
+        self.cells[at] += times;
+    }
+
+    /// Returns each value with how often it was recorded; of a cell, its first.
+    fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+        let value = |(at, &times): (usize, &u64)| {
+            let unknown = (at / CELLS).saturating_sub(1);
+            (((at - unknown * CELLS) as u64) << unknown, times)
+        };
+        self.cells.iter().enumerate().map(value).chain(self.waiting).filter(|(_, times)| *times > 0)
     }
 
     /// Forgets all values, in place.
     pub fn reset(&mut self) {
-        self.cells.iter_mut().for_each(Histogram::reset);
+        self.cells.fill(0);
         self.waiting = Default::default();
-    }
-
-    fn add_to(&self, cells: &mut Histogram<u64>) {
-        let known = self.cells.iter().flat_map(Histogram::iter_recorded);
-        let known = known.map(|step| (step.value_iterated_to(), step.count_since_last_iteration()));
-        known.chain(self.waiting).for_each(|waited| add(cells, waited));
     }
 
     /// Returns all recorded values.
     pub fn histogram(&self) -> Histogram<u64> {
         let mut histogram = ns_histogram();
-        self.add_to(&mut histogram);
+        self.values().for_each(|(ns, times)| histogram.saturating_record_n(ns.max(1), times));
         histogram
     }
 
     /// Adds the values of another.
     pub fn merge(&mut self, other: &Self) {
-        other.add_to(self.cells());
+        other.values().for_each(|waited| self.add(waited));
     }
 }
 

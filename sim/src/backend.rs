@@ -2,6 +2,7 @@
 //!
 //! The count of an event is the progress of its base while the event ran, times its rate. Each operation advances the clock of
 //! the vCPU by its cost.
+#![expect(clippy::inline_always, reason = "a call takes as long as its work, and knows which operation it is")]
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -123,7 +124,6 @@ impl SimThread {
 impl Host for SimThread {
     type Count = EventCount;
 
-    #[expect(clippy::inline_always, reason = "which operation it is, is known where it is called")]
     #[inline(always)]
     fn pay(&mut self, op: Op, events: &mut Events) -> Result<(), HostError> {
         let on_host = self.on_host.get();
@@ -156,7 +156,6 @@ impl Host for SimThread {
         EventCount::new(base, self.model.rate(code(spec)), spec.samples(), period)
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn start(&mut self, at: usize, events: &mut Events) {
         let times = self.clock.times();
@@ -169,7 +168,6 @@ impl Host for SimThread {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn stop(&mut self, at: usize, events: &mut Events) -> u64 {
         let times = self.clock.times();
@@ -185,7 +183,6 @@ impl Host for SimThread {
         (self.look_at, self.exact) = (u64::MAX, !self.mixed);
     }
 
-    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
         let moves_first = self.moves_first(at, period, events);
@@ -210,7 +207,6 @@ impl Host for SimThread {
         Ok(())
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn count(&mut self, at: usize, events: &mut Events) -> u64 {
         events.table[at].count.count(self.clock.times())

@@ -2,6 +2,7 @@
 //!
 //! How an event counts, when it overflows, and what an operation costs is left to a [`Host`]: the clock of the simulator, a
 //! trace, a test's script. Hardware counters are assigned by perf's rules ([`scheduling`](super::scheduling)).
+#![expect(clippy::inline_always, reason = "a call takes as long as its work; a result would go through memory")]
 
 use std::fmt;
 
@@ -218,7 +219,6 @@ impl<H: Host> ModelBackend<H> {
         self.others.as_ref().map_or(0, |others| others.busy())
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn pay(&mut self, op: Op) -> Result<(), HostError> {
         self.host.pay(op, &mut self.events)
@@ -243,7 +243,6 @@ impl<H: Host> ModelBackend<H> {
         error
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn run(&mut self, at: usize) {
         if self.gate_lost {
@@ -262,7 +261,6 @@ impl<H: Host> ModelBackend<H> {
         }
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn halt(&mut self, at: usize) {
         if !self.events.table[at].running {
@@ -288,7 +286,6 @@ impl<H: Host> ModelBackend<H> {
         self.stopped(expiries);
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn stop(&mut self, at: usize) -> u64 {
         let expiries = self.host.stop(at, &mut self.events);
@@ -298,7 +295,6 @@ impl<H: Host> ModelBackend<H> {
         expiries
     }
 
-    #[expect(clippy::inline_always, reason = "a call takes as long as its work")]
     #[inline(always)]
     fn stopped(&mut self, expiries: u64) {
         if self.events.running.is_empty() {
@@ -382,7 +378,6 @@ impl<H: Host> Backend for ModelBackend<H> {
         self.events.free.push(at);
     }
 
-    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn pause(&mut self, at: &mut usize) -> Result<u64, HostError> {
         self.halt(*at);
@@ -395,7 +390,6 @@ impl<H: Host> Backend for ModelBackend<H> {
         Ok(self.host.count(*at, &mut self.events))
     }
 
-    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn resume(&mut self, at: &mut usize) -> Result<(), HostError> {
         let beside = (!self.shut).then_some(self.events.running.len());
@@ -408,7 +402,6 @@ impl<H: Host> Backend for ModelBackend<H> {
         Ok(())
     }
 
-    #[expect(clippy::inline_always, reason = "its result, with all that an error has, would go through memory")]
     #[inline(always)]
     fn set_period(&mut self, at: &mut usize, period: u64) -> Result<(), HostError> {
         self.host.set_period(*at, period, &mut self.events)

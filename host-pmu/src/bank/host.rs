@@ -1,4 +1,5 @@
 //! The backend, with its operations counted and timed.
+#![expect(clippy::inline_always, reason = "a simulated operation takes no longer than the call")]
 
 use arch_pmu::spec::Spec;
 use counts::Counts;
@@ -21,7 +22,6 @@ impl<B: Backend> Measured<B> {
     }
 
     /// Carries out one host operation.
-    #[expect(clippy::inline_always, reason = "a simulated operation takes no longer than the call")]
     #[inline(always)]
     pub(super) fn op<T>(
         &mut self,
@@ -33,7 +33,6 @@ impl<B: Backend> Measured<B> {
         self.did(kind, begin, result)
     }
 
-    #[expect(clippy::inline_always, reason = "as above")]
     #[inline(always)]
     fn did<T>(&mut self, kind: OpKind, begin: u64, result: Result<T, HostError>) -> Result<T, HostError> {
         self.stats.last_op_ns = self.backend.now_ns();
@@ -42,7 +41,6 @@ impl<B: Backend> Measured<B> {
     }
 
     /// Disables an event and returns its count.
-    #[expect(clippy::inline_always, reason = "as above")]
     #[inline(always)]
     pub(super) fn disable(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
         // Not by a closure, which would be a call.
@@ -52,7 +50,6 @@ impl<B: Backend> Measured<B> {
     }
 
     /// Returns the count of an event, without a host operation if that is possible.
-    #[expect(clippy::inline_always, reason = "as above")]
     #[inline(always)]
     pub(super) fn count(&mut self, event: &mut B::Event) -> Result<u64, HostError> {
         match self.backend.peek(event) {
