@@ -115,11 +115,6 @@ impl Writer {
         if self.gathered >= SEGMENT { self.flush() } else { Ok(()) }
     }
 
-    /// Returns whether no row was ever added.
-    pub const fn is_empty(&self) -> bool {
-        self.gathered == 0 && self.meta.segments == 0
-    }
-
     /// Writes all that was gathered.
     ///
     /// # Errors
@@ -163,10 +158,17 @@ impl Writer {
         Error::output(what, error, kept)
     }
 
-    /// Takes away a trace without a segment.
-    pub fn discard(self) {
-        let _ = std::fs::remove_file(self.folder.by_descriptor().join(NAME));
-        let _ = std::fs::remove_dir(self.path);
+    /// Keeps what there is of a guest that failed, as a trace without its end; of one that did not begin nothing.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn abandon(mut self) -> Result<(), Error> {
+        self.flush()?;
+        if self.meta.segments == 0 {
+            let _ = std::fs::remove_file(self.folder.by_descriptor().join(NAME));
+            let _ = std::fs::remove_dir(self.path);
+        }
+        Ok(())
     }
 
     /// Writes what is left, and says that the trace is finished.

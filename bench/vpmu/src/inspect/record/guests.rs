@@ -30,20 +30,15 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let from_pipe = |what: &str, why: &str, option: &str| {
-        let remedy = format!("give a file with --output, or leave {option} out");
-        if spec.is_pipe() { Err(Error::usage(what, why, remedy)) } else { Ok(()) }
-    };
-    if spec.aio.is_some() {
-        let why = "writes that are done at once need places of their own, which a pipe does not have";
-        from_pipe("cannot write to a pipe by --aio", why, "--aio")?;
-    }
-    if spec.interval.is_some() {
-        from_pipe("tables and the recording are both for stdout", "", "--interval")?;
-    }
-    if spec.output.is_dir() {
-        let what = format!("cannot write the recording to {}", spec.output.display());
-        return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
+    let places = "writes that are done at once need places of their own, which a pipe does not have";
+    for (given, option, why) in [
+        (spec.aio.is_some(), "--aio", places),
+        (spec.interval.is_some(), "--interval", "tables and the recording are both for stdout"),
+    ] {
+        if given && spec.is_pipe() {
+            let remedy = format!("give a file with --output, or leave {option} out");
+            return Err(Error::usage(format!("cannot write to a pipe with {option}"), why, remedy));
+        }
     }
     spec.sampling.check()?;
     let (guest, backend) = Guest::new(spec.guest.clone(), spec.quiet.quiet)?;
