@@ -11,7 +11,7 @@ use results::write::Target;
 use zstd::stream::write::Encoder;
 
 use crate::lines::{self, COLUMNS};
-use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
+use crate::meta::{DUCKDB, FORM, Meta, NAME, SEGMENT};
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -79,9 +79,6 @@ impl Writer {
     /// Exit 2: the folder is there, or cannot be made.
     pub fn begin(folder: &Path, meta: Meta) -> Result<Self, Error> {
         let what = format!("cannot write a trace to {}", folder.display());
-        if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
-            return Err(Error::usage(what, format!("it would have {} vCPUs", meta.vcpus), "take fewer traces"));
-        }
         let path = folder.to_owned();
         let folder = Folder::make_new(folder)
             .map_err(|error| Error::output(what, &error, "give the name of a new folder with --output"))?;

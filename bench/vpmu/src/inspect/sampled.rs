@@ -292,12 +292,22 @@ pub fn beside<T: Send, R>(
         let thread = std::thread::Builder::new().name("recorder".to_owned());
         let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
         let thread = thread.spawn_scoped(scope, || drain(&done)).map_err(cannot)?;
+        let told = Told(&done);
         let ended = guest();
-        done.store(true, Ordering::Release);
+        drop(told);
         thread.thread().unpark();
         let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
+}
+
+/// Tells the thread that the guest has ended, also where it panicked.
+struct Told<'a>(&'a AtomicBool);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.
