@@ -186,10 +186,7 @@ pub(crate) fn report_of(ran: &PcOutcome, backend: &BackendKey) -> Report {
         (lost, format!("counts may be wrong: {lost} host events failed, lost their counter or were throttled {why}")),
         (counts.blind, "the host's records of events did not reach the VMM: throttling cannot be seen".to_owned()),
         (error.len() as u64, format!("serial output was lost: {error}")),
-        (
-            ran.console.dropped,
-            format!("{} bytes of serial output beyond the limit were dropped", ran.console.dropped),
-        ),
+        (ran.console.dropped, format!("{} bytes of serial output beyond the limit were dropped", ran.console.dropped)),
     ];
     report.warnings.extend(doubts.into_iter().filter(|(count, _)| *count > 0).map(|(_, warning)| warning));
     report
@@ -315,9 +312,16 @@ mod tests {
         ran.console = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
         let Report { summary, warnings } = report_of(&ran, &BackendKey::None);
         let said = [warnings, summary].concat().join("\n");
-        for needle in
-            ["throttled", "delivery mode", "4 PMIs may each", "6 RDPMCs", "was lost", "9 bytes", "3 accesses", "TSC tick"]
-        {
+        for needle in [
+            "throttled",
+            "delivery mode",
+            "4 PMIs may each",
+            "6 RDPMCs",
+            "was lost",
+            "9 bytes",
+            "3 accesses",
+            "TSC tick",
+        ] {
             assert!(said.contains(needle), "{said} lacks {needle:?}");
         }
     }
@@ -329,15 +333,15 @@ mod tests {
             change(&mut ran.vcpus[0]);
             report_of(&ran, &backend).warnings.join("\n")
         };
-        let cleared =
-            |vcpu: &mut VcpuOutcome<_>| vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() });
+        let cleared = |vcpu: &mut VcpuOutcome<_>| {
+            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() });
+        };
         assert_eq!(warned(cleared, BackendKey::CpuClock), "", "a selector was cleared");
         let counts = warned(|vcpu| vcpu.account.turned_on = 1, BackendKey::CpuClock);
         assert!(counts.contains("none ever counted"), "{counts}");
         assert_eq!(warned(|vcpu| vcpu.account.host.ops.record(OpKind::Open, 1), BackendKey::CpuClock), "");
         // The step backend opens events of its own: what counts are instructions.
-        let stepped =
-            warned(|vcpu| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 }), BackendKey::Step);
+        let stepped = warned(|vcpu| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 }), BackendKey::Step);
         assert!(stepped.contains("none ever counted") && stepped.contains("2 times"), "{stepped}");
         assert_eq!(warned(|vcpu| vcpu.steps = Some(Steps { instructions: 9, unsupported: 0 }), BackendKey::Step), "");
     }

@@ -70,7 +70,8 @@ impl Claim {
 
 /// Claims CPUs; a warning if another run has some of them.
 pub fn claim(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
-    let (claims, taken): (Vec<_>, Vec<_>) = cpus.iter().map(|&cpu| (cpu, Claim::of(cpu))).partition(|one| one.1.is_some());
+    let (claims, taken): (Vec<_>, Vec<_>) =
+        cpus.iter().map(|&cpu| (cpu, Claim::of(cpu))).partition(|one| one.1.is_some());
     let taken = CpuList(taken.into_iter().map(|(cpu, _)| cpu).collect());
     let warning =
         format!("warning: another run of vpmu is pinned to CPU {taken}: give each run CPUs of its own, --pin LIST");
@@ -117,9 +118,13 @@ mod tests {
 
     #[test]
     fn perf_events_are_allowed_by_either_capability() {
-        for (mask, allowed) in
-            [("000001ffffffffff", true), ("0000004000000000", true), ("0000000000200000", true), ("400000", false), ("x", false)]
-        {
+        for (mask, allowed) in [
+            ("000001ffffffffff", true),
+            ("0000004000000000", true),
+            ("0000000000200000", true),
+            ("400000", false),
+            ("x", false),
+        ] {
             assert_eq!(allows_perf(&format!("Name:\tvpmu\nCapPrm:\tffffffffff\nCapEff:\t{mask}\n")), allowed, "{mask}");
         }
     }

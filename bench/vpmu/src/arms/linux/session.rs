@@ -72,8 +72,8 @@ fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -
     set(agent, &switch, "0")?;
     let what = "cannot read the guest's trace";
     let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
-    let trace = Trace::parse(&String::from_utf8_lossy(&trace))
-        .map_err(|why| Failure::of_program(what.to_owned(), why))?;
+    let trace =
+        Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
     let stats = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
     let (records, event_samples) = task::records(&stats.out);
     if records.is_empty() {

@@ -50,13 +50,7 @@ impl<'a> Guests<'a> {
         stop: &'a AtomicBool,
         process_began: Instant,
     ) -> Self {
-        Self {
-            plan,
-            runner: RefCell::new(runner),
-            stop,
-            process_began,
-            first_instruction: Cell::new(None),
-        }
+        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
     }
 
     /// Asks for each arm whether it can run.
@@ -80,7 +74,7 @@ impl<'a> Guests<'a> {
 
     fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
         let (plan, parameters) = (self.plan, &self.plan.parameters);
-        let is_trace = plan.played.is_some() || plan.replayed.is_some();
+        let is_trace = plan.replayed.is_some() || !plan.guest.steps.is_empty();
         let checks = Checks {
             overflows: !is_trace,
             // The period of an event that only counts is its counter's width, which rotations begin anew.

@@ -90,9 +90,7 @@ impl<C: Write + Send + 'static> LinuxGuest<C> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().and_then(|thread| thread.join().ok());
         let (outcome, console) = ended.ok_or_else(|| internal("the guest's thread panicked", ""))?;
-        outcome
-            .map(|outcome| (outcome, console))
-            .map_err(|error| machine::not_begun("cannot boot the kernel", &error))
+        outcome.map(|outcome| (outcome, console)).map_err(|error| machine::not_begun("cannot boot the kernel", &error))
     }
 }
 
@@ -162,9 +160,7 @@ pub fn with_agent<T>(
     let log = if made.as_ref().is_err_and(|failure| failure.agent.is_some()) { None } else { kernel_log(&mut agent) };
     let gave_up = agent.gave_up();
     let made = match made {
-        Ok(made) if !gave_up => {
-            agent.power_off().map_err(Failure::of("the guest did not power off")).map(|()| made)
-        }
+        Ok(made) if !gave_up => agent.power_off().map_err(Failure::of("the guest did not power off")).map(|()| made),
         made => made,
     };
     drop(agent);

@@ -138,8 +138,8 @@ fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
             "the guest's virtio driver broke the rules of its queues {times}: the agent's port was closed"
         ));
     }
-    report.warnings.extend(
-        error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")),
-    );
+    report
+        .warnings
+        .extend(error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")));
     report
 }

@@ -92,7 +92,8 @@ mod tests {
     #[test]
     fn a_large_paste_arrives_whole_and_the_escape_ends_the_copy_on_a_terminal_alone() {
         let text: Vec<u8> = (0..400_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
-        for (terminal, last, escapes) in [(true, &b"y"[..], false), (true, &[ESCAPE], true), (false, &[ESCAPE], false)] {
+        for (terminal, last, escapes) in [(true, &b"y"[..], false), (true, &[ESCAPE], true), (false, &[ESCAPE], false)]
+        {
             let (typed, mut user) = io::pipe().unwrap();
             let (mut guest, to) = pipe();
             std::thread::scope(|scope| {
