@@ -26,8 +26,7 @@ use vmm::machine::Cpu;
 use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::play::{enables, processor};
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use super::sim::nothing;
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::sys;
 use crate::terminal::console::internal;
@@ -170,7 +169,7 @@ impl ArmRunner for ReplayRunner {
     fn open(&mut self, arm: &Arm, _: u64, _: u64) -> Result<Opened, Error> {
         let strategy = strategy(arm).map_err(|why| Error::usage(format!("strategy {}", arm.strategy), why, ""))?;
         let parts = replayed(&self.parts, &self.model, strategy.as_ref(), self.seed)?;
-        Ok(Opened { guest: Box::new(Live(parts.into_iter())), opening: None })
+        Ok((Box::new(Live(parts.into_iter())), None))
     }
 }
 

@@ -26,43 +26,37 @@ const FEW: u64 = 4;
 const APART: f64 = 0.01;
 
 /// The surroundings of an experiment.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// Start of the process's `main`.
-    pub process_began: Instant,
+    pub(crate) process_began: Instant,
     /// Set when the user wants it to end.
-    pub stop: &'a AtomicBool,
+    pub(crate) stop: &'a AtomicBool,
     /// Source of the host's facts, read again at each save.
-    pub fs: &'a HostFs,
+    pub(crate) fs: &'a HostFs,
     /// The host before the experiment.
-    pub host: HostFacts,
+    pub(crate) host: HostFacts,
     /// The command line, program name first.
-    pub command_line: Vec<String>,
+    pub(crate) command_line: Vec<String>,
     /// Progress display.
-    pub progress: &'a mut dyn Progress,
+    pub(crate) progress: &'a mut dyn Progress,
     /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
-    pub save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
-    }
+    pub(crate) save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
 }
 
 /// Outcome of an experiment.
 #[derive(Debug)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// The document as last saved.
-    pub document: Document,
+    pub(crate) document: Document,
     /// The error that ended it early, if one did. The rounds before it are in the document.
-    pub error: Option<Error>,
+    pub(crate) error: Option<Error>,
 }
 
 /// Runs the plan.
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
+pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
     let forms = runner.fitting_forms();
     let guests = Guests::new(plan, runner, context.stop, context.process_began);
     // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.

@@ -155,7 +155,7 @@ impl ArmRunner for MockRunner {
         self.lives.borrow_mut().push(format!("{name} {number} opens"));
         let (change, lives) = (Rc::clone(&self.change), Rc::clone(&self.lives));
         let guest = Box::new(MockGuest { name, number, turns: 0, change, lives });
-        Ok(Opened { guest, opening: Some(outcome(vec![vcpu(0, 0)])) })
+        Ok((guest, Some(outcome(vec![vcpu(0, 0)]))))
     }
 }
 
