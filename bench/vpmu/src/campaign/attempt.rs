@@ -1,10 +1,10 @@
 //! One attempt at an element: on the host, in Slurm's job or outside of it.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,14 +87,13 @@ pub fn run(
     let began = Instant::now();
     let mut child = start(folder, campaign, element, &path)?;
     let limit = Duration::from_secs(element.limit_s);
-    let (status, stopped) = wait(&mut child, || {
-        if stop.load(Ordering::Relaxed) {
-            Some("it was interrupted".to_owned())
-        } else {
-            (began.elapsed() >= limit).then(|| format!("it took longer than its time limit of {} s", element.limit_s))
-        }
-    })
-    .map_err(|error| Error::host(format!("cannot wait for element {}", element.name), error.to_string(), ""))?;
+    let over = || {
+        let late = || format!("it took longer than its time limit of {} s", element.limit_s);
+        let interrupted = stop.load(Ordering::Relaxed).then(|| "it was interrupted".to_owned());
+        interrupted.or_else(|| (began.elapsed() >= limit).then(late))
+    };
+    let (status, stopped) = wait(&mut child, over)
+        .map_err(|error| Error::host(format!("cannot wait for element {}", element.name), error.to_string(), ""))?;
     let killed = status.signal().filter(|&signal| signal == libc::SIGKILL || signal == libc::SIGTERM);
     let why = stopped.or_else(|| killed.map(|signal| format!("signal {signal} ended it")));
     // A command that ended well just before it noticed has an outcome.
@@ -102,25 +101,19 @@ pub fn run(
         return Ok(stopped_by(&path, why));
     }
     let documents = documents(folder, &path)?;
-    let mut exit = status.code().and_then(|code| u8::try_from(code).ok());
-    let mut error = (!status.success()).then(|| last_line(&path.join(STDERR)));
     // Whoever stopped the job signalled the command itself.
     if !status.success() && documents.iter().any(|document| is_interrupted(&folder.path.join(document))) {
         return Ok(stopped_by(&path, "it was interrupted".to_owned()));
     }
-    if status.success() && documents.is_empty() && leaves_documents(element) {
-        exit = Some(Exit::Inconclusive.code());
-        error = Some("it left no document".to_owned());
-    }
-    let done = Done {
-        name: element.name.clone(),
-        ended_unix: now_unix(),
-        exit,
-        signal: status.signal(),
-        documents,
-        error,
-        attempt,
+    let (exit, error) = match status.success() {
+        true if documents.is_empty() && leaves_documents(element) => {
+            (Some(Exit::Inconclusive.code()), Some("it left no document".to_owned()))
+        }
+        true => (Some(0), None),
+        false => (status.code().and_then(|code| u8::try_from(code).ok()), Some(last_line(&path.join(STDERR)))),
     };
+    let (name, ended_unix) = (element.name.clone(), now_unix());
+    let done = Done { name, ended_unix, exit, signal: status.signal(), documents, error, attempt };
     if folder.finish(&done)? {
         return Ok(Ended::Done(Box::new(done)));
     }
@@ -188,13 +181,13 @@ fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::R
         why = over();
         why.is_some()
     })?;
-    for (signal, patience) in [(None, LATER), (Some(Signal::INT), PATIENCE)] {
+    for patience in [LATER, PATIENCE] {
+        let until = Instant::now() + patience;
         if status.is_none() {
-            if let Some(signal) = signal {
-                child.signal(signal);
-            }
-            let until = Instant::now() + patience;
             status = child.wait(POLL, || Instant::now() > until)?;
+        }
+        if status.is_none() && patience == LATER {
+            child.signal(Signal::INT);
         }
     }
     let status = status.or_else(|| child.kill());
@@ -203,20 +196,20 @@ fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::R
 
 /// Returns the result documents of an attempt, relative to the campaign's folder.
 fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
-    let unreadable =
-        |error: std::io::Error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), "");
-    let mut documents = Vec::new();
-    for entry in std::fs::read_dir(attempt).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let path: PathBuf = entry.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let own = [ATTEMPT, results::sweep::FRONT].contains(&name.as_str()) || name.starts_with('.');
-        let kind = path.extension().unwrap_or_default();
+    let entries = std::fs::read_dir(attempt).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries =
+        entries.map_err(|error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), ""))?;
+    let is_document = |entry: &DirEntry| {
+        let (path, name) = (entry.path(), entry.file_name());
+        let own = name == ATTEMPT || name == results::sweep::FRONT || name.as_encoded_bytes().starts_with(b".");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_file && !own && (kind == "json" || kind == "jsonl") {
-            documents.push(path.strip_prefix(&folder.path).unwrap_or(&path).to_string_lossy().into_owned());
-        }
-    }
+        is_file && !own && path.extension().is_some_and(|kind| kind == "json" || kind == "jsonl")
+    };
+    let relative = |entry: &DirEntry| {
+        let path = entry.path();
+        path.strip_prefix(&folder.path).unwrap_or(&path).to_string_lossy().into_owned()
+    };
+    let mut documents: Vec<String> = entries.iter().filter(|entry| is_document(entry)).map(relative).collect();
     documents.sort();
     Ok(documents)
 }

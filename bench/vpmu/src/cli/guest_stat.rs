@@ -58,13 +58,6 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
     if let Some(events) = spec.events.iter().find(|&&events| events > most) {
         return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
     }
-    if spec.events.len() > 1 && args.out.baseline.save_baseline.is_some() {
-        return Err(Error::usage(
-            format!("a baseline of {} numbers of events", spec.events.len()),
-            "a baseline has one document",
-            "give one number with --events",
-        ));
-    }
     let linux = linux.as_ref();
     let plan = |events: u64, chosen: &Chosen, usable: Option<&[u32]>| {
         // The payload's boot page has room for MAX events; Linux's list is set below.

@@ -188,11 +188,6 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
     if let Some(lost) = parts.as_ref().map(|parts| parts.trace.meta.lost).filter(|lost| *lost > 0) {
         complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
     }
-    let vcpus = sim.spec.arms.guest.vcpus;
-    if let Some(cpus) = sim.cpus.filter(|&cpus| cpus > vcpus) {
-        let why = format!("a vCPU runs on one CPU, and --vcpus is {vcpus}");
-        return Err(Error::usage(format!("--cpus {cpus} are more than the vCPUs can use"), why, "leave it out"));
-    }
     let backend = &BackendChoice::Sim(sim.model.clone());
     let wanted = Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, out: &args.out };
     let plan = |chosen: &Chosen, _: Option<&[u32]>| {

@@ -119,12 +119,13 @@ impl Baseline {
     /// that a baseline may hold several.
     pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, name: &str, exit: Exit) -> Result<(), Error> {
         let dir = &self.0;
-        if document.status == Status::Complete && exit != Exit::Done {
-            complain(&format!("warning: {} is left as it was: this run is inconclusive", dir.display()));
-            return Ok(());
-        }
-        if document.status != Status::Complete {
-            complain(&format!("warning: {} is left as it was: this run is not complete", dir.display()));
+        let lacks = match (document.status, exit) {
+            (Status::Complete, Exit::Done) => None,
+            (Status::Complete, _) => Some("inconclusive"),
+            _ => Some("not complete"),
+        };
+        if let Some(lacks) = lacks {
+            complain(&format!("warning: {} is left as it was: this run is {lacks}", dir.display()));
             return Ok(());
         }
         let path = self.document(name);

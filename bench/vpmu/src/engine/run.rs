@@ -196,7 +196,7 @@ impl<A: Arm> Engine<'_, '_, A> {
                 continue;
             }
             if self.is_interrupted() {
-                break;
+                return Ok(());
             }
             let session = self.rounds.session.map(|_| self.sessions.saturating_sub(1));
             let started = self.elapsed();
@@ -207,13 +207,10 @@ impl<A: Arm> Engine<'_, '_, A> {
             self.progress.step();
             // A turn that the user cut short is no fault of its arm.
             if !is_whole && self.is_interrupted() {
-                break;
+                return Ok(());
             }
             all_whole &= is_whole;
             measured.push((at, turn, figures));
-        }
-        if self.state.interrupted {
-            return Ok(());
         }
         if !warmup {
             for (at, turn, figures) in measured {

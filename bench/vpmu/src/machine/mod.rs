@@ -334,7 +334,7 @@ mod tests {
             report_of(&ran, &backend).warnings.join("\n")
         };
         let cleared = |vcpu: &mut VcpuOutcome<_>| {
-            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() })
+            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() });
         };
         assert_eq!(warned(cleared, BackendKey::CpuClock), "", "a selector was cleared");
         let counts = warned(|vcpu| vcpu.account.turned_on = 1, BackendKey::CpuClock);

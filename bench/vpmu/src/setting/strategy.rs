@@ -186,12 +186,11 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
             (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
         refuse(format!("line {line}, column {column}: {}", error.message()))
     };
-    let whole: toml::Table = text.parse().map_err(at_line)?;
-    let name = match whole.get("name") {
-        Some(toml::Value::String(name)) => name.clone(),
-        Some(_) => return Err(refuse("`name` is not a string".to_owned())),
-        None => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-    };
+    let mut strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
+    if strategy.name.is_empty() {
+        strategy.name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    }
+    let name = strategy.name.clone();
     if !is_name(&name) {
         return Err(refuse(format!("its name '{name}' is not 1 to 40 letters, digits, '-', '_', '.' or '+'")));
     }
@@ -202,10 +201,8 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
     }
-    let strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
     // Every definition has all choices and one form, so that two of them can be compared.
-    let definition = toml::to_string(&Strategy { name: name.clone(), ..strategy })
-        .map_err(|error| internal("a strategy has no TOML", error))?;
+    let definition = toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))?;
     Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
     Ok(StrategyParameter { name, definition: Some(definition) })
 }
@@ -282,7 +279,7 @@ mod tests {
         assert!(definition.contains("reuse = \"last\"") && definition.contains("gate = false"), "{definition}");
         for (name, text, needle) in [
             ("b.toml", "name = \n", "line 1"),
-            ("c.toml", "name = \"a b\"\n", "letters"),
+            ("c.toml", "name = 'a b'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "letters"),
             ("e.toml", &"#".repeat(70_000), "larger"),
             ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
             (

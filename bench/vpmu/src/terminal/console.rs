@@ -56,12 +56,6 @@ pub(crate) struct Stream {
     over: Box<dyn Fn() -> bool + Send>,
 }
 
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 impl Stream {
     /// Stdout; the run is over at an interrupt, and once this says so.
     pub(crate) fn stdout(over: impl Fn() -> bool + Send + 'static) -> Self {
@@ -230,7 +224,9 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
 
 fn of_panic(info: &PanicHookInfo<'_>) -> Error {
     let place = info.location().map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
-    internal(&format!("panic{place}"), one_line(info.payload_as_str().unwrap_or("no message")))
+    let (text, owned) = (info.payload().downcast_ref::<&str>(), info.payload().downcast_ref::<String>());
+    let message = text.copied().or(owned.map(String::as_str));
+    internal(&format!("panic{place}"), one_line(message.unwrap_or("no message")))
 }
 
 /// A guest's bytes as a terminal may have them: text in which nothing [steers](shown::steers) it.

@@ -30,23 +30,8 @@ const LONGEST_REST: u64 = 1_000_000;
 const AFTER_HANDLER: u64 = 200_000;
 /// LVTPC in NMI mode.
 const NMI_MODE: u64 = 0b100 << 8;
-
-/// A vCPU of a trace as steps.
-#[derive(Clone, Debug, Default)]
-pub struct Played {
-    /// The vCPU: the one with the most PMIs.
-    pub vcpu: u16,
-    /// The steps, their times in ns. The first ones reset the registers that the others write.
-    pub steps: Arc<[Step]>,
-    /// The row of each step among the vCPU's; none: a reset, or the mask of LVTPC, of which no trace has rows.
-    pub rows: Vec<Option<u64>>,
-    /// PMIs among them.
-    pub pmis: u64,
-    /// Accesses of the trace that were #GP, or RDPMC of an unknown counter, which are left out.
-    pub faults: u64,
-    /// Rows that have no room.
-    pub cut: u64,
-}
+/// The step that unmasks it.
+const UNMASK: u64 = STEP_WRITE | LVTPC as u64;
 
 /// Returns the processor of a trace's guest, and its PMU.
 ///
@@ -75,11 +60,12 @@ pub(super) fn enables(pmu: PmuCaps, register: u32) -> bool {
     }
 }
 
-/// Makes the steps of a trace.
+/// Makes the steps of a trace's vCPU with the most PMIs, their times in ns. The first ones reset the registers that the others write;
+/// accesses that were #GP, or RDPMC of an unknown counter, are left out.
 ///
 /// # Errors
 /// Exit 2: the trace cannot be read, or its guest has another PMU than a payload.
-pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Played), Error> {
+pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Arc<[Step]>), Error> {
     let (cpu, pmu) = processor(&trace.meta)?;
     let mut pmis: BTreeMap<u16, u64> = BTreeMap::new();
     for batch in trace.batches() {
@@ -87,19 +73,17 @@ pub fn played(trace: &Trace) -> Result<(Cpu, PmuCaps, Played), Error> {
             *pmis.entry(row.vcpu).or_default() += u64::from(row.brings_pmi());
         }
     }
-    let (vcpu, _) = pmis.into_iter().max_by_key(|(vcpu, pmis)| (*pmis, u16::MAX - vcpu)).unwrap_or_default();
-    let mut maker = Maker::new(pmu, vcpu);
+    let (vcpu, pmis) = pmis.into_iter().max_by_key(|(vcpu, pmis)| (*pmis, u16::MAX - vcpu)).unwrap_or_default();
+    let mut maker = Maker::new(pmu);
     for batch in trace.batches() {
-        for row in batch?.into_iter().filter(|row| row.vcpu == vcpu) {
-            maker.row(row)?;
-        }
+        batch?.into_iter().filter(|row| row.vcpu == vcpu).try_for_each(|row| maker.row(row))?;
     }
-    let played = maker.finish()?;
-    if played.pmis < LEAST_PLAYED {
-        let why = format!("it has {}, whose handlers would be timed", plural(played.pmis as usize, "PMI"));
+    let steps = maker.finish()?;
+    if pmis < LEAST_PLAYED {
+        let why = format!("it has {}, whose handlers would be timed", plural(pmis as usize, "PMI"));
         return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace counts its operations"));
     }
-    Ok((cpu, pmu, played))
+    Ok((cpu, pmu, steps))
 }
 
 /// A host side that hands over what a trace tells.
@@ -140,12 +124,9 @@ impl HostCounters for Told {
 /// Steps in the making.
 struct Maker {
     pmu: Vpmu<Told>,
-    out: Played,
     steps: Vec<Step>,
     /// Values written by register, or-ed.
     written: BTreeMap<u32, u64>,
-    /// Rows of the vCPU so far.
-    row: u64,
     /// Time of the last entry, if there was none since, and the guest's own since the last step.
     entered: Option<u64>,
     think: u64,
@@ -154,15 +135,12 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(pmu: PmuCaps, vcpu: u16) -> Self {
-        let (out, pmu) = (Played { vcpu, ..Played::default() }, Vpmu::new(pmu.bounded(), Told::default()));
-        let (steps, written) = (Vec::new(), BTreeMap::new());
-        Self { pmu, out, steps, written, row: 0, entered: None, think: 0, handles: false }
+    fn new(pmu: PmuCaps) -> Self {
+        let pmu = Vpmu::new(pmu.bounded(), Told::default());
+        Self { pmu, steps: Vec::new(), written: BTreeMap::new(), entered: None, think: 0, handles: false }
     }
 
     fn row(&mut self, row: Row) -> Result<(), Error> {
-        let number = self.row;
-        self.row += 1;
         if let Some(entered) = self.entered.take() {
             let own = row.at.saturating_sub(entered);
             let rests = self.pmu.host().running.is_empty();
@@ -172,32 +150,30 @@ impl Maker {
             self.entered = Some(row.at);
         }
         if self.steps.len() > MAX_STEPS - ROOM {
-            self.out.cut += 1;
             return Ok(());
         }
         match row.kind {
-            Kind::Rdpmc if row.register == UNKNOWN => self.out.faults += 1,
-            Kind::Read | Kind::Rdpmc | Kind::Write => self.access(row, number),
+            Kind::Rdpmc if row.register == UNKNOWN => {}
+            Kind::Read | Kind::Rdpmc | Kind::Write => self.access(row),
             // What the guest had before, the payload has to write.
             Kind::State if self.pmu.wrmsr(row.register, row.value).is_ok() => {
-                self.access(Row { kind: Kind::Write, ..row }, number);
+                self.access(Row { kind: Kind::Write, ..row });
             }
-            Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault => self.out.faults += 1,
             Kind::Pmi | Kind::LatePmi if row.brings_pmi() => {
                 if matches!(Lvtpc::from_bits(row.value as u32).delivery(), Delivery::Fixed(_)) {
                     let why = "its guest takes PMIs as fixed interrupts, and the payload plays NMIs";
                     return Err(Error::usage("cannot play the trace back", why, "vpmu sim --trace replays it"));
                 }
                 self.end_handler();
-                self.push(STEP_PMI, 0, Some(number));
-                (self.handles, self.out.pmis) = (true, self.out.pmis + 1);
+                self.push(STEP_PMI, 0);
+                self.handles = true;
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn access(&mut self, row: Row, number: u64) {
+    fn access(&mut self, row: Row) {
         if self.think > AFTER_HANDLER {
             self.end_handler();
         }
@@ -209,8 +185,7 @@ impl Maker {
             if is_global_ctrl(row.register) && row.value != 0 {
                 self.unmask();
             }
-            let enables = if enables(self.pmu.caps(), row.register) { STEP_ENABLE } else { 0 };
-            self.push(STEP_WRITE | enables | u64::from(row.register), row.value, Some(number));
+            self.push(self.write(row.register), row.value);
             if is_global_ctrl(row.register) && row.value != 0 {
                 self.last_of_handler();
             }
@@ -226,19 +201,23 @@ impl Maker {
             _ => row.register,
         };
         let what = u64::from(register) | if read.is_some() { STEP_COUNTER } else { 0 };
-        self.push(what, row.value, Some(number));
+        self.push(what, row.value);
     }
 
-    fn push(&mut self, what: u64, value: u64, row: Option<u64>) {
+    /// Returns the step of a write.
+    fn write(&self, register: u32) -> u64 {
+        let enables = if enables(self.pmu.caps(), register) { STEP_ENABLE } else { 0 };
+        STEP_WRITE | enables | u64::from(register)
+    }
+
+    fn push(&mut self, what: u64, value: u64) {
         self.steps.push(Step { what, value, think: std::mem::take(&mut self.think) });
-        self.out.rows.push(row);
     }
 
+    /// Unmasks LVTPC, of which no trace has rows.
     fn unmask(&mut self) {
         if self.handles {
-            let think = std::mem::take(&mut self.think);
-            self.push(STEP_WRITE | u64::from(LVTPC), NMI_MODE, None);
-            self.think = think;
+            self.steps.push(Step { what: UNMASK, value: NMI_MODE, think: 0 });
         }
     }
 
@@ -256,19 +235,15 @@ impl Maker {
         self.last_of_handler();
     }
 
-    fn finish(mut self) -> Result<Played, Error> {
+    fn finish(mut self) -> Result<Arc<[Step]>, Error> {
         self.end_handler();
         if self.steps.is_empty() {
-            return Err(Error::usage(
-                "cannot play the trace back",
-                "it has no accesses",
-                "record a guest that uses its PMU",
-            ));
+            let remedy = "record a guest that uses its PMU";
+            return Err(Error::usage("cannot play the trace back", "it has no accesses", remedy));
         }
         // What an access takes at least is its exit, of which this host has its own.
-        let exit =
-            self.steps.iter().zip(&self.out.rows).filter(|(step, row)| row.is_some() && step.what & STEP_PMI == 0);
-        let exit = exit.map(|(step, _)| step.think).filter(|think| *think > 0).min().unwrap_or(0);
+        let exit = self.steps.iter().filter(|step| step.what & STEP_PMI == 0 && step.what != UNMASK);
+        let exit = exit.map(|step| step.think).filter(|think| *think > 0).min().unwrap_or(0);
         for step in &mut self.steps {
             step.think = step.think.saturating_sub(exit);
         }
@@ -278,22 +253,12 @@ impl Maker {
             IA32_PERF_GLOBAL_OVF_CTRL | PERF_CNTR_GLOBAL_STATUS_CLR => values,
             _ => fresh.rdmsr(register).unwrap_or(0),
         };
-        let mut resets: Vec<(u32, u64)> =
-            self.written.keys().filter(|at| is_global_ctrl(**at)).map(|at| (*at, 0)).collect();
-        resets.extend(
-            self.written.iter().filter(|(at, _)| !is_global_ctrl(**at)).map(|(at, values)| (*at, reset(*at, *values))),
-        );
-        resets.extend(self.written.keys().filter(|at| is_global_ctrl(**at)).map(|at| (*at, reset(*at, 0))));
-        let resets: Vec<Step> = resets
-            .into_iter()
-            .map(|(at, value)| {
-                let enables = if enables(self.pmu.caps(), at) { STEP_ENABLE } else { 0 };
-                Step { what: STEP_WRITE | enables | u64::from(at), value, think: 0 }
-            })
-            .collect();
-        let rows = std::iter::repeat_n(None, resets.len()).chain(self.out.rows).collect();
-        let steps = resets.into_iter().chain(self.steps).collect();
-        Ok(Played { steps, rows, ..self.out })
+        // The global controls are off meanwhile.
+        let (globals, others): (Vec<_>, Vec<_>) = self.written.iter().partition(|(at, _)| is_global_ctrl(**at));
+        let mut resets: Vec<(u32, u64)> = globals.iter().map(|(at, _)| (**at, 0)).collect();
+        resets.extend(others.into_iter().chain(globals).map(|(at, values)| (*at, reset(*at, *values))));
+        let resets = resets.into_iter().map(|(at, value)| Step { what: self.write(at), value, think: 0 });
+        Ok(resets.chain(self.steps.iter().copied()).collect())
     }
 }
 
@@ -334,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_handler_is_played_from_its_pmi_to_its_global_control_with_lvtpc_unmasked_before_it() {
-        let mut maker = Maker::new(PmuCaps::default(), 0);
+        let mut maker = Maker::new(PmuCaps::default());
         for row in rows() {
             maker.row(row).unwrap();
         }
@@ -361,14 +326,13 @@ mod tests {
             (global | STEP_LAST, 1, 0),
             (u64::from(IA32_PERFEVTSEL0), ON, 1_997_000),
         ];
-        let steps: Vec<_> = played.steps.iter().map(|step| (step.what, step.value, step.think)).collect();
+        let steps: Vec<_> = played.iter().map(|step| (step.what, step.value, step.think)).collect();
         assert_eq!(steps, expected);
-        assert_eq!((played.pmis, played.faults, played.cut, played.rows[8], played.rows[13]), (1, 1, 0, Some(8), None));
     }
 
     #[test]
     fn a_pmu_without_global_control_ends_a_handler_with_its_time() {
-        let mut maker = Maker::new(Cpu::Milan.pmu_of_version(2), 0);
+        let mut maker = Maker::new(Cpu::Milan.pmu());
         let mut at = 0;
         for (think, kind, register) in [
             (3_000, Kind::Write, PERF_CTL0),
@@ -380,7 +344,7 @@ mod tests {
             maker.row(Row { at, kind, register, value: NMI_MODE, ..Row::default() }).unwrap();
             maker.row(Row { at, kind: Kind::Entry, ..Row::default() }).unwrap();
         }
-        let steps = maker.finish().unwrap().steps;
+        let steps = maker.finish().unwrap();
         let what: Vec<u64> = steps[2..].iter().map(|step| step.what).collect();
         let write = |msr: u32| STEP_WRITE | u64::from(msr);
         let (control, counter) = (write(PERF_CTL0) | STEP_ENABLE, write(PERF_CTL0 + 1));

@@ -14,8 +14,7 @@ use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::{End, RunOutcome};
 
 use super::counters::{available, behind};
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use super::sim::nothing;
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::{Watch, not_begun};
 use crate::setting::backend::open_kvm;
@@ -106,8 +105,8 @@ impl ArmRunner for RealRunner {
         let mut plan = self.plan(arm, samples)?;
         plan.boot.flags |= FLAG_TURNS;
         let started = payload::LiveGuest::start(&self.host, guest::PMU_PAYLOAD, plan, interrupted());
-        let opened = started.map(|(guest, opening)| Opened { guest: Box::new(guest), opening });
-        of_this_arm(opened, arm, |absent| Opened { guest: Box::new(absent), opening: None })
+        let opened = started.map(|(guest, opening)| -> Opened { (Box::new(guest), opening) });
+        of_this_arm(opened, arm, |absent| (Box::new(absent), None))
     }
 }
 

@@ -1,6 +1,8 @@
 //! An arm, one run of it, and the interface of everything that runs arms.
 
-use vmm::outcome::RunOutcome;
+use std::time::Duration;
+
+use vmm::outcome::{End, RunOutcome};
 
 use results::document::{ArmKind, LinuxArm};
 use results::error::Error;
@@ -46,19 +48,14 @@ pub struct LinuxTurn {
     pub set_up_ns: Vec<u64>,
 }
 
-/// A guest that was started to be kept alive.
-pub struct Opened {
-    /// The guest, which waits for its first turn.
-    pub guest: Box<dyn LiveGuest>,
-    /// Outcome of its start and its baseline. `None` if it went wrong; its first turn says how.
-    pub opening: Option<RunOutcome>,
+/// Returns the outcome of a run without vCPUs.
+pub(super) const fn nothing(end: End) -> RunOutcome {
+    RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
 }
 
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("opening", &self.opening).finish_non_exhaustive()
-    }
-}
+/// A guest that was started to be kept alive and waits for its first turn; and the outcome of its start and its baseline, none if it
+/// went wrong: its first turn says how.
+pub type Opened = (Box<dyn LiveGuest>, Option<RunOutcome>);
 
 /// A guest that lives over several turns. Between two of them its vCPUs wait, with its counters and its timer off.
 pub trait LiveGuest {

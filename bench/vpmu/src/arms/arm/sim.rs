@@ -17,7 +17,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::real::log_entries;
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
@@ -208,7 +208,7 @@ impl ArmRunner for SimRunner {
         let (host, opening) = host::start(&self.model, &plan, number << 1);
         let tsc_khz = self.model.tsc_khz;
         let opening = Some(outcome(opening, tsc_khz)).filter(|opening| opening.end.is_complete());
-        Ok(Opened { guest: Box::new(Live { host, tsc_khz, failed: opening.is_none() }), opening })
+        Ok((Box::new(Live { host, tsc_khz, failed: opening.is_none() }), opening))
     }
 }
 
@@ -265,11 +265,6 @@ impl LiveGuest for Live {
     fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {
         Ok(if self.failed { nothing(End::Stopped) } else { outcome(self.host.finish(), self.tsc_khz) })
     }
-}
-
-/// Returns the outcome of a run without vCPUs.
-pub(super) const fn nothing(end: End) -> RunOutcome {
-    RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
 }
 
 fn outcome(left: Vec<GuestOutcome>, tsc_khz: u64) -> RunOutcome {

@@ -68,50 +68,48 @@ mod tests {
         vcpu
     }
 
+    /// A run of a guest: of each vCPU count and overflows.
+    type Run<'a> = (Option<u64>, &'a [(u64, u64)]);
+
+    /// Returns the periods missed after all runs.
+    fn missed(runs: &[Run<'_>]) -> u64 {
+        let mut periods = Periods::default();
+        for (guest, vcpus) in runs {
+            periods.begin(*guest);
+            for (at, &(count, overflows)) in vcpus.iter().enumerate() {
+                periods.add(at, &vcpu(count, overflows));
+            }
+        }
+        periods.missed()
+    }
+
     #[test]
     fn a_period_without_an_overflow_is_missed() {
-        let missed = |count, overflows| {
-            let mut periods = Periods::default();
-            periods.begin(None);
-            periods.add(0, &vcpu(count, overflows));
-            periods.missed()
-        };
-        assert_eq!([missed(399, 3), missed(400, 3), missed(1000, 3), missed(99, 0)], [0, 1, 7, 0]);
-        assert_eq!(missed(399, 4), 0, "the last overflow met the driver off: its count was not yet read");
+        for (count, overflows, expected) in [(399, 3, 0), (400, 3, 1), (1000, 3, 7), (99, 0, 0)] {
+            assert_eq!(missed(&[(None, &[(count, overflows)])]), expected);
+        }
+        assert_eq!(
+            missed(&[(None, &[(399, 4)])]),
+            0,
+            "the last overflow met the driver off: its count was not yet read"
+        );
+        assert_eq!(missed(&[(None, &[(500, 4), (400, 5)])]), 1, "vCPUs do not make up for each other");
+        let mut periods = Periods::default();
+        let mut cut = vcpu(900, 1);
+        cut.end = vmm::outcome::End::TimedOut;
+        periods.add(0, &cut);
+        assert_eq!(periods.missed(), 0, "a guest that was stopped has not handled what was under way");
     }
 
     #[test]
     fn turns_of_one_guest_are_one_count_and_guests_are_not() {
-        let missed = |guests: [Option<u64>; 2]| {
-            let mut periods = Periods::default();
-            for (guest, (count, overflows)) in guests.into_iter().zip([(199, 2), (250, 2)]) {
-                periods.begin(guest);
-                periods.add(0, &vcpu(count, overflows));
-            }
-            periods.missed()
-        };
-        assert_eq!(missed([Some(1), Some(1)]), 0, "449 counts, 4 overflows");
-        assert_eq!(missed([None, None]), 0);
-        let mut periods = Periods::default();
-        for (guest, count) in [(0, 300), (0, 300), (1, 200)] {
-            periods.begin(Some(guest));
-            periods.add(0, &vcpu(count, 2));
-        }
-        assert_eq!(periods.missed(), 2);
-        periods.begin(None);
-        assert_eq!(periods.missed(), 2, "of guests that are over");
-    }
-
-    #[test]
-    fn vcpus_do_not_make_up_for_each_other() {
-        let mut periods = Periods::default();
-        periods.begin(None);
-        periods.add(0, &vcpu(500, 4));
-        periods.add(1, &vcpu(400, 5));
-        assert_eq!(periods.missed(), 1);
-        let mut cut = vcpu(900, 1);
-        cut.end = vmm::outcome::End::TimedOut;
-        periods.add(2, &cut);
-        assert_eq!(periods.missed(), 1, "a guest that was stopped has not handled what was under way");
+        let two = |guests: [Option<u64>; 2]| missed(&[(guests[0], &[(199, 2)]), (guests[1], &[(250, 2)])]);
+        assert_eq!([two([Some(1), Some(1)]), two([None, None])], [0, 0], "449 counts, 4 overflows");
+        let guests: [Run<'_>; 3] = [(Some(0), &[(300, 2)]), (Some(0), &[(300, 2)]), (Some(1), &[(200, 2)])];
+        assert_eq!(
+            (missed(&guests), missed(&[&guests[..], &[(None, &[])]].concat())),
+            (2, 2),
+            "of guests that are over"
+        );
     }
 }

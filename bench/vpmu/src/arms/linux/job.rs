@@ -6,10 +6,8 @@ use std::time::Duration;
 use results::document::SetUpParameters;
 use results::error::Error;
 
-use super::boot::Boot;
 use super::runner::LinuxRunner;
 use super::spec::{GuestKind, LinuxGuestOptions};
-use super::task::command;
 use crate::arms::arm::real;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::rounds::plan::Plan;
@@ -72,12 +70,8 @@ impl LinuxJob {
     /// # Errors
     /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
     pub fn runner(&self, plan: &mut Plan) -> Result<Box<dyn ArmRunner>, Error> {
-        let vcpus = plan.parameters.vcpus;
-        real::ensure(vcpus)?;
-        let boot = Boot::new(&self.kernel, &self.guest, &plan.guest.machine)?;
-        let command = command(self.kind, &plan.parameters, plan.parameters.samples);
-        plan.parameters.linux = Some(boot.parameters(&command));
-        Ok(Box::new(LinuxRunner::new(boot, &plan.parameters, self.kind, &plan.backend)))
+        real::ensure(plan.parameters.vcpus)?;
+        Ok(Box::new(LinuxRunner::new((&self.kernel, &self.guest), self.kind, plan)?))
     }
 }
 
@@ -101,6 +95,7 @@ fn check(workload: Workload) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::task::command;
     use super::*;
     use crate::arms::rounds::mock;
     use crate::setting::parse::defaults;

@@ -1,32 +1,50 @@
 //! Runs arms whose guest is Linux: a fresh one for each turn.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
-use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
-use linux_guest::agent::Agent;
-use results::document::{ArmKind, Counts, LinuxArm, Parameters};
+use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
-use vmm::machine::linux::PcOutcome;
+use vmm::boot::linux::Kernel;
+use vmm::kvm::{Host, linux_refusal};
+use vmm::machine::linux::{LinuxPlan, PcOutcome};
+use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use super::boot::Boot;
+use super::perf;
 use super::session::{Recorded, carry_out};
-use super::task::Kind;
+use super::spec::LinuxGuestOptions;
+use super::task::{FTEST, Kind, PERF, command};
 use super::trace::Handler;
 use crate::arms::arm::counters::{self, behind};
 use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, TurnOutcome};
+use crate::arms::rounds::plan::Plan;
 use crate::engine::Turn;
+use crate::machine::linux::guest::{Failure, Worked, with_agent};
+use crate::machine::linux::place::Placed;
+use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
+use crate::setting::backend::open_kvm;
+use crate::sys;
 
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
+/// Time for a kernel to come up.
+const BOOT: Duration = Duration::from_secs(300);
+/// A guest is ended after this time: perf alone may take minutes on an emulated host.
+const LONGEST: Duration = Duration::from_secs(1800);
 
-/// Runs Linux guests.
+/// Runs guests of one kernel with one userland.
 #[derive(Debug)]
 pub(super) struct LinuxRunner {
-    boot: Boot,
+    host: Arc<Host>,
+    kernel: Kernel,
+    /// What all of them have in common.
+    guest: LinuxPlan,
     parameters: Parameters,
     kind: Kind,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
@@ -34,21 +52,61 @@ pub(super) struct LinuxRunner {
 }
 
 impl LinuxRunner {
-    /// Creates a runner of guests of these parameters in which perf does `kind`, with strategies on `backend`.
-    pub(super) fn new(boot: Boot, parameters: &Parameters, kind: Kind, backend: &BackendKey) -> Self {
-        let paced = backend.pace(parameters.period);
-        Self { boot, parameters: parameters.clone(), kind, paced }
+    /// Reads the kernel and makes the initial RAM disk. What the document says of the guest is added to the plan.
+    pub(super) fn new(
+        (path, options): (&Path, &LinuxGuestOptions),
+        kind: Kind,
+        plan: &mut Plan,
+    ) -> Result<Self, Error> {
+        linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
+        let host = Arc::new(open_kvm()?);
+        let (kernel, boot) = (userland::kernel(path)?, &options.boot);
+        let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
+        let version = perf::version(&perf)?;
+        let perf = Placed { host: perf, guest: Some(PERF.to_owned()) };
+        let mut files = userland::initramfs((path, kernel.release()), boot.modules.as_deref(), &[], &[perf])?;
+        files
+            .file(FTEST, 0o755, guest::FTEST)
+            .map_err(|error| Error::usage("cannot put the workload into the guest", error.to_string(), ""))?;
+        plan.parameters.linux = Some(LinuxParameters {
+            release: Some(kernel.release().to_owned()),
+            cpu: plan.guest.machine.cpu.name().to_owned(),
+            perf: version,
+            memory: boot.memory,
+            command: command(kind, &plan.parameters, plan.parameters.samples).join(" "),
+        });
+        let guest = LinuxPlan {
+            machine: Machine { time_limit: LONGEST, ..plan.guest.machine.clone() },
+            memory: boot.memory,
+            initrd: userland::finish(files)?,
+            command_line: boot.append.clone(),
+        };
+        let paced = plan.backend.pace(plan.parameters.period);
+        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), kind, paced })
+    }
+
+    /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
+    fn turn(&self, behind: CounterSource, samples: u64) -> Result<(PcOutcome, Result<Recorded, String>), Error> {
+        let machine = Machine { behind, ..self.guest.machine.clone() };
+        let guest = LinuxPlan { machine, ..self.guest.clone() };
+        let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
+            carry_out(agent, self.kind, &self.parameters, samples)
+        })?;
+        if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
+            // Nobody else stopped it: why its work failed says more.
+            outcome.end = End::Done;
+        }
+        Ok((outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
     }
 }
 
 impl ArmRunner for LinuxRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        counters::available(arm, &self.boot.host, self.boot.machine.cpu)
+        counters::available(arm, &self.host, self.guest.machine.cpu)
     }
 
     fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let work = |agent: &mut Agent<'_>| carry_out(agent, self.kind, &self.parameters, samples);
-        let (outcome, worked) = self.boot.run(behind(arm, self.paced)?, work)?;
+        let (outcome, worked) = self.turn(behind(arm, self.paced)?, samples)?;
         Ok(turn_of(arm, outcome, worked))
     }
 

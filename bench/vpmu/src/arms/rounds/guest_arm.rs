@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn, Turned};
 use results::document::{ArmKind, BELOW_KVM};
@@ -74,7 +74,7 @@ impl<'a> Guests<'a> {
 
     fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
         let (plan, parameters) = (self.plan, &self.plan.parameters);
-        let is_trace = plan.played.is_some() || plan.replayed.is_some();
+        let is_trace = plan.replayed.is_some() || !plan.guest.steps.is_empty();
         let checks = Checks {
             overflows: !is_trace,
             // The period of an event that only counts is its counter's width, which rotations begin anew.
@@ -135,7 +135,7 @@ impl engine::Arm for GuestArm<'_> {
         let parameters = &self.of.plan.parameters;
         let samples = parameters.samples.max(parameters.warmup_samples);
         let began = self.of.process_began.elapsed();
-        let Opened { guest, opening } = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
+        let (guest, opening) = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
         self.guest = Some(guest);
         if let Some(opening) = opening {
             self.virtual_time += opening.wall;

@@ -21,7 +21,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
 
 use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
-use crate::arms::arm::play::{self, Played};
+use crate::arms::arm::play;
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::replay::{Parts, ReplayRunner};
 use crate::arms::arm::runner::{Arm, ArmRunner};
@@ -80,8 +80,6 @@ pub struct Plan {
     pub seed: u64,
     /// Rounds, samples and bounds, as the result document has them.
     pub parameters: Parameters,
-    /// The trace that the guests play back, if they do.
-    pub played: Option<Arc<Played>>,
     /// The trace that is replayed on a model, if one is.
     pub replayed: Option<Parts>,
 }
@@ -213,7 +211,6 @@ impl Plan {
             until_order: false,
             seed,
             parameters,
-            played: None,
             replayed: None,
         })
     }
@@ -223,7 +220,7 @@ impl Plan {
     /// # Errors
     /// Exit 2: as of [`play::played`].
     pub fn play(&mut self, trace: &Trace) -> Result<(), Error> {
-        let (cpu, pmu, played) = play::played(trace)?;
+        let (cpu, pmu, steps) = play::played(trace)?;
         self.of_trace(&trace.name(), cpu, pmu);
         let (machine, boot) = (&mut self.guest.machine, &mut self.guest.boot);
         // A PMI that does not come is waited for.
@@ -231,8 +228,7 @@ impl Plan {
         machine.time_limit = machine.time_limit.saturating_add(Duration::from_micros(waits));
         (boot.flags, boot.event_count) = (FLAG_REPLAY, 0);
         boot.limit_us = self.parameters.time_limit_ns / 1000;
-        self.guest.steps = Arc::clone(&played.steps);
-        self.played = Some(Arc::new(played));
+        self.guest.steps = steps;
         Ok(())
     }
 
@@ -302,7 +298,7 @@ impl Plan {
 /// Says which processor the guests have, with which PMU.
 fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
     let (gp_counters, fixed_counters) = pmu.count();
-    parameters.cpu = cpu.name().to_owned();
+    cpu.name().clone_into(&mut parameters.cpu);
     parameters.pmu_version = match pmu {
         PmuCaps::Intel(caps) => caps.version.into(),
         PmuCaps::Amd(caps) => caps.version().into(),

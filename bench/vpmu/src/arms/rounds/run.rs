@@ -26,43 +26,37 @@ const FEW: u64 = 4;
 const APART: f64 = 0.01;
 
 /// The surroundings of an experiment.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// Start of the process's `main`.
-    pub process_began: Instant,
+    pub(crate) process_began: Instant,
     /// Set when the user wants it to end.
-    pub stop: &'a AtomicBool,
+    pub(crate) stop: &'a AtomicBool,
     /// Source of the host's facts, read again at each save.
-    pub fs: &'a HostFs,
+    pub(crate) fs: &'a HostFs,
     /// The host before the experiment.
-    pub host: HostFacts,
+    pub(crate) host: HostFacts,
     /// The command line, program name first.
-    pub command_line: Vec<String>,
+    pub(crate) command_line: Vec<String>,
     /// Progress display.
-    pub progress: &'a mut dyn Progress,
+    pub(crate) progress: &'a mut dyn Progress,
     /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
-    pub save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
-}
-
-impl std::fmt::Debug for Context<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("host", &self.host).finish_non_exhaustive()
-    }
+    pub(crate) save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
 }
 
 /// Outcome of an experiment.
 #[derive(Debug)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// The document as last saved.
-    pub document: Document,
+    pub(crate) document: Document,
     /// The error that ended it early, if one did. The rounds before it are in the document.
-    pub error: Option<Error>,
+    pub(crate) error: Option<Error>,
 }
 
 /// Runs the plan.
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
+pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
     let forms = runner.fitting_forms();
     let guests = Guests::new(plan, runner, context.stop, context.process_began);
     // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
@@ -199,13 +193,11 @@ fn expectation(plan: &Plan, arms: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use guest::abi::LOG_ROTATION;
     use vmm::outcome::End;
 
     use super::*;
-    use crate::arms::rounds::mock::{self, MockRunner, experiment, outcome, plan, vcpu};
+    use crate::arms::rounds::mock::{self, MockRunner, experiment, plan};
     use crate::arms::rounds::options::OPEN_ENDED;
     use results::document::{ArmKind, Status};
     use results::error::Exit;
@@ -214,30 +206,29 @@ mod tests {
         AtomicBool::new(false)
     }
 
+    fn document(plan: &Plan, mut runner: MockRunner) -> Document {
+        experiment(plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document
+    }
+
     #[test]
     fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() {
-        let plan_of = |seed| plan(&["--rounds", "6", "--samples", "40", "--seed", seed]).unwrap();
         let order = |seed| {
+            let plan = plan(&["--rounds", "6", "--samples", "40", "--seed", seed]).unwrap();
             let mut runner = MockRunner::good();
-            experiment(&plan_of(seed), &mut runner, &never(), &mut |_| Ok(())).unwrap();
+            experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
             runner.runs
         };
         let runs = order("1");
-        assert_eq!(runs, order("1"));
-        assert_ne!(runs, order("2"));
+        assert!(runs == order("1") && runs != order("2"));
         assert_eq!(runs.len(), 4 * 7);
         assert!(runs[..4].iter().all(|(_, turn, samples)| turn.warmup && *samples == 10));
         for ((_, turn, samples), n) in runs[4..].iter().zip(0..) {
             assert!(!turn.warmup && *samples == 40);
             assert_eq!((turn.index, turn.position), (n / 4, n % 4));
         }
-    }
-
-    #[test]
-    fn the_warm_up_is_not_counted_and_the_absent_arm_says_why() {
         let document = mock::finished(&["--rounds", "3"]).document;
         let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
-        assert_eq!(recreate.own.counts.nmis, 3 * 40);
+        assert_eq!(recreate.own.counts.nmis, 3 * 40, "the warm-up is not counted");
         assert!(recreate.stand_in && !floor.stand_in);
         assert_eq!(kvm.not_available.as_deref(), Some("the mock has no vPMU of its own"));
     }
@@ -245,19 +236,15 @@ mod tests {
     #[test]
     fn an_incomplete_round_is_kept_and_marked_and_an_arm_that_hangs_is_given_up() {
         let plan = plan(&["--rounds", "6", "--samples", "40"]).unwrap();
-        let mut runner = MockRunner::new(|arm, round, samples| {
-            let mut vcpu = vcpu(samples, 1000);
-            if arm.strategy == "reuse" && !round.warmup && round.index >= 1 {
+        let runner = MockRunner::changed(|call, vcpu| {
+            if call.arm == "reuse" && !call.warmup && call.turn >= 1 {
                 vcpu.end = End::TimedOut;
             }
-            Ok(outcome(vec![vcpu]))
         });
-        let finished = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
-        let document = finished.document;
+        let document = document(&plan, runner);
         assert_eq!(document.status, Status::Incomplete);
         let reuse = &document.arms[1];
-        assert_eq!(reuse.rounds.len(), 3);
-        assert!(reuse.rounds.complete[0] && !reuse.rounds.complete[1]);
+        assert_eq!(reuse.rounds.complete, [true, false, false]);
         assert!(reuse.incomplete[0].contains("round 1, vCPU 0: the time limit passed"));
         assert!(reuse.incomplete.last().unwrap().contains("given up"));
         assert_eq!(document.arms[0].rounds.len(), 6);
@@ -266,63 +253,59 @@ mod tests {
 
     #[test]
     fn one_bad_round_of_many_leaves_the_run_whole_and_is_said() {
-        let plan = plan(&["--rounds", "40", "--samples", "40"]).unwrap();
-        let mut runner = MockRunner::new(|arm, round, samples| {
-            let mut vcpu = vcpu(samples, 1000 + 10 * round.index);
-            if arm.strategy == "reuse" && !round.warmup && round.index == 5 {
-                vcpu.end = End::TimedOut;
-            }
-            Ok(outcome(vec![vcpu]))
-        });
-        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        let plan = plan(&["--rounds", "40", "--samples", "40", "--strategy", "gate,reuse"]).unwrap();
+        let document = document(
+            &plan,
+            MockRunner::changed(|call, vcpu| {
+                for entry in &mut vcpu.left.log {
+                    entry.tsc_exit += 20 * call.turn;
+                }
+                if call.arm == "reuse" && !call.warmup && call.turn == 5 {
+                    vcpu.end = End::TimedOut;
+                }
+            }),
+        );
         assert_eq!(document.status, Status::Complete);
         let whole: Vec<_> = document.extra.answers.iter().map(|answer| (answer.rounds, answer.whole)).collect();
-        assert_eq!(whole, [(40, true), (39, true), (40, true), (40, true)]);
+        assert_eq!(whole, [(40, true), (39, true), (40, true)]);
         // The pair is left out, and shifts no other.
         assert_eq!(document.extra.answers[1].times_floor, Some(1.0));
         let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
-        assert!(
-            warning.message.starts_with("1 turn is not whole and left out, beside 40 rounds: round 5, vCPU 0: the")
-        );
+        let said = "1 turn is not whole and left out, beside 40 rounds: round 5, vCPU 0: the";
+        assert!(warning.message.starts_with(said), "{warning:?}");
         let text = results::table::report(&document).text(200);
         assert!(text.contains("reuse: left out: round 5, vCPU 0: the time limit passed"), "{text}");
     }
 
     #[test]
     fn a_counting_run_is_judged_by_its_rotation_and_misses_no_period() {
-        let plan = plan(&["--rounds", "6", "--workload", "counting1"]).unwrap();
-        let mut runner = MockRunner::new(|_, _, _| {
-            let mut vcpu = vcpu(1, 1000);
+        let plan = plan(&["--rounds", "6", "--samples", "1", "--workload", "counting1"]).unwrap();
+        let runner = MockRunner::changed(|_, vcpu| {
             let report = vcpu.left.report.as_mut().unwrap();
             // Its period is the counter's width, and a restart begins it anew.
             (report.counts[0], report.periods[0], vcpu.left.log[0].kind) = (1000, 100, LOG_ROTATION);
-            Ok(outcome(vec![vcpu]))
         });
-        let document = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        let document = document(&plan, runner);
         assert!(document.arms.iter().all(|arm| arm.own.counts.periods_missed == 0));
         assert!(document.extra.answers.iter().all(|one| one.metric == "rotation_ns"), "{:?}", document.extra);
     }
 
     #[test]
-    fn a_host_without_any_arm_is_exit_4() {
-        let plan = plan(&[]).unwrap();
-        let mut runner = MockRunner::good();
-        runner.absent = vec![ArmKind::Strategy, ArmKind::Floor, ArmKind::Kvm];
-        let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
-        assert_eq!(error.exit, Exit::Host);
-        assert!(runner.runs.is_empty());
-    }
-
-    #[test]
-    fn an_arm_below_kvm_that_cannot_run_is_never_left_out() {
-        let plan = plan(&["--strategy", "recreate,kvm:recreate,kvm:stock"]).unwrap();
-        let kinds: Vec<_> = plan.arms.iter().map(|arm| (arm.kind, arm.backend == "kvm")).collect();
+    fn a_host_without_any_arm_or_without_one_below_kvm_is_exit_4() {
+        let below = plan(&["--strategy", "recreate,kvm:recreate,kvm:stock"]).unwrap();
+        let kinds: Vec<_> = below.arms.iter().map(|arm| (arm.kind, arm.backend == "kvm")).collect();
         let kvm = (ArmKind::Kvm, true);
         assert_eq!(kinds, [(ArmKind::Strategy, false), kvm, kvm, (ArmKind::Floor, false), kvm]);
-        let mut runner = MockRunner::good();
-        let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
-        assert_eq!((error.exit, runner.runs.len()), (Exit::Host, 0));
-        assert!(error.to_string().contains("arm kvm:recreate cannot run"), "{error}");
+        let all = vec![ArmKind::Strategy, ArmKind::Floor, ArmKind::Kvm];
+        for (plan, absent, needle) in
+            [(plan(&[]).unwrap(), all, "no arm can run"), (below, vec![ArmKind::Kvm], "arm kvm:recreate cannot run")]
+        {
+            let mut runner = MockRunner::good();
+            runner.absent = absent;
+            let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
+            assert_eq!((error.exit, runner.runs.len()), (Exit::Host, 0));
+            assert!(error.to_string().contains(needle), "{error}");
+        }
     }
 
     #[test]
@@ -332,7 +315,7 @@ mod tests {
         plan.simulated = true;
         for (ms, rounds) in [(1, 1), (81, 4), (79, 3), (10_000, 9)] {
             plan.parameters.duration_ns = Some(ms * 1_000_000);
-            let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
+            let document = document(&plan, MockRunner::good());
             assert_eq!(document.status, Status::Complete);
             assert!(document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).all(|arm| arm.rounds.len() == rounds));
         }
@@ -345,8 +328,7 @@ mod tests {
 
     #[test]
     fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
-        let mut runner = MockRunner::good();
-        let mut saves = Vec::new();
+        let (mut runner, mut saves) = (MockRunner::good(), Vec::new());
         let mut save = |document: &Document| {
             saves.push(document.arms[0].rounds.len());
             Ok(())
@@ -357,8 +339,7 @@ mod tests {
         assert_eq!(document.status, Status::Complete);
         for arm in &document.arms[..2] {
             let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest)).collect();
-            let expected = [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)];
-            assert_eq!(guests, expected);
+            assert_eq!(guests, [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)]);
             let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
             assert_eq!(starts, [true, false, true, false, true]);
             assert_eq!((arm.own.counts.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
@@ -376,56 +357,48 @@ mod tests {
 
     #[test]
     fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
-        let mut runner = MockRunner::good();
-        runner.turn = std::rc::Rc::new(|name, guest, turn, samples| {
-            let mut vcpu = vcpu(samples, 1000);
-            if name == "reuse" && (guest, turn) == (1, 1) {
+        let runner = MockRunner::changed(|call, vcpu| {
+            if call.arm == "reuse" && (call.guest, call.turn) == (Some(1), 1) {
                 vcpu.end = End::TimedOut;
             }
-            vcpu
         });
-        let document = experiment(&sessions("6"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        let document = document(&sessions("6"), runner);
         assert_eq!(document.status, Status::Incomplete);
-        let [reuse, floor] = &document.arms[..2] else { panic!() };
-        let guests = |arm: &results::document::Arm| {
-            arm.rounds.iter().map(|round| (round.guest, round.complete)).collect::<Vec<_>>()
-        };
-        assert_eq!(guests(reuse), [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
-        assert_eq!(guests(floor), [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
-        assert!(reuse.incomplete[0].contains("round 2, vCPU 0: the time limit passed"), "{:?}", reuse.incomplete);
+        let [reuse, floor] = [0, 1].map(|arm: usize| {
+            document.arms[arm].rounds.iter().map(|round| (round.guest, round.complete)).collect::<Vec<_>>()
+        });
+        assert_eq!(reuse, [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
+        assert_eq!(floor, [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
+        let why = &document.arms[0].incomplete;
+        assert!(why[0].contains("round 2, vCPU 0: the time limit passed"), "{why:?}");
     }
 
     #[test]
     fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on() {
-        let mut runner = MockRunner::good();
-        runner.turn = std::rc::Rc::new(|name, _, turn, samples| {
-            let mut vcpu = vcpu(samples, 1000);
-            if name == "reuse" && turn == 0 {
+        let runner = MockRunner::changed(|call, vcpu| {
+            if call.arm == "reuse" && call.warmup {
                 vcpu.end = End::TimedOut;
                 vcpu.account.host.last_error = Some("lost its counter".to_owned());
             }
-            vcpu
         });
-        let document = experiment(&sessions("4"), &mut runner, &never(), &mut |_| Ok(())).unwrap().document;
+        let document = document(&sessions("4"), runner);
         assert_eq!(document.status, Status::Incomplete);
         assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
         let why = document.arms[0].incomplete.join("; ");
-        assert!(why.contains("warm-up: the time limit passed") && why.contains("given up after 2 turns"), "{why}");
-        assert!(why.contains("lost its counter"), "{why}");
+        for needle in ["warm-up: the time limit passed", "given up after 2 turns", "lost its counter"] {
+            assert!(why.contains(needle), "{why}");
+        }
     }
 
     #[test]
     fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
         let stop = std::rc::Rc::new(never());
-        let mut runner = MockRunner::good();
         let flag = std::rc::Rc::clone(&stop);
-        runner.turn = std::rc::Rc::new(move |_, guest, turn, samples| {
-            let mut vcpu = vcpu(samples, 1000);
-            if (guest, turn) == (1, 2) {
+        let mut runner = MockRunner::changed(move |call, vcpu| {
+            if (call.guest, call.turn) == (Some(1), 2) {
                 flag.store(true, Ordering::Relaxed);
                 vcpu.end = End::Stopped;
             }
-            vcpu
         });
         let Finished { document, error } = experiment(&sessions("6"), &mut runner, &stop, &mut |_| Ok(())).unwrap();
         assert!(document.status == Status::Interrupted && error.is_none());
@@ -436,13 +409,26 @@ mod tests {
     }
 
     #[test]
-    fn a_run_until_its_intervals_are_narrow_ends_between_guests() {
+    fn a_run_until_its_intervals_are_narrow_or_its_order_is_known_ends_between_guests() {
         // Constant figures have no width: the looks after ten and thirteen guests are good.
         let mut plan = sessions("1");
-        (plan.parameters.until_ci, plan.parameters.rounds) = (Some(0.02), OPEN_ENDED);
-        let document = experiment(&plan, &mut MockRunner::good(), &never(), &mut |_| Ok(())).unwrap().document;
-        assert_eq!(document.status, Status::Complete);
-        assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
-        assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
+        plan.parameters.rounds = OPEN_ENDED;
+        for until_ci in [Some(0.02), None] {
+            if until_ci.is_none() {
+                plan = plan_of_two();
+            }
+            (plan.parameters.until_ci, plan.until_order) = (until_ci, until_ci.is_none());
+            let document = document(&plan, MockRunner::good());
+            assert_eq!(document.status, Status::Complete);
+            assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
+            assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
+        }
+    }
+
+    /// A plan without an end of strategies of which one is twice as slow.
+    fn plan_of_two() -> Plan {
+        let mut plan = plan(&["--samples", "40", "--strategy", "recreate,reuse", "--guest-rounds", "2"]).unwrap();
+        plan.parameters.rounds = OPEN_ENDED;
+        plan
     }
 }

@@ -28,7 +28,7 @@ mod tests {
     use super::measure::{Job, Measured, run};
     use super::spec::{CalibrateSpec, Outside, Pmu};
     use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
-    use crate::arms::rounds::mock::{self, MockRunner, outcome, vcpu};
+    use crate::arms::rounds::mock::{self, MockRunner, vcpu};
     use crate::terminal::progress::Silent;
 
     /// Returns costs that are measured outside of guests, as they are known of this model.
@@ -116,12 +116,11 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_not_whole_is_left_out_and_counted() {
-        let runner = MockRunner::new(|arm, turn, samples| {
-            let bad = if arm.strategy == "reuse" && !turn.warmup { turn.index } else { 0 };
-            let mut vcpu = vcpu(samples, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
-            vcpu.account.counts.nmis_injected += u64::from(bad == 3);
-            vcpu.end = if bad == 7 { End::TimedOut } else { End::Done };
-            Ok(outcome(vec![vcpu]))
+        let runner = MockRunner::changed(|call, found| {
+            let bad = if call.arm == "reuse" && !call.warmup { call.turn } else { 0 };
+            *found = vcpu(found.left.log.len() as u64, if [3, 7].contains(&bad) { 90_000 } else { 1000 });
+            found.account.counts.nmis_injected += u64::from(bad == 3);
+            found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
         let mut jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
         let measured = run(&mut jobs, (42, None), &AtomicBool::new(false), &mut Silent).unwrap();

@@ -102,25 +102,17 @@ impl SimSpec {
     /// Reads the model, with what is altered.
     ///
     /// # Errors
-    /// Exit 2 for a bad model, and for a cost that is scaled twice.
+    /// Exit 2 for a bad model.
     pub fn model(&self) -> Result<Model, Error> {
         self.alter(model(&self.model)?)
     }
 
-    /// Alters a model.
+    /// Alters a model; a cost's factor and that of a part of it multiply.
     ///
     /// # Errors
-    /// Exit 2 for a cost that is scaled twice.
+    /// Exit 2 for a cost that it does not have.
     pub fn alter(&self, mut model: Model) -> Result<Model, Error> {
-        let costs = &self.altered.cost;
-        let named = |key: &str| costs.iter().filter(|(cost, _)| cost == key).count();
-        for (cost, factor) in costs {
-            let whole = [("open", "open-first"), ("open", "open-more"), ("release", "release-last")];
-            let whole = whole.into_iter().find(|(whole, part)| part == cost && named(whole) > 0);
-            if named(cost) > 1 || whole.is_some() {
-                let whole = whole.map_or(cost.as_str(), |(whole, _)| whole);
-                return Err(Error::usage(format!("cost: {whole} also scales {cost}"), "", "leave one out"));
-            }
+        for (cost, factor) in &self.altered.cost {
             model.scale(cost, *factor).map_err(|error| Error::usage("cannot scale a cost", error.to_string(), ""))?;
         }
         if let Some(slice) = self.altered.slice.filter(|_| self.shares()) {

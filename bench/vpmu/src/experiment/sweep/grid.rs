@@ -276,7 +276,6 @@ mod tests {
             ("cost.opne=1", "there is no key 'cost.opne'; did you mean cost.open?"),
             ("stratgy=reuse", "did you mean strategy?"),
             ("cost.open=-1", "cost.open is no factor"),
-            ("cost.open=2 cost.open-first=2", "open also scales open-first"),
             ("seed=3-1", "seed: '3-1' is neither a whole number nor a range"),
             ("seed=0-99999999999", "seed: too many"),
             ("seed=1-99999 vcpus=1,2", "the grid has 199998 points"),

@@ -100,60 +100,62 @@ pub(crate) fn outcome(vcpus: Vec<VcpuOutcome>) -> RunOutcome {
     RunOutcome { end, vcpus, wall: Duration::from_millis(5), start: Duration::from_millis(2) }
 }
 
-/// Makes a turn of a guest that is kept alive: of this arm, guest number and turn number, with so many samples.
-type MakeTurn = dyn Fn(&str, u64, u64, u64) -> VcpuOutcome;
-type Make<'a> = Box<dyn FnMut(&Arm, Turn, u64) -> Result<RunOutcome, Error> + 'a>;
+/// A turn that a mock is asked for: of a guest that is kept alive its number, and the number of the turn in its life.
+pub(crate) struct Call<'a> {
+    pub(crate) arm: &'a str,
+    pub(crate) guest: Option<u64>,
+    pub(crate) turn: u64,
+    pub(crate) warmup: bool,
+}
 
-/// Calls `make` for each run and keeps the order.
-pub(crate) struct MockRunner<'a> {
-    pub(crate) make: Make<'a>,
+type Change = Rc<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
+
+/// Runs guests whose turns end well, but for what is changed, and keeps what it was asked for.
+pub(crate) struct MockRunner {
+    change: Change,
+    /// Runs of guests of one turn.
     pub(crate) runs: Vec<(String, Turn, u64)>,
     pub(crate) absent: Vec<ArmKind>,
-    /// Turns of guests that are kept alive.
-    pub(crate) turn: Rc<MakeTurn>,
-    /// Events in the lives of such guests, in order.
+    /// Events in the lives of guests that are kept alive, in order.
     pub(crate) lives: Rc<RefCell<Vec<String>>>,
 }
 
-impl<'a> MockRunner<'a> {
-    pub(crate) fn new(make: impl FnMut(&Arm, Turn, u64) -> Result<RunOutcome, Error> + 'a) -> Self {
-        Self {
-            make: Box::new(make),
-            runs: Vec::new(),
-            absent: vec![ArmKind::Kvm],
-            turn: Rc::new(|name, _, _, samples| vcpu(samples, if name == "recreate" { 2000 } else { 1000 })),
-            lives: Rc::default(),
-        }
+impl MockRunner {
+    /// Creates a runner whose every turn has a vCPU; `recreate` takes twice as long as the others.
+    pub(crate) fn good() -> Self {
+        Self::changed(|_, _| ())
     }
 
-    /// Creates a runner whose every run ends well; `recreate` takes twice as long as the others.
-    pub(crate) fn good() -> Self {
-        Self::new(|arm, _, samples| {
-            let ns = if arm.strategy == "recreate" { 2000 } else { 1000 };
-            Ok(outcome(vec![vcpu(samples, ns)]))
-        })
+    /// Creates one with a change of each turn's vCPU.
+    pub(crate) fn changed(change: impl Fn(&Call<'_>, &mut VcpuOutcome) + 'static) -> Self {
+        let absent = vec![ArmKind::Kvm];
+        Self { change: Rc::new(change), runs: Vec::new(), absent, lives: Rc::default() }
     }
 }
 
-impl ArmRunner for MockRunner<'_> {
+fn turn(change: &Change, call: &Call<'_>, samples: u64) -> TurnOutcome {
+    let mut vcpu = vcpu(samples, if call.arm == "recreate" { 2000 } else { 1000 });
+    change(call, &mut vcpu);
+    outcome(vec![vcpu]).into()
+}
+
+impl ArmRunner for MockRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        if self.absent.contains(&arm.kind) {
-            return Err("the mock has no vPMU of its own".to_owned());
-        }
-        Ok(())
+        if self.absent.contains(&arm.kind) { Err("the mock has no vPMU of its own".to_owned()) } else { Ok(()) }
     }
 
-    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        self.runs.push((arm.strategy.clone(), Turn { started: Duration::ZERO, ..turn }, samples));
-        (self.make)(arm, turn, samples).map(Into::into)
+    fn run(&mut self, arm: &Arm, at: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        self.runs.push((arm.strategy.clone(), Turn { started: Duration::ZERO, ..at }, samples));
+        let call = Call { arm: &arm.strategy, guest: None, turn: at.index, warmup: at.warmup };
+        Ok(turn(&self.change, &call, samples))
     }
 
     fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
-        let name = &arm.strategy;
+        let name = arm.strategy.clone();
         self.lives.borrow_mut().push(format!("{name} {number} opens"));
-        let (turn, lives) = (Rc::clone(&self.turn), Rc::clone(&self.lives));
-        let guest = Box::new(MockGuest { name: name.clone(), number, turns: 0, turn, lives });
-        Ok(Opened { guest, opening: Some(outcome(vec![vcpu(0, 0)])) })
+        let (change, lives) = (Rc::clone(&self.change), Rc::clone(&self.lives));
+        let guest = Box::new(MockGuest { name, number, turns: 0, change, lives });
+        Ok((guest, Some(outcome(vec![vcpu(0, 0)]))))
     }
 }
 
@@ -162,17 +164,17 @@ struct MockGuest {
     name: String,
     number: u64,
     turns: u64,
-    turn: Rc<MakeTurn>,
+    change: Change,
     lives: Rc<RefCell<Vec<String>>>,
 }
 
 impl LiveGuest for MockGuest {
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        let (name, number, turns) = (&self.name, self.number, self.turns);
-        self.lives.borrow_mut().push(format!("{name} {number}.{turns}"));
-        self.turns += 1;
-        let run = outcome(vec![(self.turn)(name, number, turns, samples)]);
-        Ok(run.into())
+        let Self { name, number, turns, change, lives } = self;
+        lives.borrow_mut().push(format!("{name} {number}.{turns}"));
+        let call = Call { arm: name, guest: Some(*number), turn: *turns, warmup: *turns == 0 };
+        *turns += 1;
+        Ok(turn(change, &call, samples))
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
@@ -186,24 +188,21 @@ impl LiveGuest for MockGuest {
 /// Runs a plan on the development-host fixture, calling `saved` for each document.
 pub(crate) fn experiment(
     plan: &Plan,
-    runner: &mut MockRunner<'_>,
+    runner: &mut MockRunner,
     stop: &AtomicBool,
     saved: &mut dyn FnMut(&Document) -> Result<(), Error>,
 ) -> Result<Finished, Error> {
     let (_dir, fs) = hosts::tree(hosts::PVM);
-    run(
-        plan,
-        runner,
-        Context {
-            process_began: std::time::Instant::now(),
-            stop,
-            fs: &fs,
-            host: HostFacts::read(&fs),
-            command_line: vec!["vpmu".to_owned()],
-            progress: &mut Silent,
-            save: saved,
-        },
-    )
+    let context = Context {
+        process_began: std::time::Instant::now(),
+        stop,
+        fs: &fs,
+        host: HostFacts::read(&fs),
+        command_line: vec!["vpmu".to_owned()],
+        progress: &mut Silent,
+        save: saved,
+    };
+    run(plan, runner, context)
 }
 
 /// Options of a plan.
