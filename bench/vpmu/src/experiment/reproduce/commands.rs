@@ -45,9 +45,9 @@ pub fn measure(figure: &str, asked: &Asked, progress: &mut dyn Progress) -> Resu
             Some("stat-setup") => {
                 let duration = asked.duration.unwrap_or(Duration::from_secs(60));
                 let options = format!("--events {} --duration {}ns", set_up::events(), duration.as_nanos());
-                carry_out(&format!("{words} {options}"), asked)
+                carry_out(&format!("{words} {options}"), &[], asked)
             }
-            _ => carry_out(words, asked),
+            _ => carry_out(words, &[], asked),
         };
         match found {
             Ok((document, doubt)) => {
@@ -104,11 +104,11 @@ fn compression() -> Vec<(Row, Recipe)> {
     let mut all = Vec::new();
     let figure = FIGURES.iter().find(|figure| figure.id == recording::NAME);
     let Some((usual, figure)) = RECIPES.get(recording::NAME).zip(figure) else { return all };
-    let levels = figure.rows.iter().filter_map(|row| row.clone().try_into::<[f64; 5]>().ok());
-    for ([level, serial, bytes, aio, aio_bytes], by) in levels.flat_map(|row| ["vpmu", "perf"].map(|by| (row, by))) {
+    let levels = figure.rows.iter().filter_map(|row| row.clone().try_into::<(u32, f64, f64, f64, f64)>().ok());
+    for ((level, serial, bytes, aio, aio_bytes), by) in levels.flat_map(|row| ["vpmu", "perf"].map(|by| (row, by))) {
         for (writes, time, bytes) in [("serial", serial, bytes), ("aio", aio, aio_bytes)] {
-            let name = |level: f64| Way { by, level: level as u32, aio: writes == "aio" }.name();
-            let (with, without) = (name(level), name(0.0));
+            let name = |level| Way { by, level, aio: writes == "aio" }.name();
+            let (with, without) = (name(level), name(0));
             let mut add = |what, (number, published), arms: [&String; 2], metrics: &[&str], statistic| {
                 let figure = format!("{}.{by}.{level}-{writes}.{what}", recording::NAME);
                 let (unit, published) = ("ratio".to_owned(), Some(published));
@@ -135,12 +135,12 @@ pub(super) fn interrupted() -> bool {
 ///
 /// # Errors
 /// It does not start, or leaves no document.
-pub(super) fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+pub(super) fn carry_out(words: &str, more: &[String], asked: &Asked) -> Result<(Record, Option<String>), Error> {
     let short: String = words.chars().take(100).collect();
     let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {short}`"), why, "");
     let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
-    command.args(words.split_whitespace()).args(["--json", &format!("--seed={}", asked.seed)]);
+    command.args(words.split_whitespace()).args(more).args(["--json", &format!("--seed={}", asked.seed)]);
     command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
     match &asked.output {
         Some(folder) => command.arg("--output").arg(folder),
