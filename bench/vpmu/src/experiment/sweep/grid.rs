@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use arch_pmu::spec::Vendor;
 use host_pmu::strategy::PRESETS;
 use rayon::prelude::*;
-use sim::model::{Costs, Model};
+use sim::model::Costs;
 use toml::Value;
 use trace::read::Trace;
 
@@ -176,20 +175,12 @@ fn check_key(key: &str) -> Result<(), String> {
     Err(format!("there is no key '{key}'") + &like.map_or_else(String::new, |like| format!(" (did you mean {like}?)")))
 }
 
-/// Reads what the points share, each file once.
+/// Reads what the points share: strategies, and each trace once.
 fn shared(axes: &BTreeMap<String, Vec<String>>, strategies: Option<Vec<String>>) -> Result<Shared, Error> {
     let strategies = strategies.unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
     let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
     let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
     let strategies = resolve(&choices)?;
-    let mut models: BTreeMap<String, Model> = BTreeMap::new();
-    for name in axes.get("model").into_iter().flatten() {
-        let mut model = simulated::model(name)?;
-        simulated::check_strategies(&model, Vendor::Intel, strategies.iter().map(|one| one.name.as_str()))?;
-        // What the published figure of a form leaves open is `sim`'s to show.
-        model.forms.clear();
-        models.insert(name.clone(), model);
-    }
     let (mut traces, mut names) = (BTreeMap::new(), BTreeSet::new());
     for folder in axes.get("trace").into_iter().flatten() {
         let trace = Trace::open(folder.as_ref())?;
@@ -207,7 +198,7 @@ fn shared(axes: &BTreeMap<String, Vec<String>>, strategies: Option<Vec<String>>)
         }
         traces.insert(PathBuf::from(folder), parts);
     }
-    Ok(Shared { strategies, models, traces })
+    Ok(Shared { strategies, traces })
 }
 
 /// Lists numbers and ranges such as `1-8`.
