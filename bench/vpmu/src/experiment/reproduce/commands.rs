@@ -25,6 +25,8 @@ use crate::terminal::progress::Progress;
 
 /// Longest document that is read, in bytes.
 const MAX_DOCUMENT: usize = 64 << 20;
+/// Most bytes of a command's words on stderr.
+const MAX_WORDS: usize = 64 << 10;
 /// Time in which a command ends after Ctrl-C, and for its last output.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -40,6 +42,7 @@ pub fn measure(figure: &str, asked: &Asked, progress: &mut dyn Progress) -> Resu
         if documents.contains_key(words) || interrupted() {
             continue;
         }
+        progress.expect(words);
         let found = match words.split(' ').next() {
             Some("record") => recording::measure(asked, progress),
             Some("stat-setup") => {
@@ -140,15 +143,17 @@ pub(super) fn carry_out(words: &str, more: &[String], asked: &Asked) -> Result<(
     let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {short}`"), why, "");
     let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
-    command.args(words.split_whitespace()).args(more).args(["--json", &format!("--seed={}", asked.seed)]);
+    command.args(words.split_whitespace()).args(more).args(["--json", "--quiet"]);
+    command.arg(format!("--seed={}", asked.seed));
     command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
     match &asked.output {
         Some(folder) => command.arg("--output").arg(folder),
         None => command.arg("--no-save"),
     };
-    // Its progress and its warnings are this command's.
-    let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::piped())).map_err(host)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Supervised::start(&mut command).map_err(host)?;
     let output = child.process.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_DOCUMENT)));
+    let errors = child.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::Last(MAX_WORDS)));
     let mut status = child.wait(POLL, interrupted).map_err(host)?;
     if status.is_none() {
         child.signal(Signal::INT);
@@ -159,7 +164,9 @@ pub(super) fn carry_out(words: &str, more: &[String], asked: &Asked) -> Result<(
     let text = output.map(|output| output.text(PATIENCE).0).unwrap_or_default();
     if !matches!(code, Some(0 | 1 | 3)) || text.is_empty() {
         let exit = [Exit::Usage, Exit::Host].into_iter().find(|exit| code == Some(exit.code().into()));
-        let why = "it leaves no document; what it says is above".to_owned();
+        let said = errors.map(|errors| errors.text(PATIENCE).0).unwrap_or_default();
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it leaves no document");
+        let why = why.trim_start_matches("vpmu: error: ").to_owned();
         return Err(failed(exit.unwrap_or(Exit::Inconclusive), why));
     }
     let document: Record = of_text(Path::new(&short), &text)?;
