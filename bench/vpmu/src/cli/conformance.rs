@@ -1,5 +1,7 @@
 //! `vpmu conformance`.
 
+use std::sync::atomic::Ordering;
+
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use host_pmu::backend::BackendKey;
@@ -95,8 +97,11 @@ fn backends() -> String {
     format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
 }
 
-/// Checks KVM's own vPMU in one run.
-fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
+/// A backend's name, the guests, and what stands behind their counters.
+type Checks = (String, Vec<Checked>, Vec<Target>);
+
+/// Returns the one check of KVM's own vPMU.
+fn on_kvm(args: &ConformanceArgs) -> Result<Checks, Error> {
     let given = [
         (args.strategy != PRESETS.map(|name| StrategyChoice::Preset(name.to_owned())), "--strategy"),
         (args.backend != BackendChoice::Auto, "--backend"),
@@ -110,15 +115,12 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Exit, Error> {
             "leave it out",
         ));
     }
-    let guest = run::of_kvm()?;
     let target = Target::kvm(args.counts_time);
-    checked(args, &target.name.clone(), (&[guest], &[target]))
+    Ok((target.name.clone(), vec![run::of_kvm()?], vec![target]))
 }
 
-pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
-    if args.on == On::Kvm {
-        return on_kvm(args);
-    }
+/// Returns the checks of the userspace vPMU.
+fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
     let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
@@ -159,24 +161,27 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
     let target = |strategy| Target::vpmu(strategy, &backend, args.counts_time);
-    let targets: Vec<Target> = strategies.into_iter().map(target).collect();
-    checked(args, &backend.to_string(), (&guests, &targets))
+    Ok((backend.to_string(), guests, strategies.into_iter().map(target).collect()))
 }
 
-/// Runs the checks and prints what they say.
-fn checked(args: &ConformanceArgs, backend: &str, checks: (&[Checked], &[Target])) -> Result<Exit, Error> {
+pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
+    let (backend, guests, targets) = if args.on == On::Kvm { on_kvm(args) } else { on_vpmu(args) }?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };
-    tap(&format!("TAP version 14\n1..{}\n", checks.0.len() * checks.1.len()))?;
-    let mut number = 0;
-    let runs = run::run(&host, checks, sys::interrupted(), |run| {
-        number += 1;
-        tap(&run.tap(number))
-    })?;
+    tap(&format!("TAP version 14\n1..{}\n", guests.len() * targets.len()))?;
+    let mut runs = Vec::new();
+    for (guest, target) in guests.iter().flat_map(|guest| targets.iter().map(move |target| (*guest, target))) {
+        let run = run::run(&host, guest, target, sys::interrupted())?;
+        tap(&run.tap(runs.len() + 1))?;
+        runs.push(run);
+        if sys::interrupted().load(Ordering::Relaxed) {
+            return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
+        }
+    }
     tap(&tap::summary(&runs))?;
     if args.json.json {
-        print_json(&tap::json(backend, &runs))?;
+        print_json(&tap::json(&backend, &runs))?;
     }
     Ok(if runs.iter().all(|run| run.ok) { Exit::Done } else { Exit::Regression })
 }

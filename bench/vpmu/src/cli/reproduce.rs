@@ -1,7 +1,6 @@
 //! `vpmu reproduce`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
@@ -14,13 +13,13 @@ use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::experiment::reproduce::here::Asked;
 use crate::experiment::reproduce::recipe::first_event;
-use crate::experiment::reproduce::run::{SEED, Simulated};
+use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::series::series;
 use crate::experiment::reproduce::watchdog::Watchdog;
 use crate::experiment::reproduce::{commands, show};
 use crate::setting::backend::{ThisHost, open_kvm};
 use crate::setting::options::FormOptions;
-use crate::setting::parse::{duration_in, folder, number_in, options};
+use crate::setting::parse::options;
 use crate::sys;
 use crate::terminal::console::{self, complain, internal};
 use crate::terminal::progress;
@@ -55,22 +54,9 @@ pub struct ReproduceArgs {
     #[arg(long, value_name = "FIGURE", value_enum, conflicts_with = "measured")]
     pub run: Option<Measurable>,
 
-    /// Bound on --run vpmu-reuse, and on the rounds of perf-stat-setup [default: 10m, 1m]
-    #[arg(long, value_name = "TIME", requires = "run",
-          value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
-    pub duration: Option<Duration>,
-
-    /// Folder for the documents of --run
-    #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
-    pub output: Option<PathBuf>,
-
-    /// Rounds of --run, with everything once; five have an interval [default: 10; vpmu-reuse as many as fit, perf-stat-setup 15, record-compression 5]
-    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
-    pub rounds: Option<u64>,
-
-    /// Seed of the simulations; with --run of the order of what is measured
-    #[arg(long, value_name = "N", default_value_t = SEED, value_parser = number_in(0..=u64::MAX))]
-    pub seed: u64,
+    /// Its size, and where its documents go.
+    #[command(flatten)]
+    pub asked: Asked,
 
     /// Form of the result.
     #[command(flatten)]
@@ -104,14 +90,17 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     let Some(figure) = args.run else { return published(args) };
     let bounded = [Measurable::VpmuReuse, Measurable::PerfStatSetup];
     let linux = !args.linux.is_empty() && figure != Measurable::VpmuReuse;
-    if linux || args.duration.is_some() && !bounded.contains(&figure) {
+    if linux || args.asked.duration.is_some() && !bounded.contains(&figure) {
         let option = if linux { "--" } else { "--duration" };
-        return Err(Error::usage(format!("{option} has nothing to do"), "this --run makes no use of it", "leave it out"));
+        return Err(Error::usage(
+            format!("{option} has nothing to do"),
+            "this --run makes no use of it",
+            "leave it out",
+        ));
     }
     // Whether it can be written to is known before anything is measured.
-    let _folder = args.output.as_deref().map(OutputFolder::open).transpose()?;
+    let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let asked = Asked { rounds: args.rounds, duration: args.duration, seed: args.seed, output: args.output.clone() };
     let mut progress = progress::shown(true);
     let found = if figure == Measurable::VpmuReuse {
         let words: Vec<&str> = args.linux.iter().map(String::as_str).collect();
@@ -122,10 +111,10 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
         LinuxJob::new(&linux, Kind::Record)?;
         open_kvm()?;
         let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);
-        series((&asked, &words.join(" ")), &ThisHost, watchdog, progress.as_mut())?
+        series((&args.asked, &args.linux), &ThisHost, watchdog, progress.as_mut())?
     } else {
         let name = figure.to_possible_value().map(|value| value.get_name().to_owned());
-        commands::measure(&name.unwrap_or_default(), &asked, progress.as_mut())?
+        commands::measure(&name.unwrap_or_default(), &args.asked, progress.as_mut())?
     };
     console::show(args.form.form(), &show::report(&found, true), &found)?;
     // It answers its question if all was measured, and something agrees or differs, or nothing can be compared.
@@ -139,7 +128,7 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
 /// Sets published, simulated and measured figures side by side.
 fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
     let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
-    let simulated = Simulated::run(args.seed)?;
+    let simulated = Simulated::run(args.asked.seed)?;
     for (file, document) in args.measured.iter().zip(&documents).filter(|(_, document)| !simulated.answers(document)) {
         complain(&format!(
             "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",

@@ -116,14 +116,3 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     }
     Ok(Exit::Done)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_part_is_one_of_those_that_there_are() {
-        assert_eq!((part("1/3"), part("8/9")), (Ok((1, 3)), Ok((8, 9))));
-        assert!(["0/3", "4/3", "1", "x/2"].iter().all(|text| part(text).is_err()));
-    }
-}

@@ -11,10 +11,6 @@ use crate::binary::{run as vpmu, text, vpmu as command};
 /// 80 points.
 const GRID: &[&str] = &["sweep", "strategy=recreate,pool", "seed=1-80", "samples=400", "-o", "out", "--quiet"];
 
-fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
-    args.iter().chain(more).copied().collect()
-}
-
 fn file(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("out/sweep.jsonl")).unwrap_or_default()
 }
@@ -87,22 +83,4 @@ fn a_full_disk_keeps_finished_points_and_is_said_once() {
     assert!(error.contains(&format!("{kept} of 80 points are kept")), "{error}");
     let shown = succeeds(&vpmu(dir.path(), GRID));
     assert!(shown.contains(&format!("80 of 80 points, {kept} of them from before")), "{shown}");
-}
-
-#[test]
-fn other_grids_share_a_folder_and_stay_out_of_each_others_tables() {
-    let dir = tempfile::tempdir().unwrap();
-    let small = &["sweep", "strategy=reuse,pool", "samples=50", "-o", "out"];
-    succeeds(&vpmu(dir.path(), small));
-    let first = file(dir.path());
-    let output = vpmu(dir.path(), &with(small, &["seed=1,2", "--json"]));
-    let shown: serde_json::Value = serde_json::from_str(&succeeds(&output)).unwrap();
-    assert_eq!(shown["scenarios"][0]["rows"][0]["seeds"], 2);
-    assert_eq!(text(&output.stderr), "", "all that is there is of this grid");
-    let output = vpmu(dir.path(), &with(small, &["model=icx-2021"]));
-    assert!(text(&output.stderr).contains("2 points in sweep.jsonl are of another grid"), "{}", text(&output.stderr));
-    let shown = succeeds(&output);
-    assert!(shown.contains("model icx-2021") && !shown.contains("development-host"), "{shown}");
-    assert!(first.lines().all(|line| file(dir.path()).contains(line)));
-    assert_eq!(file(dir.path()).lines().count(), 3);
 }

@@ -219,26 +219,26 @@ fn set_solved(draft: &mut Draft, spec: &CalibrateSpec, constants: &[f64]) {
 
 /// Solves them together: the constants with which the simulation has the measured figures, by Newton's steps.
 fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
-    let measured = observed(single, many)?;
-    let [Some(handler), _, Some(_), Some(unit)] = measured else {
+    let mut measured = observed(single, many)?;
+    let [Some(handler), rotation, Some(_), Some(unit)] = measured else {
         return Err(missing("the floor's handler or resumes"));
     };
     // Without rotations ticks are not seen, and of a tracepoint's port writes no unit of work.
-    let known = [true, measured[1].is_some(), true, !spec.tracepoint];
-    let mut constants = [handler / 8.0, if known[1] { 1000.0 } else { 0.0 }, 1000.0, unit];
+    measured[3] = measured[3].filter(|_| !spec.tracepoint);
+    let mut constants = [handler / 8.0, rotation.map_or(0.0, |_| 1000.0), 1000.0, unit];
     let mut off = |constants: &[f64; 4], rounds: u64| {
         set_solved(draft, spec, constants);
         let model = draft.model()?;
         let single = simulate(model.clone(), spec, single, &["floor"], rounds)?;
         let many = simulate(model, spec, many, &["floor", "reuse"], rounds)?;
         let found = observed(&single, &many)?;
-        Ok::<_, Error>([0, 1, 2, 3].map(|at| measured[at].unwrap_or(0.0) - found[at].unwrap_or(0.0)))
+        Ok::<_, Error>([0, 1, 2, 3].map(|at| measured[at].map_or(0.0, |ns| ns - found[at].unwrap_or(0.0))))
     };
     for step in 1..=STEPS {
         let here = off(&constants, FEW)?;
         // Each column: the effect of a nanosecond of a constant on each figure.
         let mut effects = [[0.0; 4]; 4];
-        for at in (0..4).filter(|&at| known[at]) {
+        for at in (0..4).filter(|&at| measured[at].is_some()) {
             let mut nudged = constants;
             nudged[at] += (constants[at] * NUDGE).max(100.0);
             let there = off(&nudged, FEW)?;
@@ -246,13 +246,8 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
                 effects[row][at] = (here[row] - there[row]) / (nudged[at] - constants[at]);
             }
         }
-        for at in (0..4).filter(|&at| !known[at]) {
-            effects[at] = [0.0; 4];
-            effects[at][at] = 1.0;
-        }
         let here = if step == STEPS { off(&constants, rounds_of(single))? } else { here };
-        let rest = [0, 1, 2, 3].map(|at| if known[at] { here[at] } else { 0.0 });
-        for (constant, by) in constants.iter_mut().zip(solution(effects, rest)) {
+        for (constant, by) in constants.iter_mut().zip(solution(effects, here)) {
             *constant = (*constant + by).clamp(0.0, 1e9);
         }
     }
@@ -264,11 +259,11 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
 fn solution(mut rows: [[f64; 4]; 4], mut right: [f64; 4]) -> [f64; 4] {
     for at in 0..4 {
         let pivot = (at..4).max_by(|&a, &b| rows[a][at].abs().total_cmp(&rows[b][at].abs())).unwrap_or(at);
-        rows.swap(at, pivot);
-        right.swap(at, pivot);
-        if rows[at][at] == 0.0 {
+        if rows[pivot][at] == 0.0 {
             continue;
         }
+        rows.swap(at, pivot);
+        right.swap(at, pivot);
         for other in (0..4).filter(|&other| other != at) {
             let factor = rows[other][at] / rows[at][at];
             let of_pivot = rows[at];

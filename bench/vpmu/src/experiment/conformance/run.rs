@@ -1,7 +1,7 @@
 //! The runs: the payload once per guest and strategy.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
@@ -16,7 +16,7 @@ use super::tap::{Checked, Run};
 use crate::arms::arm::real::refused;
 use crate::setting::backend::open_kvm;
 use results::document::kvm_arm;
-use results::error::{Error, Exit};
+use results::error::Error;
 use results::host::HostFs;
 use vmm::kvm::Host;
 
@@ -68,67 +68,34 @@ impl Target {
 /// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
 ///
 /// # Errors
-/// Exit 4: this host's KVM has none.
+/// Exit 4: this host's KVM has none, or one that the cases do not fit.
 pub fn of_kvm() -> Result<Checked, Error> {
+    let cannot = |why: String, remedy| Error::host("KVM's own vPMU cannot be checked", why, remedy);
     let host = open_kvm()?;
-    host.kvm_pmu().map_err(|why| {
-        Error::host(
-            "KVM's own vPMU cannot be checked",
-            why,
-            "use a host with a PMU, or one made by `vpmu linux --nested`",
-        )
-    })?;
+    host.kvm_pmu().map_err(|why| cannot(why, "use a host with a PMU, or one made by `vpmu linux --nested`"))?;
     let cpu = match host.vendor() {
         Some(Vendor::Amd) if host.shows_perfmon_v2() => Cpu::Genoa,
         Some(Vendor::Amd) => Cpu::Milan,
         _ => Cpu::CascadeLake,
     };
-    fits(host.shown_counters(), cpu)?;
+    // The cases for an Intel know one number of counters; KVM shows those of its host.
+    if let (Some((gp, fixed)), PmuCaps::Intel(caps)) = (host.shown_counters(), cpu.pmu())
+        && (gp, fixed) != (caps.gp.into(), caps.fixed.into())
+    {
+        let cases = format!("the cases are for {} and {}", caps.gp, caps.fixed);
+        let why = format!("it shows a guest {gp} general-purpose and {fixed} fixed counters, and {cases}");
+        return Err(cannot(why, "use a host whose KVM shows as many, such as a Cascade Lake with hyper-threading"));
+    }
     Ok(Checked { cpu, version: 2 })
 }
 
-/// Checks that the cases fit: those for an Intel know one number of counters, general-purpose and fixed; KVM shows
-/// those of its host.
-fn fits(shown: Option<(u32, u32)>, cpu: Cpu) -> Result<(), Error> {
-    match (shown, cpu.pmu()) {
-        (Some((gp, fixed)), PmuCaps::Intel(caps)) if (gp, fixed) != (u32::from(caps.gp), u32::from(caps.fixed)) => {
-            Err(Error::host(
-                "KVM's own vPMU cannot be checked",
-                format!(
-                    "it shows a guest {gp} general-purpose and {fixed} fixed counters, and the cases are for {} and {}",
-                    caps.gp, caps.fixed
-                ),
-                "use a host whose KVM shows as many, such as a Cascade Lake with hyper-threading",
-            ))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Runs the payload for each guest and strategy, handing over each run when it is done.
+/// Runs the payload in a guest.
 ///
 /// # Errors
 /// Exit 4 where no guest can run.
-pub fn run(
-    host: &Host,
-    (guests, targets): (&[Checked], &[Target]),
-    interrupted: &AtomicBool,
-    mut done: impl FnMut(&Run) -> Result<(), Error>,
-) -> Result<Vec<Run>, Error> {
-    let mut runs = Vec::new();
-    for &guest in guests {
-        for target in targets {
-            let plan = plan(guest, target);
-            let outcome = payload::run_conformance(host, &plan, interrupted).map_err(refused)?;
-            let run = Run::new(guest, &target.name, &outcome.end, outcome.report.as_deref());
-            done(&run)?;
-            runs.push(run);
-            if interrupted.load(Ordering::Relaxed) {
-                return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
-            }
-        }
-    }
-    Ok(runs)
+pub fn run(host: &Host, guest: Checked, target: &Target, interrupted: &AtomicBool) -> Result<Run, Error> {
+    let outcome = payload::run_conformance(host, &plan(guest, target), interrupted).map_err(refused)?;
+    Ok(Run::new(guest, &target.name, &outcome.end, outcome.report.as_deref()))
 }
 
 fn plan(guest: Checked, target: &Target) -> PayloadPlan {

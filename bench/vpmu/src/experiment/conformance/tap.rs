@@ -137,7 +137,8 @@ impl Run {
                 other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
             }
         };
-        let result = |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
+        let result =
+            |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
         let cases: Vec<CaseResult> = (first..).zip(cases).map(result).collect();
         let ok = cases.iter().all(|one| one.verdict.is_ok());
         let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu_version(), strategy.to_owned());
@@ -149,7 +150,8 @@ impl Run {
         let name = format!("{}, {}", self.guest, self.strategy);
         let ok = |ok| if ok { "ok" } else { "not ok" };
         let mut tap = format!("# Subtest: {name}\n    1..{}\n", self.cases.len());
-        for (number, CaseResult { case: Case { key, claim, source, pitfalls }, verdict, .. }) in (1..).zip(&self.cases) {
+        for (number, CaseResult { case: Case { key, claim, source, pitfalls }, verdict, .. }) in (1..).zip(&self.cases)
+        {
             let (ok, pitfalls) = (ok(verdict.is_ok()), pitfalls.iter().flat_map(|n| [", pitfall ", n]));
             let pitfalls = pitfalls.collect::<String>();
             let _ = write!(tap, "    {ok} {number} - {key}: {claim} ({source}{pitfalls})");

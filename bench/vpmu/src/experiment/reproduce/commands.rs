@@ -25,6 +25,8 @@ use crate::terminal::progress::Progress;
 
 /// Longest document that is read, in bytes.
 const MAX_DOCUMENT: usize = 64 << 20;
+/// Most bytes of a command's words on stderr.
+const MAX_WORDS: usize = 64 << 10;
 /// Time in which a command ends after Ctrl-C, and for its last output.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -40,14 +42,15 @@ pub fn measure(figure: &str, asked: &Asked, progress: &mut dyn Progress) -> Resu
         if documents.contains_key(words) || interrupted() {
             continue;
         }
+        progress.expect(words);
         let found = match words.split(' ').next() {
             Some("record") => recording::measure(asked, progress),
             Some("stat-setup") => {
                 let duration = asked.duration.unwrap_or(Duration::from_secs(60));
                 let options = format!("--events {} --duration {}ns", set_up::events(), duration.as_nanos());
-                carry_out(&format!("{words} {options}"), asked)
+                carry_out(&format!("{words} {options}"), &[], asked)
             }
-            _ => carry_out(words, asked),
+            _ => carry_out(words, &[], asked),
         };
         match found {
             Ok((document, doubt)) => {
@@ -104,11 +107,11 @@ fn compression() -> Vec<(Row, Recipe)> {
     let mut all = Vec::new();
     let figure = FIGURES.iter().find(|figure| figure.id == recording::NAME);
     let Some((usual, figure)) = RECIPES.get(recording::NAME).zip(figure) else { return all };
-    let levels = figure.rows.iter().filter_map(|row| row.clone().try_into::<[f64; 5]>().ok());
-    for ([level, serial, bytes, aio, aio_bytes], by) in levels.flat_map(|row| ["vpmu", "perf"].map(|by| (row, by))) {
+    let levels = figure.rows.iter().filter_map(|row| row.clone().try_into::<(u32, f64, f64, f64, f64)>().ok());
+    for ((level, serial, bytes, aio, aio_bytes), by) in levels.flat_map(|row| ["vpmu", "perf"].map(|by| (row, by))) {
         for (writes, time, bytes) in [("serial", serial, bytes), ("aio", aio, aio_bytes)] {
-            let name = |level: f64| Way { by, level: level as u32, aio: writes == "aio" }.name();
-            let (with, without) = (name(level), name(0.0));
+            let name = |level| Way { by, level, aio: writes == "aio" }.name();
+            let (with, without) = (name(level), name(0));
             let mut add = |what, (number, published), arms: [&String; 2], metrics: &[&str], statistic| {
                 let figure = format!("{}.{by}.{level}-{writes}.{what}", recording::NAME);
                 let (unit, published) = ("ratio".to_owned(), Some(published));
@@ -135,20 +138,22 @@ pub(super) fn interrupted() -> bool {
 ///
 /// # Errors
 /// It does not start, or leaves no document.
-pub(super) fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+pub(super) fn carry_out(words: &str, more: &[String], asked: &Asked) -> Result<(Record, Option<String>), Error> {
     let short: String = words.chars().take(100).collect();
     let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {short}`"), why, "");
     let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
-    command.args(words.split_whitespace()).args(["--json", &format!("--seed={}", asked.seed)]);
+    command.args(words.split_whitespace()).args(more).args(["--json", "--quiet"]);
+    command.arg(format!("--seed={}", asked.seed));
     command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
     match &asked.output {
         Some(folder) => command.arg("--output").arg(folder),
         None => command.arg("--no-save"),
     };
-    // Its progress and its warnings are this command's.
-    let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::piped())).map_err(host)?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Supervised::start(&mut command).map_err(host)?;
     let output = child.process.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_DOCUMENT)));
+    let errors = child.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::Last(MAX_WORDS)));
     let mut status = child.wait(POLL, interrupted).map_err(host)?;
     if status.is_none() {
         child.signal(Signal::INT);
@@ -159,7 +164,9 @@ pub(super) fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<St
     let text = output.map(|output| output.text(PATIENCE).0).unwrap_or_default();
     if !matches!(code, Some(0 | 1 | 3)) || text.is_empty() {
         let exit = [Exit::Usage, Exit::Host].into_iter().find(|exit| code == Some(exit.code().into()));
-        let why = "it leaves no document; what it says is above".to_owned();
+        let said = errors.map(|errors| errors.text(PATIENCE).0).unwrap_or_default();
+        let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it leaves no document");
+        let why = why.trim_start_matches("vpmu: error: ").to_owned();
         return Err(failed(exit.unwrap_or(Exit::Inconclusive), why));
     }
     let document: Record = of_text(Path::new(&short), &text)?;

@@ -3,22 +3,34 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
 use results::host::HostFacts;
 use results::published::{Here, Number, Reproduction, Row};
 use results::table::layout::ratio;
 use results::verdict::{Judged, Tally};
 
+use super::run::SEED;
+use crate::setting::parse::{duration_in, folder, number_in};
+
 /// What is asked of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Asked {
-    /// Rounds; `None`: as many as fit, or as the experiment usually has.
-    pub rounds: Option<u64>,
-    /// Bound on it.
+    /// Bound on --run vpmu-reuse, and on the rounds of perf-stat-setup [default: 10m, 1m]
+    #[arg(long, value_name = "TIME", requires = "run",
+          value_parser = duration_in(Duration::from_secs(1)..=Duration::from_secs(86_400)))]
     pub duration: Option<Duration>,
-    /// Seed of the order of what is measured.
-    pub seed: u64,
-    /// Folder for the documents.
+
+    /// Folder for the documents of --run
+    #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
     pub output: Option<PathBuf>,
+
+    /// Rounds of --run, with everything once; five have an interval [default: 10; vpmu-reuse as many as fit, perf-stat-setup 15, record-compression 5]
+    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
+    pub rounds: Option<u64>,
+
+    /// Seed of the simulations; with --run of the order of what is measured
+    #[arg(long, value_name = "N", default_value_t = SEED, value_parser = number_in(0..=u64::MAX))]
+    pub seed: u64,
 }
 
 /// Returns the measured rows with their conclusion: by how much the ratios, whether numbers agree, and what is missing.

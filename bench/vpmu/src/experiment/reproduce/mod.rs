@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
         let found = simulated();
-        let rows = || found.rows.iter().filter(|row| RECIPES.get(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
+        let rows =
+            || found.rows.iter().filter(|row| RECIPES.get(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         for (model, _) in sim::model::EMBEDDED {

@@ -232,9 +232,9 @@ impl Recipe {
         let mut all = self.metrics.iter().filter_map(|key| summary(key));
         let created = |of: fn([u64; 3]) -> u64| counts.map(|counts| (of(counts) as f64, counts[2] as f64));
         match self.statistic {
-            Statistic::Mean => all.try_fold((0.0, 0.0), |(sum, count), one| {
-                Some((sum + self::sum(&one)?, count + one.count as f64))
-            }),
+            Statistic::Mean => {
+                all.try_fold((0.0, 0.0), |(sum, count), one| Some((sum + self::sum(&one)?, count + one.count as f64)))
+            }
             Statistic::Quotient => Some((self::sum(&all.next()?)?, self::sum(&all.next()?)?)),
             Statistic::Min => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
             Statistic::Creates => created(|[opens, fixed, _]| opens.saturating_sub(fixed)),

@@ -15,7 +15,7 @@ use results::document::{Any, ArmKind, Document, Experiment, GuestRun, Record};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
-use results::published::{Measured, Number, Reproduction, Row};
+use results::published::{Number, Reproduction, Row};
 use results::stats::interval::Interval;
 use results::verdict::{Judged, Verdict};
 use sim::model::Model;
@@ -108,25 +108,19 @@ impl Regime {
     }
 
     /// Returns the words that measure it here.
-    fn words(&self, events: &str, linux: &str, (host, bound): (&HostFacts, Duration)) -> String {
+    fn words(&self, events: &str, host: &HostFacts, bound: Duration) -> String {
         let Self { backend, .. } = self;
         let below_kvm = if !self.stands_in() && Path::new(kernel::DEVICE).exists() { ",kvm:recreate" } else { "" };
-        let linux = if events == LINUX { linux } else { "" };
         let (cpu, options) = (guest_cpu(backend, host).name(), self.options(events));
         format!(
-            "nmi-latency --strategy {STRATEGIES}{below_kvm} {options} --backend {backend} --cpu {cpu} --duration {}ns {linux}",
+            "nmi-latency --strategy {STRATEGIES}{below_kvm} {options} --backend {backend} --cpu {cpu} --duration {}ns",
             bound.as_nanos()
         )
     }
 }
 
-/// One run of guests, measured or predicted.
-struct Run<E: Experiment> {
-    on: bool,
-    /// Prefix of the workload that it stands for.
-    events: &'static str,
-    document: Document<E>,
-}
+/// Runs of guests by the prefix of the workload that they stand for, and whether the watchdog is on.
+type Runs<E = GuestRun> = BTreeMap<(&'static str, bool), Document<E>>;
 
 /// Returns the regimes that this host can have, the expensive one first, and what is left out and why. `switches`: the
 /// host's watchdog can be switched, or why not.
@@ -183,7 +177,7 @@ fn predictions(
     (asked, duration): (&Asked, Duration),
     host: &HostFacts,
     progress: &mut dyn Progress,
-) -> Result<Vec<Run<GuestRun>>, Error> {
+) -> Result<Runs, Error> {
     let rounds = asked.rounds.map_or(CALIBRATED_ROUNDS, |rounds| rounds.clamp(2, CALIBRATED_ROUNDS));
     let calibration = CalibrateSpec {
         name: "here".to_owned(),
@@ -196,11 +190,11 @@ fn predictions(
     if !regime.on && !regime.stands_in() {
         models.push((Regime { on: true, ..regime.clone() }, draft.with_another_event()));
     }
-    let mut predicted = Vec::new();
+    let mut predicted = Runs::new();
     for (regime, draft) in models {
         for events in regime.parts(false) {
             let document = predict(&draft.model()?, &regime, events, guest_cpu(&regime.backend, host))?;
-            predicted.push(Run { on: regime.on, events, document });
+            predicted.insert((events, regime.on), document);
         }
     }
     Ok(predicted)
@@ -240,7 +234,7 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
 /// # Errors
 /// Exit 4 if nothing can be measured here.
 pub fn series(
-    (asked, linux): (&Asked, &str),
+    (asked, linux): (&Asked, &[String]),
     probe: &dyn EventProbe,
     watchdog: Result<Watchdog, String>,
     progress: &mut dyn Progress,
@@ -251,7 +245,7 @@ pub fn series(
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
     let watchdog = watchdog.ok();
     let parts: Vec<Vec<&str>> = regimes.iter().map(|regime| regime.parts(!linux.is_empty())).collect();
-    let (mut predicted, mut measured, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut predicted, mut measured, mut missing) = (Runs::new(), Runs::<Any>::new(), Vec::new());
     let mut left: usize = parts.iter().map(Vec::len).sum();
     for (at, (regime, parts)) in regimes.iter().zip(parts).enumerate() {
         let switch = |it: &Watchdog| if regime.stands_in() { Ok(()) } else { it.switch(regime.on) };
@@ -276,15 +270,15 @@ pub fn series(
             left -= 1;
             let name = format!("{}-{}", regime.name(), events.trim_end_matches(['/', ':']));
             progress.expect(&name);
-            let words = regime.words(events, linux, (&host, bound.max(Duration::from_secs(1))));
-            let found = carry_out(&words, asked);
+            let words = regime.words(events, &host, bound.max(Duration::from_secs(1)));
+            let found = carry_out(&words, if events == LINUX { linux } else { &[] }, asked);
             if watchdog.is_some() && HostFacts::read(&fs).nmi_watchdog != Some(regime.on) {
                 missing.push(format!("{name} in one regime, because someone else switched the NMI watchdog meanwhile"));
             }
             match found.map(|(document, doubt)| (not_whole(&document), document, doubt)) {
                 Ok((None, document, doubt)) => {
                     missing.extend(doubt.map(|why| format!("a part of {name}, because {why}")));
-                    measured.push(Run { on: regime.on, events, document });
+                    measured.insert((events, regime.on), document);
                 }
                 Ok((Some(why), ..)) => missing.push(format!("{name}, because {why}")),
                 Err(error) => missing.push(format!("{name}, because {error}")),
@@ -310,17 +304,19 @@ pub fn series(
 }
 
 /// Returns those of the rows that something is known of besides, with their predictions, measurements and verdicts.
-fn judged<E: Experiment>(mut rows: Vec<Row>, predicted: &[Run<GuestRun>], measured: &[Run<E>]) -> Vec<Row> {
+fn judged<E: Experiment>(mut rows: Vec<Row>, predicted: &Runs, measured: &Runs<E>) -> Vec<Row> {
     for row in &mut rows {
         let Some(recipe) = RECIPES.get(&row.figure) else { continue };
         let of = (recipe.workload.as_str(), !recipe.first_event);
-        let predicted = predicted.iter().find(|run| (run.events, run.on) == of);
-        let number = predicted.and_then(|run| Some((recipe.of(&run.document, row.number)?, &run.document.host)));
-        let range = |(one, host): (Measured, &HostFacts)| range(one.value, row.number, host.model_percent);
-        row.predicted = number.map_or_else(Vec::new, range);
-        let measured = measured.iter().find(|run| (run.events, run.on) == of);
-        row.measured = measured.and_then(|run| recipe.of(&run.document, row.number));
-        measured.into_iter().for_each(|run| judge(row, &run.document.host));
+        if let Some(document) = predicted.get(&of) {
+            let percent = document.host.model_percent;
+            row.predicted =
+                recipe.of(document, row.number).map_or_else(Vec::new, |one| range(one.value, row.number, percent));
+        }
+        if let Some(document) = measured.get(&of) {
+            row.measured = recipe.of(document, row.number);
+            judge(row, &document.host);
+        }
     }
     rows.retain(|row| row.published.is_some() || !row.predicted.is_empty() || row.measured.is_some());
     let sides = ["vpmu-reuse.watchdog-on.", "vpmu-reuse.watchdog-off."];
@@ -352,21 +348,19 @@ fn judge(row: &mut Row, host: &HostFacts) {
 }
 
 /// Describes what the figures depend on.
-fn facts(host: &HostFacts, runs: &[Run<Any>]) -> Vec<String> {
+fn facts(host: &HostFacts, runs: &Runs<Any>) -> Vec<String> {
     let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog found {watchdog}", host.class)];
     let mut of_runs = BTreeSet::new();
-    for run in runs {
-        for arm in &run.document.arms {
-            of_runs.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name)));
-            of_runs.extend(arm.not_available.iter().map(|why| format!("{}: not measured ({why}).", arm.name)));
-        }
+    for arm in runs.values().flat_map(|document| &document.arms) {
+        of_runs.extend(arm.own.doubts().map(|(count, about)| format!("{}: {count} {about}.", arm.name)));
+        of_runs.extend(arm.not_available.iter().map(|why| format!("{}: not measured ({why}).", arm.name)));
     }
     facts.extend(of_runs);
     // The load of each run has figures of its own.
-    let warnings = runs.iter().flat_map(|run| &run.document.warnings).filter(|one| one.arm.is_none());
+    let warnings = runs.values().flat_map(|document| &document.warnings).filter(|one| one.arm.is_none());
     let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();
     facts.extend(by_code.into_values().map(str::to_owned));
     facts
@@ -428,7 +422,7 @@ mod tests {
         let asked = Asked { rounds: Some(2), duration, seed: 1, output: None };
         // The program of these tests is no vpmu, and measures nothing.
         let mut noted = Noted(fs.clone(), Vec::new());
-        let failed = series((&asked, ""), &probe, Ok(watchdog), &mut noted).unwrap_err();
+        let failed = series((&asked, &[]), &probe, Ok(watchdog), &mut noted).unwrap_err();
         assert_eq!(failed.exit, Exit::Inconclusive, "{failed}");
         let begun = noted.1.iter().filter(|begun| !begun.contains("calibration")).map(String::as_str);
         assert_eq!(
@@ -479,8 +473,8 @@ mod tests {
         let mut document = crate::arms::rounds::mock::finished(&["--workload", "sampling10"]).document;
         let row = |number| Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
         let judged = |predicted: &Document, document: &Document| {
-            let run = |document: &Document| Run { on: true, events: "sampling10/", document: document.clone() };
-            super::judged(vec![row(Number::After), row(Number::Ratio)], &[run(predicted)], &[run(document)])
+            let run = |document: &Document| Runs::from([(("sampling10/", true), document.clone())]);
+            super::judged(vec![row(Number::After), row(Number::Ratio)], &run(predicted), &run(document))
         };
         let found = |rows: &[Row], number| rows.iter().find(|row| row.number == number).cloned().unwrap();
         document.host.model_percent = Some([80, 125]);
@@ -517,8 +511,8 @@ mod tests {
             document.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
             let mut figures = vec![row("vpmu-reuse.watchdog-on.mean", 1000.0), row("vpmu-reuse.v1.mean", 500.0)];
             figures.push(Row { number: Number::Ratio, ..figures[0].clone() });
-            let run = |document| Run { on: true, events: "sampling10/", document };
-            let found = super::judged(figures, &[run(document.clone())], &[run(document)]);
+            let runs = Runs::from([(("sampling10/", true), document)]);
+            let found = super::judged(figures, &runs, &runs);
             let of = |figure: &str| found.iter().find(|row| row.figure == figure && row.published.is_some()).unwrap();
             let text = |row: &Row| row.against_published.as_ref().unwrap().to_string();
             assert_eq!(of("vpmu-reuse.v1.mean").against_predicted.as_ref().unwrap().to_string(), "agrees");

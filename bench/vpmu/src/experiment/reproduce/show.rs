@@ -98,8 +98,10 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     let predicted = || reproduction.rows.iter().filter(|row| row.origin == Origin::Predicted);
     let [within, far] = [Judged::WITHIN, FAR].map(|share| predicted().filter(|row| off(row) <= share).count());
     let all = predicted().count();
-    let mut lines =
-        vec![format!("Of {all} predicted numbers {within} are within 10 %, and {} are off by more than 30 %.", all - far)];
+    let mut lines = vec![format!(
+        "Of {all} predicted numbers {within} are within 10 %, and {} are off by more than 30 %.",
+        all - far
+    )];
     for row in &reproduction.rows {
         if let Some(why) = &row.not_explained {
             let line = format!("Not explained, {}: {why}", row.figure.trim_end_matches(".filter"));
@@ -178,7 +180,11 @@ fn of_simulation(reproduction: &Reproduction, all: bool, report: &mut Report) {
          simulation of another figure, which was fitted. Predicted: nothing of it was used in fitting. Error: the simulated number less \
          the published one, as a share of it or in points.",
     );
-    let fitted = if all { "" } else { "; numbers that something was fitted to are no evidence: --markdown and --json have them" };
+    let fitted = if all {
+        ""
+    } else {
+        "; numbers that something was fitted to are no evidence: --markdown and --json have them"
+    };
     report.note(format!(
         "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{fitted}.",
         reproduction.seed

@@ -119,7 +119,9 @@ impl Setting {
         arm.note(format!(
             "{whole} events counted on {opened} descriptors, {checked} of them checked against planted work"
         ));
-        wrong.iter().for_each(|why| arm.note(format!("counts are WRONG: {why}")));
+        for why in &wrong {
+            arm.note(format!("counts are WRONG: {why}"));
+        }
         if broken > 0 {
             arm.note(format!("weak groups broken up: {broken}"));
         }

@@ -111,7 +111,9 @@ impl Command {
     pub(super) fn arm(self) -> Plain<'static> {
         let (name, notes) = (self.name.clone(), self.notes.clone());
         let mut arm = Plain::new(name, "process", move |_| self.take());
-        notes.into_iter().for_each(|note| arm.note(note));
+        for note in notes {
+            arm.note(note);
+        }
         arm
     }
 
@@ -128,7 +130,9 @@ impl Command {
         sample.add(START_UP, [start_up]);
         let net = wall.checked_sub(start_up).filter(|net| *net > 0);
         for (metric, value) in [(&TOTAL, net), (&TO_COUNTS, counts)] {
-            value.into_iter().for_each(|value| sample.add(metric.key, [value]));
+            if let Some(value) = value {
+                sample.add(metric.key, [value]);
+            }
         }
         Ok(Some(sample))
     }
@@ -168,7 +172,9 @@ fn fastest(events: usize, grouped: impl Fn(usize) -> Command) -> Result<Command,
     let mut best: Option<(u64, Command)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < events) {
         let command = grouped(size);
-        let Some(first) = command.run(&command.args, &mut |_, _| {})?.filter(|wall| *wall < 1_000_000_000) else { break };
+        let Some(first) = command.run(&command.args, &mut |_, _| {})?.filter(|wall| *wall < 1_000_000_000) else {
+            break;
+        };
         let least = command.run(&command.args, &mut |_, _| {})?.unwrap_or(first).min(first);
         if best.as_ref().is_none_or(|(best, _)| least < *best) {
             best = Some((least, command));

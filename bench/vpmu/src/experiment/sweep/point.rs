@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use arch_pmu::spec::Vendor;
 use fleet::hash::sha256;
 use results::document::{Status, StrategyParameter};
 use results::error::Error;
@@ -11,7 +12,7 @@ use results::sweep::{Line, SCHEMA};
 use sim::model::Model;
 
 use crate::arms::arm::replay::Parts;
-use crate::arms::arm::sim::facts;
+use crate::arms::arm::sim::{check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
@@ -26,8 +27,6 @@ const KEY_DIGITS: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub(super) strategies: Vec<StrategyParameter>,
-    /// By name.
-    pub(super) models: BTreeMap<String, Model>,
     /// By folder.
     pub(super) traces: BTreeMap<PathBuf, Parts>,
 }
@@ -62,8 +61,10 @@ impl Shared {
     fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
         let mut spec: SimSpec = of_keys(keys)?;
         spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
-        let model = self.models.get(&spec.model).cloned();
-        let model = spec.alter(model.map_or_else(|| spec.model(), Ok)?)?;
+        let mut model = spec.model()?;
+        check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
+        // What the published figure of a form leaves open is `sim`'s to show.
+        model.forms.clear();
         let mut plan = spec.plan(&model)?;
         plan.simulate(&model.name);
         if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {

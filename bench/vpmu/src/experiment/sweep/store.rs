@@ -128,35 +128,12 @@ fn cannot(path: &Path, error: &io::Error) -> Error {
 mod tests {
     use super::*;
 
-    fn line(key: &str) -> String {
-        format!(r#"{{"schema":"vpmu-sweep/1","key":"{key}"}}"#)
-    }
-
     #[test]
     fn a_folder_is_one_sweeps_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let (mut store, found) = Store::open(&dir.path().join("new")).unwrap();
         assert_eq!(found, Found::default());
-        store.append(&line("a")).unwrap();
+        store.append("a").unwrap();
         assert!(Store::open(&dir.path().join("new")).unwrap_err().to_string().contains("another sweep"));
-    }
-
-    #[test]
-    fn other_files_of_that_name_are_refused_and_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(FILE);
-        for (text, needle) in [
-            ("{}\n", "line 1: missing field"),
-            ("{\"schema\":\"x/1\",\"key\":\"a\"}\n", "schema 'x/1'"),
-            (&format!("{}\nnonsense\n", line("a")), "line 2"),
-        ] {
-            std::fs::write(&path, text).unwrap();
-            let error = Store::open(dir.path()).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-        }
-        std::fs::write(&path, b"\xff\n").unwrap();
-        assert!(Store::open(dir.path()).unwrap_err().to_string().contains("utf-8"));
     }
 }

@@ -4,6 +4,7 @@
 pub mod show;
 pub mod spec;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
@@ -227,7 +228,7 @@ impl Triage {
 
     /// Says which events are not counted here, and why, or in user mode alone.
     fn not_counted(&self, rates: &[Rates]) -> Vec<String> {
-        let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
+        let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for (offer, rates) in self.offers.iter().zip(rates) {
             let why = match &offer.user_only {
                 Err(why) => format!("not counted here: {why}"),
@@ -235,10 +236,7 @@ impl Triage {
                 Ok(true) => "counted in user mode only".to_owned(),
                 Ok(false) => continue,
             };
-            match reasons.iter_mut().find(|(known, _)| *known == why) {
-                Some((_, names)) => names.push(offer.event.name),
-                None => reasons.push((why, vec![offer.event.name])),
-            }
+            reasons.entry(why).or_default().push(offer.event.name);
         }
         reasons.into_iter().map(|(why, names)| format!("{why}: {}", names.join(", "))).collect()
     }

@@ -4,25 +4,12 @@ use results::document::{Arm, Record};
 use results::error::Exit;
 use results::paired::{Ratio, Statistic, level, ratio};
 use results::stats::interval::Interval;
-use results::table::layout::{dash, plural, ratio_with};
+use results::table::layout::{self, dash, plural, ratio_with};
 use results::table::{Report, Table, state};
 use triage::choice::Rates;
 use triage::counting::Event;
 
 use super::{SAMPLES, TIME};
-
-/// Formats three significant digits with the prefix of a unit: `571`, `12.3k`, `4.56M`.
-fn figure(value: f64) -> String {
-    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let found = prefixes.into_iter().find(|(unit, _)| value >= 0.9995 * unit);
-    let (scaled, prefix) = found.map_or((value, ""), |(unit, prefix)| (value / unit, prefix));
-    let decimals = match scaled {
-        of if of >= 99.95 || of.fract() == 0.0 => 0,
-        of if of >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{scaled:.decimals$}{prefix}")
-}
 
 /// Returns how many times the operations of the workload its variant does.
 pub fn speedup(document: &Record) -> Option<Ratio> {
@@ -55,7 +42,7 @@ fn events(document: &Record, workload: &str) -> Table {
         }
         let is_time = Event::named(name).is_some_and(Event::is_time);
         // A clock's rate is the CPUs in use.
-        let value = |rate: f64| if is_time { format!("{:.2}", rate / 1e9) } else { figure(rate) };
+        let value = |rate: f64| if is_time { format!("{:.2}", rate / 1e9) } else { layout::ratio(rate) };
         let rate = |arm: Option<&Arm>, with_interval: bool| {
             let Some(found) = arm.and_then(|arm| level(arm, key, Statistic::P50)) else { return dash() };
             let interval = found.interval.filter(|_| with_interval);
@@ -106,7 +93,7 @@ pub fn report(document: &Record) -> Report {
     report.line(format!("{threads} on {cpus}, Linux {kernel}"));
     report.table(events(document, &workload));
     report.gap();
-    let second = |arm: &Arm| Some(figure(1e12 / level(arm, TIME, Statistic::P50)?.ns));
+    let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME, Statistic::P50)?.ns));
     let rates: Vec<String> = document.arms.iter().take(2).filter_map(second).collect();
     if let [of, apart] = &rates[..] {
         report.note(format!("{} per second, nothing counted: {of}, apart {apart}", parameter("operation")));

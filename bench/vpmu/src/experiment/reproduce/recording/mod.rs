@@ -66,7 +66,6 @@ impl Way {
         let Self { by, level, aio } = *self;
         format!("{by} {HERTZ} Hz -g, level {level}, {}", if aio { "aio" } else { "serial" })
     }
-
 }
 
 /// The commands, and the folder in which they run.
