@@ -83,7 +83,8 @@ fn place(record: &Record) -> String {
 }
 
 fn left_out(record: &Record, strategies: &str, why: impl Into<String>) -> LeftOut {
-    [strategies.to_owned(), place(record), why.into()]
+    let what = if record.is_simulated() { place(record) } else { workload(record) };
+    [strategies.to_owned(), what, why.into()]
 }
 
 /// Sources of figures, of which one answer has one: the most telling first.
@@ -157,8 +158,9 @@ impl<'a> Setting<'a> {
         regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
         let (workload, host) = (workload(record), record.host.class.clone());
         if regrets.len() < 2 {
-            lacks.push(left_out(record, "all", "fewer than two strategies have figures"));
-            return (None, lacks);
+            let why = lacks.first().map_or_else(String::new, |[name, _, why]| format!(": {name}: {why}"));
+            let why = format!("fewer than two strategies have figures{why}");
+            return (None, vec![left_out(record, "all", why)]);
         }
         (Some(Self { workload, host, regrets, record, metric }), lacks)
     }
@@ -176,8 +178,10 @@ impl<'a> Setting<'a> {
 
 /// Returns what is left out as a table.
 fn table_of(left_out: &[LeftOut]) -> Table {
-    let mut table = Table::new(["left out", "of", "because"]).left(1).left(2).cut();
-    left_out.iter().for_each(|one| table.add_row(one.clone()));
+    let mut table = Table::new(["left out", "because", "of"]).left(1).left(2).cut();
+    for [strategies, what, why] in left_out {
+        table.add_row([strategies.as_str(), why, what]);
+    }
     table
 }
 
@@ -185,7 +189,7 @@ fn table_of(left_out: &[LeftOut]) -> Table {
 ///
 /// # Errors
 /// There is nothing to choose by: why, in a sentence, and what was left out.
-pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<Advice<'a>, (String, Table)> {
+pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<Advice<'a>, Box<(String, Table)>> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
     let mut results = Vec::<Setting<'_>>::new();
@@ -220,7 +224,7 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<
     };
     let as_good = whole.iter().filter(|one| one.worst_regret <= whole[0].worst_regret * (1.0 + AS_GOOD));
     let chosen = as_good.clone().min_by(|a, b| a.held().total_cmp(&b.held())).filter(|_| why.is_empty());
-    let Some(chosen) = chosen else { return Err((why, table_of(&left_out))) };
+    let Some(chosen) = chosen else { return Err(Box::new((why, table_of(&left_out)))) };
     let names = |all: &mut dyn Iterator<Item = &&Standing>| -> Vec<String> {
         all.filter(|one| one.strategy != chosen.strategy).map(|one| one.strategy.clone()).collect()
     };
@@ -335,7 +339,7 @@ impl Advice<'_> {
             let spread = Some(one.worst_interval).filter(|Interval { low, high }| low < high);
             let cells = [one.strategy.clone(), ratio_in(one.worst_regret, spread), one.results.to_string()];
             let value =
-                |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| column.unit.text(*value));
+                |column: &column::Column| one.work.get(column.key).map_or_else(dash, |value| (column.text)(*value));
             table.add_row(cells.into_iter().chain(columns.clone().map(value)));
         }
         table
@@ -438,7 +442,7 @@ mod tests {
         let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
         let none = advise(&[&one, &other], Vec::new()).unwrap_err();
         assert_eq!(none.0, "recreate alone is in 2 results: run the others together");
-        assert!(none.1.text(200).contains("single/ftest on development host"), "{}", none.1.text(200));
+        assert!(none.1.text(200).contains("single/ftest"), "{}", none.1.text(200));
         assert!(shown.lines().any(|line| line.starts_with("counting1/ftest") && line.contains("gate")), "{shown}");
     }
 

@@ -21,7 +21,7 @@ struct Curve<'a> {
 }
 
 /// Returns the curves of a table: a row with points is one, and rows with the same name are one of their values of `x` and `y`.
-fn curves<'a>(table: &'a Table, x: usize, y: usize) -> Vec<Curve<'a>> {
+fn curves(table: &Table, x: usize, y: usize) -> Vec<Curve<'_>> {
     let mut curves: Vec<Curve<'_>> = Vec::new();
     for row in table.rows() {
         let name = row[0].text();

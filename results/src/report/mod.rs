@@ -49,10 +49,11 @@ pub struct Sources {
 /// Exit 2 for a document that is damaged.
 pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let Sources { records, tool, .. } = sources;
-    let groups = groups(records);
+    let mut groups = groups(records);
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
     let together = group::of_one_command(&groups);
+    groups.sort_by_key(|group| together.iter().position(|one| std::ptr::eq(*one, group.shown())).unwrap_or(usize::MAX));
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
     if let Some(first) = together.first().filter(|_| !documents.is_empty()) {
         let pieces = pieces(&table::brief(&documents, "").parts);

@@ -26,27 +26,14 @@ pub enum Place {
     Csv,
 }
 
-/// Unit and format of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Nanoseconds, shown in ns, µs, ms or s.
-    Ns,
-    /// A whole number.
-    Count,
-    /// A mean number.
-    Mean,
-}
-
-impl Unit {
-    /// Formats a value for people.
-    pub fn text(self, value: f64) -> String {
-        match self {
-            Self::Ns => time(value),
-            Self::Count => value.to_string(),
-            Self::Mean => ratio(value),
-        }
-    }
-}
+/// Formats a column's value for people.
+type Format = fn(f64) -> String;
+/// Nanoseconds, shown in ns, µs, ms or s.
+const NS: Format = time;
+/// A whole number.
+const COUNT: Format = |value| value.to_string();
+/// A mean number.
+const MEAN: Format = ratio;
 
 /// Figures that a column's value is computed from.
 #[derive(Clone, Copy, Debug)]
@@ -115,8 +102,8 @@ pub struct Column {
     pub key: &'static str,
     /// Heading for people.
     pub heading: &'static str,
-    /// Unit and format.
-    pub unit: Unit,
+    /// Formats a value for people.
+    pub text: Format,
     /// Sentence under the table; empty for a column that explains itself, or that the sentence of the one before it explains.
     pub about: &'static str,
     /// Tables that have it.
@@ -128,11 +115,11 @@ pub struct Column {
 const fn column(
     key: &'static str,
     heading: &'static str,
-    unit: Unit,
+    text: Format,
     places: &'static [Place],
     value: fn(&Figures<'_>) -> Option<f64>,
 ) -> Column {
-    Column { key, heading, unit, about: "", places, value }
+    Column { key, heading, text, about: "", places, value }
 }
 
 impl Column {
@@ -147,72 +134,71 @@ impl Column {
         if value.is_none() && self.key == "lost" {
             "unknown".into()
         } else {
-            Cell::of(value, |value| self.unit.text(value))
+            Cell::of(value, |value| (self.text)(value))
         }
     }
 }
 
 use Place::{Advice, Csv, Latency, SetUp, SetUpWork, Work};
-use Unit::{Count, Mean, Ns};
 
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
-    column("count", "values", Count, &[Csv], |arm| Some(arm.summary?.count as f64)),
-    column("min_ns", "min", Ns, &[Csv], |arm| Some(arm.summary?.min? as f64)),
-    column("p50_ns", "p50", Ns, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
-    column("set_up_ns", "set-up", Ns, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
+    column("count", "values", COUNT, &[Csv], |arm| Some(arm.summary?.count as f64)),
+    column("min_ns", "min", NS, &[Csv], |arm| Some(arm.summary?.min? as f64)),
+    column("p50_ns", "p50", NS, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
+    column("set_up_ns", "set-up", NS, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
         "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
     ),
-    column("p90_ns", "p90", Ns, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
-    column("p99_ns", "p99", Ns, &[Latency, SetUp, Csv], |arm| Some(arm.summary?.p99? as f64)),
-    column("p99_9_ns", "p99.9", Ns, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
-    column("max_ns", "max", Ns, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
-    column("mean_ns", "mean", Ns, &[Latency, Csv], |arm| arm.summary?.mean),
+    column("p90_ns", "p90", NS, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
+    column("p99_ns", "p99", NS, &[Latency, SetUp, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
+    column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
+    column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
     // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
-    column("signal_ns", "signal", Ns, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
+    column("signal_ns", "signal", NS, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
         "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
     ),
-    column("delivery_ns", "delivery", Ns, &[Latency], |arm| arm.median(&PMI_DELIVERY))
+    column("delivery_ns", "delivery", NS, &[Latency], |arm| arm.median(&PMI_DELIVERY))
         .about("delivery: from there to the handler's entry"),
-    column("opens", "opens", Mean, &[Work, Advice], |arm| arm.ops(Some("open")))
+    column("opens", "opens", MEAN, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", Mean, &[Work, Advice], |arm| arm.ops(None))
+    column("host_ops", "ops", MEAN, &[Work, Advice], |arm| arm.ops(None))
         .about("ops: operations on host events, of one or more calls to perf; releases … reads: by kind"),
-    column("msr_exits", "exits", Mean, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
-    column("held_mean", "held mean", Mean, &[Advice], |arm| arm.own.events_held.time_mean)
+    column("msr_exits", "exits", MEAN, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
+    column("held_mean", "held mean", MEAN, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
-    column("events_held", "held", Count, &[Work], most_held)
+    column("events_held", "held", COUNT, &[Work], most_held)
         .about("held: most host events at once"),
-    column("nmis", "NMIs", Count, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
-    column("nmis_driver_off", "off", Count, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
+    column("nmis", "NMIs", COUNT, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
+    column("nmis_driver_off", "off", COUNT, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
-    column("lost", "lost", Count, &[Work], |arm| Some(arm.own.lost? as f64))
+    column("lost", "lost", COUNT, &[Work], |arm| Some(arm.own.lost? as f64))
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
-    column("work_slowdown", "work", Mean, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
+    column("work_slowdown", "work", MEAN, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
-    column("releases", "releases", Mean, &[Work], |arm| arm.ops(Some("release"))),
-    column("pauses", "pauses", Mean, &[Work], |arm| arm.ops(Some("pause"))),
-    column("resumes", "resumes", Mean, &[Work], |arm| arm.ops(Some("resume"))),
-    column("periods", "periods", Mean, &[Work], |arm| arm.ops(Some("period"))),
-    column("reads", "reads", Mean, &[Work], |arm| arm.ops(Some("read"))),
-    column("program_ns", "program", Ns, &[SetUp], |arm| arm.phase_median("program/total_ns"))
+    column("releases", "releases", MEAN, &[Work], |arm| arm.ops(Some("release"))),
+    column("pauses", "pauses", MEAN, &[Work], |arm| arm.ops(Some("pause"))),
+    column("resumes", "resumes", MEAN, &[Work], |arm| arm.ops(Some("resume"))),
+    column("periods", "periods", MEAN, &[Work], |arm| arm.ops(Some("period"))),
+    column("reads", "reads", MEAN, &[Work], |arm| arm.ops(Some("read"))),
+    column("program_ns", "program", NS, &[SetUp], |arm| arm.phase_median("program/total_ns"))
         .about("others: median of the phase's calls together"),
-    column("enable_ns", "enable", Ns, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
-    column("read_ns", "read", Ns, &[SetUp], |arm| arm.phase_median("read/total_ns")),
-    column("disable_ns", "disable", Ns, &[SetUp], |arm| arm.phase_median("disable/total_ns")),
-    column("set_up_opens", "opens", Mean, &[SetUpWork], |arm| arm.set_up_ops(Some("open")))
+    column("enable_ns", "enable", NS, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
+    column("read_ns", "read", NS, &[SetUp], |arm| arm.phase_median("read/total_ns")),
+    column("disable_ns", "disable", NS, &[SetUp], |arm| arm.phase_median("disable/total_ns")),
+    column("set_up_opens", "opens", MEAN, &[SetUpWork], |arm| arm.set_up_ops(Some("open")))
     .about(
         "opens, perf ops, exits: host events opened, operations on them and MSR exits per set-up; held max: most events at once",
     ),
-    column("set_up_host_ops", "perf ops", Mean, &[SetUpWork], |arm| arm.set_up_ops(None)),
-    column("set_up_msr_exits", "exits", Mean, &[SetUpWork], |arm| {
+    column("set_up_host_ops", "perf ops", MEAN, &[SetUpWork], |arm| arm.set_up_ops(None)),
+    column("set_up_msr_exits", "exits", MEAN, &[SetUpWork], |arm| {
         arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
     }),
-    column("set_up_events_held", "held max", Count, &[SetUpWork], most_held),
-    column("call_ns", "call", Ns, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
+    column("set_up_events_held", "held max", COUNT, &[SetUpWork], most_held),
+    column("call_ns", "call", NS, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
         .about("call, call p99: enabling one event"),
-    column("call_p99_ns", "call p99", Ns, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),
-    column("rotation_ns", "rotation", Ns, &[SetUpWork], |arm| arm.phase_median("rotate/total_ns"))
+    column("call_p99_ns", "call p99", NS, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),
+    column("rotation_ns", "rotation", NS, &[SetUpWork], |arm| arm.phase_median("rotate/total_ns"))
         .about("rotation: median of a tick that rotates the events"),
 ];
 

@@ -45,7 +45,9 @@ pub fn brief(documents: &[Document], more: &str) -> Report {
         }
     }
     place(first, &mut report);
-    report.line(more);
+    if !more.is_empty() {
+        report.line(more);
+    }
     report
 }
 
@@ -326,7 +328,9 @@ fn pairs(document: &Document, metric: &Metric, report: &mut Report) {
     if !pairs.is_empty() {
         report.gap();
     }
-    pairs.iter().for_each(|pair| report.line(pair.sentence()));
+    for pair in &pairs {
+        report.line(pair.sentence());
+    }
     let with_intervals = || pairs.iter().filter(|pair| pair.ratio.interval.is_some());
     if document.is_simulated() || with_intervals().next().is_none() {
         return;

@@ -309,7 +309,20 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
 pub struct OutputFolder {
     dir: PathBuf,
     folder: Folder,
+    _made: Made,
     document: Option<PathBuf>,
+}
+
+/// The folders this run made, innermost first. Those that are empty at its end go again: `remove_dir` refuses others.
+#[derive(Debug)]
+struct Made(Vec<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for made in &self.0 {
+            let _ = std::fs::remove_dir(made);
+        }
+    }
 }
 
 impl OutputFolder {
@@ -318,10 +331,12 @@ impl OutputFolder {
     /// # Errors
     /// Exit 2 if it cannot be made or written to.
     pub fn open(dir: &Path) -> Result<Self, Error> {
+        let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let made = Made(dir.ancestors().take_while(missing).map(Path::to_owned).collect());
         let folder = Folder::make(dir).map_err(|error| cannot(dir, &error))?;
         let tried = Target::at(&folder, Path::new("document")).and_then(|target| target.passing());
         tried.map_err(|error| cannot(dir, &error))?;
-        Ok(Self { dir: dir.to_owned(), folder, document: None })
+        Ok(Self { dir: dir.to_owned(), folder, _made: made, document: None })
     }
 
     /// Returns the path of the document, once it was written.
@@ -409,6 +424,16 @@ mod tests {
         assert_eq!(std::fs::read(json).unwrap(), b"2");
         // Nothing temporary is left.
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn an_empty_folder_of_ours_goes_away_but_not_one_that_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("a/b");
+        drop(OutputFolder::open(&ours).unwrap());
+        assert!(!dir.path().join("a").exists());
+        drop(OutputFolder::open(dir.path()).unwrap());
+        assert!(dir.path().exists());
     }
 
     #[test]

@@ -295,7 +295,8 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
     let form = Form::of(args.result.json.json, false);
     let advice = match advise(&records.iter().collect::<Vec<_>>(), left_out) {
         Ok(advice) => advice,
-        Err((why, left_out)) => {
+        Err(none) => {
+            let (why, left_out) = *none;
             if form == Form::Text && !left_out.is_empty() {
                 print(&(left_out.text(columns()) + "\n"))?;
             }
@@ -308,7 +309,9 @@ fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: V
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
     }
     let warnings: BTreeSet<String> = records.iter().flat_map(|record| table::warnings(&record.warnings)).collect();
-    warnings.iter().for_each(|line| complain(&format!("warning: {line}")));
+    for line in warnings {
+        complain(&format!("warning: {line}"));
+    }
     Ok(if advice.is_sure { Exit::Done } else { Exit::Inconclusive })
 }
 

@@ -34,13 +34,14 @@ fn slow_down(path: &Path) {
 fn no_output_destroys_its_input() {
     let dir = tempfile::tempdir().unwrap();
     simulate(dir.path(), "a.json", &["--rounds", "2"]);
+    simulate(dir.path(), "b.json", &["--rounds", "2", "--seed", "2"]);
     let before = std::fs::read(dir.path().join("a.json")).unwrap();
     for line in [
         "export a.json -f csv -o a.json",
         "export . -f csv -o ./a.json",
         "report a.json -o a.json",
         "report --by-host . -o a.json",
-        "compare a.json a.json --junit a.json",
+        "compare a.json b.json --junit a.json",
         "compare a.json --arms reuse,recreate --junit a.json",
         "compare --by-host . . --junit a.json",
     ] {
@@ -158,6 +159,7 @@ fn bad_input_is_one_line_and_exit_2() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     simulate(at, "good.json", &[]);
+    simulate(at, "next.json", &["--seed", "2"]);
     std::fs::write(at.join("ab.json"), "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
     assert!(Command::new("mkfifo").arg(at.join("fifo")).status().unwrap().success());
     let good = std::fs::read_to_string(at.join("good.json")).unwrap();
@@ -171,8 +173,8 @@ fn bad_input_is_one_line_and_exit_2() {
         ("export ab.json -f csv", "vpmu-ab/2"),
         ("export . -f csv", "vpmu-ab/2"),
         ("export good.json -f csv -o fifo", "it is a FIFO"),
-        ("compare good.json good.json --rules limits.toml", "treshold"),
-        ("compare good.json good.json --junit no/such/x.xml", "--junit"),
+        ("compare good.json next.json --rules limits.toml", "treshold"),
+        ("compare good.json next.json --junit no/such/x.xml", "--junit"),
         ("sim --save-baseline ../x", "baseline's name"),
     ] {
         let output = vpmu(at, &line.split(' ').collect::<Vec<_>>());
