@@ -179,7 +179,9 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
             if chains {
                 let chain = &sample.chain[..sample.chain.len().min(MOST_ENTRIES)];
                 to.u64(chain.len() as u64);
-                chain.iter().for_each(|&entry| to.u64(entry));
+                for &entry in chain {
+                    to.u64(entry);
+                }
             }
             (kind::SAMPLE, sample.misc, None)
         }

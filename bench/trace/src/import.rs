@@ -423,7 +423,9 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
     let mut writer = Writer::begin(to, meta)?;
     for Told { at, tid, event, .. } in events {
         if matches!(event, Event::Gap) {
-            vcpus.values_mut().for_each(|vcpu| vcpu.tell(at, event));
+            for vcpu in vcpus.values_mut() {
+                vcpu.tell(at, event);
+            }
         } else if let Some(vcpu) = vcpus.get_mut(&tid) {
             vcpu.tell(at, event);
             vcpu.flush(&mut writer, false)?;

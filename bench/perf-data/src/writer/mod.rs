@@ -249,7 +249,9 @@ impl Writer {
 /// Returns everything ahead of the data of a file.
 fn file_start(events: &[Event], chains: bool) -> Vec<u8> {
     let mut bytes = vec![0; FILE_HEADER as usize];
-    events.iter().for_each(|event| bytes.u64(event.id));
+    for event in events {
+        bytes.u64(event.id);
+    }
     for (event, at) in events.iter().zip((FILE_HEADER..).step_by(8)) {
         event.put(&mut bytes, chains);
         bytes.u64(at);
