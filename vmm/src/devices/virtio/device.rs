@@ -319,7 +319,7 @@ mod tests {
     fn messages_without_an_answer_are_heard_in_parts() {
         let memory = memory();
         let (mut device, mut driver, _host) = open(&memory, FEATURES);
-        for _ in 0..super::MOST_HEARD + 1 {
+        for _ in 0..=super::MOST_HEARD {
             driver.control(1, 99, 1);
         }
         // The vCPUs wait for the device's lock while it works.

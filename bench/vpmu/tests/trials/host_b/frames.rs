@@ -54,7 +54,11 @@ pub(crate) fn parse(mut bytes: &[u8]) -> (Vec<Finished>, bool) {
         let [status, out, err] = numbers[..] else { return (commands, false) };
         let Some((stdout, rest)) = bytes.split_at_checked(out) else { return (commands, false) };
         let Some((stderr, rest)) = rest.split_at_checked(err) else { return (commands, false) };
-        commands.push(Finished { status: status as i32, stdout: stdout.to_vec(), stderr: stderr.to_vec() });
+        commands.push(Finished {
+            status: i32::try_from(status).unwrap_or(-1),
+            stdout: stdout.to_vec(),
+            stderr: stderr.to_vec(),
+        });
         bytes = rest;
     }
 }

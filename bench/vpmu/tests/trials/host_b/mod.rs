@@ -22,7 +22,7 @@ use anyhow::{Context as _, Error, Result, ensure};
 use trials::Case;
 
 use crate::counted;
-use crate::prerequisites::{is_required, kvm};
+use crate::prerequisites::is_required;
 use machine::Job;
 use parts::Parts;
 use vmm::boot::elf::Elf;
@@ -37,9 +37,9 @@ const BOOTS: [Named; 14] = [
     ("boot::a_machine_that_dies_is_reported", a_machine_that_dies_is_reported),
     ("boot::a_machine_that_hangs_is_reported", a_machine_that_hangs_is_reported),
     ("measure::stock_kvm", measure::stock_kvm),
-    ("conformance::cpu_clock_version_2", |parts| measure::VERSION_2.on_stock_kvm(parts).map(drop)),
-    ("conformance::cpu_clock_version_4", |parts| measure::VERSION_4.on_stock_kvm(parts).map(drop)),
-    ("measure::step", |parts| measure::STEP.on_stock_kvm(parts).map(drop)),
+    ("conformance::cpu_clock_version_2", |parts| measure::conformance(parts, measure::VERSION_2)),
+    ("conformance::cpu_clock_version_4", |parts| measure::conformance(parts, measure::VERSION_4)),
+    ("measure::step", |parts| measure::conformance(parts, measure::STEP)),
     ("images::instructions_are_counted", instructions_are_counted),
     ("linux::stock_perf", linux::stock_perf),
     ("linux::host_pmu", linux::host_pmu),
@@ -66,19 +66,11 @@ const LONG: [Named; 14] = [
     ("cpus::ninety_four", cpus::ninety_four),
 ];
 
-/// Comparisons with this machine's own KVM, which needs one.
-const BOTH: [Named; 3] = [
-    ("conformance::cpu_clock_version_2_is_the_same_here", |parts| measure::VERSION_2.is_the_same_here(parts)),
-    ("conformance::cpu_clock_version_4_is_the_same_here", |parts| measure::VERSION_4.is_the_same_here(parts)),
-    ("conformance::step_is_the_same_here", |parts| measure::STEP.is_the_same_here(parts)),
-];
-
 pub(crate) fn cases() -> Vec<Case> {
     let found =
         Parts::find().map_err(|why| format!("host B cannot be booted here: {why:#}; remedy: {}", parts::REMEDY));
     // Where host B is required, a boot without it fails.
     let lacks = found.as_ref().err().filter(|_| !is_required("VPMU_REQUIRE_HOST_B")).cloned();
-    let no_kvm = kvm().err().map(|why| format!("to compare stock KVM with: {why}"));
     let short = (!is_required("VPMU_HOST_B_LONG")).then(|| "takes minutes; remedy: VPMU_HOST_B_LONG=1".to_owned());
     let case = |name: &str, missing: Option<String>, boot: Boot| {
         let found = found.clone();
@@ -87,8 +79,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let of = |boots: &[Named], missing: &Option<String>| {
         boots.iter().map(|&(name, boot)| case(name, missing.clone(), Box::new(boot))).collect::<Vec<_>>()
     };
-    let mut cases: Vec<Case> =
-        [of(&LONG, &short), of(&BOOTS, &None), of(&BOTH, &no_kvm)].into_iter().flatten().collect();
+    let mut cases = of(&LONG, &short);
+    cases.extend(of(&BOOTS, &None));
     cases.extend(kernels::trials().into_iter().map(|(name, missing, boot)| case(&name, missing, boot)));
     for (name, minutes, absent, boot) in nest::kernel_module::trials(found.as_ref().ok()) {
         cases.push(case(&name, short.clone().filter(|_| minutes).or(absent), boot));
