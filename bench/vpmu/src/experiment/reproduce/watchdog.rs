@@ -4,15 +4,17 @@ use host_pmu::backend::BackendKey;
 use results::host::HostFs;
 
 use crate::setting::backend::EventProbe;
+use crate::terminal::console::Change;
 
 const FILE: &str = "proc/sys/kernel/nmi_watchdog";
 
-/// The watchdog; what it was is put back at the end, when dropped too. Signals that [`crate::sys::catch_interrupts`] catches end a run in
+/// The watchdog; what it was is put back at the end, when dropped and at a panic too. Signals that [`crate::sys::catch_interrupts`] catches end a run in
 /// the ordinary way; after a SIGKILL or a second Ctrl-C it stays as the run set it, and `vpmu doctor`'s commands switch it.
 #[derive(Debug)]
 pub struct Watchdog {
     fs: HostFs,
     was_on: bool,
+    _change: Change,
 }
 
 impl Watchdog {
@@ -24,7 +26,10 @@ impl Watchdog {
         // Nothing is touched for stand-ins.
         probe.try_open(&BackendKey::Hardware).map_err(|refused| refused.why)?;
         let was_on = is_on(fs).ok_or_else(|| format!("cannot read /{FILE}: the kernel has no lockup detector"))?;
-        let watchdog = Self { fs: fs.clone(), was_on };
+        let there = fs.clone();
+        // The run has said why it cannot, if anyone listens.
+        let change = Change::undone_by(move || _ = switch(&there, was_on));
+        let watchdog = Self { fs: fs.clone(), was_on, _change: change };
         // A kernel may refuse or ignore it: what is not possible is known before anything is measured.
         watchdog.switch(!was_on)?;
         watchdog.restore().map(|()| watchdog)
@@ -35,14 +40,7 @@ impl Watchdog {
     /// # Errors
     /// The kernel refuses or ignores it: a host without a PMU does.
     pub fn switch(&self, on: bool) -> Result<(), String> {
-        let written = std::fs::write(self.fs.path(FILE), if on { "1" } else { "0" });
-        let why = match written {
-            Ok(()) if is_on(&self.fs) == Some(on) => return Ok(()),
-            Ok(()) => "the kernel took it, and did not switch".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let on = if on { "on" } else { "off" };
-        Err(format!("cannot switch the NMI watchdog {on} (/{FILE}): {why}; it takes root and a hardware PMU"))
+        switch(&self.fs, on)
     }
 
     /// Puts back what it was.
@@ -54,11 +52,15 @@ impl Watchdog {
     }
 }
 
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        // The run has said why it cannot, if anyone listens.
-        let _ = self.restore();
-    }
+fn switch(fs: &HostFs, on: bool) -> Result<(), String> {
+    let written = std::fs::write(fs.path(FILE), if on { "1" } else { "0" });
+    let why = match written {
+        Ok(()) if is_on(fs) == Some(on) => return Ok(()),
+        Ok(()) => "the kernel took it, and did not switch".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let on = if on { "on" } else { "off" };
+    Err(format!("cannot switch the NMI watchdog {on} (/{FILE}): {why}; it takes root and a hardware PMU"))
 }
 
 fn is_on(fs: &HostFs) -> Option<bool> {

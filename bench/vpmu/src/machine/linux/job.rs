@@ -17,7 +17,7 @@ use super::bring::Output as Folder;
 use super::command::{self, Ran};
 use super::guest::LinuxGuest;
 use super::spec::LinuxSpec;
-use super::terminal::{self, Raw};
+use super::terminal;
 use super::userland;
 use crate::machine::{self, Report, Watch};
 use crate::setting::backend::open_kvm;
@@ -96,7 +96,7 @@ fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran,
     let ends = Arc::<AtomicBool>::default();
     let is_ending = Arc::clone(&ends);
     let console = Stream::stdout(move || is_ending.load(Ordering::Relaxed)).unfiltered();
-    let raw = Raw::stdin();
+    let raw = terminal::raw_stdin();
     let guest = LinuxGuest::start(host, kernel, plan, console, (Some(OwnedFd::from(reader)), None))?;
     let (writer, goes_on) = (OwnedFd::from(writer), || !sys::interrupted().load(Ordering::Relaxed));
     if !terminal::copy_input(&writer, &|| guest.is_over() || !goes_on()) {

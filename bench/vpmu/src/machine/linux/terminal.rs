@@ -6,39 +6,24 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+
+use crate::terminal::console::Change;
 
 /// Ctrl-], as of telnet: the escape from the guest.
 const ESCAPE: u8 = 0x1d;
 /// Interval at which the end of the run is looked for.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A terminal in raw mode until this is dropped.
-#[derive(Debug)]
-pub(super) struct Raw(Option<Termios>);
-
-impl Raw {
-    /// Puts stdin's terminal into raw mode; without a terminal nothing changes.
-    pub(super) fn stdin() -> Self {
-        let stdin = io::stdin();
-        if !stdin.is_terminal() {
-            return Self(None);
-        }
-        let Ok(before) = tcgetattr(&stdin) else { return Self(None) };
-        let mut raw = before.clone();
-        raw.make_raw();
-        let done = tcsetattr(&stdin, OptionalActions::Now, &raw);
-        Self(done.is_ok().then_some(before))
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        if let Some(before) = &self.0 {
-            // A terminal that is gone needs no mode.
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-        }
-    }
+/// Puts stdin's terminal into raw mode; without a terminal nothing changes.
+pub(super) fn raw_stdin() -> Option<Change> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin).ok().filter(|_| stdin.is_terminal())?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    tcsetattr(&stdin, OptionalActions::Now, &raw).ok()?;
+    // A terminal that is gone needs no mode.
+    Some(Change::undone_by(move || _ = tcsetattr(io::stdin(), OptionalActions::Now, &before)))
 }
 
 /// Copies stdin to `to`, which must not block, until its end, the escape, or `over`. Returns whether the user escaped.
