@@ -64,19 +64,8 @@ impl BuildId {
     }
 }
 
-/// The compression of a recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Compression {
-    /// zstd's level.
-    pub level: u32,
-    /// Uncompressed bytes per compressed byte, rounded.
-    pub ratio: u32,
-    /// Most bytes of what one record is decompressed to.
-    pub most: u32,
-}
-
 /// Everything that features say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Name of the host.
     pub hostname: String,
@@ -94,8 +83,8 @@ pub struct Facts {
     pub times: (u64, u64),
     /// CLOCK_REALTIME, and CLOCK_MONOTONIC at the same time, ns.
     pub clocks: (u64, u64),
-    /// The compression, if there is one.
-    pub compression: Option<Compression>,
+    /// zstd's level, 0 without compression, and uncompressed bytes per compressed byte.
+    pub compression: (u32, f64),
     /// Build-ids.
     pub build_ids: Vec<BuildId>,
 }
@@ -111,7 +100,12 @@ fn string(text: &str) -> Vec<u8> {
     bytes
 }
 
+/// Most bytes of records that are compressed together.
+pub(crate) const CHUNK: usize = 128 << 10;
+const MOST: usize = CHUNK + (64 << 10);
+
 /// Returns the features with their numbers, ascending.
+#[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative")]
 pub(crate) fn all(facts: &Facts, events: &[Event], chains: bool) -> Vec<(u8, Vec<u8>)> {
     let mut features = Vec::new();
     if !facts.build_ids.is_empty() {
@@ -134,8 +128,9 @@ pub(crate) fn all(facts: &Facts, events: &[Event], chains: bool) -> Vec<(u8, Vec
     features.push((SAMPLE_TIME, [facts.times.0, facts.times.1].map(u64::to_le_bytes).concat()));
     // HEADER_CLOCKID: the clock's resolution, ns.
     features.push((23, 1_u64.to_le_bytes().to_vec()));
-    if let Some(compression) = facts.compression {
-        let fields = [1, 1, compression.level, compression.ratio, compression.most];
+    if let (level @ 1.., ratio) = facts.compression {
+        // Version 1, zstd, and most bytes of what one record is decompressed to: a chunk, and a record beyond it.
+        let fields = [1, 1, level, ratio.round() as u32, MOST as u32];
         features.push((COMPRESSED, fields.map(u32::to_le_bytes).concat()));
     }
     // HEADER_CLOCK_DATA: version 1, CLOCK_MONOTONIC.

@@ -87,7 +87,9 @@ impl<'a> Recording<'a> {
         let table = bytes.get(end..).unwrap_or_default();
         let numbers = (0..64_u8).filter(|number| features >> number & 1 != 0);
         for (number, place) in numbers.zip(table.chunks_exact(ENTRY)) {
-            named(bytes, place).into_iter().for_each(|body| self.feature(number, body));
+            if let Some(body) = named(bytes, place) {
+                self.feature(number, body);
+            }
         }
         Ok(())
     }

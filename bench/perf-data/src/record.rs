@@ -141,26 +141,14 @@ const EXECUTABLE: (u32, u32) = (5, 2);
 /// Appends a record, with a call chain of samples if all have one. A chain that does not fit a record is cut at its end.
 pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
     let start = to.len();
-    let (type_, misc) = match record {
-        Record::Comm { .. } => (kind::COMM, 0),
-        Record::Mapping(mapping) if mapping.build_id.is_empty() => (kind::MMAP2, mapping.misc),
-        Record::Mapping(mapping) => (kind::MMAP2, mapping.misc | HAS_BUILD_ID),
-        Record::Sample(sample) => (kind::SAMPLE, sample.misc),
-        Record::Lost { .. } => (kind::LOST, 0),
-        // These are read alone.
-        Record::LostSamples(_) | Record::Other(_) => return,
-    };
-    to.u32(type_);
-    to.u16(misc);
-    to.u16(0);
+    to.u64(0);
     // What identifies a record other than a sample: process, thread, and event.
-    let mut stamp = (0, 0, 1);
-    match record {
+    let (type_, misc, stamp) = match record {
         Record::Comm { pid, tid, name } => {
-            stamp = (*pid, *tid, 1);
             to.u32(*pid);
             to.u32(*tid);
             to.text(cut(name, 256), 8);
+            (kind::COMM, 0, Some((*pid, *tid, 1)))
         }
         Record::Mapping(mapping) => {
             to.u32(mapping.pid);
@@ -176,6 +164,8 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
             to.u32(EXECUTABLE.0);
             to.u32(EXECUTABLE.1);
             to.text(cut(&mapping.file, 4095), 8);
+            let has_id = if id.is_empty() { 0 } else { HAS_BUILD_ID };
+            (kind::MMAP2, mapping.misc | has_id, Some((0, 0, 1)))
         }
         Record::Sample(sample) => {
             to.u64(sample.id);
@@ -189,25 +179,31 @@ pub(crate) fn put(to: &mut Vec<u8>, record: &Record, chains: bool) {
             if chains {
                 let chain = &sample.chain[..sample.chain.len().min(MOST_ENTRIES)];
                 to.u64(chain.len() as u64);
-                chain.iter().for_each(|&entry| to.u64(entry));
+                for &entry in chain {
+                    to.u64(entry);
+                }
             }
+            (kind::SAMPLE, sample.misc, None)
         }
         Record::Lost { id, count } => {
-            stamp.2 = *id;
             to.u64(*id);
             to.u64(*count);
+            (kind::LOST, 0, Some((0, 0, *id)))
         }
-        Record::LostSamples(_) | Record::Other(_) => {}
-    }
-    if type_ != kind::SAMPLE {
-        to.u32(stamp.0);
-        to.u32(stamp.1);
-        // Time and CPU: a record without them is ahead of all samples.
+        // These are read alone.
+        Record::LostSamples(_) | Record::Other(_) => return to.truncate(start),
+    };
+    if let Some((pid, tid, id)) = stamp {
+        to.u32(pid);
+        to.u32(tid);
+        // Time and CPU, which are not known.
         to.u64(0);
         to.u64(0);
-        to.u64(stamp.2);
+        to.u64(id);
     }
     let size = (to.len() - start) as u16;
+    to[start..start + 4].copy_from_slice(&type_.to_le_bytes());
+    to[start + 4..start + 6].copy_from_slice(&misc.to_le_bytes());
     to[start + 6..start + 8].copy_from_slice(&size.to_le_bytes());
 }
 

@@ -217,8 +217,6 @@ impl<M: Fn(u64) -> Option<u64>> Frame<'_, M> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     /// `push rbx` after one byte.
@@ -309,20 +307,6 @@ mod tests {
         {
             let table = Table::new(planted(code), 0x1000);
             assert_eq!(table.caller(0x2010, &registers(0x7000), |_| Some(1)), Err(End::Unknown), "{code:x?}");
-        }
-    }
-
-    proptest! {
-        /// Damaged tables give no rules or some, and always an answer.
-        #[test]
-        fn any_bytes_are_read(cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8), place in 0x1f00_u64..0x2100) {
-            let mut bytes = planted(&[PUSHED, &[0x0f, 4, 0x77, 0xa0, 1, 0x06]].concat());
-            for (at, byte) in cuts {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            let table = Table::new(bytes, 0x1000);
-            let _ = table.caller(place, &registers(0x7000), |at| Some(at ^ 0x55));
         }
     }
 }

@@ -423,7 +423,9 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
     let mut writer = Writer::begin(to, meta)?;
     for Told { at, tid, event, .. } in events {
         if matches!(event, Event::Gap) {
-            vcpus.values_mut().for_each(|vcpu| vcpu.tell(at, event));
+            for vcpu in vcpus.values_mut() {
+                vcpu.tell(at, event);
+            }
         } else if let Some(vcpu) = vcpus.get_mut(&tid) {
             vcpu.tell(at, event);
             vcpu.flush(&mut writer, false)?;
@@ -454,29 +456,31 @@ fn check(recording: &Recording<'_>) -> Result<(), String> {
 }
 
 /// Returns the threads of one VM: a process whose threads access a PMU.
-fn chosen(threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thread>, Error> {
-    let threads: Vec<_> = threads.into_iter().filter(|thread| thread.accesses > 0).collect();
+fn chosen(mut threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thread>, Error> {
+    threads.retain(|thread| thread.accesses > 0);
     let mut vms: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
     for thread in &threads {
         let (vcpus, accesses) = vms.entry(thread.pid).or_default();
         (*vcpus, *accesses) = (*vcpus + 1, *accesses + thread.accesses);
     }
-    let list = || {
-        vms.iter()
-            .map(|(pid, (vcpus, accesses))| format!("{pid} ({}, {accesses} accesses)", plural(*vcpus, "vCPU")))
-            .collect::<Vec<_>>()
-            .join(", ")
+    let of = match (pid, vms.keys().next()) {
+        (_, None) => {
+            let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
+            return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
+        }
+        (None, Some(only)) if vms.len() == 1 => *only,
+        (Some(pid), _) if vms.contains_key(&pid) => pid,
+        _ => {
+            let why = pid.map_or("it has several VMs".to_owned(), |pid| format!("process {pid} is no VM of it"));
+            let vm = |(pid, (vcpus, accesses)): (&u32, &(usize, u64))| {
+                format!("{pid} ({}, {accesses} accesses)", plural(*vcpus, "vCPU"))
+            };
+            let list = vms.iter().map(vm).collect::<Vec<_>>().join(", ");
+            return Err(Error::usage(what, why, format!("give --pid one of {list}")));
+        }
     };
-    if vms.is_empty() {
-        let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
-        return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
-    }
-    let only = if vms.len() == 1 { vms.keys().next().copied() } else { None };
-    let Some(of) = pid.or(only).filter(|of| vms.contains_key(of)) else {
-        let why = pid.map_or("it has several VMs".to_owned(), |pid| format!("process {pid} is no VM of it"));
-        return Err(Error::usage(what, why, format!("give --pid one of {}", list())));
-    };
-    Ok(threads.into_iter().filter(|thread| thread.pid == of).collect())
+    threads.retain(|thread| thread.pid == of);
+    Ok(threads)
 }
 
 /// Returns whether the guest has the PMU to itself: its event selects exit, and nothing else does.

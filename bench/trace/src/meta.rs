@@ -19,7 +19,7 @@ kind, register, value, rip, entry_ns from (select *, row_number() over () as lin
 read_csv('*.csv.zst', filename = true, types = {'value': 'UBIGINT', 'rip': 'UBIGINT', 'entry_ns': 'UBIGINT'})) \
 window before as (partition by filename, vcpu order by line) order by line";
 /// Most vCPUs of a trace.
-pub const MOST_VCPUS: usize = 4096;
+const MOST_VCPUS: usize = 4096;
 
 /// The facts that hold for a whole trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,15 +82,14 @@ impl Meta {
             )
         };
         let meta: Self = serde_json::from_str(text).map_err(|error| refuse(format!("{NAME}: {error}")))?;
-        if meta.form != FORM {
-            return Err(refuse(format!("its form is '{}', and this program reads {FORM}", meta.form)));
-        }
-        if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
-            return Err(refuse(format!("it has {} vCPUs, and 1 to {MOST_VCPUS} are possible", meta.vcpus)));
-        }
-        if !meta.ops.is_empty() && meta.ops.len() != OpKind::ALL.len() {
-            return Err(refuse(format!("{NAME} has {} kinds of host operations", meta.ops.len())));
-        }
-        Ok(meta)
+        Err(refuse(if meta.form != FORM {
+            format!("its form is '{}', and this program reads {FORM}", meta.form)
+        } else if !(1..=MOST_VCPUS).contains(&meta.vcpus) {
+            format!("it has {} vCPUs, and 1 to {MOST_VCPUS} are possible", meta.vcpus)
+        } else if !meta.ops.is_empty() && meta.ops.len() != OpKind::ALL.len() {
+            format!("{NAME} has {} kinds of host operations", meta.ops.len())
+        } else {
+            return Ok(meta);
+        }))
     }
 }

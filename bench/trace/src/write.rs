@@ -11,7 +11,7 @@ use results::write::Target;
 use zstd::stream::write::Encoder;
 
 use crate::lines::{self, COLUMNS};
-use crate::meta::{DUCKDB, FORM, MOST_VCPUS, Meta, NAME, SEGMENT};
+use crate::meta::{DUCKDB, FORM, Meta, NAME, SEGMENT};
 
 /// A trace that is being written.
 #[derive(Debug)]
@@ -79,9 +79,6 @@ impl Writer {
     /// Exit 2: the folder is there, or cannot be made.
     pub fn begin(folder: &Path, meta: Meta) -> Result<Self, Error> {
         let what = format!("cannot write a trace to {}", folder.display());
-        if meta.vcpus == 0 || meta.vcpus > MOST_VCPUS {
-            return Err(Error::usage(what, format!("it would have {} vCPUs", meta.vcpus), "take fewer traces"));
-        }
         let path = folder.to_owned();
         let folder = Folder::make_new(folder)
             .map_err(|error| Error::output(what, &error, "give the name of a new folder with --output"))?;
@@ -113,11 +110,6 @@ impl Writer {
         rows.push(Row { at: *last, ..row });
         self.gathered += 1;
         if self.gathered >= SEGMENT { self.flush() } else { Ok(()) }
-    }
-
-    /// Returns whether no row was ever added.
-    pub const fn is_empty(&self) -> bool {
-        self.gathered == 0 && self.meta.segments == 0
     }
 
     /// Writes all that was gathered.
@@ -163,10 +155,17 @@ impl Writer {
         Error::output(what, error, kept)
     }
 
-    /// Takes away a trace without a segment.
-    pub fn discard(self) {
-        let _ = std::fs::remove_file(self.folder.by_descriptor().join(NAME));
-        let _ = std::fs::remove_dir(self.path);
+    /// Keeps what there is of a guest that failed, as a trace without its end; of one that did not begin nothing.
+    ///
+    /// # Errors
+    /// As of [`add`](Self::add).
+    pub fn abandon(mut self) -> Result<(), Error> {
+        self.flush()?;
+        if self.meta.segments == 0 {
+            let _ = std::fs::remove_file(self.folder.by_descriptor().join(NAME));
+            let _ = std::fs::remove_dir(self.path);
+        }
+        Ok(())
     }
 
     /// Writes what is left, and says that the trace is finished.

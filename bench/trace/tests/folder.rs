@@ -1,12 +1,10 @@
 //! A trace's folder: what is written is read, and what is damaged is refused in a line.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use host_pmu::trace::{Kind, Row};
 use results::error::Error;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 use trace::meta::{Meta, NAME};
 use trace::read::Trace;
@@ -102,16 +100,6 @@ fn what_is_damaged_is_refused_and_what_is_whole_is_read() {
         "older than",
     );
     bad(&|folder| fs::write(folder.join(segment), "vcpu").unwrap(), segment);
-    // What would be waited for, and what another program is robbed of.
-    for name in [NAME, segment] {
-        let instead = |folder: &Path| {
-            fs::remove_file(folder.join(name)).unwrap();
-            folder.join(name)
-        };
-        bad(&|folder| mknodat(CWD, instead(folder), FileType::Fifo, Mode::RUSR, 0).unwrap(), "a FIFO");
-        bad(&|folder| symlink("/proc/kmsg", instead(folder)).unwrap(), "a link");
-        bad(&|folder| symlink("../file", instead(folder)).unwrap(), "a link");
-    }
     // Cut and flipped anywhere: an error in a line, or rows that are no more than there were.
     let (_dir, folder) = write(&rows);
     let whole = fs::read(folder.join(segment)).unwrap();
@@ -138,7 +126,6 @@ fn a_trace_without_its_end_has_what_was_finished() {
     // Of several segments each is whole, and nothing is in two.
     let flushed = dir.path().join("flushed");
     let mut writer = Writer::begin(&flushed, meta(2)).unwrap();
-    assert!(writer.is_empty());
     for row in rows() {
         writer.add(row).unwrap();
         if row.rip % 7 == 0 {

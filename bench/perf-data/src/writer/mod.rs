@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use crate::attr::Event;
 use crate::bytes::Put as _;
-use crate::feature::{self, Compression, Facts};
+use crate::feature::{self, CHUNK, Facts};
 use crate::record::{self, HEADER, Record, kind};
 use frames::{Packed, Packer};
 pub(crate) use store::FILE_HEADER;
@@ -23,8 +23,6 @@ use store::{Behind, Store};
 
 /// Bytes of the header of a pipe.
 pub(crate) const PIPE_HEADER: u64 = 16;
-/// Most bytes of records that are taken together.
-const CHUNK: usize = 128 << 10;
 
 /// Way in which records are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +70,12 @@ impl Sink {
     fn put(&mut self, packed: Packed) -> io::Result<()> {
         match self {
             Self::File(store) => store.put(packed),
-            Self::Thread(thread) => thread.send(Some(packed)).or_else(|_| self.settle()),
+            Self::Thread(thread) => {
+                if thread.send(Some(packed)) {
+                    return Ok(());
+                }
+                self.settle()
+            }
             Self::Pipe(pipe, piped) => {
                 pipe.write_all(&packed.bytes)?;
                 piped.bytes += packed.bytes.len() as u64;
@@ -86,7 +89,8 @@ impl Sink {
     fn commit(&mut self) -> io::Result<()> {
         match self {
             Self::File(store) => store.commit(),
-            Self::Thread(thread) => thread.send(None).or_else(|_| self.settle()),
+            Self::Thread(thread) if thread.send(None) => Ok(()),
+            Self::Thread(_) => self.settle(),
             Self::Pipe(..) => Ok(()),
         }
     }
@@ -108,7 +112,6 @@ pub struct Writer {
     events: Vec<Event>,
     /// Samples have call chains.
     chains: bool,
-    level: u32,
     facts: Facts,
     /// Records that are not taken yet, and samples among them.
     pending: Vec<u8>,
@@ -130,7 +133,7 @@ impl Writer {
         options: Options,
         mut facts: Facts,
     ) -> io::Result<Self> {
-        facts.compression = compression(options.level, 1.0);
+        facts.compression = (options.level, 1.0);
         let mut early = feature::all(&facts, events, chains);
         // Times are not known, and build-ids come at the end of a file and as records of a pipe. Without that of the compression perf
         // reads no compressed record.
@@ -154,7 +157,6 @@ impl Writer {
             packer: Packer::new(options.level)?,
             events: events.to_vec(),
             chains,
-            level: options.level,
             facts,
             pending: Vec::with_capacity(2 * CHUNK),
             samples: 0,
@@ -236,7 +238,7 @@ impl Writer {
             // A thread that panicked has the file.
             Sink::Thread(_) => return (Summary::default(), flushed),
         };
-        self.facts.compression = compression(self.level, ratio);
+        self.facts.compression.1 = ratio;
         // Writes that were begun may fail here for the first time.
         let ended = store.finish(&feature::all(&self.facts, &self.events, self.chains));
         let Store { raw, samples, given_up, .. } = **store;
@@ -244,17 +246,12 @@ impl Writer {
     }
 }
 
-#[expect(clippy::cast_sign_loss, reason = "a ratio of sizes is not negative, and the cast saturates")]
-fn compression(level: u32, ratio: f64) -> Option<Compression> {
-    // One record may be beyond a chunk.
-    let most = CHUNK as u32 + (64 << 10);
-    (level > 0).then(|| Compression { level, ratio: ratio.round() as u32, most })
-}
-
 /// Returns everything ahead of the data of a file.
 fn file_start(events: &[Event], chains: bool) -> Vec<u8> {
     let mut bytes = vec![0; FILE_HEADER as usize];
-    events.iter().for_each(|event| bytes.u64(event.id));
+    for event in events {
+        bytes.u64(event.id);
+    }
     for (event, at) in events.iter().zip((FILE_HEADER..).step_by(8)) {
         event.put(&mut bytes, chains);
         bytes.u64(at);

@@ -167,27 +167,14 @@ impl Behind {
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Hands data over, or has it committed.
-    ///
-    /// # Errors
-    /// Something failed before, which [`Self::end`] returns.
-    pub(super) fn send(&self, job: Option<Packed>) -> Result<(), Ended> {
-        self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).ok_or(Ended)
+    /// Hands data over, or has it committed; `false`: something failed before, which [`Self::end`] returns.
+    pub(super) fn send(&self, job: Option<Packed>) -> bool {
+        self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
 
     /// Waits for all writes; returns the file with the first failure.
     pub(super) fn end(&mut self) -> Option<(Store, io::Result<()>)> {
         self.jobs = None;
         self.thread.take()?.join().ok()
-    }
-}
-
-/// The thread takes no more.
-pub(super) struct Ended;
-
-impl Drop for Behind {
-    fn drop(&mut self) {
-        // What it was given is written, or nobody asks any more.
-        let _ = self.end();
     }
 }

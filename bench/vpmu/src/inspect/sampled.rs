@@ -141,23 +141,18 @@ impl SamplingOptions {
     /// Exit 2: it is not so.
     pub fn check(&self) -> Result<(), Error> {
         let events = &self.event;
-        if let Some(event) =
-            events.iter().enumerate().find_map(|(at, event)| events[..at].contains(event).then_some(event))
-        {
-            return Err(Error::usage(format!("duplicate event {event}"), "--event names it twice", "leave one out"));
-        }
-        if events.len() > MOST_EVENTS {
-            let what = format!("cannot sample by {} events at once", events.len());
-            return Err(Error::usage(what, format!("a recording has {MOST_EVENTS} at the most"), "leave some out"));
-        }
-        match self.rate() {
-            Rate::Period(ns) if ns < SHORTEST_NS && events.iter().any(SampledEvent::is_clock) => Err(Error::usage(
-                format!("cannot sample a clock each {ns} ns"),
-                format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"),
-                "give a longer --count",
-            )),
-            _ => Ok(()),
-        }
+        let twice = events.iter().enumerate().find(|(at, event)| events[..*at].contains(event));
+        let shortest = matches!(self.rate(), Rate::Period(..SHORTEST_NS)) && events.iter().any(SampledEvent::is_clock);
+        let (why, remedy) = if let Some((_, event)) = twice {
+            (format!("--event names {event} twice"), "leave one out")
+        } else if events.len() > MOST_EVENTS {
+            (format!("a recording has {MOST_EVENTS} events at the most"), "leave some out")
+        } else if shortest {
+            (format!("the kernel's clocks sample each {SHORTEST_NS} ns at the most"), "give a longer --count")
+        } else {
+            return Ok(());
+        };
+        Err(Error::usage("cannot sample so", why, remedy))
     }
 }
 
@@ -297,12 +292,22 @@ pub fn beside<T: Send, R>(
         let thread = std::thread::Builder::new().name("recorder".to_owned());
         let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
         let thread = thread.spawn_scoped(scope, || drain(&done)).map_err(cannot)?;
+        let told = Told(&done);
         let ended = guest();
-        done.store(true, Ordering::Release);
+        drop(told);
         thread.thread().unpark();
         let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
+}
+
+/// Tells the thread that the guest has ended, also where it panicked.
+struct Told<'a>(&'a AtomicBool);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.

@@ -32,11 +32,7 @@ pub fn begin(path: &Path) -> io::Result<(File, bool)> {
     target.check()?;
     let displaces = is_file(path);
     // A link is moved itself: its file stays what it is.
-    if displaces {
-        rename(path, &with(path, "old"))?
-    } else {
-        rename(path, path)?
-    }
+    rename(path, &earlier(path, displaces))?;
     Ok((target.create()?, displaces))
 }
 
@@ -44,7 +40,11 @@ pub fn begin(path: &Path) -> io::Result<(File, bool)> {
 pub fn take_back(path: &Path, displaced: bool) {
     let _ = remove(path);
     // Why the guest did not begin is the error to report.
-    let _ = if displaced { rename(&with(path, "old"), path) } else { rename(path, path) };
+    let _ = rename(&earlier(path, displaced), path);
+}
+
+fn earlier(path: &Path, displaced: bool) -> PathBuf {
+    if displaced { with(path, "old") } else { path.to_owned() }
 }
 
 /// Moves a recording and what lies beside it; where both names are one, what lies there without it is removed.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use host_pmu::stats::ns;
@@ -11,6 +12,7 @@ use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use perf_data::writer::Output;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
+use results::write::check_no_input;
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc};
 
@@ -30,54 +32,47 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let from_pipe = |what: &str, why: &str, option: &str| {
-        let remedy = format!("give a file with --output, or leave {option} out");
-        if spec.is_pipe() { Err(Error::usage(what, why, remedy)) } else { Ok(()) }
-    };
-    if spec.aio.is_some() {
-        let why = "writes that are done at once need places of their own, which a pipe does not have";
-        from_pipe("cannot write to a pipe by --aio", why, "--aio")?;
-    }
-    if spec.interval.is_some() {
-        from_pipe("tables and the recording are both for stdout", "", "--interval")?;
-    }
-    if spec.output.is_dir() {
-        let what = format!("cannot write the recording to {}", spec.output.display());
-        return Err(Error::usage(what, "it is a folder", "give the path of a file with --output"));
+    let places = "writes that are done at once need places of their own, which a pipe does not have";
+    for (given, option, why) in [
+        (spec.aio.is_some(), "--aio", places),
+        (spec.interval.is_some(), "--interval", "tables and the recording are both for stdout"),
+    ] {
+        if given && spec.is_pipe() {
+            let remedy = format!("give a file with --output, or leave {option} out");
+            return Err(Error::usage(format!("cannot write to a pipe with {option}"), why, remedy));
+        }
     }
     spec.sampling.check()?;
     let (guest, backend) = Guest::new(spec.guest.clone(), spec.quiet.quiet)?;
     let mut sampling = spec.sampling.sampling(spec.chains, guest.counters().0.guest.vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
-    let mut copy = None;
-    let subject = match &guest {
+    let (subject, copy, input) = match &guest {
         Guest::Payload(..) => {
             sampling.orc = spec.chains.then(tables_of_payload).flatten();
-            copy = Some(guest::PMU_PAYLOAD.to_vec());
-            of_image(guest::PMU_PAYLOAD, spec)?
+            (of_image(guest::PMU_PAYLOAD, spec)?, guest::PMU_PAYLOAD, None)
         }
-        Guest::Image(_, bytes) => {
-            copy = Some(bytes.clone());
-            of_image(bytes, spec)?
-        }
+        Guest::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
         Guest::Linux(linux, kernel) => {
             sampling.orc = spec.chains.then(|| tables_of_kernel(kernel)).flatten();
-            of_linux(spec, linux, kernel)?
+            (of_linux(spec, linux, kernel)?, &[][..], Some(&linux.kernel))
         }
     };
+    for output in [spec.output.clone(), spec.beside(IMAGE), spec.beside(KALLSYMS)] {
+        check_no_input(&output, input)?;
+    }
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     let events = sampled::described(&sampling, kind == Kind::Task)?;
-    let copy = copy.filter(|_| !subject.mappings.is_empty());
     let fetches = matches!(&guest, Guest::Linux(linux, _) if linux.run.is_some());
     let kallsyms = fetches.then(|| spec.companion(KALLSYMS)).transpose()?;
     let (output, displaced) = output(spec)?;
-    let sampling = std::sync::Arc::new(sampling);
-    let watch = std::sync::Arc::clone(&sampling).into();
+    let copied = if kind == Kind::Host || subject.mappings.is_empty() {
+        Ok(())
+    } else {
+        spec.companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
+    };
+    let sampling = Arc::new(sampling);
+    let watch = Arc::clone(&sampling).into();
     let run = || guest.run(backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
-    let copied = copy.map_or(Ok(()), |bytes| {
-        let file = spec.companion(IMAGE)?;
-        file.replace(&bytes).map_err(|error| cannot(spec, &error))
-    });
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {

@@ -112,7 +112,9 @@ impl Work {
     fn run(mut self, done: &AtomicBool, mappings: &[Mapping], kallsyms: &Path) -> Recorded {
         // The process and its code are ahead of all samples.
         self.add(&Record::Comm { pid: self.pid, tid: self.pid, name: "vpmu".to_owned() });
-        mappings.iter().for_each(|mapping| self.add(&Record::Mapping(mapping.clone())));
+        for mapping in mappings {
+            self.add(&Record::Mapping(mapping.clone()));
+        }
         let (began, mut flushed) = (Instant::now(), Instant::now());
         loop {
             // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
@@ -123,8 +125,8 @@ impl Work {
                 (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
                 sys::interrupted().store(true, Ordering::Relaxed);
             }
-            let lost = self.totals();
-            let printed = self.tables.as_mut().map_or(Ok(()), |tables| tables.poll(lost));
+            let totals = self.totals();
+            let printed = self.tables.as_mut().map_or(Ok(()), |tables| tables.poll(totals));
             self.keep(printed);
             if last && !more {
                 break;

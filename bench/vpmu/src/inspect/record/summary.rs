@@ -86,11 +86,11 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
 pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
     let kallsyms = spec.beside(KALLSYMS);
     let names = if kind == Kind::Task { String::new() } else { format!("--kallsyms {} ", kallsyms.display()) };
-    match kind {
-        _ if !spec.is_pipe() => Some(format!("look at it: perf report {names}-i {}", spec.output.display())),
-        Kind::Task => None,
-        Kind::Host => Some(format!("names of the guest's kernel, if it has --run: {}", kallsyms.display())),
+    if spec.is_pipe() {
+        let said = || format!("names of the guest's kernel, if it has --run: {}", kallsyms.display());
+        return (kind == Kind::Host).then(said);
     }
+    Some(format!("look at it: perf report {names}-i {}", spec.output.display()))
 }
 
 #[cfg(test)]

@@ -56,9 +56,12 @@ impl Tables {
         let since = self.at.elapsed();
         self.at += since;
         self.number += 1;
-        let table = self.samples.table(self.number, since, &self.names, &lost);
-        self.samples.turn(since);
-        self.print(&table)
+        let table = self.samples.table(self.number, since, &self.names, lost);
+        match offer(self.out.as_fd(), &table) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
     }
 
     /// Prints the last table, whose names are those of the guest's list if it had none before. `lost`: samples that found no room in a
@@ -74,25 +77,12 @@ impl Tables {
         }
         self.next(lost)
     }
-
-    fn print(&self, text: &str) -> io::Result<()> {
-        match offer(self.out.as_fd(), text) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ErrorKind::BrokenPipe.into()),
-            Err(error) => Err(io::Error::other(error.to_string())),
-        }
-    }
 }
 
 // Samples of functions, since the last table and over all.
 
-/// Place of a vCPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
-    /// It is at privilege level 3.
-    user: bool,
-    address: u64,
-}
+/// Place of a vCPU: whether it is at privilege level 3, and the address.
+type Place = (bool, u64);
 
 /// The address of code that is not told apart any more.
 const OTHERS: u64 = u64::MAX;
@@ -126,26 +116,19 @@ impl Tally {
         if sample.event != 0 {
             return;
         }
-        let mut place = Place { user: sample.user, address: sample.rip };
+        let mut place = (sample.user, sample.rip);
         if self.places.len() >= MOST_PLACES && !self.places.contains_key(&place) {
-            place.address = OTHERS;
+            place.1 = OTHERS;
         }
         let [now, all] = self.places.entry(place).or_default();
         (*now, *all) = (*now + 1, *all + 1);
     }
 
-    /// Begins the next table.
-    fn turn(&mut self, length: Duration) {
-        self.time += length;
-        self.events.iter_mut().for_each(|(_, samples, counts)| (*samples, *counts) = (0, 0));
-        self.places.values_mut().for_each(|samples| samples[0] = 0);
-    }
-
-    /// Lists the functions, those with most samples since the last table first.
+    /// Lists the functions with their rings, those with most samples since the last table first.
     fn functions(&self, names: &Names) -> Vec<((bool, String), [u64; 2])> {
         let mut found: HashMap<(bool, String), [u64; 2]> = HashMap::new();
         for (&place, samples) in &self.places {
-            let sums = found.entry((place.user, names.of(place))).or_default();
+            let sums = found.entry((place.0, names.of(place))).or_default();
             sums.iter_mut().zip(samples).for_each(|(sum, samples)| *sum += samples);
         }
         let mut lines: Vec<_> = found.into_iter().collect();
@@ -153,35 +136,28 @@ impl Tally {
         lines
     }
 
-    /// Formats the table of the time since the last one.
-    fn table(&self, number: u64, length: Duration, names: &Names, lost: &[u64; 3]) -> String {
-        let (seconds, at) = (length.as_secs_f64(), (self.time + length).as_secs_f64());
+    /// Formats the table of the time since the last one, and begins the next.
+    fn table(&mut self, number: u64, length: Duration, names: &Names, [ours, kernels, throttled]: [u64; 3]) -> String {
+        self.time += length;
+        let (seconds, at) = (length.as_secs_f64().max(f64::MIN_POSITIVE), self.time.as_secs_f64());
         let functions = self.functions(names);
         let [new, all] = [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum::<u64>());
-        let (lost, throttled) = (lost[0] + lost[1], lost[2]);
+        let lost = ours + kernels;
         let throttled = if throttled > 0 { format!("  throttled {throttled} times") } else { String::new() };
         let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}{throttled}\n");
-        for (name, samples, counts) in &self.events {
-            let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-            let [samples, counts] = [*samples, *counts].map(per_second);
+        for (name, samples, counts) in &mut self.events {
+            let [samples, counts] = [samples, counts].map(|count| std::mem::take(count) as f64 / seconds);
             let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
         }
         let _ = writeln!(text, "{:>8}{:>9}  ring  function", "now", "all");
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
         for ((user, name), samples) in functions.iter().take(ROWS) {
-            let [now, over_all] = [percent(samples[0], new), percent(samples[1], all)];
-            let _ = writeln!(text, "{now:>6.2} %{over_all:>7.2} %{:>6}  {name}", ring(*user));
+            let (now, over_all, ring) = (percent(samples[0], new), percent(samples[1], all), if *user { 3 } else { 0 });
+            let _ = writeln!(text, "{now:>6.2} %{over_all:>7.2} %{ring:>6}  {name}");
         }
+        self.places.values_mut().for_each(|samples| samples[0] = 0);
         text + "\n"
     }
-}
-
-fn percent(part: u64, whole: u64) -> f64 {
-    100.0 * part as f64 / whole.max(1) as f64
-}
-
-/// Names the ring that a function ran in.
-const fn ring(user: bool) -> &'static str {
-    if user { "3" } else { "0" }
 }
 
 /// Names of a guest's addresses, fit for a terminal: a guest chooses its symbols.
@@ -195,7 +171,7 @@ pub struct Names {
 
 impl Names {
     /// Finds the function, or the page of code that has no name.
-    fn of(&self, Place { user, address }: Place) -> String {
+    fn of(&self, (user, address): Place) -> String {
         if address == OTHERS {
             return "[others]".to_owned();
         }
@@ -232,12 +208,12 @@ mod tests {
         let mut samples = tally(&["cpu-clock", "kvm:kvm_exit"]);
         add(&mut samples, 0, false, 0x1001, 3);
         add(&mut samples, 0, true, 0x2001, 5);
-        samples.turn(Duration::from_secs(1));
+        samples.table(1, Duration::from_secs(1), &names(), [0; 3]);
         add(&mut samples, 0, false, 0x1002, 9);
         add(&mut samples, 0, false, 0x3000, 3);
         add(&mut samples, 1, false, 0x2000, 4);
         assert_eq!(
-            samples.table(2, Duration::from_secs(2), &names(), &[2, 1, 5]),
+            samples.table(2, Duration::from_secs(2), &names(), [2, 1, 5]),
             "\
 table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5 times
 event    cpu-clock  samples/s 6.0  counts/s 60.0
@@ -258,16 +234,15 @@ event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
             add(&mut samples, 0, false, 0x10_0000 + n, 1);
         }
         assert_eq!(samples.places.len(), MOST_PLACES + 1);
-        assert_eq!(samples.places[&Place { user: false, address: OTHERS }], [1000; 2]);
-        assert_eq!(names().of(Place { user: true, address: OTHERS }), "[others]");
+        assert_eq!(samples.places[&(false, OTHERS)], [1000; 2]);
+        assert_eq!(names().of((true, OTHERS)), "[others]");
     }
 
     #[test]
     fn what_has_no_name_is_its_page_and_no_symbol_steers_the_terminal() {
-        let place = |user, address| Place { user, address };
-        assert_eq!(names().of(place(false, 0x1234_5678)), "0x12345xxx");
+        assert_eq!(names().of((false, 0x1234_5678)), "0x12345xxx");
         let kernel = Names { all: false, ..names() };
-        assert_eq!((kernel.of(place(false, 0x1010)), kernel.of(place(true, 0x1010))), ("one".into(), "0x1xxx".into()));
+        assert_eq!((kernel.of((false, 0x1010)), kernel.of((true, 0x1010))), ("one".into(), "0x1xxx".into()));
         assert_eq!(escaped("a\x1b[31mb\r\u{202e}c"), "a\\u001b[31mb \\u202ec");
         assert_eq!((escaped("core::ptr<é>").as_str(), escaped(&"x".repeat(500)).len()), ("core::ptr<é>", LONGEST + 3));
     }

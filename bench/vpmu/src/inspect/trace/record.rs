@@ -123,12 +123,7 @@ fn traced(
     let (exit, ops, pmis) = match ended {
         Ok(told) => told,
         Err(error) => {
-            // A guest that did not begin leaves no trace; what another did is kept, as a trace without its end.
-            if writer.is_empty() {
-                writer.discard();
-            } else {
-                writer.flush()?;
-            }
+            writer.abandon()?;
             return Err(error);
         }
     };

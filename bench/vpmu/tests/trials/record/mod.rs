@@ -29,12 +29,16 @@ pub(crate) fn cases() -> Vec<Case> {
     let tracepoint = "kvm:kvm_userspace_exit".parse().and_then(|event: SampledEvent| event.probe()).err();
     let with_tracepoint = here.clone().or(tracepoint);
     let with_perf = here.clone().or_else(|| program("perf", "linux-perf").err());
+    let tools =
+        ["inferno-flamegraph", "samply"].into_iter().find_map(|name| program(name, "none: cargo install").err());
+    let with_viewers = with_perf.clone().or(tools);
     let case = |name: &str, missing: &Option<String>, run: fn() -> Result<()>| {
         Case::fallible(name, missing.clone(), run).expected(expected)
     };
     vec![
         case("samples_are_all_there_with_their_chains", &with_perf, samples_and_chains),
         case("each_level_and_mode_has_all_samples", &with_perf, levels_and_modes),
+        Case::fallible("a_flame_graph_and_a_profile_have_all_samples", with_viewers, viewers).expected(false),
         case("an_interrupted_recording_is_readable", &with_perf, interrupted),
         case("a_full_disk_leaves_a_readable_recording", &with_perf.clone().or(with_disk), full_disk),
         case("a_sample_in_the_handling_of_an_exit_is_at_its_instruction", &with_perf, at_the_exit),
@@ -81,7 +85,10 @@ fn samples_and_chains() -> Result<()> {
     // After the image was rebuilt its functions of then are named: by the copy beside the recording, and by perf's cache alone.
     build_planted(&folder.path().join("planted"), 16_001, true)?;
     let perf = |cache: &str, words: &[&str]| {
-        let done = Command::new("perf").current_dir(folder.path()).args(["--buildid-dir", cache]).args(words).output();
+        // Its links are wrong where the name is relative.
+        let cache = folder.path().join(cache);
+        let mut perf = Command::new("perf");
+        let done = perf.current_dir(folder.path()).arg("--buildid-dir").arg(cache).args(words).output();
         done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned())
     };
     perf("cache", &["buildid-cache", "--add", "perf.data.image"])?;
@@ -98,6 +105,23 @@ fn samples_and_chains() -> Result<()> {
         }
         std::fs::rename(folder.path().join("perf.data.image"), folder.path().join("away")).ok();
     }
+    Ok(())
+}
+
+/// The two commands of docs/record.md.
+fn viewers() -> Result<()> {
+    let folder = planted(3000)?;
+    let samples = said_samples(&record(folder.path(), &["-g", "-F", RATE])?)?;
+    let line = "perf script -i perf.data | inferno-collapse-perf | inferno-flamegraph > flame.svg && \
+                samply import perf.data --save-only -o profile.json";
+    let done = Command::new("sh").current_dir(folder.path()).args(["-c", line]).output()?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let [flame, profile] = ["flame.svg", "profile.json"].map(|file| std::fs::read_to_string(folder.path().join(file)));
+    let (flame, profile) = (flame?, serde_json::from_str::<Value>(&profile?)?);
+    ensure!(FUNCTIONS.iter().all(|name| flame.contains(name)), "{flame}");
+    let threads = profile["threads"].as_array().context("no threads")?;
+    let shown: u64 = threads.iter().filter_map(|thread| thread["samples"]["length"].as_u64()).sum();
+    ensure!(shown == samples as u64, "{samples} samples, and samply shows {shown}");
     Ok(())
 }
 
