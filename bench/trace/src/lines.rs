@@ -129,7 +129,9 @@ pub(crate) fn read(file: impl Read, vcpus: usize) -> io::Result<Vec<Vec<Row>>> {
             _ => all.push(Vec::new()),
         }
         let step = entry.map(|step| Row { at: row.at.saturating_add(step), vcpu: row.vcpu, ..ENTRY });
-        all.last_mut().into_iter().for_each(|rows| rows.extend([Some(row), step].into_iter().flatten()));
+        if let Some(rows) = all.last_mut() {
+            rows.extend([Some(row), step].into_iter().flatten());
+        }
     }
     Ok(all)
 }
