@@ -158,7 +158,7 @@ pub fn with_agent<T>(
     let up = agent.hello(comes_up).map_err(Failure::of("the guest did not come up"));
     let made = up.and_then(|()| work(&mut agent, &guest.over));
     let log = if made.as_ref().is_err_and(|failure| failure.agent.is_some()) { None } else { kernel_log(&mut agent) };
-    let gave_up = agent.gave_up();
+    let gave_up = made.is_ok() && agent.gave_up();
     let made = match made {
         Ok(made) if !gave_up => agent.power_off().map_err(Failure::of("the guest did not power off")).map(|()| made),
         made => made,
