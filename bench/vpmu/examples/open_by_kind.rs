@@ -47,8 +47,7 @@ fn main() -> Result<(), Error> {
         folder.write(&format!("open-by-kind-{}", time_stamp(document.started_unix)), json.as_bytes()).map(drop)
     };
     let host = (HostFacts::begin(&fs), &fs);
-    let (document, error) =
-        experiment.measure(&mut arms, host, &command_line, progress.as_mut(), (&mut |_| false, &mut save))?;
+    let (document, error) = experiment.measure(&mut arms, host, &command_line, progress.as_mut(), &mut save)?;
     print!("{}", results::table::plain(&document).text(columns()));
     error.map_or(Ok(()), Err)
 }

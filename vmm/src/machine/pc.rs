@@ -107,7 +107,6 @@ pub(super) fn run(
         console: &console,
         devices: &devices,
         has_line: is_linux,
-        confined: machine.seccomp,
         channel: channel.map(virtio::Console::new),
         sites: Vec::new(),
     };
@@ -191,8 +190,6 @@ struct PcGuest<'a> {
     devices: &'a Devices<'a>,
     /// Its serial port has an interrupt.
     has_line: bool,
-    /// The thread of its device is confined, as those of its vCPUs are.
-    confined: bool,
     channel: Option<virtio::Console>,
     sites: Vec<Site>,
 }
@@ -222,7 +219,7 @@ impl<'a> Guest for PcGuest<'a> {
         }
         match &mut self.channel {
             Some(channel) => {
-                let attached = channel.attach(vm, memory, VIRTIO, VIRTIO_GSI, self.confined);
+                let attached = channel.attach(vm, memory, VIRTIO, VIRTIO_GSI);
                 attached.map_err(failed("the virtio console for the agent"))
             }
             None => Ok(()),

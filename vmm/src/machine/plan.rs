@@ -54,8 +54,6 @@ pub struct Plan {
     pub pin: Vec<u32>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
-    /// The threads that the guest reaches run under seccomp filters.
-    pub seccomp: bool,
     /// Modelled cost of an access to a register of the PMU for the guest, ns. One vCPU alone can have it: TSCs that are
     /// held back differ.
     pub register_cost_ns: Option<u64>,

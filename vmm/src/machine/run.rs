@@ -194,7 +194,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),
         };
         let mut vcpu = Vcpu::new(parts, alarm, tsc_khz, shared.guest.deliveries());
-        let _owner = shared.plan.seccomp.then(confine_vcpu).transpose()?;
+        let _owner = confine_vcpu()?;
         let (guard, mut stopped) = (vcpu.guard(), false);
         loop {
             let mut end = if stopped { End::Stopped } else { run_loop::run(&mut vcpu, &guard) };

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn options_become_words() {
         let options = options(
-            "rounds = 160\nstrategy = ['reuse', 'gate']\nquick = true\nno-seccomp = false\nargs = ['clx-ap']\n\
+            "rounds = 160\nstrategy = ['reuse', 'gate']\nquick = true\nverbose = false\nargs = ['clx-ap']\n\
              cost = { open = [0.1, 1], exit = 2 }\ntime-limit = '100ms'\n",
         );
         options.check("x").unwrap();

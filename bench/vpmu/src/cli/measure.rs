@@ -266,8 +266,7 @@ pub(super) fn measure_then(
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let (mut progress, command_line) = (progress::shown(!shown.quiet), &invocation.command_line);
     let save = &mut |document: &Record| kept.save(document);
-    let (mut document, error) =
-        experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), (&mut |_| false, save))?;
+    let (mut document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
     then(&mut document);
     kept.save(&document)?;
     match shown.form {

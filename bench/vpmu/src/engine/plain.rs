@@ -132,9 +132,6 @@ pub struct Experiment {
     pub rounds: Rounds,
 }
 
-/// Decides whether there are enough rounds, by the document so far, which it asks for where it looks.
-pub type Enough<'a> = &'a mut dyn FnMut(&mut dyn FnMut() -> Record) -> bool;
-
 /// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
 pub type Measured = (Record, Option<Error>);
 
@@ -149,7 +146,7 @@ impl Experiment {
         (mut host, fs): (HostFacts, &HostFs),
         command_line: &[String],
         progress: &mut dyn Progress,
-        (enough, save): (Enough<'_>, Save<'_>),
+        save: Save<'_>,
     ) -> Result<Measured, Error> {
         let mut names = BTreeSet::new();
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
@@ -180,8 +177,8 @@ impl Experiment {
                 extra: AnyExtra::default(),
             }
         };
-        let mut enough = |_: &State, look: &mut dyn FnMut() -> Record| enough(look);
-        let course = Course { document: &mut document, enough: &mut enough, saves_sessions: false, save: &mut *save };
+        let course =
+            Course { document: &mut document, enough: &mut |_, _| false, saves_sessions: false, save: &mut *save };
         let (document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
         save(&document)?;
         Ok((document, error))
@@ -210,7 +207,7 @@ mod tests {
             Ok(())
         };
         let facts = (HostFacts::default(), &fs);
-        (experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut save)), saves)
+        (experiment.measure(&mut arms, facts, &[], &mut Silent, &mut save), saves)
     }
 
     #[test]

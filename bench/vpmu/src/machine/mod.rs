@@ -66,7 +66,6 @@ impl CountersOptions {
             vcpus: vcpus as usize,
             pin: self.behind.pin.clone().unwrap_or(PinChoice::Nowhere).cpus(vcpus, usable.as_deref())?,
             time_limit: Duration::MAX,
-            seccomp: true,
             register_cost_ns: None,
             sampling: watch.sampling,
             trace: watch.trace,

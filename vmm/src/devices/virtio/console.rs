@@ -55,23 +55,16 @@ impl Console {
     }
 
     /// Connects the device to a VM: its registers are at `base`, its interrupt is the edge-triggered `gsi`. Starts its
-    /// thread, under a seccomp filter if `confined`.
-    pub fn attach(
-        &mut self,
-        vm: &VmFd,
-        memory: &GuestMemoryMmap,
-        base: u64,
-        gsi: u32,
-        confined: bool,
-    ) -> io::Result<()> {
-        let (kick, interrupt) = self.start(memory, confined)?;
+    /// thread, under a seccomp filter.
+    pub fn attach(&mut self, vm: &VmFd, memory: &GuestMemoryMmap, base: u64, gsi: u32) -> io::Result<()> {
+        let (kick, interrupt) = self.start(memory)?;
         // Whatever the queue: the thread looks at all of them.
         vm.register_ioevent(&kick, &IoEventAddress::Mmio(base + register::QUEUE_NOTIFY), NoDatamatch)?;
         Ok(vm.register_irqfd(&interrupt, gsi)?)
     }
 
     /// Starts the thread; returns the eventfds of its kicks and of its interrupts.
-    pub(super) fn start(&mut self, memory: &GuestMemoryMmap, confined: bool) -> io::Result<(EventFd, EventFd)> {
+    pub(super) fn start(&mut self, memory: &GuestMemoryMmap) -> io::Result<(EventFd, EventFd)> {
         let eventfd = || EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC);
         let (stop, kick, interrupt) = (eventfd()?, eventfd()?, eventfd()?);
         let mut device = self.shared.device();
@@ -82,7 +75,6 @@ impl Console {
 
         let worker = Worker {
             shared: Arc::clone(&self.shared),
-            confined,
             epoll: Epoll::new()?,
             kick: kick.try_clone()?,
             stop: stop.try_clone()?,
@@ -152,7 +144,6 @@ impl Drop for Console {
 /// The device's thread.
 struct Worker {
     shared: Arc<Shared>,
-    confined: bool,
     epoll: Epoll,
     kick: EventFd,
     stop: EventFd,
@@ -184,10 +175,8 @@ impl Worker {
 
     /// Works until it is stopped.
     fn serve(&mut self) -> io::Result<()> {
-        if self.confined {
-            let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
-            confine_device(own).map_err(io::Error::other)?;
-        }
+        let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
+        confine_device(own).map_err(io::Error::other)?;
         let mut events = [EpollEvent::default(); 3];
         let mut timeout = 0;
         loop {
@@ -273,7 +262,7 @@ mod tests {
         fn new(memory: &'a GuestMemoryMmap) -> (Self, UnixStream) {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut console = Console::new(ours);
-            let (kick, interrupt) = console.start(memory, true).unwrap();
+            let (kick, interrupt) = console.start(memory).unwrap();
             let driver = Driver::new(memory, FEATURES, |offset, value| console.write(offset, &value.to_le_bytes()));
             let mut machine = Self { console, kick, interrupt, driver };
             for (id, event) in [(0, 0), (1, 3), (1, 6)] {

@@ -139,7 +139,7 @@ pub fn run(
     let nowhere = HostFs::at("/nonexistent");
     let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
-    let measured = experiment.measure(&mut sides, facts, command_line, progress, (&mut |_| false, save));
+    let measured = experiment.measure(&mut sides, facts, command_line, progress, save);
     let (mut document, error) = measured?;
     let rows = rows(&document, &names, &spec.rules);
     let (few, many) = left_out(&document, &names, &why.borrow());
@@ -330,7 +330,7 @@ mod tests {
         let rounds = Rounds::of(rounds, 1);
         let experiment = Experiment { name: "ab", parameters: serde_json::Map::new(), rounds };
         let facts = (HostFacts::default(), &fs);
-        experiment.measure(&mut arms, facts, &[], &mut Silent, (&mut |_| false, &mut |_| Ok(()))).unwrap().0
+        experiment.measure(&mut arms, facts, &[], &mut Silent, &mut |_| Ok(())).unwrap().0
     }
 
     fn of(ratios: &[f64], rounds: u64) -> Vec<Row> {

@@ -13,8 +13,8 @@ use results::error::Error;
 use results::open::{self, Folder};
 use results::write::{append, replace};
 
-use results::sweep::MAX_BYTES;
 pub use results::sweep::{FILE, FRONT};
+use results::sweep::{MAX_BYTES, SCHEMA};
 
 /// Content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ impl Found {
         let torn = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
         text.truncate(text.len() - torn);
         let line = |(n, line): (usize, &str)| match serde_json::from_str(line) {
-            Ok(Head { schema, key }) if schema.starts_with("vpmu-sweep/") => Ok((key, line.to_owned())),
-            Ok(Head { schema, .. }) => Err(refuse(format!("line {n}: schema '{schema}' is not a sweep's"))),
+            Ok(Head { schema, key }) if schema == SCHEMA => Ok((key, line.to_owned())),
+            Ok(Head { schema, .. }) => Err(refuse(format!("line {n}: its schema is {schema}, not {SCHEMA}"))),
             Err(error) => Err(refuse(format!("line {n}: {error}"))),
         };
         Ok(Self { lines: (1..).zip(text.lines()).map(line).collect::<Result<_, _>>()?, torn })

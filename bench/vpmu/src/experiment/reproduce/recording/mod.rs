@@ -88,8 +88,7 @@ pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Rec
     let experiment = Experiment { name: NAME, parameters: all.parameters.clone(), rounds };
     let fs = HostFs::default();
     let facts = (HostFacts::begin(&fs), &fs);
-    let (document, error) =
-        experiment.measure(&mut arms.collect::<Vec<_>>(), facts, &[], progress, (&mut |_| false, &mut |_| Ok(())))?;
+    let (document, error) = experiment.measure(&mut arms.collect::<Vec<_>>(), facts, &[], progress, &mut |_| Ok(()))?;
     if let Some(folder) = &asked.output {
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
         OutputFolder::open(folder)?.write(NAME, json.as_bytes())?;
