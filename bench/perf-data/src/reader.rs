@@ -281,6 +281,8 @@ impl Inflate {
         self.compressed += frame.len() as u64;
         self.step.resize(STEP, 0);
         let mut input = InBuffer::around(frame);
+        // It has records so far; what is behind them is not looked at, but the next part of the stream needs it.
+        let mut sound = true;
         loop {
             if self.decoder.is_none() {
                 self.decoder = Decoder::new().ok();
@@ -293,13 +295,17 @@ impl Inflate {
             if damage.too_much {
                 return None;
             }
-            self.out.extend_from_slice(&self.step[..length]);
-            let used = take(&self.out, damage);
-            self.out.drain(..used);
-            // What waits is the begin of a record.
-            let size = self.out.get(6..).and_then(|size| Take(size).u16());
-            if self.out.len() > MOST_UNUSED || size.is_some_and(|size| usize::from(size) < HEADER) {
-                return None;
+            if sound {
+                self.out.extend_from_slice(&self.step[..length]);
+                let used = take(&self.out, damage);
+                self.out.drain(..used);
+                // What waits is the begin of a record.
+                let size = self.out.get(6..).and_then(|size| Take(size).u16());
+                sound = self.out.len() <= MOST_UNUSED && size.is_none_or(|size| usize::from(size) >= HEADER);
+                if !sound {
+                    self.out.clear();
+                    damage.records += 1;
+                }
             }
             // A full buffer may hide more.
             if input.pos() == frame.len() && length < STEP {
@@ -368,6 +374,8 @@ impl fmt::Display for Damage {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -383,6 +391,22 @@ mod tests {
         assert_eq!(add(&[3; 6], 16), (true, 0));
         assert_eq!(add(&[9, 0, 0, 0, 0, 0, 7, 0, 1], 0), (false, 0), "a size below that of a header");
         assert_eq!(add(&vec![0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
+    }
+
+    #[test]
+    fn a_part_that_makes_no_sense_does_not_end_its_stream() {
+        let mut stream = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        let (mut inflate, mut damage, mut taken) = (Inflate::default(), Damage::default(), Vec::new());
+        for size in [7, 8] {
+            stream.write_all(&[9, 0, 0, 0, 0, 0, size, 0]).unwrap();
+            stream.flush().unwrap();
+            inflate.add(&std::mem::take(stream.get_mut()), &mut damage, |bytes, _| {
+                let used = if size == 8 { bytes.len() } else { 0 };
+                taken.extend_from_slice(&bytes[..used]);
+                used
+            });
+        }
+        assert_eq!((taken, damage.records), (vec![9, 0, 0, 0, 0, 0, 8, 0], 1));
     }
 
     #[test]
