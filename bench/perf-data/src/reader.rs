@@ -167,11 +167,10 @@ impl<'a> Recording<'a> {
         let mut from = Take(one.body);
         match one.type_ {
             _ if !self.pipe => return false,
-            kind::HEADER_ATTR => {
-                let event = Layout::take(one.body);
-                damage.records += u64::from(event.is_none());
-                event.into_iter().for_each(|(layout, size)| self.add(layout, &one.body[size..]));
-            }
+            kind::HEADER_ATTR => match Layout::take(one.body) {
+                Some((layout, size)) => self.add(layout, &one.body[size..]),
+                None => damage.records += 1,
+            },
             kind::FEATURE => {
                 if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
                     self.feature(number, from.0);
