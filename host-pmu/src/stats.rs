@@ -50,7 +50,7 @@ impl Recorder {
 
     /// Allocates all cells.
     pub fn reserve(&mut self) {
-        *self = Self::reserved();
+        self.cells.resize(ROWS * CELLS, 0);
     }
 
     /// Records `ns`, at least 1.

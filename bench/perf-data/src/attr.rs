@@ -105,10 +105,13 @@ impl Layout {
         self.sample_type & field != 0
     }
 
-    /// Returns the id of the event that a record belongs to, where events have [`IDENTIFIER`].
-    pub(crate) fn identifier(self, is_sample: bool, body: &[u8]) -> Option<u64> {
-        let at = if is_sample { 0 } else { body.len().checked_sub(8).filter(|_| self.id_all)? };
-        Take(body.get(at..)?).u64().filter(|_| self.has(IDENTIFIER))
+    /// Returns the id of the event that a record belongs to, where events have [`IDENTIFIER`] or [`ID`].
+    pub(crate) fn id(self, is_sample: bool, body: &[u8]) -> Option<u64> {
+        let (ahead, from) =
+            if self.has(IDENTIFIER) { (0, IDENTIFIER) } else { (IP | TID | TIME | ADDR, ID | STREAM_ID | CPU) };
+        let size = |fields: u64| 8 * (self.sample_type & fields).count_ones() as usize;
+        let at = if is_sample { size(ahead) } else { body.len().checked_sub(size(from)).filter(|_| self.id_all)? };
+        Take(body.get(at..)?).u64().filter(|_| self.has(IDENTIFIER | ID))
     }
 
     /// Returns the time of a record other than a sample, at its end.

@@ -7,7 +7,7 @@ use std::fmt;
 use thiserror::Error;
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
-use crate::attr::{IDENTIFIER, Layout};
+use crate::attr::{IDENTIFIER, Layout, TIME};
 use crate::bytes::Take;
 use crate::feature;
 use crate::record::{self, HEADER, Record, kind};
@@ -24,6 +24,9 @@ pub struct Recording<'a> {
     pipe: bool,
     /// Fields of the first event's records; of all events by the ids of their records.
     first: Option<Layout>,
+    events: usize,
+    /// Nothing says which records are whose: events differ, and not all say it in one place.
+    is_mixed: bool,
     layouts: BTreeMap<u64, Layout>,
     /// The release of the host's kernel, if it says it.
     pub os_release: Option<String>,
@@ -75,7 +78,7 @@ impl<'a> Recording<'a> {
             if count > MOST_IDS {
                 return Err(ReadError::Header("its events have more than 65536 ids"));
             }
-            self.add(layout, ids).ok_or(ReadError::Header("its events differ in their fields, and none has an id"))?;
+            self.add(layout, ids);
         }
         if data > bytes.len() {
             return Err(ReadError::Header("its records lie outside of the file"));
@@ -103,11 +106,11 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Adds an event. `None`: nothing says which records are its own.
-    fn add(&mut self, layout: Layout, ids: &[u8]) -> Option<()> {
+    fn add(&mut self, layout: Layout, ids: &[u8]) {
         let first = *self.first.get_or_insert(layout);
+        self.events += 1;
+        self.is_mixed |= first != layout && !(first.has(IDENTIFIER) && layout.has(IDENTIFIER));
         self.layouts.extend(ids.chunks_exact(8).filter_map(|id| Some((Take(id).u64()?, layout))));
-        (first == layout || first.has(IDENTIFIER) && layout.has(IDENTIFIER)).then_some(())
     }
 
     /// Visits each record in the order of the file, which perf writes by CPU; says what could not be used.
@@ -164,11 +167,10 @@ impl<'a> Recording<'a> {
         let mut from = Take(one.body);
         match one.type_ {
             _ if !self.pipe => return false,
-            kind::HEADER_ATTR => {
-                let event = Layout::take(one.body);
-                let added = event.and_then(|(layout, size)| self.add(layout, &one.body[size..]));
-                damage.records += u64::from(added.is_none());
-            }
+            kind::HEADER_ATTR => match Layout::take(one.body) {
+                Some((layout, size)) => self.add(layout, &one.body[size..]),
+                None => damage.records += 1,
+            },
             kind::FEATURE => {
                 if let Some(number) = from.u64().and_then(|number| u8::try_from(number).ok()) {
                     self.feature(number, from.0);
@@ -183,19 +185,25 @@ impl<'a> Recording<'a> {
     /// Visits a record.
     fn one(&self, &Raw { type_, misc, body, .. }: &Raw<'_>, damage: &mut Damage, visit: &mut Visit<'_>) {
         let is_sample = type_ == kind::SAMPLE;
+        let is_own = is_sample || type_ == kind::LOST_SAMPLES;
         let layout = match self.first {
             // Types from here on are perf's own, and end without an id.
             _ if type_ >= kind::HEADER_ATTR => Some(Layout::default()),
-            Some(first) => match first.identifier(is_sample, body) {
+            None => (!is_sample).then(Layout::default),
+            // A lone event's are its own, whatever they say.
+            Some(first) if self.events == 1 => Some(first),
+            Some(_) if self.is_mixed => None,
+            Some(first) => match first.id(is_sample, body) {
                 // Records of no event have the first one's form.
-                Some(id) => self.layouts.get(&id).copied().or((id == 0 || !is_sample).then_some(first)),
+                Some(id) => self.layouts.get(&id).copied().or((id == 0 || !is_own).then_some(first)),
                 None => Some(first),
             },
-            None => (!is_sample).then(Layout::default),
         };
         let record = layout.and_then(|layout| Some((layout, record::take(type_, misc, body, layout)?)));
         match record {
-            Some((_, Record::Sample(sample))) => visit(&self.tracepoints, Some(sample.time), Record::Sample(sample)),
+            Some((layout, Record::Sample(sample))) => {
+                visit(&self.tracepoints, layout.has(TIME).then_some(sample.time), Record::Sample(sample));
+            }
             Some((layout, record)) => visit(&self.tracepoints, layout.time(body), record),
             None => damage.records += 1,
         }
@@ -272,6 +280,8 @@ impl Inflate {
         self.compressed += frame.len() as u64;
         self.step.resize(STEP, 0);
         let mut input = InBuffer::around(frame);
+        // It has records so far; what is behind them is not looked at, but the next part of the stream needs it.
+        let mut sound = true;
         loop {
             if self.decoder.is_none() {
                 self.decoder = Decoder::new().ok();
@@ -284,13 +294,17 @@ impl Inflate {
             if damage.too_much {
                 return None;
             }
-            self.out.extend_from_slice(&self.step[..length]);
-            let used = take(&self.out, damage);
-            self.out.drain(..used);
-            // What waits is the begin of a record.
-            let size = self.out.get(6..).and_then(|size| Take(size).u16());
-            if self.out.len() > MOST_UNUSED || size.is_some_and(|size| usize::from(size) < HEADER) {
-                return None;
+            if sound {
+                self.out.extend_from_slice(&self.step[..length]);
+                let used = take(&self.out, damage);
+                self.out.drain(..used);
+                // What waits is the begin of a record.
+                let size = self.out.get(6..).and_then(|size| Take(size).u16());
+                sound = self.out.len() <= MOST_UNUSED && size.is_none_or(|size| usize::from(size) >= HEADER);
+                if !sound {
+                    self.out.clear();
+                    damage.records += 1;
+                }
             }
             // A full buffer may hide more.
             if input.pos() == frame.len() && length < STEP {
@@ -359,6 +373,8 @@ impl fmt::Display for Damage {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -374,6 +390,22 @@ mod tests {
         assert_eq!(add(&[3; 6], 16), (true, 0));
         assert_eq!(add(&[9, 0, 0, 0, 0, 0, 7, 0, 1], 0), (false, 0), "a size below that of a header");
         assert_eq!(add(&vec![0xff; MOST_UNUSED + 1], 0), (false, 0), "longer than a record");
+    }
+
+    #[test]
+    fn a_part_that_makes_no_sense_does_not_end_its_stream() {
+        let mut stream = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        let (mut inflate, mut damage, mut taken) = (Inflate::default(), Damage::default(), Vec::new());
+        for size in [7, 8] {
+            stream.write_all(&[9, 0, 0, 0, 0, 0, size, 0]).unwrap();
+            stream.flush().unwrap();
+            inflate.add(&std::mem::take(stream.get_mut()), &mut damage, |bytes, _| {
+                let used = if size == 8 { bytes.len() } else { 0 };
+                taken.extend_from_slice(&bytes[..used]);
+                used
+            });
+        }
+        assert_eq!((taken, damage.records), (vec![9, 0, 0, 0, 0, 0, 8, 0], 1));
     }
 
     #[test]

@@ -96,8 +96,9 @@ proptest! {
         let all = records.len();
         let bytes = written(&records, count, chains, level, pipe, flush_every);
         let (found, damage) = read(&bytes);
-        // A sample of no event, as of an unknown id, is none.
-        let is_known = |record: &&Record| !matches!(record, Record::Sample(sample) if sample.id > count as u64);
+        // A sample of an unknown id is of no event, unless there is but one.
+        let is_known =
+            |record: &&Record| count == 1 || !matches!(record, Record::Sample(sample) if sample.id > count as u64);
         let records: Vec<_> = records.iter().filter(is_known).map(|record| as_read(record, chains)).collect();
         prop_assert_eq!(damage, Damage { records: (all - records.len()) as u64, ..Damage::default() });
         // Those that take the place of a pipe's header.
@@ -381,15 +382,26 @@ fn samples_have_the_fields_of_their_event_and_data_behind_a_record_is_no_record(
     // More than there is: the rest is lost, and that is said.
     assert_eq!(numbers(&pipe(&words(kind::TRACING_DATA, 2, &[0xffff_fff0]))), (vec![], true));
     // What an event counts itself, and no filter dropped (PERF_RECORD_MISC_LOST_SAMPLES_BPF).
-    let lost = [(60, 0), (99, 1 << 15), (40, 0)];
-    let lost = lost.map(|(lost, misc)| words(kind::LOST_SAMPLES, misc, &[lost, 7, 5, 11, 0])).concat();
-    assert_eq!(numbers(&pipe(&lost)), (vec![60, 40, 12, 11, 12, 9], false));
+    let lost = |id| {
+        let lost = [(60, 0), (99, 1 << 15), (40, 0)];
+        lost.map(|(lost, misc)| words(kind::LOST_SAMPLES, misc, &[lost, 7, 5, id, 0])).concat()
+    };
+    assert_eq!(numbers(&pipe(&lost(11))), (vec![60, 40, 12, 11, 12, 9], false));
+    // An unknown id is of no event.
+    assert_eq!(numbers(&pipe(&lost(99))), (vec![12, 11, 12, 9], true));
+    assert_eq!(numbers(&pipe(&words(kind::SAMPLE, 2, &[0x1000, 7, 5, 0, 99, 0]))), (vec![12, 11, 12, 9], true));
     // Another event has other fields: without an identifier nothing says which sample is whose.
-    assert!(numbers(&pipe(&attr(13, FIELDS | 1 << 8))).1);
+    assert_eq!(numbers(&pipe(&attr(13, FIELDS | 1 << 8))), (vec![], true));
     let (all, tid) = ((1 << 16) | FIELDS, (1 << 16) | 2);
     let mut bytes = [b"PERFILE2", &16_u64.to_le_bytes()[..], &attr(11, all), &attr(12, tid)].concat();
     bytes.extend(words(kind::SAMPLE, 2, &[12, 7]));
     bytes.extend(words(kind::SAMPLE, 2, &[11, 0x1000, 7, 5, 0, 11, 0]));
     bytes.extend(words(kind::SAMPLE, 2, &[13, 7]));
     assert_eq!(numbers(&bytes), (vec![12, 11], true));
+    // The one without a time has none.
+    let mut times = Vec::new();
+    Recording::open(&bytes).unwrap().records(|_, time, record| {
+        times.extend(matches!(record, Record::Sample(_)).then_some(time));
+    });
+    assert_eq!(times, [None, Some(5)]);
 }

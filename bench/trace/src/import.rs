@@ -115,15 +115,20 @@ struct Thread {
     registers: BTreeSet<u32>,
     accesses: u64,
     rdpmcs: u64,
+    /// Writes that turn a counter on.
+    enables: u64,
     begin: u64,
 }
 
 impl Thread {
     fn see(&mut self, event: &Event) {
         match *event {
-            Event::Access(_, register, _) if PmuMsr::decode(register).is_some() => {
+            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
                 self.accesses += 1;
                 self.registers.insert(register);
+                let enables = select_of(register).is_some() && value & ENABLE != 0
+                    || register == IA32_FIXED_CTR_CTRL && value != 0;
+                self.enables += u64::from(kind == Kind::Write && enables);
             }
             Event::Exit(_, rdpmc) => self.rdpmcs += u64::from(rdpmc),
             Event::Entry(vcpu) => self.vcpu = self.vcpu.or(vcpu),
@@ -486,10 +491,11 @@ fn chosen(mut threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<
 /// Returns whether the guest has the PMU to itself: its event selects exit, and nothing else does.
 fn is_mediated(threads: &[Thread], release: &str) -> bool {
     let is_new = release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 7);
-    let any = |is: fn(u32) -> bool| threads.iter().flat_map(|thread| &thread.registers).any(|register| is(*register));
-    let selects = any(|register| select_of(register).is_some() || register == IA32_FIXED_CTR_CTRL);
-    let others = any(|register| counter_of(register).is_some() || is_status(register) || is_global_ctrl(register));
-    is_new && selects && !others && threads.iter().all(|thread| thread.rdpmcs == 0)
+    let mut registers = threads.iter().flat_map(|thread| &thread.registers);
+    let exits =
+        registers.any(|register| counter_of(*register).is_some() || is_status(*register) || is_global_ctrl(*register));
+    let all = |of: fn(&Thread) -> u64| threads.iter().map(of).sum::<u64>();
+    is_new && !exits && all(|thread| thread.rdpmcs) == 0 && all(|thread| thread.enables) > 0
 }
 
 /// Returns the guest, as far as its registers tell.
@@ -617,9 +623,16 @@ mod tests {
 
     #[test]
     fn a_mediated_guest_is_told_from_one_that_exits() {
-        let selects = [thread(&[IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL])];
+        let mut off = thread(&[IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL]);
+        for event in [write(IA32_PERFEVTSEL0, !ENABLE), write(IA32_FIXED_CTR_CTRL, 0), read(IA32_PERFEVTSEL0, ENABLE)] {
+            off.see(&event);
+        }
+        assert!(!is_mediated(std::slice::from_ref(&off), "7.0.3"), "it turns none on");
+        let mut selects = [off];
+        selects[0].see(&write(IA32_PERFEVTSEL0, ENABLE));
         assert!(is_mediated(&selects, "7.0.3") && is_mediated(&selects, "") && !is_mediated(&selects, "6.12.1"));
-        assert!(!is_mediated(&[thread(&[IA32_PERFEVTSEL0, PMC0])], "7.2.0"));
+        let exits = [IA32_PERFEVTSEL0, PMC0].into();
+        assert!(!is_mediated(&[Thread { registers: exits, ..selects[0].clone() }], "7.2.0"));
         assert!(!is_mediated(&[Thread { rdpmcs: 1, ..selects[0].clone() }], "7.2.0"));
     }
 }

@@ -1,5 +1,6 @@
 //! Reads a trace segment by segment; all that it says is checked.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -45,11 +46,14 @@ impl Trace {
         let text = folder.file(Path::new(NAME), MOST_JSON).and_then(open::text);
         let meta = Meta::parse(&text.map_err(|error| refuse(format!("{NAME}: {error}")))?, &place.to_string())?;
         let names = folder.names().map_err(|error| refuse(error.to_string()))?;
-        let there = names.iter().filter(|name| name.to_str().is_some_and(|name| name.ends_with(SUFFIX))).count() as u64;
-        if meta.finished && there != meta.segments {
-            return Err(refuse(format!("it has {there} of its {} segments", meta.segments)));
+        let number = |name: &OsString| name.to_str()?.strip_suffix(SUFFIX)?.parse::<u64>().ok();
+        let numbers: Vec<_> = names.iter().filter_map(number).collect();
+        let (there, behind) = (numbers.len() as u64, numbers.iter().max().map_or(0, |last| last.saturating_add(1)));
+        let needed = if meta.finished { meta.segments } else { behind };
+        if there != needed || behind != needed {
+            return Err(refuse(format!("it has {there} of its {needed} segments")));
         }
-        Ok(Self { folder, path, meta, segments: there })
+        Ok(Self { folder, path, meta, segments: needed })
     }
 
     /// Returns the name of its folder.
@@ -66,11 +70,12 @@ impl Trace {
 
     /// Reads all rows in their order, those of a vCPU in a segment at a time. Each has its time. Nothing is behind an error.
     pub fn batches(&self) -> impl Iterator<Item = Result<Vec<Row>, Error>> + use<> {
-        let (trace, mut ends, mut count) = (self.clone(), vec![0; self.meta.vcpus], 0);
-        (0..=self.segments).flat_map(move |number| match trace.segment(number, &mut ends, &mut count) {
+        let (trace, mut ends, mut count, mut ended) = (self.clone(), vec![0; self.meta.vcpus], 0, false);
+        let batches = (0..=self.segments).flat_map(move |number| match trace.segment(number, &mut ends, &mut count) {
             Ok(batches) => batches.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(trace.damaged(number, &error))],
-        })
+        });
+        batches.map_while(move |batch| (!std::mem::replace(&mut ended, batch.is_err())).then_some(batch)).fuse()
     }
 
     /// Reads a segment, or behind the last one checks that it was. `ends`: the time of each vCPU's last row.

@@ -31,10 +31,20 @@ impl<B: Backend> Bank<B> {
         if self.slots[counter.index()].as_ref().is_none_or(|held| !held.on) {
             return 0;
         }
-        if self.gate == Gate::Open && self.shut_gate().is_err() {
-            self.host.stats.counts.pinned_errors += 1;
-            self.fail_gate();
-            return self.pause_behind_gate(counter);
+        if self.gate == Gate::Open
+            && let Err(error) = self.shut_gate()
+        {
+            if error == HostError::PinnedLost {
+                self.host.stats.counts.pinned_errors += 1;
+                self.fail_gate();
+                return self.pause_behind_gate(counter);
+            }
+            self.fail(counter, &error);
+            // The counts of all others are unknown as well.
+            for other in self.with(|_| true) {
+                self.retry(other);
+                self.release(other.index());
+            }
         }
         self.note_change();
         let Some(held) = &mut self.slots[counter.index()] else { return 0 };

@@ -28,6 +28,7 @@ pub(super) struct Script {
     /// An event that is refused, among others that are not.
     pub(super) refuse: Option<Spec>,
     pub(super) refuse_period: bool,
+    refuse_shut: bool,
     /// Counts can be looked at without a call.
     pub(super) peeks: bool,
     /// Records of overflows; some are lost unless they are complete.
@@ -55,6 +56,7 @@ impl model::Host for Script {
     fn pay(&mut self, op: Op, _: &mut Events) -> Result<(), HostError> {
         self.log.push(match op {
             Op::Open { spec, .. } if self.refuse_open || self.refuse == Some(spec) => return Err(REFUSED),
+            Op::ShutGate if self.refuse_shut => return Err(REFUSED),
             Op::Open { spec, period } => {
                 format!("open {} {:#x} {period}", self.counts.len(), spec.raw_config().unwrap_or(0))
             }
@@ -419,6 +421,16 @@ fn pitfall_12_a_lost_event_is_enabled_ever_more_rarely() {
     }
     assert_eq!(enabled_at[..5], [2, 5, 10, 19, 36], "after 1, 2, 4, 8, 16 entries, and one");
     assert!(enabled_at.len() < 16 && bank.stats().ops.count(OpKind::Open) == 1, "{enabled_at:?}");
+}
+
+#[test]
+fn a_gate_that_the_host_does_not_shut_has_lost_no_counters() {
+    let mut bank = gate();
+    bank.start(pmc(0), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    bank.script().refuse_shut = true;
+    assert_eq!(bank.pause(pmc(0)), 0);
+    assert_eq!((pinned_errors(&mut bank), &bank.stats().last_error), (0, &Some(REFUSED)));
 }
 
 #[test]

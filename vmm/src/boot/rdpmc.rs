@@ -234,4 +234,15 @@ mod tests {
             assert_eq!(sites(&elf), if is_64 { vec![] } else { vec![at] }, "64 bits: {is_64}");
         }
     }
+
+    #[test]
+    fn overlapping_sections_are_refused() {
+        let elf = TestElf::new(true, BASE).code(BASE, &[0x0f, 0x33]).code(BASE + 2, &[0x0f, 0x33]);
+        let mut file = elf.bytes();
+        // The second section's header: its file offset becomes the first's.
+        let at = file.len() - 2 * 64 + 24;
+        let offset = elf.offset(0) as u64;
+        file[at..at + 8].copy_from_slice(&offset.to_le_bytes());
+        assert_eq!(rewrite(&mut file), Err(bad("two of its executable sections overlap in the file")));
+    }
 }

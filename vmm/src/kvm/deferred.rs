@@ -275,6 +275,30 @@ mod tests {
     }
 
     #[test]
+    fn it_is_delivered_once_or_settled() {
+        let acknowledged = Pmu { unacknowledged: false, ..BUSY };
+        // The PMU at the look, whether the LAPIC is off by then; what was delivered.
+        for (pmu, off, delivered) in [(BUSY, false, Some(7)), (acknowledged, false, None), (BUSY, true, None)] {
+            let (mut deferred, mut stats) = with_deferred();
+            let mut port = FakeLapic { off, ..lapic(0x400) };
+            let found = deferred.look(&mut port, false, pmu, false, &mut stats).unwrap();
+            assert_eq!((found.map(|found| found.seen_at), deferred.has_deferred()), (delivered, false));
+            let all = u64::from(delivered.is_some());
+            let counted = (u64::from(port.sent), stats.deferred_delivered, stats.deferred_dropped);
+            assert_eq!(counted, (all, all, 1 - all));
+        }
+        for off in [false, true] {
+            let (mut deferred, mut stats) = with_deferred();
+            deferred.met_mask(off, BUSY, 9, &mut stats);
+            if !off {
+                deferred.delivered(Delivery::Nmi, BUSY, &mut stats);
+            }
+            let counted = (stats.deferred, stats.masked, stats.deferred_dropped);
+            assert_eq!((deferred.has_deferred(), counted), (false, (1, off.into(), 1)), "another's handler finds both");
+        }
+    }
+
+    #[test]
     fn another_kernels_lvtpc_drops_it() {
         let entries = [(0x1_0000, 1), (0x31, 1), (0x1_0031, 1), (0x1_0200, 1), (0x1_0400, 0)];
         for (entry, dropped) in entries {

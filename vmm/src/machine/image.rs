@@ -120,3 +120,62 @@ fn load(image: &[u8], plan: &ImagePlan, memory: &GuestMemoryMmap) -> Result<(Ima
     memory.write_slice(&information.build(at as u32)?, GuestAddress(at))?;
     Ok((loaded, at))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use arch_pmu::caps::PmuCaps;
+
+    use super::super::plan::{CounterSource, Cpu};
+    use super::*;
+
+    fn plan(memory: u64) -> ImagePlan {
+        ImagePlan {
+            machine: Plan {
+                behind: CounterSource::Floor,
+                cpu: Cpu::default(),
+                pmu: PmuCaps::default(),
+                vcpus: 1,
+                pin: Vec::new(),
+                time_limit: Duration::from_secs(1),
+                seccomp: true,
+                register_cost_ns: None,
+                sampling: None,
+                trace: None,
+            },
+            memory,
+            program: "x".to_owned(),
+            arguments: "y".to_owned(),
+            modules: vec![FileForImage { name: "m".to_owned(), contents: b"12345".to_vec() }],
+        }
+    }
+
+    #[test]
+    fn an_image_and_its_information_are_put_in_memory() {
+        // A multiboot header with addresses: all of the file to 1 MiB, entered behind the header.
+        let words = [
+            0x1bad_b002_u32,
+            1 << 16,
+            0_u32.wrapping_sub(0x1bad_b002 + (1 << 16)),
+            0x10_0000,
+            0x10_0000,
+            0,
+            0,
+            0x10_0020,
+        ];
+        let mut image: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        image.push(0xf4);
+        let ram = 4 << 20;
+        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
+        let (loaded, information) = load(&image, &plan(ram), &memory).unwrap();
+        assert_eq!((loaded.protocol, loaded.eip), (Protocol::Multiboot, 0x10_0020));
+        let mut code = [0];
+        memory.read_slice(&mut code, GuestAddress(0x10_0020)).unwrap();
+        assert_eq!(code, [0xf4]);
+        let mut flags = [0; 4];
+        memory.read_slice(&mut flags, GuestAddress(information)).unwrap();
+        assert_eq!(u32::from_le_bytes(flags) & 0b1101, 0b1101, "memory, command line, modules");
+        assert!(load(b"", &plan(ram), &memory).is_err());
+    }
+}

@@ -193,12 +193,10 @@ impl Guest for PayloadGuest<'_> {
     fn rest(&self, cpu: usize, turn: VcpuOutcome, memory: &GuestMemoryMmap) -> Result<bool, MachineError> {
         let Some(rests) = &self.rests else { return Ok(false) };
         let logged = turn.left.log.len();
-        // A driver that is gone has ordered the end.
-        let _ = rests.left.send((cpu, turn));
-        let next = match rests.next[cpu].lock().unwrap_or_else(PoisonError::into_inner).recv() {
-            Ok(Order::Turn(samples)) => Some(samples),
-            Ok(Order::End) => None,
-            Ok(Order::Stop) | Err(_) => return Ok(false),
+        let next = match rests.rest(cpu, turn) {
+            Order::Turn(samples) => Some(samples),
+            Order::End => None,
+            Order::Stop => return Ok(false),
         };
         payload::begin_turn(memory, &self.layout, cpu, logged, next)?;
         Ok(true)
@@ -212,7 +210,7 @@ impl Guest for PayloadGuest<'_> {
 }
 
 /// What follows the rest of a guest's vCPUs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// A turn of so many samples per vCPU.
     Turn(u64),
@@ -224,10 +222,26 @@ enum Order {
 
 /// Where the vCPUs of a guest meet their driver: what each left of its turn goes one way, orders come the other.
 #[derive(Debug)]
-struct Rests {
-    left: mpsc::Sender<(usize, VcpuOutcome)>,
+struct Rests<T = VcpuOutcome> {
+    left: mpsc::Sender<(usize, T)>,
     next: Vec<Mutex<mpsc::Receiver<Order>>>,
     orders: Vec<mpsc::Sender<Order>>,
+}
+
+impl<T> Rests<T> {
+    /// Creates it for so many vCPUs, with the end of what they left.
+    fn new(vcpus: usize) -> (Self, mpsc::Receiver<(usize, T)>) {
+        let (left, of_vcpus) = mpsc::channel();
+        let (orders, next): (Vec<_>, Vec<_>) = (0..vcpus).map(|_| mpsc::channel()).unzip();
+        (Self { left, next: next.into_iter().map(Mutex::new).collect(), orders }, of_vcpus)
+    }
+
+    /// Rests vCPU `cpu`, which left this of its turn, until an order comes.
+    fn rest(&self, cpu: usize, left: T) -> Order {
+        // A driver that is gone has ordered the end.
+        let _ = self.left.send((cpu, left));
+        self.next[cpu].lock().unwrap_or_else(PoisonError::into_inner).recv().unwrap_or(Order::Stop)
+    }
 }
 
 /// Gives an order to all vCPUs; one that is gone needs none.
@@ -267,9 +281,8 @@ impl LiveGuest {
         plan: PayloadPlan,
         interrupted: &AtomicBool,
     ) -> Result<(Self, Option<RunOutcome>), MachineError> {
-        let (left, of_vcpus) = mpsc::channel();
-        let (orders, next): (Vec<_>, Vec<_>) = (0..plan.machine.vcpus).map(|_| mpsc::channel()).unzip();
-        let rests = Rests { left, next: next.into_iter().map(Mutex::new).collect(), orders: orders.clone() };
+        let (rests, left) = Rests::new(plan.machine.vcpus);
+        let orders = rests.orders.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let time_limit = plan.machine.time_limit;
         let began = Instant::now();
@@ -282,7 +295,7 @@ impl LiveGuest {
             std::thread::Builder::new().name("guest".to_owned()).spawn(run)
         };
         let thread = thread.map_err(|error| MachineError::Host(format!("a guest's thread: {error}")))?;
-        let mut guest = Self { left: of_vcpus, orders, stop, thread: Some(thread), time_limit, late: false };
+        let mut guest = Self { left, orders, stop, thread: Some(thread), time_limit, late: false };
         let Some(vcpus) = guest.wait(interrupted) else { return Ok((guest, None)) };
         let booted = vcpus.iter().filter_map(|vcpu| vcpu.left.booted).min();
         let start = booted.map_or(Duration::ZERO, |at| at.saturating_duration_since(began));
@@ -363,5 +376,23 @@ impl Drop for LiveGuest {
             // Results of a guest that is given up are dropped.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_every_rest_and_an_end_every_wait() {
+        let (rests, left) = Rests::new(2);
+        order(&rests.orders, Order::Stop);
+        assert_eq!([rests.rest(0, 'a'), rests.rest(1, 'b')], [Order::Stop; 2]);
+        assert_eq!(left.try_iter().collect::<Vec<_>>(), [(0, 'a'), (1, 'b')]);
+        let (rests, left) = Rests::new(2);
+        let (orders, time_limit) = (rests.orders.clone(), Duration::from_secs(60));
+        drop(rests);
+        let mut guest = LiveGuest { left, orders, stop: Arc::default(), thread: None, time_limit, late: false };
+        assert!(guest.wait(&AtomicBool::new(false)).is_none(), "no vCPU ever came");
     }
 }

@@ -240,6 +240,7 @@ mod tests {
             (&[End::Done, End::Done][..], End::Done),
             (&[End::Done, End::Stopped, End::Done], End::Stopped),
             (&[End::Stopped, End::TripleFault, End::Reset], End::TripleFault),
+            (&[End::TimedOut, End::Stopped], End::TimedOut),
         ] {
             assert_eq!(overall(&ends.iter().collect::<Vec<_>>()), expected);
         }

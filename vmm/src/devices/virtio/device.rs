@@ -403,6 +403,43 @@ mod tests {
     }
 
     #[test]
+    fn the_same_bytes_may_be_sent_by_many_buffers_of_one_chain() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        for index in 0..SIZE {
+            let flags = if index + 1 < SIZE { NEXT } else { 0 };
+            driver.describe(TRANSMIT, index, GuestAddress(0), 4 << 20, flags, index + 1);
+        }
+        driver.offer(TRANSMIT, 0);
+        let mut received = 0;
+        while driver.given_back(TRANSMIT) == 0 {
+            settle(&mut device);
+            received += drain(&mut host).len();
+        }
+        assert_eq!(received + drain(&mut host).len(), usize::from(SIZE) * (4 << 20));
+    }
+
+    #[test]
+    fn what_was_half_moved_is_not_for_the_next_driver() {
+        let memory = memory();
+        let (mut device, mut driver, mut host) = open(&memory, FEATURES);
+        // One chain has 1000 bytes, and 127 of 1 KiB are left for the others, which are read 64 KiB at a time.
+        for length in [1000, 140_000] {
+            host.write_all(&vec![1; length]).unwrap();
+            settle(&mut device);
+        }
+        assert_eq!(driver.receive(RECEIVE).len(), 1000 + (127 << 10));
+        // The device holds the rest of what it read; the socket has what it did not read.
+        let mut driver = self::driver(&mut device, &memory, FEATURES);
+        driver.control(1, 6, 1);
+        settle(&mut device);
+        assert_eq!(driver.receive(RECEIVE).len(), 140_000 - (128 << 10));
+        driver.send(TRANSMIT, b"new");
+        settle(&mut device);
+        assert_eq!(drain(&mut host), b"new");
+    }
+
+    #[test]
     fn features_and_queues_are_checked_before_they_are_used() {
         let memory = memory();
         let (mut device, mut host) = device(&memory);
