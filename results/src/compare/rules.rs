@@ -29,7 +29,7 @@ struct Given {
     alpha: Option<f64>,
     threshold: Option<f64>,
     bound: Option<f64>,
-    report_only: bool,
+    report_only: Option<bool>,
     metric: BTreeMap<String, Self>,
 }
 
@@ -41,7 +41,7 @@ impl Given {
             threshold: self.threshold.unwrap_or(own.threshold),
             // A threshold above the bound moves it along.
             bound: self.bound.unwrap_or_else(|| own.bound.max(self.threshold.unwrap_or(0.0))),
-            report_only: self.report_only,
+            report_only: self.report_only.unwrap_or_default(),
         };
         let Limits { alpha, threshold, bound, .. } = limits;
         for (name, value, most) in [("alpha", alpha, 0.5), ("threshold", threshold, 100.0), ("bound", bound, 100.0)] {
@@ -67,6 +67,9 @@ impl Rules {
         let text = file.map_or(Ok(String::new()), |path| open::named_text(path, MAX_FILE));
         let text = text.map_err(|error| wrong(error.to_string()))?;
         let mut given: Given = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if given.report_only.is_some() {
+            return Err(wrong("report-only is a key of a metric: [metric.NAME]".to_owned()));
+        }
         (given.alpha, given.threshold) = (alpha.or(given.alpha), threshold.or(given.threshold));
         let default = given.over(Limits::default()).map_err(wrong)?;
         let of_metric = |(name, one): (&String, &Given)| {
@@ -152,6 +155,7 @@ mod tests {
             ("treshold = 1", "treshold"),
             ("[metric.x]\nthreshold = -1", "metric x"),
             ("[metric.x.metric.y]\nalpha = 0.1", "metric x: it has a metric y"),
+            ("report-only = true", "a key of a metric"),
             ("alpha = ", "t.toml"),
         ] {
             let error = read(text).unwrap_err();

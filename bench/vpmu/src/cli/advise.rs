@@ -164,11 +164,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
             break;
         }
     }
-    let of_trace = |text: String| -> LeftOut {
-        let (what, why) = text.split_once(": ").unwrap_or((&text, ""));
-        ["all".to_owned(), what.replace(" is left out", ""), why.to_owned()]
-    };
-    let done = show(args, &records, saved.as_deref(), left_out.into_iter().map(of_trace).collect())?;
+    let done = show(args, &records, saved.as_deref(), left_out)?;
     failed.map_or(Ok(done), Err)
 }
 
@@ -231,7 +227,7 @@ fn runs<'a>(
     args: &AdviseArgs,
     models: &'a [Option<Model>],
     traces: &'a [Parts],
-) -> Result<(Vec<Run<'a>>, Vec<String>), Error> {
+) -> Result<(Vec<Run<'a>>, Vec<LeftOut>), Error> {
     let mut left_out = BTreeSet::new();
     let mut runs = Vec::new();
     for model in models.iter().map(Option::as_ref) {
@@ -240,16 +236,16 @@ fn runs<'a>(
         }
         for parts in traces {
             match parts.tells_nothing(model.is_none()) {
-                Some(why) => drop(left_out.insert(why)),
+                Some(why) => drop(left_out.insert(["all".to_owned(), format!("trace {}", parts.trace.name()), why])),
                 None => runs.push((model, Load::Trace(parts))),
             }
         }
     }
     if runs.is_empty() {
-        let why = left_out.into_iter().collect::<Vec<_>>().join("; ");
+        let why: Vec<_> = left_out.into_iter().map(|[_, what, why]| format!("{what} is left out: {why}")).collect();
         return Err(Error::usage(
             "no trace tells anything",
-            why,
+            why.join("; "),
             "give others, or --on MODEL where only this host lacks PMIs",
         ));
     }
@@ -419,9 +415,9 @@ mod tests {
         };
         let [idle, top, stat] = ["idle-clx-6.1", "top-clx-6.1", "stat-clx-6.1"].map(trace);
         let (runs, left_out) = given(&[top.clone(), idle.clone(), stat.clone()]).unwrap();
-        assert_eq!((runs, left_out), (2, vec!["trace idle-clx-6.1 is left out: it has 1 PMI".to_owned()]));
+        assert_eq!((runs, left_out), (2, vec![["all", "trace idle-clx-6.1", "it has 1 PMI"].map(str::to_owned)]));
         let here = Parts::of(&Trace::open(stat.as_ref()).unwrap(), PARTS).unwrap();
-        assert!(here.tells_nothing(true).is_some_and(|why| why.contains("on this host: it has no PMIs")));
+        assert!(here.tells_nothing(true).is_some_and(|why| why.contains("on this host")));
         for (traces, needle) in [
             (&[idle][..], "no trace tells anything: trace idle-clx-6.1 is left out: it has 1 PMI"),
             (&[top, trace("none")], "cannot read the trace"),

@@ -87,7 +87,7 @@ pub fn pmu_version(text: &str) -> Result<u64, String> {
     }
 }
 
-/// One of `all`, by name. Help and completions list the names.
+/// One of `all`, by name. Help lists the names.
 pub fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
     name: fn(T) -> &'static str,

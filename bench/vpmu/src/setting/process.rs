@@ -11,15 +11,15 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the soft limit of open files to `wanted` if the hard limit allows it: each host event is one.
+/// Raises a soft limit to `wanted` if the hard limit allows it.
 ///
 /// # Errors
 /// The limit in force, if it is lower than `wanted` and cannot be raised that far.
-pub fn raise_open_files(wanted: u64) -> Result<(), u64> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+pub fn raise_limit(limit: Resource, wanted: u64) -> Result<(), u64> {
+    let Rlimit { current, maximum } = getrlimit(limit);
     let Some(now) = current.filter(|&now| now < wanted) else { return Ok(()) };
     let raised = Rlimit { current: Some(wanted), maximum };
-    let done = maximum.is_none_or(|most| most >= wanted) && setrlimit(Resource::Nofile, raised).is_ok();
+    let done = maximum.is_none_or(|most| most >= wanted) && setrlimit(limit, raised).is_ok();
     if done { Ok(()) } else { Err(now) }
 }
 
@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn a_limit_that_suffices_is_left_alone_and_one_beyond_the_hard_limit_is_refused() {
-        assert_eq!(raise_open_files(1), Ok(()));
+        assert_eq!(raise_limit(Resource::Nofile, 1), Ok(()));
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         if let (Some(now), Some(most)) = (current, maximum) {
-            assert_eq!(raise_open_files(most + 1), Err(now));
+            assert_eq!(raise_limit(Resource::Nofile, most + 1), Err(now));
         }
     }
 

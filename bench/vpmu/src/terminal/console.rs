@@ -53,7 +53,7 @@ pub(crate) struct Stream {
     fd: io::Result<OwnedFd>,
     /// For a terminal; a file or a pipe has the bytes as they are.
     filter: Option<Filter>,
-    /// Tells that a reader that does not read is waited for no more.
+    /// True once a blocked reader is given up.
     over: Box<dyn Fn() -> bool + Send>,
 }
 

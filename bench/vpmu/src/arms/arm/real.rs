@@ -8,6 +8,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
 use results::document::{ArmKind, KVM_ARMS};
 use results::error::Error;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
@@ -18,7 +19,7 @@ use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::{Watch, not_begun};
 use crate::setting::backend::open_kvm;
-use crate::setting::process::raise_open_files;
+use crate::setting::process::raise_limit;
 use crate::sys::interrupted;
 
 /// Log entries per requested sample: rotations share the log.
@@ -163,19 +164,29 @@ pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
 
 /// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
 const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
-/// Files for the rest of the process.
+/// Queued signals of a vCPU: those of its two timers.
+const SIGNALS: u64 = 2;
+/// Both, for the rest of the process.
 const SPARE: u64 = 64;
 
-/// Raises the limit of open files to what `vcpus` need.
+/// Raises the limits of open files and queued signals to what `vcpus` need.
 ///
 /// # Errors
-/// Exit 4 where the hard limit is too low.
+/// Exit 4 where a hard limit is too low.
 pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    let wanted = SPARE + vcpus * FILES;
-    raise_open_files(wanted).map_err(|now| {
-        let why = format!("it is {now}, and {vcpus} vCPUs may need {wanted}");
-        Error::host("RLIMIT_NOFILE is too low", why, format!("raise it: ulimit -n {wanted}"))
-    })
+    // Signals that this user's other processes have queued count, too: all that the hard limit has room for.
+    let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
+    let _ = setrlimit(Resource::Sigpending, Rlimit { current: maximum, maximum });
+    for (limit, each, name, flag) in
+        [(Resource::Nofile, FILES, "RLIMIT_NOFILE", "-n"), (Resource::Sigpending, SIGNALS, "RLIMIT_SIGPENDING", "-i")]
+    {
+        let wanted = SPARE + vcpus * each;
+        raise_limit(limit, wanted).map_err(|now| {
+            let why = format!("it is {now}, and {vcpus} vCPUs may need {wanted}");
+            Error::host(format!("{name} is too low"), why, format!("raise it: ulimit {flag} {wanted}"))
+        })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -90,17 +90,10 @@ impl Parts {
 
     /// Returns why no strategy can be judged by it, on this host or a model.
     pub fn tells_nothing(&self, here: bool) -> Option<String> {
-        let name = self.trace.name();
         match (self.samples, self.of_pmis) {
-            (_, false) if here => {
-                Some(format!("trace {name} is left out on this host: it has no PMIs, whose handlers would be timed"))
-            }
-            (0..LEAST, true) => {
-                Some(format!("trace {name} is left out: it has {}", plural(self.samples as usize, "PMI")))
-            }
-            (0..LEAST, false) => {
-                Some(format!("trace {name} is left out: it has no PMIs, and counters start {} times", self.samples))
-            }
+            (_, false) if here => Some("on this host handlers of PMIs are timed, and it has none".to_owned()),
+            (0..LEAST, true) => Some(format!("it has {}", plural(self.samples as usize, "PMI"))),
+            (0..LEAST, false) => Some(format!("it has no PMIs, and counters start {} times", self.samples)),
             _ => None,
         }
     }

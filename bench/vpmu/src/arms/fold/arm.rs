@@ -55,7 +55,7 @@ impl Work {
     }
 }
 
-/// What the guests of an arm let be checked.
+/// Checks that this kind of guest supports.
 #[derive(Clone, Copy, Debug)]
 pub struct Checks {
     /// Their driver counts overflows.

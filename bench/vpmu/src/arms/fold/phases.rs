@@ -96,9 +96,14 @@ impl PhaseFold {
         invalid
     }
 
+    /// The times by phase, once there are set-ups.
+    fn times(&self) -> Option<&[[Histogram<u64>; PHASES]; 2]> {
+        self.times.as_deref().filter(|[_, totals]| self.cycles > 0 || !totals[1].is_empty())
+    }
+
     /// The times of each phase: of a call, and of all calls of one set-up.
     pub(super) fn metrics(&self) -> Metrics {
-        let times = self.times.iter().flat_map(|times| ["call_ns", "total_ns"].into_iter().zip(times.iter()));
+        let times = self.times().into_iter().flat_map(|times| ["call_ns", "total_ns"].into_iter().zip(times.iter()));
         let of = |(time, phases): (&str, &[Histogram<u64>; PHASES])| {
             let all = KEYS.iter().zip(phases);
             let found = all.filter_map(|(key, times)| Some((format!("phases/{key}/{time}"), Summary::of(times)?)));
@@ -109,7 +114,7 @@ impl PhaseFold {
 
     /// Cycles, phases by key, and counts, as they stand now.
     pub(super) fn result(&self) -> (u64, BTreeMap<String, PhaseResult>, Vec<EventCount>) {
-        if self.times.is_none() {
+        if self.times().is_none() {
             return (0, BTreeMap::new(), Vec::new());
         }
         let mut all = PhaseTally::default();
@@ -219,8 +224,11 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_set_ups_where_there_are_none() {
-        let vcpu = mock::vcpu(3, 100);
-        let (_, fold, _) = folded(&vcpu);
-        assert_eq!(fold.result(), (0, BTreeMap::new(), Vec::new()));
+        let mut cut_off = vcpu(&[(1, 0, 0, 20)]);
+        cut_off.left.report.as_mut().unwrap().cycles = 0;
+        for vcpu in [mock::vcpu(3, 100), cut_off] {
+            let (_, fold, _) = folded(&vcpu);
+            assert_eq!((fold.result(), fold.metrics()), ((0, BTreeMap::new(), Vec::new()), Metrics::new()));
+        }
     }
 }

@@ -30,7 +30,7 @@ const BESIDE: usize = 40;
 /// Time in which a hardware event of guests alone shall count nothing.
 const OUTSIDE: Duration = Duration::from_millis(2);
 
-/// Measures this host's costs, and makes the draft of its model. Returns it with the range of what it takes of what was measured.
+/// Measures this host's costs, and makes the draft of its model. Returns it with the range of simulated over measured latency, in percent.
 ///
 /// # Errors
 /// Exit 3 if the guests did not end as they should, exit 4 if this host cannot run them.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use results::document::warnings::{first_open_is_expensive, shares_first_event};
-use results::document::{Arm, Document, Experiment, Summary};
+use results::document::{Arm, ArmKind, Document, Experiment, Summary};
 use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
 use results::paired::{self, MIN_ROUNDS};
@@ -191,11 +191,14 @@ impl Recipe {
             Number::Ratio => self.level(before?, Some(after?))?,
             Number::Change => self.level(after?, Some(before?))?,
         };
+        let arms = || [before, after].into_iter().flatten();
+        // A floor beside it has nothing behind its counters.
+        let of_strategy = arms().find(|arm| arm.kind == ArmKind::Strategy).or_else(|| arms().next())?;
         let change = |left: f64| if number == Number::Change { 100.0 * (left - 1.0) } else { left };
         Some(Measured {
             value: change(value),
             interval: interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }),
-            backend: before.or(after)?.backend.clone(),
+            backend: of_strategy.backend.clone(),
             stand_in: document.arms.iter().any(|arm| arm.stand_in),
             host: document.host.class.clone(),
         })

@@ -26,7 +26,9 @@ use super::here::{Asked, conclude};
 use super::recipe::{RECIPES, rows};
 use super::watchdog::Watchdog;
 use crate::arms::arm::sim as simulated;
+use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::options::HostOptions;
+use crate::arms::rounds::plan::Plan;
 use crate::experiment::calibrate::draft::Draft;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
@@ -35,6 +37,7 @@ use crate::experiment::nmi_latency::spec::NmiLatencySpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu};
 use crate::setting::options::BehindOptions;
 use crate::setting::parse::options;
+use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
@@ -161,13 +164,25 @@ fn regimes(
     Ok((found, notes))
 }
 
-/// Simulates the guests of a regime on a host of this model.
-fn predict(model: &Model, regime: &Regime, events: &str, cpu: Cpu) -> Result<Document, Error> {
+/// Plans the guests of a regime that stand for the workload with this prefix.
+fn planned(
+    regime: &Regime,
+    events: &str,
+    behind: BackendChoice,
+    chosen: &Chosen,
+    cpu: Cpu,
+) -> Result<(Plan, Workload), Error> {
     let line = format!("--strategy {STRATEGIES} --rounds {PREDICTED_ROUNDS} {}", regime.options(events));
     let spec: NmiLatencySpec = options(&line.split_whitespace().collect::<Vec<_>>())
         .map_err(|error| internal("options of the series", error))?;
-    let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(model.name.clone())), cpu };
-    let plan = spec.plan(&host, &simulated::chosen(model, "prediction"), None)?;
+    let host = HostOptions { behind: BehindOptions::of(behind), cpu };
+    Ok((spec.plan(&host, chosen, None)?, spec.workload))
+}
+
+/// Simulates the guests of a regime on a host of this model.
+fn predict(model: &Model, regime: &Regime, events: &str, cpu: Cpu) -> Result<Document, Error> {
+    let (behind, chosen) = (BackendChoice::Sim(model.name.clone()), simulated::chosen(model, "prediction"));
+    let (plan, _) = planned(regime, events, behind, &chosen, cpu)?;
     simulate(&plan, model.clone(), sys::interrupted())
 }
 
@@ -229,12 +244,13 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
     }
 }
 
-/// Carries the series out. What was measured before Ctrl-C or an error is in the result. `linux`: options of a Linux guest besides.
+/// Carries the series out. What was measured before Ctrl-C or an error is in the result. `linux`: options of a Linux guest besides;
+/// `job`: they, parsed.
 ///
 /// # Errors
-/// Exit 4 if nothing can be measured here.
+/// Exit 2 for a kernel or a perf that cannot be used, exit 4 if nothing can be measured here.
 pub fn series(
-    (asked, linux): (&Asked, &[String]),
+    (asked, linux, job): (&Asked, &[String], Option<&LinuxJob>),
     probe: &dyn EventProbe,
     watchdog: Result<Watchdog, String>,
     progress: &mut dyn Progress,
@@ -243,6 +259,14 @@ pub fn series(
     let host = HostFacts::read(&fs);
     let switches = watchdog.as_ref().map(drop).map_err(Clone::clone);
     let (regimes, mut notes) = regimes(probe, host.nmi_watchdog, &switches)?;
+    // A kernel or a perf that cannot be used is refused before anything is measured.
+    if let Some((job, regime)) = job.zip(regimes.iter().find(|one| one.parts(true).contains(&LINUX))) {
+        let (behind, chosen) = (regime.backend.clone(), Chosen::here(regime.backend.clone(), String::new()));
+        let cpu = guest_cpu(&behind, &host);
+        let (mut plan, workload) = planned(regime, LINUX, BackendChoice::Key(behind), &chosen, cpu)?;
+        job.adapt(&mut plan, workload)?;
+        job.runner(&mut plan)?;
+    }
     let watchdog = watchdog.ok();
     let parts: Vec<Vec<&str>> = regimes.iter().map(|regime| regime.parts(!linux.is_empty())).collect();
     let (mut predicted, mut measured, mut missing) = (Runs::new(), Runs::<Any>::new(), Vec::new());
@@ -422,7 +446,7 @@ mod tests {
         let asked = Asked { rounds: Some(2), duration, seed: 1, output: None };
         // The program of these tests is no vpmu, and measures nothing.
         let mut noted = Noted(fs.clone(), Vec::new());
-        let failed = series((&asked, &[]), &probe, Ok(watchdog), &mut noted).unwrap_err();
+        let failed = series((&asked, &[], None), &probe, Ok(watchdog), &mut noted).unwrap_err();
         assert_eq!(failed.exit, Exit::Inconclusive, "{failed}");
         let begun = noted.1.iter().filter(|begun| !begun.contains("calibration")).map(String::as_str);
         assert_eq!(

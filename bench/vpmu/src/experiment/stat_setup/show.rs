@@ -9,9 +9,12 @@ use stat_setup::method::Phase;
 
 use super::peer::OWN;
 
+/// What is set beside what, and the ratio; or how many rounds could be compared, if it is not most of them.
+type Compared = (String, Result<Ratio, usize>);
+
 /// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping to this tool, both as
 /// processes less their start-ups, as `auto` counts in groups, too; without perf that of perf's order since Linux 5.5 to `auto`.
-fn ratios(document: &Record) -> (Vec<(String, Ratio)>, bool) {
+fn ratios(document: &Record) -> (Vec<Compared>, bool) {
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
     // The best grouping is the last.
     for arm in document.arms.iter().rev().filter(|arm| arm.name.starts_with("perf ")) {
@@ -28,8 +31,12 @@ fn ratios(document: &Record) -> (Vec<(String, Ratio)>, bool) {
     let found: Vec<_> = asked
         .iter()
         .filter_map(|all @ (one, over, how)| {
-            let found = ratio(document.arm(one)?, document.arm(over)?, TOTAL.key, Statistic::P50)?;
-            Some((is_answer(all), (format!("{one} ÷ {over}, {how}"), found)))
+            let [of, to] = [document.arm(one)?, document.arm(over)?];
+            let done = of.rounds.complete.iter().filter(|whole| **whole).count();
+            let found = ratio(of, to, TOTAL.key, Statistic::P50);
+            let rounds = found.as_ref().map_or(0, |found| found.rounds);
+            let found = found.filter(|_| 2 * rounds > done).ok_or(rounds);
+            (done > 0).then(|| (is_answer(all), (format!("{one} ÷ {over}, {how}"), found)))
         })
         .collect();
     let has_answer = found.first().is_some_and(|(is_answer, _)| *is_answer);
@@ -39,7 +46,7 @@ fn ratios(document: &Record) -> (Vec<(String, Ratio)>, bool) {
 /// Returns whether the answer is sure, if there is a question.
 pub(crate) fn is_answered(document: &Record) -> bool {
     let (ratios, has_answer) = ratios(document);
-    !has_answer || ratios.first().is_some_and(|(_, found)| found.interval.is_some())
+    !has_answer || ratios.first().is_some_and(|(_, found)| found.as_ref().is_ok_and(|found| found.interval.is_some()))
 }
 
 /// Returns the median times of phases, one row per arm.
@@ -55,13 +62,16 @@ fn phases(arms: &[Arm]) -> Table {
     table
 }
 
-/// Formats the answer; a ratio without an interval is none.
-fn answer((what, found): &(String, Ratio), done: usize) -> String {
-    if found.interval.is_some() {
-        return format!("answer: {} ×: {what}; {}", layout::ratio_with(found), plural(found.rounds, "round"));
-    }
-    let of = plural(done, "round");
-    format!("no answer: {} of {of} can be compared; an interval takes {MIN_ROUNDS} (--rounds)", found.rounds)
+/// Formats the answer; a ratio without an interval is none, and neither is one of few of the rounds.
+fn answer((what, found): &Compared, done: usize) -> String {
+    let (rounds, why) = match found {
+        Ok(found) if found.interval.is_some() => {
+            return format!("answer: {} ×: {what}; {}", layout::ratio_with(found), plural(found.rounds, "round"));
+        }
+        Ok(found) => (found.rounds, format!("; an interval takes {MIN_ROUNDS} (--rounds)")),
+        Err(rounds) => (*rounds, ", as in the others a process takes no longer than its start-up".to_owned()),
+    };
+    format!("no answer: {rounds} of {} can be compared{why}", plural(done, "round"))
 }
 
 /// Returns the whole result as it is shown.
@@ -78,9 +88,9 @@ pub(crate) fn report(document: &Record) -> Report {
     report.notes(ratios.first().filter(|_| has_answer).map(|one| answer(one, done)));
     report.table(phases(&document.arms));
     report.line("median of a round; total: of a process less its start-up; counts: until they are there");
-    if !ratios.is_empty() {
+    if ratios.iter().any(|(_, ratio)| ratio.is_ok()) {
         let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
-        for (what, ratio) in &ratios {
+        for (what, ratio) in ratios.iter().filter_map(|(what, ratio)| Some((what, ratio.as_ref().ok()?))) {
             table.add_row([layout::ratio_with(ratio), what.clone()]);
         }
         report.gap();
@@ -89,4 +99,44 @@ pub(crate) fn report(document: &Record) -> Report {
     report.gap();
     state(document, &mut report);
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use results::host::{HostFacts, HostFs};
+    use serde_json::Map;
+
+    use super::*;
+    use crate::engine::Rounds;
+    use crate::engine::plain::{Experiment, Plain, Sample};
+    use crate::terminal::progress::Silent;
+
+    #[test]
+    fn there_is_an_answer_if_most_rounds_have_both_totals() {
+        // perf has a total in so many of ten rounds.
+        for (totals, begins) in [
+            (10, "answer: 2.00"),
+            (6, "answer: 2.00"),
+            (5, "no answer: 5 of 10 rounds can be compared, as in the others"),
+            (0, "no answer: 0 of 10 rounds can be compared, as in the others"),
+        ] {
+            let mut arms = [("perf as given", totals, 2), (OWN, 10, 1)].map(|(name, totals, times)| {
+                Plain::new(name, "process", move |turn| {
+                    let total = (turn.index < totals).then_some(times * (1000 + turn.index % 3));
+                    let mut sample = Sample::default().with(&ELAPSED, [9000]);
+                    total.into_iter().for_each(|total| sample.add(TOTAL.key, [total]));
+                    Ok(Some(sample))
+                })
+            });
+            let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(10, 1) };
+            let (fs, facts) = (HostFs::at("/nonexistent"), HostFacts::default());
+            let found =
+                experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, (&mut |_| false, &mut |_| Ok(())));
+            let document = found.unwrap().0;
+            let text = report(&document).text(200);
+            assert!(text.contains(begins), "{totals}: {text}");
+            assert_eq!(is_answered(&document), totals > 5);
+            assert_eq!(text.contains("of what"), totals > 5, "{text}");
+        }
+    }
 }

@@ -171,7 +171,7 @@ pub fn with_agent<T>(
         _ => Duration::ZERO,
     };
     let since = Instant::now();
-    guest.wait_while(|| since.elapsed() < patience);
+    guest.wait_while(|| since.elapsed() < patience && !sys::interrupted().load(Ordering::Relaxed));
     let by_itself = guest.is_over();
     let (outcome, console) = guest.end()?;
     let made = made.map_err(|failure| {

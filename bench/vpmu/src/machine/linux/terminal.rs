@@ -1,5 +1,6 @@
 //! The user's terminal as the guest's serial console.
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -26,35 +27,54 @@ pub(super) fn raw_stdin() -> Option<Change> {
     Some(Change::undone_by(move || _ = tcsetattr(io::stdin(), OptionalActions::Now, &before)))
 }
 
+/// Input that waits at most before the user's terminal has to.
+const HELD: usize = 1 << 20;
+
 /// Copies stdin to `to`, which must not block, until its end, the escape, or `over`. Returns whether the user escaped.
 pub(super) fn copy_input(to: &OwnedFd, over: &dyn Fn() -> bool) -> bool {
     let stdin = io::stdin();
     copy(stdin.as_fd(), stdin.is_terminal(), to, over)
 }
 
+/// Reads on while `to` takes nothing: behind a large paste there may be an escape.
 fn copy(from: BorrowedFd<'_>, terminal: bool, to: &OwnedFd, over: &dyn Fn() -> bool) -> bool {
-    let (mut buffer, mut held) = ([0; 4096], 0..0);
+    let mut held = VecDeque::new();
+    let mut buffer = [0; 4096];
+    let mut ended = false;
     let timeout = Timespec::try_from(POLL).unwrap_or_default();
-    while !over() {
-        // The user's terminal waits while the guest takes nothing.
-        let mut poll_fd = if held.is_empty() {
-            PollFd::from_borrowed_fd(from, PollFlags::IN)
-        } else {
-            PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)
-        };
-        if !matches!(poll(std::slice::from_mut(&mut poll_fd), Some(&timeout)), Ok(n) if n > 0) {
+    while !over() && (!ended || !held.is_empty()) {
+        let reads = if ended || held.len() >= HELD { PollFlags::empty() } else { PollFlags::IN };
+        let writes = if held.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+        // An end that is not waited for would report that it is closed again and again.
+        let mut polls: Vec<_> = [(from, reads), (to.as_fd(), writes)]
+            .into_iter()
+            .filter(|(_, flags)| !flags.is_empty())
+            .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
+            .collect();
+        if !matches!(poll(&mut polls, Some(&timeout)), Ok(n) if n > 0) {
             continue;
         }
-        let done = if held.is_empty() {
-            rustix::io::read(from, &mut buffer).map(|length| held = 0..length)
-        } else {
-            rustix::io::write(to, &buffer[held.clone()]).map(|written| held.start += written)
-        };
-        match done {
-            Ok(()) if held.end == 0 => return false,
-            Ok(()) if terminal && buffer[held.clone()].contains(&ESCAPE) => return true,
-            Ok(()) | Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => return false,
+        let readable = polls.iter().any(|poll| poll.revents().intersects(PollFlags::IN | PollFlags::HUP));
+        if !reads.is_empty() && readable {
+            match rustix::io::read(from, &mut buffer) {
+                Ok(0) => ended = true,
+                Ok(length) => {
+                    let bytes = &buffer[..length];
+                    if terminal && bytes.contains(&ESCAPE) {
+                        return true;
+                    }
+                    held.extend(bytes);
+                }
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => ended = true,
+            }
+        }
+        if !writes.is_empty() {
+            match rustix::io::write(to, held.as_slices().0) {
+                Ok(written) => drop(held.drain(..written)),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => return false,
+            }
         }
     }
     false
@@ -75,38 +95,39 @@ mod tests {
     }
 
     #[test]
-    fn a_large_paste_arrives_whole_and_the_escape_ends_the_copy_on_a_terminal_alone() {
-        let text: Vec<u8> = (0..400_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
-        for (terminal, last, escapes) in [(true, &b"y"[..], false), (true, &[ESCAPE], true), (false, &[ESCAPE], false)]
-        {
+    fn a_large_paste_arrives_whole_and_blocks_nobody() {
+        // Where there is no terminal there is no escape.
+        for (terminal, last) in [(true, b'y'), (false, ESCAPE)] {
             let (typed, mut user) = io::pipe().unwrap();
             let (mut guest, to) = pipe();
+            let text: Vec<u8> = (0..400_000_u32).map(|at| b'a' + (at % 23) as u8).chain([last]).collect();
             std::thread::scope(|scope| {
                 let copied = scope.spawn(move || copy(typed.as_fd(), terminal, &to, &|| false));
-                let read = scope.spawn(move || {
-                    let mut read = Vec::new();
-                    guest.read_to_end(&mut read).map(|_| read)
-                });
                 user.write_all(&text).unwrap();
-                std::thread::sleep(2 * POLL);
-                user.write_all(last).unwrap();
                 drop(user);
-                let read = read.join().unwrap().unwrap();
-                let rest = if escapes { &b""[..] } else { last };
-                assert!(read == [&text[..], rest].concat() && copied.join().unwrap() == escapes);
+                let mut read = Vec::new();
+                guest.read_to_end(&mut read).unwrap();
+                assert!(read == text && !copied.join().unwrap());
             });
         }
     }
 
-    #[test]
-    fn the_guests_end_ends_the_copy_of_what_it_does_not_take() {
+    /// Copies from a user who types more than the guest takes, and then these bytes.
+    fn copied(terminal: bool, last: &[u8], ends: bool) -> bool {
         let (typed, mut user) = io::pipe().unwrap();
         let ((_guest, to), over) = (pipe(), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let copied = scope.spawn(|| copy(typed.as_fd(), true, &to, &|| over.load(Ordering::Relaxed)));
-            user.write_all(&vec![b'x'; 100_000]).unwrap();
-            over.store(true, Ordering::Relaxed);
-            assert!(!copied.join().unwrap());
-        });
+            let copied = scope.spawn(|| copy(typed.as_fd(), terminal, &to, &|| over.load(Ordering::Relaxed)));
+            user.write_all(&vec![b'x'; 200_000]).unwrap();
+            user.write_all(last).unwrap();
+            over.store(ends, Ordering::Relaxed);
+            copied.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn behind_what_the_guest_does_not_take_the_escape_is_seen_and_its_end_ends_the_copy() {
+        assert!(copied(true, &[b'y', ESCAPE], false));
+        assert!(!copied(false, &[ESCAPE], true), "no escape where there is no terminal");
     }
 }
