@@ -130,8 +130,7 @@ mod tests {
             });
             let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(10, 1) };
             let (fs, facts) = (HostFs::at("/nonexistent"), HostFacts::default());
-            let found =
-                experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, (&mut |_| false, &mut |_| Ok(())));
+            let found = experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, &mut |_| Ok(()));
             let document = found.unwrap().0;
             let text = report(&document).text(200);
             assert!(text.contains(begins), "{totals}: {text}");
