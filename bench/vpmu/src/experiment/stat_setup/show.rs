@@ -122,9 +122,10 @@ mod tests {
         ] {
             let mut arms = [("perf as given", totals, 2), (OWN, 10, 1)].map(|(name, totals, times)| {
                 Plain::new(name, "process", move |turn| {
-                    let total = (turn.index < totals).then_some(times * (1000 + turn.index % 3));
                     let mut sample = Sample::default().with(&ELAPSED, [9000]);
-                    total.into_iter().for_each(|total| sample.add(TOTAL.key, [total]));
+                    if turn.index < totals {
+                        sample.add(TOTAL.key, [times * (1000 + turn.index % 3)]);
+                    }
                     Ok(Some(sample))
                 })
             });
