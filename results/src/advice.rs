@@ -88,7 +88,7 @@ fn left_out(record: &Record, strategies: &str, why: impl Into<String>) -> LeftOu
 }
 
 /// Sources of figures, of which one answer has one: the most telling first.
-const SOURCES: [&str; 4] = ["hardware events", "a tracepoint", "a clock", "a model"];
+const SOURCES: [&str; 4] = ["hardware events", "a tracepoint", "a stand-in clock", "a simulation"];
 
 /// Returns the place of a result's source.
 fn source(record: &Record) -> usize {
@@ -196,7 +196,7 @@ pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<
     for record in of_guests {
         let other = results.first().map(|first| source(first.record)).filter(|other| *other != source(record));
         if let Some(other) = other {
-            let why = format!("it is of {}, and the answer of {}", SOURCES[source(record)], SOURCES[other]);
+            let why = format!("its figures are of {}, this answer is by {}", SOURCES[source(record)], SOURCES[other]);
             left_out.push(self::left_out(record, "all", why));
             continue;
         }
@@ -459,7 +459,7 @@ mod tests {
         let all = [by("sim:icx-2021", 9000), by("cpu-clock", 1000), by("tracepoint:kvm/kvm_exit", 5000)];
         let (found, text) = answer(&all.iter().collect::<Vec<_>>());
         assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("recreate", false, 1), "{text}");
-        for what in ["it is of a clock, and the answer of a tracepoint", "it is of a model, and"] {
+        for what in ["are of a stand-in clock, this answer is by a tracepoint", "are of a simulation, this"] {
             assert!(found.left_out.iter().any(|one| one[2].contains(what)), "{:?}", found.left_out);
         }
         assert!(answer(&[&all[1]]).0.is_sure);

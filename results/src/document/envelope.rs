@@ -136,10 +136,11 @@ impl Record {
     pub fn metric(&self) -> Option<&str> {
         let key = |wanted: &str| self.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));
         let mut headlines = metric::ALL.into_iter().filter(|metric| metric.headline);
-        headlines
-            .find_map(|metric| key(metric.key))
-            .or_else(|| self.arms.iter().find_map(|arm| arm.metrics.first_key_value()))
-            .map(|(key, _)| key.as_str())
+        headlines.find_map(|metric| key(metric.key)).map(|(key, _)| key.as_str()).or_else(|| {
+            // Of a comparison of builds a strategy's; the floor's says least of them.
+            let keys = || self.arms.iter().flat_map(|arm| arm.metrics.keys()).map(String::as_str);
+            keys().filter(|key| metric::is_main(key)).min_by_key(|key| key.starts_with("floor/")).or(keys().next())
+        })
     }
 
     /// Returns the definition of a strategy, a text `KEY = VALUE` for each of its choices; `None` if the document has none.

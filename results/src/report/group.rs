@@ -60,7 +60,7 @@ pub(super) fn newest<'a>(records: &[&'a Record]) -> Option<&'a Record> {
 
 /// Returns the results of other workloads that the newest group's command measured, too, that of the first first; of most commands none.
 pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
-    let Some(newest) = groups.first().map(Group::shown).filter(|newest| newest.experiment == NMI_LATENCY) else {
+    let Some(newest) = groups.iter().map(Group::shown).find(|record| record.experiment == NMI_LATENCY) else {
         return Vec::new();
     };
     let is_its = |one: &&Record| {

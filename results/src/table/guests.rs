@@ -199,6 +199,11 @@ fn choice(documents: &[Document]) -> Option<String> {
     };
     let worsts: Vec<(&Arm, f64)> =
         ranked(first).into_iter().filter(in_all).map(|arm| (arm, worst(&arm.name))).collect();
+    let rounds =
+        documents.iter().flat_map(|document| worsts.iter().filter_map(|(arm, _)| fastest_other(document, &arm.name)));
+    if let Some(few) = rounds.filter(|(_, ratio)| ratio.interval.is_none()).map(|(_, ratio)| ratio.rounds).min() {
+        return Some(format!("no answer: {} give no interval; take more (--rounds, --duration)", plural(few, "round")));
+    }
     let (_, least) = *worsts.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let best: Vec<String> =
         worsts.iter().filter(|(_, worst)| *worst <= least).map(|(arm, _)| arm.name.clone()).collect();
@@ -219,10 +224,6 @@ fn choice(documents: &[Document]) -> Option<String> {
         if !out.is_empty() {
             said.push(format!("not whole with {}, so not ranked: {}", number(document), listed(&out)));
         }
-    }
-    let rounds = documents.iter().filter_map(|document| fastest_other(document, name)).map(|(_, ratio)| ratio);
-    if let Some(few) = rounds.filter(|ratio| ratio.interval.is_none()).map(|ratio| ratio.rounds).min() {
-        said.push(format!("{}, no interval", plural(few, "round")));
     }
     Some(said.join("; "))
 }

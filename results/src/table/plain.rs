@@ -41,8 +41,9 @@ pub fn plain(document: &Record) -> Report {
 
 /// Adds the medians of the other metrics.
 fn others(document: &Record, own: &str, report: &mut Report) {
-    let keys: BTreeSet<&String> =
-        document.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(|key| *key != own).collect();
+    // Of an arm of a side what is judged: the document has the others.
+    let is_shown = |key: &&String| *key != own && (!key.contains('/') || metric::is_main(key));
+    let keys: BTreeSet<&String> = document.arms.iter().flat_map(|arm| arm.metrics.keys()).filter(is_shown).collect();
     if keys.is_empty() {
         return;
     }

@@ -26,7 +26,9 @@ pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]
         (_, Some(tip)) => tip.to_owned(),
         // What refuses a value says what it takes.
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, _) => String::new(),
-        (ErrorKind::ArgumentConflict, _) if path.is_empty() => "the command comes before its options".to_owned(),
+        (ErrorKind::ArgumentConflict, _) if text.contains("subcommand") => {
+            "the command comes before its options".to_owned()
+        }
         _ => help(&path),
     };
     Error::usage(what.join(" "), "", remedy)
