@@ -74,7 +74,7 @@ pub struct Sample {
     pub period: u64,
     /// Call chain with its contexts, innermost first.
     pub chain: Vec<u64>,
-    /// Bytes of a tracepoint, in which its [fields](crate::tracepoint::Field) lie.
+    /// Bytes of a tracepoint, in which its fields lie.
     pub raw: Vec<u8>,
 }
 

@@ -205,8 +205,12 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
             Error::usage(format!("no figures of arm {name}"), why, there())
         })
     };
+    let too_few = || Error::usage("--arms needs two arms or more", "", there());
     let all = arms.iter().map(find).collect::<Result<Vec<_>, Error>>()?;
-    let [first, others @ ..] = &all[..] else { return Err(Error::usage("--arms needs two arms or more", "", there())) };
+    let [first, others @ ..] = &all[..] else { return Err(too_few()) };
+    if others.is_empty() {
+        return Err(too_few());
+    }
     let mut rows = Vec::new();
     for arm in others {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));

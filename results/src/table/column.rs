@@ -163,7 +163,7 @@ pub const ALL: &[Column] = &[
     column("opens", "opens", MEAN, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
     column("host_ops", "ops", MEAN, &[Work, Advice], |arm| arm.ops(None))
-        .about("ops: operations on host events, of one or more calls to perf; releases … reads: by kind"),
+        .about("ops: operations on host events, of one or more calls to perf"),
     column("msr_exits", "exits", MEAN, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
     column("held_mean", "held mean", MEAN, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
@@ -176,7 +176,8 @@ pub const ALL: &[Column] = &[
         .about("lost: NMIs delivered to KVM and not taken, or taken and not delivered"),
     column("work_slowdown", "work", MEAN, &[Csv], |arm| Some(arm.own.workload.as_ref()?.slowdown))
         .about("work: time that the guest's own work takes while its counters run, in units of its time without them"),
-    column("releases", "releases", MEAN, &[Work], |arm| arm.ops(Some("release"))),
+    column("releases", "releases", MEAN, &[Work], |arm| arm.ops(Some("release")))
+        .about("releases … reads: operations by kind"),
     column("pauses", "pauses", MEAN, &[Work], |arm| arm.ops(Some("pause"))),
     column("resumes", "resumes", MEAN, &[Work], |arm| arm.ops(Some("resume"))),
     column("periods", "periods", MEAN, &[Work], |arm| arm.ops(Some("period"))),

@@ -119,7 +119,7 @@ const OWN: &str = "--duration --guest-rounds --json --junit --markdown --no-save
 fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
     let given = words.iter().filter_map(|word| word.split('=').next());
     given.into_iter().find(|word| OWN.split(' ').any(|own| own == *word)).map_or(Ok(()), |word| {
-        let remedy = "leave it out, or give it to `vpmu ab` itself; --pairs are its rounds";
+        let remedy = "leave it out; --pairs are the rounds of ab, whose own options come before --";
         Err(Error::usage(format!("{option} cannot have {word}"), "every turn of both sides is alike", remedy))
     })
 }
@@ -241,7 +241,7 @@ mod tests {
             (&["a", "b", "--threshold", "x"], "3% or 0.03"),
             (&["a", "b", "--base-args", "--rounds 3"], "--base-args cannot have --rounds"),
             (&["a", "b", "--new-args", "--samples 9 --quick"], "--new-args cannot have --quick"),
-            (&["a", "b", "--new-args", "--duration=9s"], "give it to `vpmu ab` itself"),
+            (&["a", "b", "--new-args", "--duration=9s"], "--pairs are the rounds of ab"),
             (&["a", "b", "--", "--seed", "2"], "-- cannot have --seed"),
         ] {
             let error = found(line).unwrap_err();

@@ -52,10 +52,13 @@ pub(crate) fn is_answered(document: &Record) -> bool {
 /// Returns the median times of phases, one row per arm.
 fn phases(arms: &[Arm]) -> Table {
     let names = Phase::ALL.map(Phase::name);
-    let mut table = Table::new(["arm"].into_iter().chain(names).chain(["total", "counts", "process"]));
+    // Commands alone are processes with a time of their own.
+    let process = arms.iter().any(|arm| arm.metrics.contains_key(ELAPSED.key)).then_some("process");
+    let mut table = Table::new(["arm"].into_iter().chain(names).chain(["total", "counts"]).chain(process));
     for arm in arms {
         let keys = names.map(|name| format!("phases/{name}/wall_ns")).into_iter();
-        let keys = keys.chain([TOTAL.key, TO_COUNTS.key, ELAPSED.key].map(str::to_owned));
+        let keys =
+            keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
         let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.median())));
         table.add_row(std::iter::once(arm.name.clone()).chain(times));
     }
@@ -87,7 +90,7 @@ pub(crate) fn report(document: &Record) -> Report {
     let (ratios, has_answer) = ratios(document);
     report.notes(ratios.first().filter(|_| has_answer).map(|one| answer(one, done)));
     report.table(phases(&document.arms));
-    report.line("median of a round; total: of a process less its start-up; counts: until they are there");
+    report.note("median of a round; total: of a process less its start-up; counts: until they are there");
     if ratios.iter().any(|(_, ratio)| ratio.is_ok()) {
         let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
         for (what, ratio) in ratios.iter().filter_map(|(what, ratio)| Some((what, ratio.as_ref().ok()?))) {
