@@ -82,10 +82,10 @@ fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
     ensure!(limited.status == 0 && counted == events as usize, "exit {}, {counted} of {events}", limited.status);
     let said = against.said();
     let against = against.text()?;
-    for line in against.lines().filter(|line| line.contains(" ÷ ") || line.contains("perf counted")) {
+    for line in against.lines().filter(|line| line.contains(" ÷ ") || line.contains("which counted")) {
         eprintln!("# {cpus} CPUs, {events} software events: {}", line.trim());
     }
-    ensure!(against.contains(&format!("perf counted {events} of {events} events")), "{against} {said}");
+    ensure!(against.contains(&format!("which counted {events} of {events} events")), "{against} {said}");
     Ok(())
 }
 
