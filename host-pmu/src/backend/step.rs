@@ -24,7 +24,7 @@ pub struct Retired {
     pub ring3: bool,
 }
 
-/// Whether an event counts an instruction, apart from its ring.
+/// A function that says whether an event counts an instruction, apart from its ring.
 type Counts = fn(Retired) -> bool;
 
 /// Returns the event that steps show for `spec`. They do not show edge detect, invert, counter mask, IN_TX and IN_TXCP.

@@ -224,7 +224,7 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
     }
 }
 
-/// What puts the terminal or the host back.
+/// A function that puts the terminal or the host back.
 type Undoing = Box<dyn FnOnce() + Send>;
 
 /// Changes that outlive this process unless they are undone.

@@ -43,7 +43,7 @@ const LONGEST: Duration = Duration::from_secs(1800);
 pub(super) struct LinuxRunner {
     host: Arc<Host>,
     kernel: Kernel,
-    /// What all of them have in common.
+    /// The parts that all of them share.
     guest: LinuxPlan,
     parameters: Parameters,
     kind: Kind,

@@ -12,7 +12,7 @@ use results::verdict::{Judged, Tally};
 use super::run::SEED;
 use crate::setting::parse::{duration_in, folder, number_in};
 
-/// What is asked of a run.
+/// A request to measure figures on this host.
 #[derive(Clone, Debug, Args)]
 pub struct Asked {
     /// Bound on --run vpmu-reuse, and on the rounds of perf-stat-setup [default: 10m, 1m]

@@ -34,7 +34,7 @@ pub(super) struct Command {
     notes: Vec<String>,
     program: PathBuf,
     args: Vec<String>,
-    /// Those with which it has next to nothing to set up.
+    /// The arguments that leave it next to nothing to set up.
     start_up: Vec<String>,
     /// Lines of counts that it prints.
     lines: usize,

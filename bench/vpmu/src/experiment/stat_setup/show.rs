@@ -9,7 +9,7 @@ use stat_setup::method::Phase;
 
 use super::peer::OWN;
 
-/// What is set beside what, and the ratio; or how many rounds could be compared, if it is not most of them.
+/// The two sides in words, and their ratio, or the number of rounds that could be compared if it is not most of them.
 type Compared = (String, Result<Ratio, usize>);
 
 /// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping to this tool, both as

@@ -14,7 +14,7 @@ use crate::setting::parse::{duration_in, number_in, one_of};
 /// Shortest and longest turn.
 const TURNS: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_secs(60);
 
-/// What runs in a turn.
+/// A kind of turn, by what runs in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Variant {
     /// Threads that sleep.

@@ -104,7 +104,7 @@ impl<C> Drop for LinuxGuest<C> {
     }
 }
 
-/// What failed in a guest, and why. It is of no use any more.
+/// A failure in a guest, with its reason, after which the guest is of no use.
 #[derive(Debug)]
 pub struct Failure {
     /// The action.
@@ -131,9 +131,9 @@ impl Failure {
 /// A guest with an agent that has ended.
 #[derive(Debug)]
 pub struct Worked<T> {
-    /// What it left. Its kernel's log decides on complaints, if the agent gave it.
+    /// The guest's outcome; its kernel's log decides on complaints, if the agent gave it.
     pub outcome: PcOutcome,
-    /// What its work made.
+    /// The result of its work.
     pub made: Result<T, Failure>,
     /// The kernel's log was given up.
     pub gave_up: bool,

@@ -1,4 +1,4 @@
-//! What comes back over the second serial port: for each command a line `STATUS BYTES-OF-STDOUT BYTES-OF-STDERR` and these bytes, so that
+//! The answers that come back over the second serial port: for each command a line `STATUS BYTES-OF-STDOUT BYTES-OF-STDERR` and these bytes, so that
 //! its output may hold anything; then a line `end`.
 
 use std::borrow::Cow;
