@@ -11,7 +11,7 @@
 /* KVM's; taken by its name, so that the module also loads without KVM. */
 extern struct tracepoint __tracepoint_kvm_entry;
 
-/* Protects what follows but for the readers of the table, in which vCPUs are by their threads' ids. */
+/* Protects what follows but for the readers of the table, in which vCPUs are by their threads. */
 static DEFINE_MUTEX(gate_lock);
 static DEFINE_HASHTABLE(gated, 8);
 static struct tracepoint *kvm_entry;
@@ -22,8 +22,8 @@ static void entering(void *unused)
 {
 	struct vcpu *vcpu;
 
-	hash_for_each_possible_rcu(gated, vcpu, gated, current->pid) {
-		if (vcpu->tid == current->pid && READ_ONCE(vcpu->held))
+	hash_for_each_possible_rcu(gated, vcpu, gated, (unsigned long)task_pid(current)) {
+		if (vcpu->pid == task_pid(current) && READ_ONCE(vcpu->held))
 			host_enter(vcpu);
 	}
 }
@@ -48,8 +48,19 @@ int gate_open(void)
 void gate_add(struct vcpu *vcpu)
 {
 	mutex_lock(&gate_lock);
-	hash_add_rcu(gated, &vcpu->gated, vcpu->tid);
+	hash_add_rcu(gated, &vcpu->gated, (unsigned long)vcpu->pid);
 	mutex_unlock(&gate_lock);
+}
+
+void gate_remove(struct vcpu *vcpu)
+{
+	if (hlist_unhashed(&vcpu->gated))
+		return;
+	mutex_lock(&gate_lock);
+	hash_del_rcu(&vcpu->gated);
+	mutex_unlock(&gate_lock);
+	/* An entry that goes through the table must not be led into another row. */
+	tracepoint_synchronize_unregister();
 }
 
 void gate_close(struct guest *guest)

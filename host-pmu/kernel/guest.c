@@ -48,8 +48,10 @@ static void guest_free(struct kref *ref)
 
 	if (guest->strategy == GATE)
 		gate_close(guest);
-	list_for_each_entry_safe(vcpu, next, &guest->vcpus, node)
+	list_for_each_entry_safe(vcpu, next, &guest->vcpus, node) {
+		put_pid(vcpu->pid);
 		kfree(vcpu);
+	}
 	put_pid(guest->pid);
 	kfree(guest);
 }
@@ -59,23 +61,48 @@ void guest_put(struct guest *guest)
 	kref_put(&guest->ref, guest_free);
 }
 
-/* Returns the vCPU of the current thread. */
-struct vcpu *guest_vcpu(struct guest *guest)
+static bool has_ended(struct pid *thread)
 {
-	struct vcpu *vcpu;
+	bool ended;
 
-	mutex_lock(&guest->lock);
-	list_for_each_entry(vcpu, &guest->vcpus, node) {
-		if (vcpu->tid == current->pid)
-			goto found;
-	}
-	vcpu = kzalloc(sizeof(*vcpu), GFP_KERNEL_ACCOUNT);
+	rcu_read_lock();
+	ended = !pid_task(thread, PIDTYPE_PID);
+	rcu_read_unlock();
+	return ended;
+}
+
+/* Creates a vCPU without a thread. */
+static struct vcpu *vcpu_create(struct guest *guest)
+{
+	struct vcpu *vcpu = kzalloc(sizeof(*vcpu), GFP_KERNEL_ACCOUNT);
+
 	if (vcpu) {
 		vcpu->guest = guest;
-		vcpu->tid = current->pid;
 		INIT_LIST_HEAD(&vcpu->faces);
 		raw_spin_lock_init(&vcpu->faces_lock);
 		list_add_tail(&vcpu->node, &guest->vcpus);
+	}
+	return vcpu;
+}
+
+/* Returns the vCPU of the current thread. */
+struct vcpu *guest_vcpu(struct guest *guest)
+{
+	struct vcpu *vcpu, *spare = NULL;
+
+	mutex_lock(&guest->lock);
+	list_for_each_entry(vcpu, &guest->vcpus, node) {
+		if (vcpu->pid == task_pid(current))
+			goto found;
+		if (list_empty(&vcpu->faces) && has_ended(vcpu->pid))
+			spare = vcpu;
+	}
+	vcpu = spare ?: vcpu_create(guest);
+	if (vcpu) {
+		if (guest->strategy == GATE)
+			gate_remove(vcpu);
+		put_pid(vcpu->pid);
+		vcpu->pid = get_pid(task_pid(current));
 		if (guest->strategy == GATE)
 			gate_add(vcpu);
 	}
@@ -96,7 +123,7 @@ static int show(struct seq_file *file, void *unused)
 
 	mutex_lock(&guest->lock);
 	list_for_each_entry(vcpu, &guest->vcpus, node) {
-		seq_printf(file, "tid=%d", vcpu->tid);
+		seq_printf(file, "tid=%d", pid_nr(vcpu->pid));
 		for (i = 0; i < OPERATIONS; i++)
 			seq_printf(file, " %s=%lu/%lu/%llu", names[i], i < CALLS ? READ_ONCE(vcpu->asked[i]) : 0,
 				   READ_ONCE(vcpu->done[i]), READ_ONCE(vcpu->done_ns[i]));

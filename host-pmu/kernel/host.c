@@ -3,17 +3,35 @@
 
 #include <linux/err.h>
 #include <linux/ktime.h>
+#include <linux/moduleparam.h>
 
 #include "vpmu_kvm.h"
 
+/* A time takes two readings of the clock, which would favour strategies of few operations. */
+static bool timed;
+module_param(timed, bool, 0644);
+MODULE_PARM_DESC(timed, "take the time of each operation");
+
 /* More than a guest's counter ever counts to. */
 #define FAR (1ULL << 40)
+
+/* The time at which an operation begins; 0 where none is taken. */
+static u64 begin(void)
+{
+	return READ_ONCE(timed) ? ktime_get_ns() : 0;
+}
+
+static void took(struct vcpu *vcpu, enum operation operation, u64 began)
+{
+	if (began)
+		vcpu->done_ns[operation] += ktime_get_ns() - began;
+}
 
 /* Counts an operation and its time. */
 static void did(struct vcpu *vcpu, enum operation operation, u64 began)
 {
 	vcpu->done[operation]++;
-	vcpu->done_ns[operation] += ktime_get_ns() - began;
+	took(vcpu, operation, began);
 }
 
 /* Whether a paused event goes on. */
@@ -61,7 +79,7 @@ static bool is_whole(void)
  */
 static bool here(struct vcpu *vcpu, enum operation operation, struct perf_event *event, void (*act)(struct perf_event *event))
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 	bool whole = operation != OP_READ && is_whole();
 	unsigned long flags;
 	bool found;
@@ -117,7 +135,7 @@ static void act_start(struct perf_event *event)
  */
 static void read_ahead(struct vcpu *vcpu)
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 	struct face *face;
 	unsigned long flags;
 
@@ -135,12 +153,12 @@ static void read_ahead(struct vcpu *vcpu)
 	}
 	raw_spin_unlock_irqrestore(&vcpu->faces_lock, flags);
 	vcpu->passes++;
-	vcpu->done_ns[OP_READ] += ktime_get_ns() - began;
+	took(vcpu, OP_READ, began);
 }
 
 void host_enter(struct vcpu *vcpu)
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 	struct pmu *stopped = NULL;
 	struct face *face;
 	bool held = false, starts = false;
@@ -182,7 +200,7 @@ void host_enter(struct vcpu *vcpu)
 	vcpu->pauses = 0;
 	vcpu->passes++;
 	/* The time of a pass that does both is the starts'. */
-	vcpu->done_ns[starts ? OP_START : OP_STOP] += ktime_get_ns() - began;
+	took(vcpu, starts ? OP_START : OP_STOP, began);
 }
 
 /* Has a face's event started at the guest's entry, if that is on this thread and the event counts here. */
@@ -190,7 +208,7 @@ static bool start_at_entry(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
 
-	if (vcpu->tid != current->pid || READ_ONCE(face->host->state) != PERF_EVENT_STATE_ACTIVE)
+	if (vcpu->pid != task_pid(current) || READ_ONCE(face->host->state) != PERF_EVENT_STATE_ACTIVE)
 		return false;
 	face->due = true;
 	vcpu->held = true;
@@ -199,7 +217,7 @@ static bool start_at_entry(struct face *face)
 
 static void enable(struct face *face)
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 
 	perf_event_enable(face->host);
 	did(face->vcpu, OP_ENABLE, began);
@@ -210,7 +228,7 @@ int host_create(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
 	struct perf_event_attr attr = face->event.attr;
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 	struct perf_event *host = perf_event_create_kernel_counter(&attr, -1, current, overflow, face);
 
 	face->base = 0;
@@ -227,7 +245,7 @@ int host_create(struct face *face)
 
 void host_release(struct face *face)
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 
 	perf_event_release_kernel(face->host);
 	face->host = NULL;
@@ -245,7 +263,7 @@ u64 host_count(struct face *face, u64 *enabled, u64 *running)
 		return face->count;
 	if (goes_on(face) && here(face->vcpu, OP_READ, face->host, act_read))
 		return local64_read(&face->host->count);
-	began = ktime_get_ns();
+	began = begin();
 	count = perf_event_read_value(face->host, enabled, running);
 	did(face->vcpu, OP_READ, began);
 	return count;
@@ -254,7 +272,7 @@ u64 host_count(struct face *face, u64 *enabled, u64 *running)
 /* Notes a pause behind a gate on the vCPU's own thread: the next entry stops the event. */
 static void pause_at_entry(struct vcpu *vcpu)
 {
-	if (vcpu->tid != current->pid)
+	if (vcpu->pid != task_pid(current))
 		return;
 	vcpu->held = true;
 	if (++vcpu->pauses == 2)
@@ -277,7 +295,7 @@ void host_pause(struct face *face)
 		return;
 	}
 	if (strategy == STOCK) {
-		began = ktime_get_ns();
+		began = begin();
 		face->kept += perf_event_pause(face->host, true);
 		did(vcpu, OP_PAUSE, began);
 	} else {
@@ -295,7 +313,7 @@ void host_pause(struct face *face)
 
 static int set_period(struct face *face)
 {
-	u64 began = ktime_get_ns();
+	u64 began = begin();
 	int error = perf_event_period(face->host, face->event.attr.sample_period);
 
 	did(face->vcpu, OP_PERIOD, began);

@@ -7,7 +7,7 @@
 #define VPMU_KVM_H
 
 /* Raised with each change of the module: vpmu takes a module of this version alone. vpmu, dkms.conf and check read this line. */
-#define VPMU_KVM_VERSION "2"
+#define VPMU_KVM_VERSION "3"
 
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -62,7 +62,8 @@ struct guest {
 struct vcpu {
 	struct list_head node;
 	struct guest *guest;
-	pid_t tid;
+	/* Its thread. Once that has ended and its events are gone, a further thread's: there are as many as threads at once. */
+	struct pid *pid;
 	/* Its faces; the lock also orders their events' passes. */
 	struct list_head faces;
 	raw_spinlock_t faces_lock;
@@ -131,6 +132,7 @@ void host_enter(struct vcpu *vcpu);
 /* Calls host_enter for each vCPU that is added, until its guest is closed. */
 int gate_open(void);
 void gate_add(struct vcpu *vcpu);
+void gate_remove(struct vcpu *vcpu);
 void gate_close(struct guest *guest);
 
 /* The guest of the current process, with a reference, or NULL. */

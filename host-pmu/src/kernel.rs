@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     /// Hash of the sources of the version beside it.
-    const SOURCES_OF: (&str, u64) = ("2", 7_253_256_646_905_535_611);
+    const SOURCES_OF: (&str, u64) = ("3", 15_295_603_582_038_757_439);
 
     #[test]
     fn sources_that_changed_have_another_version() {

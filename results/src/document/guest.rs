@@ -74,7 +74,7 @@ pub struct HostOp {
     pub count: u64,
     /// Median cost; 0 if it never ran, or if the kernel module summed the costs.
     pub p50_ns: u64,
-    /// Exact sum of costs.
+    /// Exact sum of costs; 0 if the kernel module was not asked for them (`timed=1`).
     pub total_ns: u64,
 }
 

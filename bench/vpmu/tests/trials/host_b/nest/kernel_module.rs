@@ -122,15 +122,27 @@ impl Below {
              vpmu nmi-latency --cpu milan --strategy kvm:stock --no-save; echo absent $?; \
              dmesg | grep -E 'Oops|WARNING: .*CPU(#|:)|BUG: (unable|s[cl])'; echo complained $?"
         );
-        let more = format!("echo '{MARK}end'; {control} echo '{MARK}end'; {unload}");
+        // Three guests, one after the other, of a process that wrote.
+        let guests = format!(
+            "echo 1 >/sys/module/vpmu_kvm/parameters/timed; exec 3<>/dev/vpmu_kvm; (echo gate >&3; exec vpmu nmi-latency \
+             --backend hardware --cpu milan --strategy reuse --rounds 3 --warmup 0 --samples 6 --period {period} --time-limit 60s \
+             --no-save --quiet >/dev/null); cat <&3; exec 3>&-;"
+        );
+        let more = format!("echo '{MARK}end'; {control} echo '{MARK}end'; {guests} echo '{MARK}end'; {unload}");
         let run = script("", &arms.join(","), 1, SAMPLES, period, &more);
         let report = self.job()?.clock(clock).command(Self::host(&run)).run(parts)?;
         report.say("power-on to power-off");
-        let [strategies, control, ends] = printed(&report, 0)?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
+        let [strategies, control, guests, ends] =
+            printed(&report, 0)?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
         else {
             anyhow::bail!("{}", printed(&report, 0)?)
         };
         let found = middle_of(strategies)?;
+        // A thread that ended leaves its line to the next.
+        eprintln!("# three guests in turn: {guests}");
+        let created = guests.split_once(" create=3/3/").and_then(|(_, rest)| rest.split(' ').next());
+        let ns = created.and_then(|ns| ns.parse::<u64>().ok());
+        ensure!(guests.matches("tid=").count() == 1 && ns.is_some_and(|ns| ns > 0), "{guests}");
         let wanted = [
             "kvm:recreate killed 137",
             "kvm:gate killed 137",
@@ -145,6 +157,8 @@ impl Below {
         for name in arms {
             self.arm(&found, name, SAMPLES)?;
         }
+        let untimed = found.arm("kvm:gate")?.pointer("/host_ops/open/total_ns");
+        ensure!(untimed == Some(&0.into()), "times were not asked for: {untimed:?}");
         let kvm = found.arm("kvm")?;
         ensure!(kvm["host_ops"].as_object().is_some_and(serde_json::Map::is_empty), "nothing counts KVM as it is");
         let control = middle_of(control)?;
