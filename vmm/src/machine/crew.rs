@@ -116,9 +116,7 @@ impl Crew {
 fn end_as_a_bug() {
     /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
     const EXIT: i32 = 70;
-    eprintln!(
-        "vpmu: error: a vCPU's thread does not stop; the process ends. Please report this as a bug"
-    );
+    eprintln!("vpmu: error: a vCPU's thread does not stop; the process ends. Please report this as a bug");
     std::process::exit(EXIT);
 }
 
