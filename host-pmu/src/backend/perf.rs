@@ -169,16 +169,14 @@ pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
-            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1, and outside of a container whose seccomp profile \
+            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1 (-1 for a tracepoint), and outside of a container whose seccomp profile \
              forbids it; `vpmu doctor` names all that is missing"
         }
-        ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
-            "; this host has no PMU for that event: use --backend cpu-clock"
-        }
+        ("perf_event_open", libc::ENOENT | libc::ENODEV) => "; this host has no PMU for that event: use cpu-clock",
         // A sampling event of a PMU without an interrupt, or one that counts in guests while a VM has a mediated vPMU.
         ("perf_event_open", libc::EOPNOTSUPP) => {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
-             enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
+             enable_mediated_pmu=0), or the PMU has no interrupt: use cpu-clock"
         }
         ("read the tracepoint's id", _) => "; ls /sys/kernel/tracing/events has those of this host",
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",

@@ -14,9 +14,8 @@ type Call<H> = fn(&mut Guest<H>, usize);
 /// Returns the loop around the calls of a phase: to the first one, from one to the next, from the last one, and without any.
 const fn loop_of(phase: u64) -> [u64; 4] {
     match phase {
-        PHASE_PROGRAM => [9, 7, 10, 9],
+        PHASE_PROGRAM | PHASE_READ => [9, 7, 10, 9],
         PHASE_ENABLE => [8, 7, 10, 8],
-        PHASE_READ => [9, 7, 10, 9],
         _ => [9, 7, 9, 8],
     }
 }
