@@ -1,7 +1,7 @@
 //! The counting core: counters without registers.
 //!
 //! A counter has a value, a configuration (what it counts, its own enable, its interrupt enable) and, beside that, a global
-//! enable. It counts while both enables are on, the PMU is not frozen and the event filter allows its event. Its value is
+//! enable. It counts while both enables are on and the PMU is not frozen. Its value is
 //! the base kept here plus the counts that the host side still holds, so no count and no overflow is lost however events
 //! are kept: at each hand-over a carry out of the counter's top bit marks it as overflowed, before the guest's access has
 //! any effect of its own.
@@ -27,8 +27,6 @@ pub(crate) struct Config {
     pub(crate) enabled: bool,
     /// An overflow requests a PMI.
     pub(crate) interrupts: bool,
-    /// The event filter lets it count.
-    pub(crate) allowed: bool,
 }
 
 /// The counters of one vCPU, with `H` behind them.
@@ -47,8 +45,6 @@ pub(crate) struct Counters<H> {
     /// Global enables.
     global: CounterSet,
     interrupts: CounterSet,
-    /// Denied by the event filter.
-    denied: CounterSet,
     pub(crate) frozen: bool,
     overflowed: CounterSet,
     /// Counters with such an overflow that asked for a PMI.
@@ -80,7 +76,6 @@ impl<H: HostCounters> Counters<H> {
             enabled: CounterSet::EMPTY,
             global: CounterSet::EMPTY,
             interrupts: CounterSet::EMPTY,
-            denied: CounterSet::EMPTY,
             frozen: false,
             overflowed: CounterSet::EMPTY,
             unhandled: CounterSet::EMPTY,
@@ -140,7 +135,6 @@ impl<H: HostCounters> Counters<H> {
         self.turned_on += u64::from(config.enabled && !self.enabled.contains(counter));
         self.enabled.set(counter, config.enabled);
         self.interrupts.set(counter, config.interrupts);
-        self.denied.set(counter, !config.allowed);
         self.changed(CounterSet::from_iter([counter]));
     }
 
@@ -204,21 +198,6 @@ impl<H: HostCounters> Counters<H> {
     /// Returns whether the status register has an overflow that asked for a PMI.
     pub(crate) const fn pmi_unacknowledged(&self) -> bool {
         !self.asked.is_empty()
-    }
-
-    /// Sets whether the event filter lets the counter count. Counts so far were allowed: [`Counters::sync_all`] comes first.
-    pub(crate) fn set_allowed(&mut self, counter: CounterId, allowed: bool) {
-        self.denied.set(counter, !allowed);
-    }
-
-    /// Fetches the counts of every running counter.
-    pub(crate) fn sync_all(&mut self) {
-        self.running.into_iter().for_each(|counter| self.sync(counter));
-    }
-
-    /// Reprograms every counter before the next entry.
-    pub(crate) const fn reprogram_all_at_entry(&mut self) {
-        self.dirty = self.existing;
     }
 
     /// Looks at the counters behind the host's signals, and returns how many overflowed.
@@ -363,8 +342,8 @@ impl<H: HostCounters> Counters<H> {
         }
     }
 
-    /// Returns the counters that are to count: own enable AND global enable AND not frozen AND not denied.
+    /// Returns the counters that are to count: own enable AND global enable AND not frozen.
     const fn on(&self) -> CounterSet {
-        if self.frozen { CounterSet::EMPTY } else { self.enabled.and(self.global).and(self.denied.complement()) }
+        if self.frozen { CounterSet::EMPTY } else { self.enabled.and(self.global) }
     }
 }

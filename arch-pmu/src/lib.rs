@@ -5,7 +5,7 @@
 //! Free of KVM, clocks, file descriptors and perf. The guest's accesses come in as [`Vpmu::rdmsr`] and [`Vpmu::wrmsr`],
 //! the host's overflow signals through [`Vpmu::kick`]; requests to count go out to a [`HostCounters`].
 //!
-//! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has; [`filter`]: which events it may count.
+//! - [`Vpmu`]: the PMU itself; [`caps`]: which PMU the guest has.
 //! - [`intel`], [`amd`]: a vendor's registers, a file per kind of register, and the table of them; [`msr`]: the MSRs of
 //!   both, and exits counted by register.
 //! - [`spec`]: counters and the events that they count; [`host`]: the interface to the host side.
@@ -17,7 +17,6 @@
 pub mod amd;
 pub mod caps;
 mod counters;
-pub mod filter;
 pub mod host;
 pub mod intel;
 pub mod journal;

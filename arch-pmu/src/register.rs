@@ -1,7 +1,6 @@
 //! The trait that every register's file implements, the state that it acts on, and the table that a vendor makes of its registers.
 
 use crate::counters::Counters;
-use crate::filter::EventFilter;
 use crate::host::HostCounters;
 
 /// The access is answered by #GP(0).
@@ -22,7 +21,6 @@ pub(crate) struct State<'a, V: Vendor, H> {
     pub(crate) caps: &'a V::Caps,
     pub(crate) registers: &'a mut V::Registers,
     pub(crate) counters: &'a mut Counters<H>,
-    pub(crate) filter: &'a EventFilter,
 }
 
 /// A register, or a row of `n` registers of the same kind.
@@ -32,9 +30,6 @@ pub(crate) trait Register<V: Vendor> {
 
     /// Sets the registers to their value at RESET. They are 0, and the counters off.
     fn reset<H: HostCounters>(_state: &mut State<'_, V, H>) {}
-
-    /// Acts on a change of the event filter.
-    fn filter_changed<H: HostCounters>(_state: &mut State<'_, V, H>) {}
 
     /// Handles RDMSR of register `n`.
     fn read<H: HostCounters>(state: &mut State<'_, V, H>, n: usize) -> u64;
@@ -109,11 +104,6 @@ macro_rules! registers {
         /// Sets every register to its value at RESET.
         pub(crate) fn reset<H: HostCounters>(state: &mut State<'_, H>) {
             $(<$handler as Register<$vendor>>::reset(state);)*
-        }
-
-        /// Acts on a change of the event filter.
-        pub(crate) fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
-            $(<$handler as Register<$vendor>>::filter_changed(state);)*
         }
 
         /// Handles RDMSR.

@@ -3,7 +3,6 @@
 use crate::amd::{self, AmdCaps, Svm};
 use crate::caps::PmuCaps;
 use crate::counters::Counters;
-use crate::filter::EventFilter;
 use crate::host::HostCounters;
 use crate::intel::{self, IntelCaps};
 use crate::register::GeneralProtection;
@@ -19,16 +18,16 @@ pub(crate) enum RegisterFile {
 
 /// Calls a function of the vendor's table with its state.
 macro_rules! of_vendor {
-    ($file:expr, $counters:expr, $filter:expr, $function:ident $(, $argument:expr)*) => {
+    ($file:expr, $counters:expr, $function:ident $(, $argument:expr)*) => {
         match $file {
             RegisterFile::Intel(caps, registers) => {
                 let mut state: State<'_, intel::Intel, _> =
-                    State { caps, registers, counters: $counters, filter: $filter };
+                    State { caps, registers, counters: $counters };
                 intel::$function(&mut state $(, $argument)*)
             }
             RegisterFile::Amd(caps, registers) => {
                 let mut state: State<'_, amd::Amd, _> =
-                    State { caps, registers, counters: $counters, filter: $filter };
+                    State { caps, registers, counters: $counters };
                 amd::$function(&mut state $(, $argument)*)
             }
         }
@@ -52,17 +51,12 @@ impl RegisterFile {
     }
 
     /// Sets all registers to their values at RESET.
-    pub(crate) fn reset<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
+    pub(crate) fn reset<H: HostCounters>(&mut self, counters: &mut Counters<H>) {
         match self {
             Self::Intel(_, registers) => *registers = intel::Registers::default(),
             Self::Amd(_, registers) => *registers = amd::Registers::default(),
         }
-        of_vendor!(self, counters, filter, reset);
-    }
-
-    /// Acts on a change of the event filter.
-    pub(crate) fn filter_changed<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
-        of_vendor!(self, counters, filter, filter_changed);
+        of_vendor!(self, counters, reset);
     }
 
     /// Handles RDMSR.
@@ -70,10 +64,9 @@ impl RegisterFile {
     pub(crate) fn read<H: HostCounters>(
         &mut self,
         counters: &mut Counters<H>,
-        filter: &EventFilter,
         index: u32,
     ) -> Result<u64, GeneralProtection> {
-        of_vendor!(self, counters, filter, read, index)
+        of_vendor!(self, counters, read, index)
     }
 
     /// Handles WRMSR.
@@ -81,17 +74,16 @@ impl RegisterFile {
     pub(crate) fn write<H: HostCounters>(
         &mut self,
         counters: &mut Counters<H>,
-        filter: &EventFilter,
         index: u32,
         value: u64,
     ) -> Result<(), GeneralProtection> {
-        of_vendor!(self, counters, filter, write, index, value)
+        of_vendor!(self, counters, write, index, value)
     }
 
     /// Sets the state of SVM, which Intel's PMU does not know.
-    pub(crate) fn set_svm<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter, svm: Svm) {
+    pub(crate) fn set_svm<H: HostCounters>(&mut self, counters: &mut Counters<H>, svm: Svm) {
         if let Self::Amd(caps, registers) = self {
-            amd::set_svm(&mut State { caps, registers, counters, filter }, svm);
+            amd::set_svm(&mut State { caps, registers, counters }, svm);
         }
     }
 
@@ -117,9 +109,9 @@ impl RegisterFile {
 
     /// Freezes the counters at the delivery of a PMI, if a register asks for that.
     #[inline]
-    pub(crate) fn freeze_on_pmi<H: HostCounters>(&mut self, counters: &mut Counters<H>, filter: &EventFilter) {
+    pub(crate) fn freeze_on_pmi<H: HostCounters>(&mut self, counters: &mut Counters<H>) {
         if let Self::Intel(caps, registers) = self {
-            intel::freeze_on_pmi(&mut State { caps, registers, counters, filter });
+            intel::freeze_on_pmi(&mut State { caps, registers, counters });
         }
     }
 

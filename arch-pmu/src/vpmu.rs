@@ -8,7 +8,6 @@ use counts::Counts;
 use crate::amd::Svm;
 use crate::caps::PmuCaps;
 use crate::counters::Counters;
-use crate::filter::EventFilter;
 use crate::host::HostCounters;
 use crate::journal::Note;
 use crate::register::GeneralProtection;
@@ -18,7 +17,6 @@ use crate::register_file::RegisterFile;
 #[derive(Debug)]
 pub struct Vpmu<H> {
     counters: Counters<H>,
-    filter: EventFilter,
     registers: RegisterFile,
 }
 
@@ -28,24 +26,14 @@ impl<H: HostCounters> Vpmu<H> {
         let mut registers = RegisterFile::new(caps.into());
         let caps = registers.caps();
         let mut counters = Counters::new(host, caps.counters(), caps.counter_mask());
-        let filter = EventFilter::default();
-        registers.reset(&mut counters, &filter);
-        Self { counters, filter, registers }
+        registers.reset(&mut counters);
+        Self { counters, registers }
     }
 
     /// Handles RESET: stops every counter and sets the registers to their reset values. No PMI from before outlives it.
     pub fn reset(&mut self) {
         self.counters.reset();
-        self.registers.reset(&mut self.counters, &self.filter);
-    }
-
-    /// Sets the event filter. It applies to running counters from the next entry on. A denied counter keeps its registers, as
-    /// in KVM, and a RESET keeps the filter.
-    pub fn set_filter(&mut self, filter: EventFilter) {
-        self.counters.sync_all();
-        self.filter = filter;
-        self.registers.filter_changed(&mut self.counters, &self.filter);
-        self.counters.reprogram_all_at_entry();
+        self.registers.reset(&mut self.counters);
     }
 
     /// Returns the guest's PMU.
@@ -83,7 +71,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// # Errors
     /// #GP if the guest has no such register.
     pub fn rdmsr(&mut self, index: u32) -> Result<u64, GeneralProtection> {
-        self.registers.read(&mut self.counters, &self.filter, index)
+        self.registers.read(&mut self.counters, index)
     }
 
     /// Handles the guest's write of MSR `index`.
@@ -91,7 +79,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// # Errors
     /// #GP if the guest has no such register, or it does not take `value`.
     pub fn wrmsr(&mut self, index: u32, value: u64) -> Result<(), GeneralProtection> {
-        self.registers.write(&mut self.counters, &self.filter, index, value)
+        self.registers.write(&mut self.counters, index, value)
     }
 
     /// Handles RDPMC with `ecx`: returns the counter's value in its full width.
@@ -106,7 +94,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// Notes the guest's write of EFER.SVME.
     pub fn set_svme(&mut self, on: bool) {
         if on != (self.registers.svm() != Svm::Off) {
-            self.registers.set_svm(&mut self.counters, &self.filter, if on { Svm::Host } else { Svm::Off });
+            self.registers.set_svm(&mut self.counters, if on { Svm::Host } else { Svm::Off });
         }
     }
 
@@ -114,7 +102,7 @@ impl<H: HostCounters> Vpmu<H> {
     /// mode before.
     pub fn set_guest_mode(&mut self, guest: bool) {
         if self.registers.svm() != Svm::Off {
-            self.registers.set_svm(&mut self.counters, &self.filter, if guest { Svm::Guest } else { Svm::Host });
+            self.registers.set_svm(&mut self.counters, if guest { Svm::Guest } else { Svm::Host });
         }
     }
 
@@ -144,7 +132,7 @@ impl<H: HostCounters> Vpmu<H> {
     pub fn take_pmi(&mut self) -> bool {
         let due = self.counters.take_pmi();
         if due {
-            self.registers.freeze_on_pmi(&mut self.counters, &self.filter);
+            self.registers.freeze_on_pmi(&mut self.counters);
         }
         due
     }
@@ -172,17 +160,13 @@ mod tests {
 
     use super::*;
     use crate::amd::{AmdCaps, PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CTL0, PERF_CTR0};
-    use crate::filter::{Action, Event};
     use crate::intel::{
-        IA32_A_PMC0, IA32_DEBUGCTL, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_CAPABILITIES,
-        IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0,
-        IntelCaps,
+        IA32_A_PMC0, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL,
+        IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0, IntelCaps,
     };
     use crate::spec::CounterId;
     use crate::tests::Fake;
 
-    const CTR_FRZ: u64 = 1 << 59;
-    const LBR_FRZ: u64 = 1 << 58;
     const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
     const CYCLES: u64 = EN_INT_USR | 0x76;
     const NEAR: u64 = (1 << 48) - 10;
@@ -372,54 +356,6 @@ mod tests {
         vpmu.host().touched.clear();
         vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
         assert_eq!(vpmu.host().touched, [CounterId::fixed(1).unwrap()], "only the nibble that changed");
-    }
-
-    #[test]
-    fn version_2_freezes_by_clearing_the_enables() {
-        let mut vpmu = sampling((1 << 48) - 1);
-        vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
-        vpmu.host().pending[0] = 1;
-        vpmu.kick();
-        assert!(vpmu.take_pmi());
-        assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host().period[0]), (Ok(0), Ok(0x1800), None));
-    }
-
-    #[test]
-    fn version_4_freezes_by_status_and_unfreezes_by_its_reset() {
-        let mut vpmu = Vpmu::new(IntelCaps { version: 4, ..IntelCaps::default() }, Fake::default());
-        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
-        vpmu.wrmsr(IA32_DEBUGCTL, 0x1800).unwrap();
-        vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
-        vpmu.host().pending[0] = 1;
-        vpmu.kick();
-        assert!(vpmu.take_pmi());
-        assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(CTR_FRZ | LBR_FRZ | 1), Ok(0xf)));
-        assert_eq!(vpmu.host().period[0], None);
-        vpmu.wrmsr(CLEAR, CTR_FRZ | LBR_FRZ | 1).unwrap();
-        assert!(vpmu.host().period[0].is_some());
-        assert_eq!(vpmu.rdmsr(STATUS), Ok(0));
-    }
-
-    #[test]
-    fn pitfall_13_a_filter_change_reprograms_running_counters_and_denies_their_counts() {
-        for deferred in [false, true] {
-            let mut vpmu = sampling(100);
-            vpmu.host().deferred = deferred;
-            vpmu.host().pending[0] = 7;
-            let cycles = Event { event: 0x3c, umask: 0 };
-            vpmu.set_filter(EventFilter::new(Action::Deny, vec![cycles], 0).unwrap());
-            vpmu.enter();
-            assert_eq!((vpmu.host().period[0], vpmu.rdmsr(IA32_PMC0)), (None, Ok(107)), "what was allowed is kept");
-            vpmu.host().pending[0] = 5;
-            vpmu.wrmsr(GLOBAL, 0).unwrap();
-            vpmu.wrmsr(GLOBAL, 0xf).unwrap();
-            vpmu.enter();
-            assert_eq!(vpmu.host().period[0], None, "no register starts a denied event");
-            vpmu.set_filter(EventFilter::default());
-            vpmu.host().pending[0] = 0;
-            vpmu.enter();
-            assert!(vpmu.host().period[0].is_some(), "an event that is allowed again counts again");
-        }
     }
 
     #[test]

@@ -50,7 +50,6 @@ fn build() -> Result<(), String> {
     let header = out.join("abi.h");
     fs::write(&header, abi_header()).map_err(|e| format!("cannot write {}: {e}", header.display()))?;
 
-    println!("cargo::rustc-env=PAYLOAD_COMPILER={}", freestanding::compiler()?);
     for (name, sources, defines, ldflags) in [
         ("payload", SOURCES, &[][..], LDFLAGS),
         ("conformance", CONFORMANCE_SOURCES, &["CONFORMANCE"], LDFLAGS),

@@ -154,19 +154,21 @@ impl Module {
             _ => format!("{}: {error}", device.display()),
         })?;
         let text = format!("thread {name}\n");
-        match file.write(text.as_bytes()) {
-            Ok(written) if written == text.len() => Ok(Self { file, before: Tally::new(), asked: 0 }),
-            Ok(_) => Err(format!("{} took a part of '{}'", device.display(), text.trim())),
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(format!(
-                "the loaded module vpmu_kvm does not know '{}': it is of another version; `make unload`, then `make load` in this \
-                 vpmu's host-pmu/kernel",
-                text.trim()
-            )),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(format!("'{}' needs KVM's tracepoint kvm_entry: load kvm_intel or kvm_amd first", text.trim()))
-            }
-            Err(error) => Err(format!("{} refused '{}': {error}", device.display(), text.trim())),
-        }
+        let error = match file.write(text.as_bytes()) {
+            Ok(written) if written == text.len() => return Ok(Self { file, before: Tally::new(), asked: 0 }),
+            Ok(_) => "it took a part".to_owned(),
+            Err(error) => match error.kind() {
+                io::ErrorKind::InvalidInput => {
+                    "the module is of another version: `make unload`, then `make load` in this vpmu's host-pmu/kernel"
+                        .to_owned()
+                }
+                io::ErrorKind::NotFound => {
+                    "load kvm_intel or kvm_amd first, which have its tracepoint kvm_entry".to_owned()
+                }
+                _ => error.to_string(),
+            },
+        };
+        Err(format!("{} refused '{}': {error}", device.display(), text.trim()))
     }
 
     /// Adds what was done since the last account.

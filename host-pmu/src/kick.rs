@@ -9,7 +9,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::sys;
-pub use crate::sys::{Owner, block_signal as block, disable_all as silence_all, wait_for_signal as wait};
+pub use crate::sys::{Owner, block_signal as block, wait_for_signal as wait};
 
 /// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
 /// one would say nothing more; queued ones would use up the limit of all processes of the user.

@@ -34,8 +34,7 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
     Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
 }
 
-/// Tries whether the events of backend `key` can be opened by the calling thread. A tracepoint's stays open until the
-/// next one is, for its last close takes long.
+/// Tries whether the events of backend `key` can be opened by the calling thread.
 ///
 /// # Errors
 /// The reason why not.

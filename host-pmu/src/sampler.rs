@@ -13,7 +13,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use crate::backend::attr;
-use crate::backend::perf::tracepoint_id;
+use crate::backend::perf::{os, tracepoint_id};
 use crate::sys;
 
 /// Pages of each event's ring.
@@ -196,16 +196,7 @@ impl Sampler {
 }
 
 fn refused(event: &SampledEvent, error: &io::Error) -> String {
-    let remedy = match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            "; it needs CAP_PERFMON, or kernel.perf_event_paranoid at 1 (a clock) or -1 (a tracepoint)"
-        }
-        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            "; this host has no PMU that counts it: sample by cpu-clock"
-        }
-        _ => "",
-    };
-    format!("event {event}: {error}{remedy}")
+    format!("event {event}: {}", os("perf_event_open", error))
 }
 
 fn attribute(event: &SampledEvent, rate: Rate) -> Result<perf_event_attr, String> {

@@ -7,10 +7,9 @@ use hdrhistogram::Histogram;
 
 /// Most ns that a histogram tells apart: 100 s.
 const MOST_NS: u64 = 100_000_000_000;
-/// Cells of a row. A row has one size of cell: of 1 ns in the first two, of twice as much in each further one.
-const CELLS: usize = 128;
-/// Rows up to [`MOST_NS`].
-const ROWS: usize = 31;
+/// Its significant digits.
+const DIGITS: u8 = 2;
+
 /// Converts a duration to ns; saturates.
 pub fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
@@ -21,7 +20,7 @@ pub fn ns(time: Duration) -> u64 {
 /// # Panics
 /// Never: the bounds are constants that `hdrhistogram` accepts.
 pub fn ns_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MOST_NS, 2).expect("constant bounds")
+    Histogram::new_with_bounds(1, MOST_NS, DIGITS).expect("constant bounds")
 }
 
 /// A [histogram of nanoseconds](ns_histogram) with a small cache of recent values: recording one of them is an addition.
@@ -34,8 +33,8 @@ pub fn ns_histogram() -> Histogram<u64> {
 /// [`reserved`](Self::reserved) allocates all of them, for measured paths that must not allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
-    /// As far as there were values.
-    cells: Vec<u64>,
+    /// The values that do not wait, once there are any.
+    cells: Option<Box<Histogram<u64>>>,
     /// Recent values, and how often each was recorded since it last entered the cells.
     waiting: [(u64, u64); Self::PLACES],
 }
@@ -45,12 +44,12 @@ impl Recorder {
 
     /// Creates a recorder that allocates nothing later.
     pub fn reserved() -> Self {
-        Self { cells: vec![0; ROWS * CELLS], ..Self::default() }
+        Self { cells: Some(Box::new(ns_histogram())), ..Self::default() }
     }
 
-    /// Allocates all cells.
+    /// Allocates all cells of one without values.
     pub fn reserve(&mut self) {
-        self.cells.resize(ROWS * CELLS, 0);
+        *self = Self::reserved();
     }
 
     /// Records `ns`, at least 1.
@@ -74,39 +73,33 @@ impl Recorder {
 
     /// Adds a value so many `times`.
     fn add(&mut self, (ns, times): (u64, u64)) {
-        let place = |ns: u64| {
-            // Values of a cell differ in these lower bits.
-            let unknown = ((2 * CELLS as u64 - 1) | ns).ilog2() - CELLS.ilog2();
-            unknown as usize * CELLS + (ns >> unknown) as usize
-        };
-        // The histogram, too, puts values beyond its cells into the last one.
-        let at = if place(ns) < ROWS * CELLS { place(ns.max(1)) } else { place(MOST_NS) };
-        if at >= self.cells.len() {
-            self.cells.resize(at + 1, 0);
+        if times > 0 {
+            let cells = self.cells.get_or_insert_with(|| Box::new(Histogram::new(DIGITS).expect("few digits")));
+            if cells.record_n(ns.max(1), times).is_err() {
+                cells.saturating_record_n(ns, times);
+            }
         }
-        self.cells[at] += times;
     }
 
-    /// Returns each value with how often it was recorded; of a cell, its first.
+    /// Returns each value with how often it was recorded; of a cell, its last.
     fn values(&self) -> impl Iterator<Item = (u64, u64)> {
-        let value = |(at, &times): (usize, &u64)| {
-            let unknown = (at / CELLS).saturating_sub(1);
-            (((at - unknown * CELLS) as u64) << unknown, times)
-        };
-        self.cells.iter().enumerate().map(value).chain(self.waiting).filter(|(_, times)| *times > 0)
+        let cells = self.cells.iter().flat_map(|cells| cells.iter_recorded());
+        cells.map(|cell| (cell.value_iterated_to(), cell.count_at_value())).chain(self.waiting)
     }
 
     /// Forgets all values, in place.
     pub fn reset(&mut self) {
-        self.cells.fill(0);
+        if let Some(cells) = &mut self.cells {
+            cells.reset();
+        }
         self.waiting = Default::default();
     }
 
     /// Returns all recorded values.
     pub fn histogram(&self) -> Histogram<u64> {
-        let mut histogram = ns_histogram();
-        self.values().for_each(|(ns, times)| histogram.saturating_record_n(ns.max(1), times));
-        histogram
+        let mut all = Self::reserved();
+        self.values().for_each(|value| all.add(value));
+        all.cells.map_or_else(ns_histogram, |cells| *cells)
     }
 
     /// Adds the values of another.

@@ -268,25 +268,6 @@ pub(crate) fn gettid() -> libc::pid_t {
 
 pub(crate) use libc::{EAGAIN, SIGIO};
 
-/// Disables every perf event of this process, for a thread that comes to nothing but their signals. Returns how many.
-///
-/// # Errors
-/// /proc cannot be read.
-pub fn disable_all() -> io::Result<usize> {
-    let mut events = 0;
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let entry = entry?;
-        if !std::fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[perf_event]") {
-            continue;
-        }
-        let Some(fd) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // SAFETY: the ioctl takes no pointer. A descriptor that was closed meanwhile is refused; one that is another
-        // file by now does not know the call, or is another event of this process.
-        events += usize::from(unsafe { perf::ioctls::DISABLE(fd, 0) } >= 0);
-    }
-    Ok(events)
-}
-
 /// Counts the switches of the calling thread, by its own will or not.
 pub(crate) fn context_switches() -> u64 {
     let usage = thread_usage();

@@ -157,7 +157,7 @@ fn open_with<H: SimHost + 'static>(
 
 /// The guests of a host.
 struct Guests<H> {
-    vcpus: Vec<Guest<Vcpu<H>>>,
+    vcpus: Vec<Guest<H>>,
     coupled: bool,
     rests: Stream,
     /// Tick of the guests, ns.

@@ -13,7 +13,6 @@ use host_pmu::stats::{HostSide, Phases, Recorder};
 use host_pmu::trace::{Kind, Row, Tracer};
 
 use crate::clock::Clock;
-use crate::guest::cpu::Cpu;
 use crate::model::{Cost, Costs, Model};
 use crate::side::{SimHost, VcpuSide};
 use crate::stream::Purpose;
@@ -185,8 +184,8 @@ impl<H: SimHost> Vcpu<H> {
         self.pmu.host().leaves();
     }
 
-    /// Executes an access to the local APIC, which the kernel handles.
-    fn apic(&mut self) {
+    /// Executes a write to the local APIC, which the kernel handles.
+    pub(crate) fn write_apic(&mut self) {
         self.spend(Purpose::Apic, |costs| &costs.apic);
         let host = self.pmu.host();
         host.leaves();
@@ -199,7 +198,8 @@ impl<H: SimHost> Vcpu<H> {
         self.phases.exits(reads, writes);
     }
 
-    fn port_exit(&mut self) {
+    /// Executes a port write, which exits.
+    pub(crate) fn write_port(&mut self) {
         self.spend(Purpose::Io, |costs| &costs.io);
         self.exit();
         self.enter();
@@ -330,88 +330,84 @@ impl<H: SimHost> Vcpu<H> {
             Delivery::Fixed(_) | Delivery::Unsupported(_) => self.counts.undeliverable += 1,
         }
     }
-}
 
-impl<H: SimHost> Cpu for Vcpu<H> {
-    fn is_stopped(&self) -> bool {
+    /// Returns whether whoever traces the guest has had enough.
+    pub(crate) fn is_stopped(&self) -> bool {
         self.traced.as_ref().is_some_and(|traced| traced.tracer.is_stopped())
     }
 
+    /// Returns the ns since the start of the simulation.
     #[inline]
-    fn now(&mut self) -> u64 {
+    pub(crate) fn now(&mut self) -> u64 {
         self.settled().now()
     }
 
+    /// Executes `n` instructions in ring 0.
     #[inline]
-    fn execute(&mut self, n: u64) {
+    pub(crate) fn execute(&mut self, n: u64) {
         let ps = n * self.instruction_ps;
         self.pmu.host().clock().owe(ps);
     }
 
-    fn rdmsr(&mut self, msr: u32) -> u64 {
+    /// Executes RDMSR of a PMU register.
+    pub(crate) fn rdmsr(&mut self, msr: u32) -> u64 {
         self.access(msr, None, |pmu| pmu.rdmsr(msr).ok()).unwrap_or(0)
     }
 
-    fn wrmsr(&mut self, msr: u32, value: u64) {
+    /// Executes WRMSR of a PMU register.
+    pub(crate) fn wrmsr(&mut self, msr: u32, value: u64) {
         self.access(msr, Some(value), |pmu| pmu.wrmsr(msr, value).ok().map(|()| value));
     }
 
-    fn write_lvtpc(&mut self, value: u32) {
-        self.apic();
+    /// Executes a write to LVTPC.
+    pub(crate) fn write_lvtpc(&mut self, value: u32) {
+        self.write_apic();
         self.lvtpc = value;
     }
 
-    fn write_eoi(&mut self) {
-        self.apic();
-    }
-
-    fn write_timer(&mut self, _count: u64) {
-        self.apic();
-    }
-
-    fn begin_phase(&mut self, phase: u64) {
-        self.port_exit();
+    /// Rings a doorbell at the begin of a phase.
+    pub(crate) fn begin_phase(&mut self, phase: u64) {
+        self.write_port();
         self.count_exits();
         self.phases.begin(phase as usize, self.pmu.host().ops());
     }
 
-    fn doorbell(&mut self, _code: u32) {
-        self.port_exit();
-    }
-
-    fn port_write(&mut self) {
-        self.port_exit();
-    }
-
-    fn interrupted(&mut self, tick: bool) {
+    /// Enters an interrupt or NMI handler; `tick` if it is the tick's.
+    pub(crate) fn interrupted(&mut self, tick: bool) {
         self.in_tick = tick;
         self.spend(Purpose::Interrupt, |costs| &costs.interrupt);
     }
 
-    fn returns(&mut self, to_tick: bool) {
+    /// Returns from a handler; `to_tick` if into the tick.
+    pub(crate) fn returns(&mut self, to_tick: bool) {
         self.in_tick = to_tick;
     }
 
-    fn in_tick(&self) -> bool {
+    /// Returns whether the guest is in its tick.
+    pub(crate) fn in_tick(&self) -> bool {
         self.in_tick
     }
 
+    /// Returns the ns since the start of the simulation, right after an access: no instruction was executed since.
     #[inline]
-    fn now_at_exit(&mut self) -> u64 {
+    pub(crate) fn now_at_exit(&mut self) -> u64 {
         self.pmu.host().clock().now()
     }
 
+    /// Returns whether an NMI is pending.
     #[inline]
-    fn has_nmi(&self) -> bool {
+    pub(crate) fn has_nmi(&self) -> bool {
         self.nmi.is_some()
     }
 
+    /// Takes the pending NMI; returns when its overflow was noticed.
     #[inline]
-    fn take_nmi(&mut self) -> Option<u64> {
+    pub(crate) fn take_nmi(&mut self) -> Option<u64> {
         self.nmi.take()
     }
 
-    fn run_user(&mut self, until: u64, most: u64) -> u64 {
+    /// Runs ring 3 until `until`, for at most `most` ns, or until an NMI is pending; returns the ns spent in ring 3.
+    pub(crate) fn run_user(&mut self, until: u64, most: u64) -> u64 {
         let mut spent = 0;
         self.settled();
         while self.nmi.is_none() && spent < most {
@@ -438,7 +434,8 @@ impl<H: SimHost> Cpu for Vcpu<H> {
         spent
     }
 
-    fn halt_until(&mut self, until: u64) {
+    /// Halts until `until`.
+    pub(crate) fn halt_until(&mut self, until: u64) {
         self.settled();
         let host = self.pmu.host();
         host.leaves();
@@ -449,7 +446,8 @@ impl<H: SimHost> Cpu for Vcpu<H> {
         self.enter();
     }
 
-    fn rest_until(&mut self, at: u64) {
+    /// Waits outside of the guest until `at`, with its counters off.
+    pub(crate) fn rest_until(&mut self, at: u64) {
         self.settled();
         let host = self.pmu.host();
         host.leaves();
@@ -459,11 +457,13 @@ impl<H: SimHost> Cpu for Vcpu<H> {
         self.enter();
     }
 
-    fn held(&mut self) -> u64 {
+    /// Returns the number of events held now.
+    pub(crate) fn held(&mut self) -> u64 {
         self.pmu.host().held()
     }
 
-    fn take_side(&mut self) -> VcpuSide {
+    /// Takes the account since the vCPU's start, or since its last rest.
+    pub(crate) fn take_side(&mut self) -> VcpuSide {
         self.settled();
         let mut counts = std::mem::take(&mut self.counts);
         counts.merge(&std::mem::take(self.pmu.counts()));
@@ -480,8 +480,9 @@ impl<H: SimHost> Cpu for Vcpu<H> {
         }
     }
 
+    /// Executes RDTSC, with the ns since the start of the simulation.
     #[inline]
-    fn rdtsc(&mut self) -> (u64, u64) {
+    pub(crate) fn rdtsc(&mut self) -> (u64, u64) {
         let now = self.now();
         (now, self.tsc_at(now))
     }

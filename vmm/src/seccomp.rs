@@ -109,7 +109,7 @@ const PLAIN: [i64; 20] = [
 ];
 
 /// Calls of a device's thread beside those, which wait on descriptors that it has.
-const WAITING: [i64; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_epoll_ctl];
+const WAITING: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 
 /// Calls of a device's thread for its socket alone.
 const ON_SOCKET: [i64; 3] = [libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_shutdown];

@@ -1,4 +1,4 @@
-//! `docs/pitfalls.md` names a test for each of the 30 pitfalls, and those tests exist.
+//! `docs/pitfalls.md` names a test for each pitfall, and those tests exist.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn every_pitfall_names_tests_that_exist() {
     for cells in page.lines().map(|line| line.split('|').collect::<Vec<_>>()) {
         let Some(Ok(number)) = cells.get(1).map(|number| number.parse::<usize>()) else { continue };
         rows += 1;
-        assert_eq!(number, rows);
+        assert!(number >= rows, "pitfall {number} comes late");
         let tests: Vec<_> = cells[5].split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty(), "pitfall {number} names no test");
         for test in tests {
@@ -43,5 +43,5 @@ fn every_pitfall_names_tests_that_exist() {
             assert!(found, "pitfall {number}: there is no test '{test}'");
         }
     }
-    assert_eq!(rows, 30);
+    assert_eq!(rows, 29);
 }

@@ -18,4 +18,4 @@ pub use table::{
 
 pub(crate) use perf_ctl::{depends_on_svm, set_svm};
 pub(crate) use registers::{Amd, Registers};
-pub(crate) use table::{TABLE_ROWS, decode, filter_changed, read, reset, write};
+pub(crate) use table::{TABLE_ROWS, decode, read, reset, write};

@@ -5,7 +5,6 @@ use bitfield_struct::bitfield;
 use super::caps::AmdCaps;
 use super::registers::{Amd, Registers, State, Svm};
 use crate::counters::Config;
-use crate::filter::{Event, EventFilter};
 use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register};
 use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
@@ -93,30 +92,14 @@ impl PerfCtl {
             }
     }
 
-    fn config(self, svm: Svm, filter: &EventFilter) -> Config {
-        Config { spec: self.spec(), enabled: self.enabled(svm), interrupts: self.int(), allowed: self.allowed(filter) }
-    }
-
-    fn allowed(self, filter: &EventFilter) -> bool {
-        filter.allows(Event { event: self.event(), umask: self.umask() })
+    fn config(self, svm: Svm) -> Config {
+        Config { spec: self.spec(), enabled: self.enabled(svm), interrupts: self.int() }
     }
 }
 
 impl Register<Amd> for PerfCtl {
     fn exists(caps: AmdCaps, n: usize) -> bool {
         n < usize::from(caps.counters)
-    }
-
-    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
-        Self::filter_changed(state);
-    }
-
-    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
-        for (n, &selector) in state.registers.perf_ctl.iter().enumerate() {
-            if let Some(counter) = CounterId::gp(n) {
-                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(state.filter));
-            }
-        }
     }
 
     fn read<H: HostCounters>(state: &mut State<'_, H>, n: usize) -> u64 {
@@ -130,7 +113,7 @@ impl Register<Amd> for PerfCtl {
         state.counters.touch(counter);
         if state.registers.perf_ctl[n] != value {
             state.registers.perf_ctl[n] = value;
-            state.counters.configure(counter, Self::from_bits(value).config(state.registers.svm, state.filter));
+            state.counters.configure(counter, Self::from_bits(value).config(state.registers.svm));
         }
         Ok(())
     }
@@ -142,7 +125,7 @@ pub(crate) fn set_svm<H: HostCounters>(state: &mut State<'_, H>, svm: Svm) {
     for (n, &selector) in state.registers.perf_ctl.iter().enumerate() {
         let selector = PerfCtl::from_bits(selector);
         if let Some(counter) = CounterId::gp(n).filter(|_| selector.enabled(before) != selector.enabled(svm)) {
-            state.counters.configure(counter, selector.config(svm, state.filter));
+            state.counters.configure(counter, selector.config(svm));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::registers::{Intel, State};
 use crate::counters::Config;
 use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register, within};
-use crate::spec::{CounterId, MAX_FIXED, Source, Spec};
+use crate::spec::{CounterId, Source, Spec};
 
 /// One nibble of IA32_FIXED_CTR_CTRL.
 #[bitfield(u8)]
@@ -54,18 +54,6 @@ impl Register<Intel> for FixedCtrCtrl {
         caps.version >= 2
     }
 
-    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
-        Self::filter_changed(state);
-    }
-
-    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
-        for n in 0..MAX_FIXED {
-            if let Some(counter) = CounterId::fixed(n) {
-                state.counters.set_allowed(counter, state.filter.allows_fixed(n));
-            }
-        }
-    }
-
     fn read<H: HostCounters>(state: &mut State<'_, H>, _n: usize) -> u64 {
         state.registers.fixed_ctr_ctrl
     }
@@ -84,7 +72,6 @@ impl Register<Intel> for FixedCtrCtrl {
                 spec: Spec(Source::Fixed { index: n as u8, control: control.into() }),
                 enabled: control.enabled(),
                 interrupts: control.pmi(),
-                allowed: state.filter.allows_fixed(n),
             };
             state.counters.touch(counter);
             state.counters.configure(counter, config);

@@ -36,4 +36,4 @@ pub use table::{
 
 pub(crate) use debugctl::{freeze_on_pmi, freezes_on_pmi};
 pub(crate) use registers::{Intel, Registers};
-pub(crate) use table::{TABLE_ROWS, decode, filter_changed, read, reset, write};
+pub(crate) use table::{TABLE_ROWS, decode, read, reset, write};

@@ -5,7 +5,6 @@ use bitfield_struct::bitfield;
 use super::caps::IntelCaps;
 use super::registers::{Intel, State};
 use crate::counters::Config;
-use crate::filter::{Event, EventFilter};
 use crate::host::HostCounters;
 use crate::register::{GeneralProtection, Register, within};
 use crate::spec::{CounterId, Selection, Source, Spec, Vendor};
@@ -75,27 +74,11 @@ impl PerfEvtSel {
     pub const fn spec(self) -> Spec {
         Spec(Source::Selector(self.selection()))
     }
-
-    fn allowed(self, filter: &EventFilter) -> bool {
-        filter.allows(Event { event: self.event().into(), umask: self.umask() })
-    }
 }
 
 impl Register<Intel> for PerfEvtSel {
     fn exists(caps: IntelCaps, n: usize) -> bool {
         n < usize::from(caps.gp)
-    }
-
-    fn reset<H: HostCounters>(state: &mut State<'_, H>) {
-        Self::filter_changed(state);
-    }
-
-    fn filter_changed<H: HostCounters>(state: &mut State<'_, H>) {
-        for (n, &selector) in state.registers.perfevtsel.iter().enumerate() {
-            if let Some(counter) = CounterId::gp(n) {
-                state.counters.set_allowed(counter, Self::from_bits(selector).allowed(state.filter));
-            }
-        }
     }
 
     fn read<H: HostCounters>(state: &mut State<'_, H>, n: usize) -> u64 {
@@ -110,12 +93,7 @@ impl Register<Intel> for PerfEvtSel {
         if state.registers.perfevtsel[n] != value {
             state.registers.perfevtsel[n] = value;
             let selector = Self::from_bits(value);
-            let config = Config {
-                spec: selector.spec(),
-                enabled: selector.en(),
-                interrupts: selector.int(),
-                allowed: selector.allowed(state.filter),
-            };
+            let config = Config { spec: selector.spec(), enabled: selector.en(), interrupts: selector.int() };
             state.counters.configure(counter, config);
         }
         Ok(())

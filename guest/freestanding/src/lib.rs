@@ -82,16 +82,6 @@ pub fn build(out: &Path, name: &str, program: &Program<'_>) -> Result<(), String
     link(&objects, &out.join(format!("{name}.elf")), program)
 }
 
-/// Returns the first line that the compiler says of its version, without the name that it was called by.
-pub fn compiler() -> Result<String, String> {
-    let tool = cc::Build::new().try_get_compiler().map_err(|e| format!("no C compiler: {e} (Debian package: gcc)"))?;
-    let said = Command::new(tool.path()).arg("--version").output();
-    let said = said.map_err(|e| format!("the C compiler `{}` cannot be run: {e}", tool.path().display()))?;
-    let said = String::from_utf8_lossy(&said.stdout);
-    let version = said.lines().next().and_then(|line| line.split_once(' ')).map_or("of no known version", |(_, of)| of);
-    Ok(version.to_owned())
-}
-
 /// Fails with one line that names the Debian package if `tool` cannot be started.
 fn present(tool: &Path, kind: &str, what: &str, package: &str) -> Result<(), String> {
     let status = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();

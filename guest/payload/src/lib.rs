@@ -19,9 +19,6 @@ pub mod abi;
 /// The linked payload: a static ELF64 at 1 MiB, with its symbols.
 pub const PMU_PAYLOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/payload.elf"));
 
-/// Compiler of the payload: the first line of its `--version`, without the first word.
-pub const COMPILER: &str = env!("PAYLOAD_COMPILER");
-
 /// The workload ftest as a program for Linux: a static ELF64. `ftest NMIS MS [PROCESSES]`; see `guest/payload/c/ftest.c`.
 pub const FTEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ftest.elf"));
 

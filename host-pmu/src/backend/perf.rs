@@ -4,7 +4,6 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use arch_pmu::intel::PerfEvtSel;
 use arch_pmu::spec::{MAX_COUNTERS, Spec, Vendor};
@@ -122,17 +121,13 @@ impl PerfBackend {
     /// Opens one event: checks before a measurement that this backend works here.
     ///
     /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
-    /// 6.18). That of a tracepoint is closed when one for use is open, for the last close waits, too.
+    /// 6.18).
     pub fn probe(&mut self) -> Result<(), HostError> {
         let attr = self.attr(CYCLES, 1 << 40)?;
         let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
         let event = asked("perf_event_open", event)?;
         asked(SIGNAL, sys::signal_this_thread(&event))?;
-        asked("IOC_ID", sys::event_id(&event))?;
-        if let EventKind::Tracepoint(_) = self.kind {
-            keep_trial_event(Some(event));
-        }
-        Ok(())
+        asked("IOC_ID", sys::event_id(&event)).map(drop)
     }
 
     /// Lets hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
@@ -174,16 +169,14 @@ pub(crate) fn os(call: &'static str, error: &io::Error) -> HostError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let remedy = match (call, errno) {
         ("perf_event_open", libc::EACCES | libc::EPERM) => {
-            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1, and outside of a container whose seccomp profile \
+            "; run as root or with CAP_PERFMON, or sudo sysctl kernel.perf_event_paranoid=1 (-1 for a tracepoint), and outside of a container whose seccomp profile \
              forbids it; `vpmu doctor` names all that is missing"
         }
-        ("perf_event_open", libc::ENOENT | libc::ENODEV) => {
-            "; this host has no PMU for that event: use --backend cpu-clock"
-        }
+        ("perf_event_open", libc::ENOENT | libc::ENODEV) => "; this host has no PMU for that event: use cpu-clock",
         // A sampling event of a PMU without an interrupt, or one that counts in guests while a VM has a mediated vPMU.
         ("perf_event_open", libc::EOPNOTSUPP) => {
             "; a guest with a mediated vPMU has the PMU (Linux 7.0: end it, or load kvm_amd or kvm_intel with \
-             enable_mediated_pmu=0), or the PMU has no interrupt: use --backend cpu-clock"
+             enable_mediated_pmu=0), or the PMU has no interrupt: use cpu-clock"
         }
         ("read the tracepoint's id", _) => "; ls /sys/kernel/tracing/events has those of this host",
         (_, libc::EMFILE) => "; too many open files: raise the limit with ulimit -n",
@@ -276,9 +269,6 @@ impl Backend for PerfBackend {
         self.facts.blind |= !self.monitor.adopt(&fd);
         let mut event = PerfEvent { id: asked("IOC_ID", sys::event_id(&fd))?, fd };
         self.resume(&mut event)?;
-        if let EventKind::Tracepoint(_) = self.kind {
-            keep_trial_event(None);
-        }
         Ok(event)
     }
 
@@ -459,19 +449,8 @@ impl Anchors {
     }
 }
 
-/// The event of a trial, kept until one for use is open, or the process ends: the last close of a tracepoint waits for grace
-/// periods, some 40 ms, and a trial's close is not the last while another event is open.
-static TRIAL_EVENT: Mutex<Option<OwnedFd>> = Mutex::new(None);
-
-/// Keeps the event of a trial, or releases the one that is kept.
-fn keep_trial_event(event: Option<OwnedFd>) {
-    *TRIAL_EVENT.lock().unwrap_or_else(PoisonError::into_inner) = event;
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
     use super::*;
 
     #[test]
@@ -559,13 +538,5 @@ mod tests {
         (0..room + 9).for_each(|id| anchors.set(id, id, 0));
         assert_eq!((anchors.0.capacity() as u64, anchors.count(room - 1, 0)), (room, Some(room - 1)));
         assert_eq!(anchors.count(room, 0), None);
-    }
-
-    #[test]
-    fn a_trial_is_closed_with_the_first_event_for_use() {
-        let (mut reader, writer) = std::io::pipe().unwrap();
-        keep_trial_event(Some(writer.into()));
-        keep_trial_event(None);
-        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the other end is closed");
     }
 }

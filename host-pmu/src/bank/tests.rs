@@ -393,6 +393,21 @@ fn pitfall_22_a_lost_pinned_event_is_reported_and_enabled_again() {
 }
 
 #[test]
+fn the_lost_event_of_a_counter_that_is_off_makes_room() {
+    let mut bank = bank_of(Strategy { reuse: Reuse::Pool(1), ..Strategy::preset("pool").unwrap() }, false);
+    bank.start(pmc(0), A, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    bank.lose(true);
+    bank.take(pmc(0));
+    bank.pause(pmc(0));
+    bank.stop(pmc(0), true);
+    // It is off: its event makes room for another counter's.
+    bank.start(pmc(1), B, 100);
+    bank.on_entry(CounterSet::EMPTY);
+    assert_eq!(bank.log()[1..], ["read 0", "release 0", "open 1 0xc5 100"]);
+}
+
+#[test]
 fn counts_before_a_loss_are_not_those_of_a_counter_that_was_written_since() {
     let mut bank = bank("deferred");
     bank.start(pmc(0), A, 100);

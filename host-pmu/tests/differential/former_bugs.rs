@@ -34,26 +34,6 @@ fn agrees(mut pair: Pair, ops: &[Op]) {
     pair.finish().unwrap_or_else(|why| panic!("at the end: {why}"));
 }
 
-#[test]
-fn of_a_lost_record_of_an_early_signal() {
-    // The lost record of a signal that was early after a virtual pause, beside an overflow of another counter.
-    let goes_on = Strategy::preset("reuse").expect("a preset");
-    let goes_on = Strategy { pause: Pause::Virtual, skip_period: true, ..goes_on };
-    let early_and_lost = vec![
-        Op::Arm { n: 3, selector: 0x45_00c0, bits: 0, back: 0 },
-        Op::Arm { n: 1, selector: 0x41_00c4, bits: 0, back: 0 },
-        Op::Handler { seed: 0, bits: 0, n: 1, back: 6_248_731_181_990_564_567 },
-        Op::Filter { denied: 11, fixed: 0, allow: false },
-        Op::Read(0xc1),
-        run(4_994_487_208_871_914_930, 11, Signal::OnTime),
-        Op::Filter { denied: 0, fixed: 0, allow: false },
-        Op::Handler { seed: 5_267_823_882_738_345_354, bits: 0, n: 3, back: 8_915_552_365_697_175_553 },
-        Op::LoseRecords,
-        Op::Handler { seed: 550_059_050_827_880_573, bits: 11, n: 0, back: 0 },
-    ];
-    agree(INTEL, &goes_on, Records::Exact, &early_and_lost);
-}
-
 /// A counter whose early signal was lost, beside one that overflowed, kept the event's next period.
 #[test]
 fn of_a_lost_early_signal_beside_an_overflow() {

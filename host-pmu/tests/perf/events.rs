@@ -50,28 +50,6 @@ pub(crate) fn pauses_and_resumes(mut backend: PerfBackend, spec: Spec, work: fn(
     assert!(backend.read(&mut event).unwrap() > first + least);
 }
 
-/// First argument of a child whose events are disabled, all of them.
-pub(crate) const SILENCED: &str = "silence-all-events";
-
-/// Runs in a process of its own: other tests have events, too.
-pub(crate) fn silence() {
-    let child = std::process::Command::new(std::env::current_exe().unwrap()).arg(SILENCED).output().unwrap();
-    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
-}
-
-/// A thread silences another one that its events keep busy.
-pub(crate) fn all_are_silenced() {
-    let mut backend = clock("reuse");
-    let mut events = [backend.open(CYCLES, 1).unwrap(), backend.open(CYCLES, 1 << 40).unwrap()];
-    let silenced = std::thread::spawn(host_pmu::kick::silence_all).join().unwrap().unwrap();
-    assert!(silenced >= events.len(), "{silenced} events were found");
-    for event in &mut events {
-        let count = backend.read(event).unwrap();
-        run_for(Duration::from_millis(2));
-        assert_eq!(backend.read(event).unwrap(), count, "it counts on");
-    }
-}
-
 pub(crate) fn every_system_call() -> BackendKey {
     BackendKey::Tracepoint { group: "raw_syscalls".to_owned(), name: "sys_enter".to_owned() }
 }

@@ -3,17 +3,16 @@
 
 use arch_pmu::amd::{PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CNTR_GLOBAL_STATUS_CLR};
 
-use super::cpu::Cpu;
 use super::events::{Driver, EVNTSEL_EN, Started};
-use super::paths::Path;
 use super::state::Guest;
+use crate::side::SimHost;
 
 /// OVERFLOW_WAIT_COUNT of Linux.
 const LOOKS: u32 = 50;
 /// A counter whose top bit is off has passed 0.
 const TOP_BIT: u64 = 1 << 47;
 
-impl<C: Cpu> Guest<C> {
+impl<H: SimHost> Guest<H> {
     pub(super) fn is_intel(&self) -> bool {
         self.driver == Driver::Intel
     }
@@ -23,9 +22,9 @@ impl<C: Cpu> Guest<C> {
     }
 
     /// Begins a loop over the started counters.
-    fn each_started(&mut self) -> impl Iterator<Item = (u64, usize)> + use<C> {
+    fn each_started(&mut self) -> impl Iterator<Item = (u64, usize)> + use<H> {
         if self.started.mask != 0 {
-            self.go(Path::AmdSome);
+            self.go(1);
         }
         self.started.each()
     }
@@ -33,87 +32,87 @@ impl<C: Cpu> Guest<C> {
     /// Mirrors `amd_pmu_cpu_reset`.
     pub(super) fn amd_off_at_reset(&mut self) {
         if self.is_v2() {
-            self.go(Path::BeginAmdV2);
+            self.go(9);
             self.wrmsr(PERF_CNTR_GLOBAL_CTL, 0);
-            self.go(Path::BeginAmdV2Off);
+            self.go(2);
         } else {
-            self.go(Path::BeginAmd);
+            self.go(8);
         }
     }
 
     /// Mirrors `amd_pmu_disable_all` and `amd_pmu_v2_disable_all`.
     pub(super) fn amd_disable_all(&mut self) {
         if self.is_v2() {
-            self.go(Path::AmdV2Off);
+            self.go(6);
             self.wrmsr(PERF_CNTR_GLOBAL_CTL, 0);
-            self.go(Path::AmdV2OffDone);
+            self.go(1);
         } else {
-            self.go(Path::AmdOff);
+            self.go(6);
             for (_, at) in self.each_started() {
                 let msr = self.events.all[at].config_msr;
-                self.go(Path::AmdOffEvent);
+                self.go(3);
                 let config = self.rdmsr(msr);
-                self.go(Path::AmdOffRead);
+                self.go(5);
                 if config & EVNTSEL_EN != 0 {
-                    self.go(Path::AmdOffWrite);
+                    self.go(4);
                     self.wrmsr(msr, config & !EVNTSEL_EN);
                 }
-                self.go(Path::AmdNext);
+                self.go(3);
             }
         }
         if self.is_v2() || self.started.mask != 0 {
-            self.go(Path::AmdWait);
+            self.go(3);
         }
         for (_, at) in self.each_started() {
-            self.go(Path::AmdWaitEvent);
+            self.go(3);
             if !self.in_nmi {
-                self.go(Path::AmdWaitCall);
+                self.go(2);
                 self.wait_on_overflow(at);
             }
-            self.go(Path::AmdNext);
+            self.go(3);
         }
-        self.go(Path::AmdReturn);
+        self.go(1);
     }
 
     /// Mirrors `amd_pmu_wait_on_overflow`: the NMI of an overflow comes first, and starts the counter anew.
     fn wait_on_overflow(&mut self, at: usize) {
         let event = self.events.all[at];
-        self.go(Path::AmdLooks);
+        self.go(2);
         for _ in 0..LOOKS {
-            self.go(Path::AmdLook);
+            self.go(3);
             let overflowed = if self.is_v2() {
                 let status = self.rdmsr(PERF_CNTR_GLOBAL_STATUS);
-                self.go(Path::AmdLookedAtStatus);
+                self.go(6);
                 status >> event.index.unwrap_or(0) & 1 != 0
             } else {
                 let value = self.rdmsr(event.counter_msr);
-                self.go(Path::AmdLookedAtCounter);
+                self.go(2);
                 value & TOP_BIT == 0
             };
             if !overflowed {
                 break;
             }
-            self.go(Path::AmdLookAgain);
+            self.go(2);
         }
-        self.go(Path::AmdReturn);
+        self.go(1);
     }
 
     /// Mirrors `amd_pmu_enable_all` and `amd_pmu_v2_enable_all`.
     pub(super) fn amd_enable_all(&mut self) {
-        self.go(Path::EnableAmd);
+        self.go(10);
         if self.is_v2() {
-            self.go(Path::AmdV2On);
+            self.go(6);
             self.wrmsr(PERF_CNTR_GLOBAL_CTL, self.global_ctrl);
         } else {
-            self.go(Path::AmdOn);
+            self.go(5);
             for (_, at) in self.each_started() {
                 let event = self.events.all[at];
-                self.go(Path::AmdOnEvent);
+                self.go(6);
                 self.wrmsr(event.config_msr, event.config);
-                self.go(Path::AmdNext);
+                self.go(3);
             }
         }
-        self.go(Path::AmdReturn);
+        self.go(1);
     }
 
     /// Mirrors the end of `x86_pmu_start`. Without a global control the counter is enabled with all others.
@@ -122,43 +121,43 @@ impl<C: Cpu> Guest<C> {
         let bit = event.index.unwrap_or(0);
         self.started.events[usize::from(bit)] = at as u8;
         self.started.mask |= 1 << bit;
-        self.go(Path::StartAmd);
+        self.go(16);
         if self.is_v2() {
-            self.go(Path::StartAmdV2);
+            self.go(4);
             self.wrmsr(event.config_msr, event.config);
         }
     }
 
     /// Mirrors `x86_pmu_stop`, once the counter is disabled: an NMI that comes in the wait still finds it started.
     pub(super) fn amd_stopped(&mut self, at: usize) {
-        self.go(Path::StopAmd);
+        self.go(13);
         self.wait_on_overflow(at);
         self.started.mask &= !(1 << self.events.all[at].index.unwrap_or(0));
-        self.go(Path::StopAmdDone);
+        self.go(7);
     }
 
     /// Mirrors `amd_pmu_handle_irq` and `amd_pmu_v2_handle_irq`; returns STATUS, or what shows by the counters' top bits, and the
     /// rearmed counters.
     pub(super) fn handle_amd_pmi(&mut self) -> (u64, u64) {
         let rearmed = if self.is_v2() { self.handle_amd_v2() } else { self.handle_amd_core() };
-        self.go(Path::PmiAmdDone);
+        self.go(1);
         (rearmed, rearmed)
     }
 
     fn handle_amd_core(&mut self) -> u64 {
         let mut rearmed = 0;
-        self.go(Path::PmiAmd);
+        self.go(12);
         self.write_lvtpc();
-        self.go(Path::PmiAmdScan);
+        self.go(4);
         for (bit, at) in self.each_started() {
-            self.go(Path::PmiAmdEvent);
+            self.go(3);
             let value = self.rdmsr_in_nmi(self.events.all[at].counter_msr);
-            self.go(Path::PmiAmdRead);
+            self.go(5);
             if value & TOP_BIT == 0 {
                 self.restart_amd(at, value);
                 rearmed |= 1 << bit;
             }
-            self.go(Path::AmdNext);
+            self.go(3);
         }
         self.adjust_after_amd_overflow(rearmed);
         rearmed
@@ -166,32 +165,32 @@ impl<C: Cpu> Guest<C> {
 
     fn handle_amd_v2(&mut self) -> u64 {
         let mut rearmed = 0;
-        self.go(Path::PmiV2);
+        self.go(14);
         self.wrmsr_in_nmi(PERF_CNTR_GLOBAL_CTL, 0);
-        self.go(Path::PmiStatus);
+        self.go(1);
         let status = self.rdmsr_in_nmi(PERF_CNTR_GLOBAL_STATUS);
-        self.go(Path::PmiV2Status);
+        self.go(5);
         if status != 0 {
-            self.go(Path::PmiV2Scan);
+            self.go(4);
             for (bit, at) in self.each_started() {
-                self.go(Path::PmiAmdEvent);
+                self.go(3);
                 let value = self.rdmsr_in_nmi(self.events.all[at].counter_msr);
-                self.go(Path::PmiV2Read);
+                self.go(2);
                 if status >> bit & 1 != 0 {
-                    self.go(Path::PmiV2Restart);
+                    self.go(4);
                     self.restart_amd(at, value);
                     rearmed |= 1 << bit;
                 }
-                self.go(Path::AmdNext);
+                self.go(3);
             }
-            self.go(Path::PmiV2Acknowledge);
+            self.go(6);
             self.wrmsr_in_nmi(PERF_CNTR_GLOBAL_STATUS_CLR, !(status & !rearmed));
             self.adjust_after_amd_overflow(rearmed);
-            self.go(Path::PmiV2Handled);
+            self.go(1);
         }
-        self.go(Path::PmiV2Enabled);
+        self.go(3);
         if self.enabled {
-            self.go(Path::PmiV2On);
+            self.go(4);
             self.wrmsr_in_nmi(PERF_CNTR_GLOBAL_CTL, self.global_ctrl);
         }
         rearmed
@@ -199,34 +198,34 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `pmi_restart`.
     fn restart_amd(&mut self, at: usize, value: u64) {
-        self.go(Path::PmiAmdRestart);
+        self.go(19);
         self.restart_from(at, value);
-        self.go(Path::PmiAmdRestarted);
+        self.go(5);
     }
 
     fn adjust_after_amd_overflow(&mut self, rearmed: u64) {
-        self.go(Path::PmiAmdFreqCheck);
+        self.go(2);
         if !self.freq {
             return;
         }
-        self.go(Path::PmiAmdFreq);
+        self.go(3);
         let now = self.rdtsc().1;
-        self.go(Path::PmiAmdFreqTsc);
+        self.go(5);
         if rearmed != 0 {
-            self.go(Path::PmiAmdFreqSome);
+            self.go(7);
         }
         let started = Started { mask: rearmed, ..self.started };
         for (_, at) in started.each() {
-            self.go(Path::PmiAmdFreqEvent);
+            self.go(4);
             if self.events.all[at].freq {
-                self.go(Path::PmiAmdFreqAdjust);
+                self.go(4);
                 self.adjust_overflow(at, now);
             }
-            self.go(Path::AmdNext);
+            self.go(3);
         }
         if rearmed != 0 {
-            self.go(Path::PmiAmdFreqSomeDone);
+            self.go(3);
         }
-        self.go(Path::PmiAmdFreqDone);
+        self.go(2);
     }
 }

@@ -2,24 +2,23 @@
 
 use arch_pmu::intel::{IA32_FIXED_CTR_CTRL, IA32_PERF_GLOBAL_CTRL};
 
-use super::cpu::Cpu;
 use super::events::{EVNTSEL_EN, Event, FIXED, Move};
-use super::paths::Path;
 use super::state::{Guest, NOBODY};
+use crate::side::SimHost;
 
-impl<C: Cpu> Guest<C> {
+impl<H: SimHost> Guest<H> {
     /// Mirrors `x86_pmu_disable`.
     pub(super) fn pmu_disable(&mut self) {
         if !self.enabled {
-            self.go(Path::DisableOff);
+            self.go(4);
             return;
         }
         if self.is_intel() {
-            self.go(Path::Disable);
+            self.go(10);
             self.disable_counters();
-            self.go(Path::DisableReturn);
+            self.go(1);
         } else {
-            self.go(Path::DisableAmd);
+            self.go(8);
             self.disable_counters();
         }
     }
@@ -46,40 +45,40 @@ impl<C: Cpu> Guest<C> {
             }
         }
         self.enabled = true;
-        self.go(Path::Enable);
+        self.go(103);
         if self.events.active_count > 0 {
-            self.go(Path::EnableSome);
-            self.go_times(Path::EnableEvent, self.events.active_count as u64);
+            self.go(3);
+            self.go(6 * self.events.active_count as u64);
         }
         self.wrmsr(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
-        self.go(Path::EnableReturn);
+        self.go(1);
     }
 
     /// Mirrors `x86_pmu_stop` with PERF_EF_UPDATE.
     pub(super) fn stop(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
-            self.go(Path::StopFixed);
-            self.set_fixed(&event, 0, Path::StopFixedOff);
-            self.go(Path::StopFixedRead);
+            self.go(6);
+            self.set_fixed(&event, 0, 12);
+            self.go(4);
         } else {
-            self.go(Path::StopGp);
+            self.go(9);
             self.wrmsr(event.config_msr, event.config & !EVNTSEL_EN);
             if self.is_intel() {
-                self.go(Path::StopGpRead);
+                self.go(4);
             } else {
                 self.amd_stopped(at);
             }
         }
         self.read_counter(at);
-        self.go(Path::StopDone);
+        self.go(12);
     }
 
     /// Mirrors `x86_perf_event_update`.
     pub(super) fn update(&mut self, at: usize) {
-        self.go(Path::Update);
+        self.go(1);
         self.read_counter(at);
-        self.go(Path::UpdateDone);
+        self.go(11);
     }
 
     fn read_counter(&mut self, at: usize) {
@@ -89,40 +88,40 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `x86_pmu_start` with PERF_EF_RELOAD.
     fn start(&mut self, at: usize) {
-        self.go(Path::Start);
-        self.set_period(at, Some(Path::StartPeriodOver));
+        self.go(16);
+        self.set_period(at, Some(5));
         let event = self.events.all[at];
         if event.is_fixed() {
-            self.go(Path::StartFixed);
-            self.set_fixed(&event, event.fixed_bits, Path::StartFixedOn);
+            self.go(5);
+            self.set_fixed(&event, event.fixed_bits, 13);
         } else if self.is_intel() {
-            self.go(Path::StartGp);
+            self.go(9);
             self.wrmsr(event.config_msr, event.config);
         } else {
             self.amd_start(at);
         }
-        self.go(Path::StartReturn);
+        self.go(1);
     }
 
     /// Mirrors `pmu_program`: an event that was just opened gets its counter ready.
     pub(super) fn program(&mut self, at: usize) {
         let event = self.events.all[at];
         if event.is_fixed() {
-            self.go(Path::ProgramFixed);
-            self.set_fixed(&event, 0, Path::ProgramFixedOff);
-            self.go(Path::ProgramFixedPeriod);
+            self.go(5);
+            self.set_fixed(&event, 0, 12);
+            self.go(1);
         } else {
-            self.go(Path::ProgramGp);
+            self.go(8);
             self.wrmsr(event.config_msr, event.config & !EVNTSEL_EN);
         }
-        self.go(Path::ProgramPeriod);
+        self.go(15);
         // It begins with a whole period.
         self.set_period(at, None);
-        self.go(Path::ProgramReturn);
+        self.go(1);
     }
 
     /// Mirrors `x86_perf_event_set_period`; it goes `over` if the period is over.
-    fn set_period(&mut self, at: usize, over: Option<Path>) {
+    fn set_period(&mut self, at: usize, over: Option<u64>) {
         let event = &mut self.events.all[at];
         let (msr, next) = (event.counter_msr, event.next_left());
         if let Some(over) = over.filter(|_| next.over) {
@@ -132,7 +131,7 @@ impl<C: Cpu> Guest<C> {
     }
 
     /// Mirrors `intel_pmu_enable_fixed` and `_disable_fixed`; `between` its read and its write.
-    fn set_fixed(&mut self, event: &Event, bits: u64, between: Path) {
+    fn set_fixed(&mut self, event: &Event, bits: u64, between: u64) {
         let shift = (usize::from(event.index.unwrap_or(0)) - FIXED) * 4;
         let ctrl = self.rdmsr(IA32_FIXED_CTR_CTRL);
         self.go(between);
@@ -142,71 +141,71 @@ impl<C: Cpu> Guest<C> {
     pub(super) fn stop_active(&mut self, now: u64) {
         let ran = now.wrapping_sub(self.sched_in);
         if self.events.active_count == 0 {
-            self.go(Path::StopActiveNone);
+            self.go(4);
             return;
         }
-        self.go(Path::StopActive);
+        self.go(12);
         for n in 0..self.events.active_count {
-            self.go(Path::StopActiveEvent);
+            self.go(4);
             let at = self.events.active(n);
             self.stop(at);
             let event = &mut self.events.all[at];
             event.running = event.running.wrapping_add(ran);
-            self.go(Path::StopActiveNext);
+            self.go(3);
         }
-        self.go(Path::StopActiveDone);
+        self.go(6);
     }
 
     /// Starts the active events; returns the bits of their counters.
     pub(super) fn start_active(&mut self) -> u64 {
         let mut started = 0;
-        self.go(Path::StartActive);
+        self.go(3);
         self.sched_in = self.rdtsc().1;
-        self.go(Path::StartActiveTsc);
+        self.go(7);
         if self.events.active_count > 0 {
-            self.go(Path::StartActiveSome);
+            self.go(4);
         }
         for n in 0..self.events.active_count {
-            self.go(Path::StartActiveEvent);
+            self.go(2);
             let at = self.events.active(n);
             self.start(at);
             started |= 1 << self.events.all[at].index.unwrap_or(0);
-            self.go(Path::StartActiveNext);
+            self.go(8);
         }
-        self.go(Path::StartActiveDone);
+        self.go(5);
         started
     }
 
     /// Mirrors `perf_adjust_freq_unthr_context`, at each tick.
     pub(super) fn adjust_at_tick(&mut self) {
         // Its driver is on, and one event counts: the first always finds a counter.
-        self.go(if self.is_intel() { Path::TickAdjust } else { Path::TickAdjustAmd });
+        self.go(if self.is_intel() { 14 } else { 12 });
         self.disable_counters();
         if !self.is_intel() {
-            self.go(Path::TickAdjustAmdOff);
+            self.go(1);
         }
-        self.go(Path::TickAdjustSome);
+        self.go(3);
         for n in 0..self.events.active_count {
             let at = self.events.active(n);
             if self.events.all[at].freq {
                 self.adjust_event(at);
             } else {
-                self.go(Path::TickAdjustSkip);
+                self.go(3);
             }
-            self.go(Path::TickAdjustNext);
+            self.go(3);
         }
-        self.go(Path::TickAdjustDone);
+        self.go(5);
         self.pmu_enable();
     }
 
     fn adjust_event(&mut self, at: usize) {
         let (tick, hz, tsc_hz) = (self.tick_tsc, self.boot.freq_hz, self.tsc_hz);
-        self.go(Path::TickAdjustStop);
+        self.go(5);
         self.stop(at);
         let event = &mut self.events.all[at];
         let count = event.count.wrapping_sub(event.freq_count);
         event.freq_count = event.count;
-        self.go(Path::TickAdjustIdle);
+        self.go(5);
         if count > 0 {
             let event = &mut self.events.all[at];
             let moved = event.adjust_period(tick, count, hz, tsc_hz);
@@ -214,17 +213,17 @@ impl<C: Cpu> Guest<C> {
             if reset {
                 event.left = 0;
             }
-            self.go(Path::TickAdjustPeriod);
-            self.go_moved(moved, [Path::TickAdjustDivided, Path::TickAdjustGrows, Path::TickAdjustShrinks]);
+            self.go(18);
+            self.go_moved(moved, [3, 2, 5]);
             if reset {
-                self.go(Path::TickAdjustReset);
+                self.go(2);
             }
         }
-        self.go(Path::TickAdjustStart);
+        self.go(2);
         self.start(at);
     }
 
-    fn go_moved(&mut self, moved: Move, [divided, grows, shrinks]: [Path; 3]) {
+    fn go_moved(&mut self, moved: Move, [divided, grows, shrinks]: [u64; 3]) {
         if moved.divided {
             self.go(divided);
         }
@@ -238,7 +237,7 @@ impl<C: Cpu> Guest<C> {
         let elapsed = now.wrapping_sub(event.freq_tsc);
         event.freq_tsc = now;
         if elapsed >= tick.wrapping_mul(2) {
-            self.go(Path::OverflowFar);
+            self.go(7);
             return;
         }
         let moved = event.adjust_period(elapsed, event.period.cast_unsigned(), hz, tsc_hz);
@@ -246,16 +245,16 @@ impl<C: Cpu> Guest<C> {
         if reset {
             event.left = 0;
         }
-        self.go(Path::Overflow);
-        self.go_moved(moved, [Path::OverflowDivided, Path::OverflowGrows, Path::OverflowShrinks]);
+        self.go(24);
+        self.go_moved(moved, [3, 2, 5]);
         if reset {
             let event = &mut self.events.all[at];
             let (msr, next) = (event.counter_msr, event.next_left());
-            self.go(Path::OverflowReset);
+            self.go(13);
             self.wrmsr(msr, next.value);
-            self.go(Path::OverflowReturn);
+            self.go(1);
         } else {
-            self.go(Path::OverflowKeeps);
+            self.go(1);
         }
     }
 }

@@ -6,15 +6,13 @@ use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PERFEVTSEL0, IA32_PMC0};
 use arch_pmu::spec::MAX_GP;
 use guest::abi::{BootPage, MAX_EVENTS};
 
-use super::paths::Path;
-
 const EVNTSEL_INT: u64 = 1 << 20;
 const EVNTSEL_USR: u64 = 1 << 16;
 const EVNTSEL_OS: u64 = 1 << 17;
 
 /// The guest's PMU driver, which the payload chooses by CPUID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Driver {
+pub(crate) enum Driver {
     /// Intel's.
     #[default]
     Intel,
@@ -110,30 +108,30 @@ impl Events {
     }
 
     /// Mirrors `rotate_ctx`.
-    pub(super) fn rotate(&mut self, go: &mut impl FnMut(Path)) {
-        go(Path::Rotate);
+    pub(super) fn rotate(&mut self, go: &mut impl FnMut(u64)) {
+        go(6);
         self.head += 1;
         if self.head == self.enabled {
             self.head = 0;
-            go(Path::RotateWraps);
+            go(1);
         }
     }
 
     /// Mirrors `ctx_flexible_sched_in`: the longest prefix of the list that fits, then `x86_schedule_events`. Tells `go` its way.
-    pub(super) fn schedule(&mut self, go: &mut impl FnMut(Path)) {
+    pub(super) fn schedule(&mut self, go: &mut impl FnMut(u64)) {
         if self.enabled == 0 {
             self.active_count = 0;
-            go(Path::ScheduleNone);
+            go(14);
             return;
         }
-        go(Path::Schedule);
+        go(13);
         // The first event always finds a counter.
         self.collect(go);
-        go(Path::AsBefore);
+        go(5);
         if !self.fits_as_before(go) {
             self.assign(go);
         }
-        go(Path::ScheduleDone);
+        go(3);
     }
 
     /// Closes and reopens all events.
@@ -156,104 +154,104 @@ impl Events {
         self.active_count -= 1;
     }
 
-    fn collect(&mut self, go: &mut impl FnMut(Path)) {
+    fn collect(&mut self, go: &mut impl FnMut(u64)) {
         let (mut gp_free, mut fixed_used, mut fixed_movable) = (self.gp_counters, 0_u64, 0_u64);
         let mut n = 0;
         let mut at = self.head;
         while n < self.enabled {
             let event = &self.all[at];
             let mask = event.fixed.map_or(0, |n| 1 << n);
-            go(Path::Collect);
+            go(9);
             if mask & !fixed_used != 0 {
                 fixed_used |= mask;
-                go(Path::CollectFixed);
+                go(3);
                 if event.takes_gp {
                     fixed_movable |= mask;
-                    go(Path::CollectFixedOrGp);
+                    go(1);
                 }
             } else if gp_free > 0 && event.takes_gp {
                 gp_free -= 1;
-                go(Path::CollectGp);
+                go(6);
             } else if gp_free > 0 && mask & fixed_movable != 0 {
                 // The event that it drives from its fixed counter takes one.
                 fixed_movable &= !mask;
                 gp_free -= 1;
-                go(Path::CollectMoved);
+                go(10);
             } else {
-                go(if gp_free == 0 { Path::CollectFull } else { Path::CollectStuck });
+                go(if gp_free == 0 { 4 } else { 8 });
                 break;
             }
             self.active[n] = at as u8;
             n += 1;
             at = if at + 1 == self.enabled { 0 } else { at + 1 };
-            go(Path::CollectNext);
+            go(8);
         }
         self.active_count = n;
     }
 
-    fn fits_as_before(&self, go: &mut impl FnMut(Path)) -> bool {
+    fn fits_as_before(&self, go: &mut impl FnMut(u64)) -> bool {
         let mut used = 0_u64;
         for n in 0..self.active_count {
             match self.all[self.active(n)].index {
                 None => {
-                    go(Path::AsBeforeNever);
+                    go(4);
                     return false;
                 }
                 Some(index) if used >> index & 1 != 0 => {
-                    go(Path::AsBeforeTaken);
+                    go(6);
                     return false;
                 }
                 Some(index) => used |= 1 << index,
             }
-            go(Path::AsBeforeEvent);
+            go(12);
         }
         true
     }
 
     /// Assigns counters: events with one choice first, then those of general-purpose counters, then those that may have either.
-    fn assign(&mut self, go: &mut impl FnMut(Path)) {
+    fn assign(&mut self, go: &mut impl FnMut(u64)) {
         let (mut fixed_used, mut gp, driver) = (0_u64, 0_u8, self.driver);
-        go(Path::Anew);
+        go(3);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if let (false, Some(fixed)) = (event.takes_gp, event.fixed) {
                 fixed_used |= 1 << fixed;
-                go(Path::AnewOnly);
+                go(11);
                 go(event.assign(FIXED as u8 + fixed, driver));
             } else {
-                go(Path::AnewOnlySkip);
+                go(7);
             }
         }
         let mut next_gp = || {
             gp += 1;
             gp - 1
         };
-        go(Path::AnewGeneral);
+        go(5);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             if event.fixed.is_none() {
-                go(Path::AnewGeneralTaken);
+                go(11);
                 go(event.assign(next_gp(), driver));
             } else {
-                go(Path::AnewGeneralSkip);
+                go(6);
             }
         }
-        go(Path::AnewEither);
+        go(4);
         for n in 0..self.active_count {
             let at = self.active(n);
             let event = &mut self.all[at];
             match event.fixed {
-                _ if !event.takes_gp => go(Path::AnewEitherNotGp),
-                None => go(Path::AnewEitherNotFixed),
+                _ if !event.takes_gp => go(6),
+                None => go(9),
                 Some(fixed) if fixed_used & 1 << fixed == 0 => {
                     fixed_used |= 1 << fixed;
-                    go(Path::AnewEitherFixed);
+                    go(16);
                     go(event.assign(FIXED as u8 + fixed, driver));
                 }
                 Some(_) => {
-                    go(Path::AnewEitherGp);
+                    go(17);
                     go(event.assign(next_gp(), driver));
                 }
             }
@@ -307,21 +305,21 @@ pub(super) struct Event {
 
 impl Event {
     /// Mirrors `x86_assign_hw_event`; returns the way it goes.
-    fn assign(&mut self, index: u8, driver: Driver) -> Path {
+    fn assign(&mut self, index: u8, driver: Driver) -> u64 {
         self.index = Some(index);
         let n = u32::from(index);
         match driver {
             _ if self.is_fixed() => {
                 self.counter_msr = IA32_FIXED_CTR0 + n - FIXED as u32;
-                Path::AssignFixed
+                9
             }
             Driver::Intel => {
                 (self.counter_msr, self.config_msr) = (IA32_PMC0 + n, IA32_PERFEVTSEL0 + n);
-                Path::AssignGp
+                12
             }
             Driver::AmdCore | Driver::AmdV2 => {
                 (self.counter_msr, self.config_msr) = (PERF_CTR0 + 2 * n, PERF_CTL0 + 2 * n);
-                Path::AssignAmd
+                13
             }
         }
     }

@@ -3,10 +3,9 @@
 use arch_pmu::intel::{IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS};
 use guest::abi::{LOG_NMI, LogEntry};
 
-use super::cpu::Cpu;
 use super::events::Driver;
-use super::paths::Path;
 use super::state::{Guest, NOBODY};
+use crate::side::SimHost;
 
 /// Maximum number of loops of the handler.
 const MOST_LOOPS: u32 = 100;
@@ -21,7 +20,7 @@ pub(super) struct Logged {
     pub(super) meets: bool,
 }
 
-impl<C: Cpu> Guest<C> {
+impl<H: SimHost> Guest<H> {
     /// Takes pending NMIs, right after an exit. They interrupt the tick between two instructions, but not the NMI handler.
     #[inline]
     pub(super) fn take_nmis(&mut self) {
@@ -51,9 +50,9 @@ impl<C: Cpu> Guest<C> {
         self.in_nmi = true;
         let from_tick = self.cpu.in_tick();
         self.cpu.interrupted(false);
-        self.go(Path::InterruptIn);
+        self.go(2);
         let (entry, entry_tsc) = self.rdtsc();
-        self.go(Path::InterruptCall);
+        self.go(11);
         let (status, rearmed) = if self.is_intel() { self.handle_pmi() } else { self.handle_amd_pmi() };
         let (exit, exit_tsc) = self.rdtsc();
         let latency = if rearmed == 0 { &mut self.driver_off } else { &mut self.handler };
@@ -64,14 +63,14 @@ impl<C: Cpu> Guest<C> {
             self.deliveries.push((u128::from(seen_at) * khz / 1_000_000) as u64);
         }
         if !self.account([entry_tsc, exit_tsc], status, rearmed) {
-            self.go(Path::AccountReturn);
+            self.go(2);
         }
         match self.driver {
             Driver::Intel => {}
-            Driver::AmdCore => self.go(Path::PmiAmdReturn),
-            Driver::AmdV2 => self.go(Path::PmiV2Return),
+            Driver::AmdCore => self.go(7),
+            Driver::AmdV2 => self.go(9),
         }
-        self.go(Path::InterruptOut);
+        self.go(11);
         self.spend();
         self.cpu.returns(from_tick);
         self.in_nmi = false;
@@ -79,37 +78,37 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `pmi_account`; returns whether it ends as `tick_soon`.
     fn account(&mut self, tsc: [u64; 2], status: u64, rearmed: u64) -> bool {
-        self.go(if self.is_intel() { Path::Account } else { Path::AccountAmd });
+        self.go(if self.is_intel() { 25 } else { 22 });
         self.report.nmis += 1;
         if status == 0 {
             self.report.nmis_without_status += 1;
-            self.go(Path::AccountWithoutStatus);
+            self.go(1);
         }
         let logged = self.log(LOG_NMI, tsc, status, rearmed);
         if logged.fits {
-            self.go(Path::AccountLogged);
+            self.go(10);
         }
         if logged.meets {
-            self.go(Path::AccountMeets);
+            self.go(4);
         } else if logged.wanted {
-            self.go(Path::AccountWanted);
+            self.go(2);
         }
         if !self.target_met {
             return false;
         }
-        self.go(Path::AccountMet);
+        self.go(3);
         if !self.enabled {
             return false;
         }
         // The sample target is met; the next tick ends the phase.
-        self.go(Path::AccountDisable);
+        self.go(2);
         self.pmu_disable();
-        self.go(Path::AccountDisabled);
+        self.go(1);
         self.report.measure_end = self.rdtsc().1;
         self.report.measure_units = self.units() - self.units_at_start;
-        self.go(Path::AccountEnd);
+        self.go(11);
         if self.takes_turns() {
-            self.go(Path::AccountSoon);
+            self.go(3);
             self.tick_soon();
         }
         self.takes_turns()
@@ -137,30 +136,30 @@ impl<C: Cpu> Guest<C> {
     /// Mirrors `intel_pmu_handle_irq` with perf_v4_pmi=n, between GLOBAL_CTRL off and on. Returns the first STATUS and the rearmed
     /// counters.
     fn handle_pmi(&mut self) -> (u64, u64) {
-        self.go(Path::Pmi);
+        self.go(11);
         self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, 0);
-        self.go(Path::PmiStatus);
+        self.go(1);
         let status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
         let mut rearmed = 0;
         if self.enabled {
-            self.go(Path::PmiEnabled);
+            self.go(9);
             if status == 0 {
-                self.go(Path::PmiNothing);
+                self.go(2);
             } else {
                 rearmed = self.handle_overflows(status);
             }
-            self.go(Path::PmiUnmask);
+            self.go(3);
             self.write_lvtpc();
-            self.go(Path::PmiOn);
+            self.go(4);
             self.wrmsr_in_nmi(IA32_PERF_GLOBAL_CTRL, self.global_ctrl);
         } else {
-            self.go(Path::PmiOff);
+            self.go(9);
             if status != 0 {
                 self.count_late(status);
             }
-            self.go(Path::PmiOffUnmask);
+            self.go(3);
             self.write_lvtpc();
-            self.go(Path::PmiOffDone);
+            self.go(2);
         }
         (status, rearmed)
     }
@@ -168,37 +167,37 @@ impl<C: Cpu> Guest<C> {
     fn handle_overflows(&mut self, first: u64) -> u64 {
         let (mut status, mut rearmed) = (first, 0);
         for turn in 0..MOST_LOOPS {
-            self.go(if turn == 0 { Path::PmiAcknowledge } else { Path::PmiAgain });
+            self.go(if turn == 0 { 7 } else { 6 });
             self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
             rearmed |= status;
             let mut left = status;
-            self.go(Path::PmiFirst);
+            self.go(9);
             while left != 0 {
                 let bit = left.trailing_zeros() as usize;
                 left &= left - 1;
                 match self.map[bit] {
                     NOBODY => {
                         rearmed &= !(1 << bit);
-                        self.go(Path::PmiUnmapped);
+                        self.go(4);
                     }
                     at => self.restart(usize::from(at)),
                 }
-                self.go(Path::PmiCounterDone);
+                self.go(2);
                 if left != 0 {
-                    self.go(Path::PmiNext);
+                    self.go(7);
                 }
             }
-            self.go(Path::PmiStatusAgain);
+            self.go(1);
             status = self.rdmsr_in_nmi(IA32_PERF_GLOBAL_STATUS);
-            self.go(Path::PmiHandled);
+            self.go(5);
             if status == 0 {
                 break;
             }
             if turn + 1 == MOST_LOOPS {
-                self.go(Path::PmiGivesUp);
+                self.go(3);
             }
         }
-        self.go(Path::PmiFreqCheck);
+        self.go(2);
         if self.freq {
             self.adjust_after_overflow(rearmed);
         }
@@ -207,9 +206,9 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `intel_pmu_save_and_restart`.
     fn restart(&mut self, at: usize) {
-        self.go(Path::PmiCounter);
+        self.go(1);
         let now = self.rdmsr_in_nmi(self.events.all[at].counter_msr);
-        self.go(Path::PmiRestart);
+        self.go(22);
         self.restart_from(at, now);
     }
 
@@ -221,47 +220,47 @@ impl<C: Cpu> Guest<C> {
         event.overflows += 1;
         let (msr, next) = (event.counter_msr, event.next_left());
         if next.over {
-            self.go(Path::PmiRestartOver);
+            self.go(4);
         }
         if next.clamped {
-            self.go(Path::PmiRestartClamped);
+            self.go(6);
         }
         self.wrmsr_in_nmi(msr, next.value);
     }
 
     /// Acknowledges the overflow only, because the driver has disabled the counters and reads them itself.
     fn count_late(&mut self, status: u64) {
-        self.go(Path::PmiLate);
+        self.go(12);
         self.wrmsr_in_nmi(IA32_PERF_GLOBAL_OVF_CTRL, status);
         let mut left = status;
         while left != 0 {
             let at = self.map[left.trailing_zeros() as usize];
             left &= left - 1;
-            self.go(Path::PmiLateCounter);
+            self.go(10);
             if at != NOBODY {
                 self.events.all[usize::from(at)].overflows += 1;
-                self.go(Path::PmiLateEvent);
+                self.go(1);
             }
         }
-        self.go(Path::PmiLateDone);
+        self.go(9);
     }
 
     fn adjust_after_overflow(&mut self, rearmed: u64) {
-        self.go(Path::PmiFreq);
+        self.go(19);
         let now = self.rdtsc().1;
-        self.go(Path::PmiFreqTsc);
+        self.go(4);
         let mut left = rearmed;
         while left != 0 {
             let at = usize::from(self.map[left.trailing_zeros() as usize]);
             left &= left - 1;
             if self.events.all[at].freq {
-                self.go(Path::PmiFreqEvent);
+                self.go(11);
                 self.adjust_overflow(at, now);
             } else {
-                self.go(Path::PmiFreqSkip);
+                self.go(7);
             }
-            self.go(Path::PmiFreqNext);
+            self.go(3);
         }
-        self.go(Path::PmiFreqDone);
+        self.go(18);
     }
 }

@@ -6,16 +6,15 @@ use guest::abi::{
     WORKLOAD_IDLE, WORKLOAD_IO,
 };
 
-use super::cpu::Cpu;
-use super::paths::Path;
 use super::state::{Guest, Phase, Timer};
+use crate::side::SimHost;
 
 /// Mask bit of LVTPC.
 const LVT_MASKED: u32 = 1 << 16;
 
-impl<C: Cpu> Guest<C> {
+impl<H: SimHost> Guest<H> {
     /// Runs up to the next tick or NMI; returns whether the guest is done.
-    pub fn step(&mut self) -> bool {
+    pub(crate) fn step(&mut self) -> bool {
         if self.timed_out {
             return true;
         }
@@ -50,8 +49,8 @@ impl<C: Cpu> Guest<C> {
             if self.tick_is_due() {
                 return true;
             }
-            self.go(Path::TailAwake);
-            self.wait_in_tail(Path::TailHalt);
+            self.go(5);
+            self.wait_in_tail(1);
         }
         if self.phase == Phase::Done {
             return false;
@@ -68,7 +67,7 @@ impl<C: Cpu> Guest<C> {
             }
             self.woke = false;
             self.wakes += 1;
-            self.go(Path::IdleAwake);
+            self.go(8);
             self.spend();
         }
         self.cpu.halt_until(self.next_tick);
@@ -80,7 +79,7 @@ impl<C: Cpu> Guest<C> {
         let spent = self.cpu.run_user(self.next_tick, left);
         self.user_ns += spent;
         if spent == left {
-            self.cpu.port_write();
+            self.cpu.write_port();
         }
     }
 
@@ -104,10 +103,9 @@ impl<C: Cpu> Guest<C> {
             let now = self.cpu.now();
             self.forward_timer(now);
         }
-        self.go(Path::InterruptIn);
+        self.go(2);
         let (entry, now) = self.rdtsc();
-        self.go(Path::InterruptCall);
-        self.go(Path::Tick);
+        self.go(31);
         self.tick_tsc = now.wrapping_sub(self.last_tick);
         self.last_tick = now;
         self.report.ticks += 1;
@@ -123,27 +121,26 @@ impl<C: Cpu> Guest<C> {
     /// Runs the end of a tick that goes back to where it came from.
     pub(super) fn leave_tick(&mut self) {
         if self.phase == Phase::Measure {
-            self.go(Path::LeaveMeasure);
+            self.go(5);
             if self.boot.flags & FLAG_TIME_LOOP != 0 {
-                self.go(Path::LeaveTimed);
+                self.go(2);
                 self.time_loop();
-                self.go(Path::LeaveTimedDone);
+                self.go(1);
             }
         }
         if self.stat_setup() {
-            self.go(Path::LeaveArm);
+            self.go(6);
             self.write_timer(self.boot.tick_count.max(1));
-            self.go(Path::LeaveArmed);
+            self.go(3);
         } else {
             if self.timer == Timer::Forwarded {
                 let now = self.cpu.now();
                 self.forward_timer(now);
             }
-            self.go(Path::LeaveEoi);
+            self.go(5);
         }
         self.write_eoi();
-        self.go(Path::LeaveReturn);
-        self.go(Path::InterruptOut);
+        self.go(15);
         self.spend();
         self.cpu.returns(false);
         self.woke = true;
@@ -151,13 +148,13 @@ impl<C: Cpu> Guest<C> {
 
     /// Mirrors `time_loop` of `guest/payload/c/loop.c`; a simulated NMI comes at accesses only.
     fn time_loop(&mut self) {
-        self.go(Path::TimeLoop);
+        self.go(5);
         let begin = self.rdtsc().1;
-        self.go(Path::TimeLoopBody);
+        self.go(259);
         let end = self.rdtsc().1;
         self.report.loops += 1;
         self.report.loop_ticks += end - begin;
-        self.go(Path::TimeLoopDone);
+        self.go(14);
     }
 
     /// Sets the next expiry to the first one after `now`.
@@ -168,25 +165,25 @@ impl<C: Cpu> Guest<C> {
     }
 
     fn baseline_tick(&mut self, now: u64) {
-        self.go(Path::TickBaseline);
+        self.go(5);
         if self.phase == Phase::WarmUp {
             self.phase = Phase::Baseline;
             self.phase_ticks = 0;
             self.units_at_start = self.units();
             self.report.baseline_begin = now;
-            self.go(Path::TickWarmUp);
+            self.go(7);
         }
         if self.phase_ticks < self.boot.baseline_ticks {
-            self.go(Path::BaselineGoesOn);
+            self.go(3);
             self.leave_tick();
             return;
         }
         self.report.baseline_end = now;
         self.report.baseline_units = self.units() - self.units_at_start;
-        self.go(Path::BaselineOver);
+        self.go(10);
         if self.takes_turns() {
             // The rest of the tick is that of the next turn's begin.
-            self.go(Path::BeginTurns);
+            self.go(2);
             self.rest(Phase::Opened);
         } else {
             self.begin_measuring();
@@ -194,56 +191,56 @@ impl<C: Cpu> Guest<C> {
     }
 
     pub(super) fn begin_measuring(&mut self) {
-        self.go(Path::Begin);
+        self.go(2);
         self.doorbell(DB_MEASURE_BEGIN);
         self.phase = Phase::Measure;
         self.phase_ticks = 0;
         self.units_at_start = self.units();
-        self.go(Path::BeginLvtpc);
+        self.go(8);
         self.write_lvtpc();
         // The counters enabled by GLOBAL_CTRL at RESET stop here.
         if self.is_intel() {
-            self.go(Path::BeginOff);
+            self.go(5);
             self.wrmsr(IA32_PERF_GLOBAL_CTRL, 0);
         } else {
             self.amd_off_at_reset();
         }
         self.report.measure_begin = self.rdtsc().1;
         if self.stat_setup() {
-            self.go(Path::BeginStat);
+            self.go(8);
             self.stat_begin();
-            self.go(Path::BeginStatDone);
+            self.go(1);
         } else {
-            self.go(Path::BeginSchedule);
+            self.go(10);
             self.schedule();
-            self.go(Path::BeginStart);
+            self.go(2);
             self.start_active();
-            self.go(Path::BeginEnable);
+            self.go(2);
             self.pmu_enable();
-            self.go(Path::BeginDone);
+            self.go(1);
         }
         self.leave_tick();
     }
 
     fn measure_tick(&mut self, entry: [u64; 2]) {
-        self.go(Path::Measure);
+        self.go(4);
         if self.stat_setup() {
-            self.go(Path::MeasureStat);
+            self.go(3);
             if self.stat_tick() {
-                self.go(Path::MeasureStatGoesOn);
+                self.go(3);
                 self.leave_tick();
                 return;
             }
-            self.go(Path::MeasureStatOver);
+            self.go(2);
         } else if self.sample_on(entry) {
             self.leave_tick();
             return;
         }
-        self.go(Path::MeasureEnds);
+        self.go(2);
         if self.takes_turns() {
-            self.go(Path::EndTurns);
+            self.go(2);
             self.end_turn();
-            self.go(Path::EndTurnWait);
+            self.go(2);
             self.rest(Phase::Rest);
         } else {
             self.end_measuring();
@@ -253,104 +250,103 @@ impl<C: Cpu> Guest<C> {
     /// Runs a tick of sampling; returns whether it goes on.
     fn sample_on(&mut self, entry: [u64; 2]) -> bool {
         if self.target_met {
-            self.go(Path::MeasureMet);
+            self.go(5);
             return false;
         }
         if self.phase_ticks >= self.boot.max_ticks {
-            self.go(Path::MeasureOver);
+            self.go(8);
             return false;
         }
-        self.go(Path::MeasureGoesOn);
+        self.go(10);
         if self.freq {
-            self.go(Path::MeasureFreq);
+            self.go(2);
             self.adjust_at_tick();
-            self.go(Path::MeasureFreqDone);
+            self.go(1);
         }
-        self.go(Path::MeasureRotation);
-        self.go(Path::RotationNeeded);
+        self.go(8);
         if self.events.rotation_needed() {
-            self.go(Path::MeasureRotate);
+            self.go(4);
             self.reschedule(entry, true);
-            self.go(Path::MeasureRescheduled);
+            self.go(1);
         } else if self.boot.flags & FLAG_TASK_SWITCH != 0 {
-            self.go(Path::MeasureSwitch);
+            self.go(7);
             self.reschedule(entry, false);
-            self.go(Path::MeasureRescheduled);
+            self.go(1);
         } else {
-            self.go(Path::MeasureLeft);
+            self.go(3);
         }
-        self.go(if self.target_met { Path::MeasureMetNow } else { Path::MeasureDone });
+        self.go(if self.target_met { 4 } else { 3 });
         !self.target_met
     }
 
     /// Mirrors `perf_rotate_context`, or sched-out and sched-in of the task: stops all events and starts those that fit.
     fn reschedule(&mut self, [entry, entry_tsc]: [u64; 2], rotate: bool) {
-        self.go(Path::Resched);
+        self.go(7);
         self.pmu_disable();
         let now = self.rdtsc().1;
-        self.go(Path::ReschedStop);
+        self.go(6);
         self.stop_active(now);
         if rotate {
-            self.go(Path::ReschedRotate);
+            self.go(4);
             self.rotate();
-            self.go(Path::ReschedSchedule);
+            self.go(2);
             self.schedule();
-            self.go(Path::ReschedScheduled);
+            self.go(1);
         } else {
-            self.go(Path::ReschedKeep);
+            self.go(2);
         }
-        self.go(Path::ReschedStart);
+        self.go(2);
         let started = self.start_active();
-        self.go(Path::ReschedEnable);
+        self.go(3);
         self.pmu_enable();
         self.report.rotations += 1;
-        self.go(Path::ReschedTsc);
+        self.go(1);
         let (exit, exit_tsc) = self.rdtsc();
         self.rotation.record(exit - entry);
         let logged = self.log(LOG_ROTATION, [entry_tsc, exit_tsc], 0, started);
-        self.go(Path::ReschedLog);
+        self.go(9);
         if logged.fits {
-            self.go(Path::ReschedLogged);
+            self.go(10);
         }
         if logged.wanted {
-            self.go(Path::ReschedWanted);
+            self.go(2);
         }
         if logged.meets {
-            self.go(Path::ReschedMeets);
+            self.go(1);
         }
-        self.go(Path::ReschedReturn);
+        self.go(4);
     }
 
     pub(super) fn end_measuring(&mut self) {
-        self.go(Path::EndMeasuring);
+        self.go(2);
         self.end_turn();
         self.lvtpc |= LVT_MASKED;
-        self.go(Path::EndLvtpc);
+        self.go(5);
         self.write_lvtpc();
-        self.go(Path::EndDoorbell);
+        self.go(2);
         self.doorbell(DB_MEASURE_END);
-        self.go(Path::EndTail);
+        self.go(2);
         self.tail();
     }
 
     pub(super) fn tail(&mut self) {
         self.phase = Phase::Tail;
         self.phase_ticks = 0;
-        self.go(Path::Tail);
+        self.go(4);
         if self.stat_setup() {
-            self.go(Path::TailArm);
+            self.go(4);
             self.write_timer(self.boot.tick_count.max(1));
         } else if self.timer == Timer::Forwarded {
             let now = self.cpu.now();
             self.forward_timer(now);
         }
-        self.go(Path::TailEoi);
+        self.go(3);
         self.write_eoi();
-        self.go(Path::TailFirst);
-        self.wait_in_tail(Path::TailFirstHalt);
+        self.go(4);
+        self.wait_in_tail(2);
     }
 
-    fn wait_in_tail(&mut self, halt: Path) {
+    fn wait_in_tail(&mut self, halt: u64) {
         if self.phase_ticks < self.boot.tail_ticks {
             self.woke = false;
             self.go(halt);
@@ -360,30 +356,30 @@ impl<C: Cpu> Guest<C> {
             }
             return;
         }
-        self.go(Path::TailOver);
+        self.go(3);
         self.write_timer(0);
-        self.go(Path::TailPublish);
+        self.go(1);
         self.publish();
-        self.go(Path::TailDone);
+        self.go(2);
         self.ring(DB_DONE);
         self.phase = Phase::Done;
     }
 
     fn tail_tick(&mut self) {
-        self.go(Path::TickTail);
+        self.go(4);
         self.doorbell(DB_TAIL_TICK);
         let held = self.cpu.held();
         self.held_at_tail_tick.push(held);
-        self.go(Path::LeaveTail);
+        self.go(2);
         self.leave_tick();
     }
 
     /// Writes the report's figures.
     pub(super) fn publish(&mut self) {
-        self.go(Path::Publish);
+        self.go(27);
         if !self.events.all.is_empty() {
-            self.go(Path::PublishSome);
-            self.go_times(Path::PublishEvent, self.events.all.len() as u64);
+            self.go(5);
+            self.go(15 * self.events.all.len() as u64);
         }
         for event in &self.events.all {
             self.report.overflows[event.spec] = event.overflows;

@@ -110,7 +110,6 @@ impl Exit {
         match self {
             Self::Interrupted | Self::Failed { .. } => None,
             Self::MemoryWrite { .. } => Some(Past::Yes),
-            Self::PortOut { .. } => Some(Past::UnlessOut),
             _ => Some(Past::No),
         }
     }

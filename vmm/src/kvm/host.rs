@@ -228,12 +228,12 @@ impl Host {
     /// # Errors
     /// Why not, with the remedy.
     pub fn nested_svm(&self) -> Result<(), String> {
-        let supported = self.supported().map_err(|error| error.to_string())?;
-        if cpuid::has_svm(&supported) {
+        if cpuid::has_svm(&self.supported().map_err(|error| error.to_string())?) {
             return Ok(());
         }
-        let parameter = std::fs::read_to_string("/sys/module/kvm_amd/parameters/nested");
-        Err(without_svm(parameter.ok().as_deref()).to_owned())
+        Err("this host's KVM offers its guests no SVM, by which alone a guest with an AMD processor is a host; load kvm_amd with nested=1, \
+             on a host with SVM (QEMU with -cpu max,+svm will do)"
+            .to_owned())
     }
 
     /// Creates a VM with `memory`, an in-kernel interrupt controller, with `pit` KVM's timer and its port 0x61, and,
@@ -300,20 +300,6 @@ impl Host {
         }
         vcpu.set_cpuid2(&cpuid).map_err(call("KVM_SET_CPUID2"))?;
         Ok(vcpu)
-    }
-}
-
-/// Returns the reason why KVM offers no SVM, by kvm_amd's parameter `nested`.
-fn without_svm(nested: Option<&str>) -> &'static str {
-    match nested.map(str::trim) {
-        Some("0" | "N") => {
-            "kvm_amd was loaded with nested=0; load it anew, while no guest runs: modprobe -r kvm_amd && modprobe kvm_amd nested=1"
-        }
-        Some(_) => "this host's KVM offers its guests no SVM; look for kvm in the kernel's log",
-        None => {
-            "this host's KVM is not kvm_amd, and a guest with an AMD processor is a host by SVM alone; use a host with SVM (QEMU with \
-                 -cpu max,+svm will do)"
-        }
     }
 }
 

@@ -26,21 +26,9 @@ pub(crate) struct Limits<'a> {
     pub(crate) on_stop: &'a dyn Fn(),
 }
 
-/// Time after the order to stop after which host events are taken from the threads that still run: one that is busy with their
-/// signals does not come to look whether it is to stop. It is longer than any thread takes to close its events, on an emulated host
+/// Time after the order to stop until the process ends. It is longer than any thread takes to close its events, on an emulated host
 /// as well.
-const SILENCE_AFTER: Duration = Duration::from_secs(10);
-/// Time after that until the process ends.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
-
-/// Result of watching the threads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Watched {
-    /// The time limit passed.
-    pub(crate) timed_out: bool,
-    /// Host events were taken from threads that did not stop in this time.
-    pub(crate) silenced: Option<Duration>,
-}
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// The threads of one run.
 #[derive(Debug, Default)]
@@ -55,13 +43,13 @@ impl Crew {
     /// it, and its outcome. Stops all of them when the end of one
     /// ends the run, at the time limit, and on interruption.
     ///
-    /// Returns their outcomes in order, or why there is none, and what the watch saw.
+    /// Returns their outcomes in order, or why there is none, and whether the time limit passed.
     pub(crate) fn run<V: Send, T: Send>(
         &self,
         vcpus: Vec<V>,
         limits: &Limits<'_>,
         work: impl Fn(usize, V) -> (bool, T) + Sync,
-    ) -> (Vec<Result<T, MachineError>>, Watched) {
+    ) -> (Vec<Result<T, MachineError>>, bool) {
         let (done, finished) = mpsc::channel();
         std::thread::scope(|scope| {
             let threads: Vec<_> = vcpus
@@ -81,18 +69,18 @@ impl Crew {
                     })
                 })
                 .collect();
-            let watched = self.watch(&finished, threads.len(), limits);
+            let timed_out = self.watch(&finished, threads.len(), limits);
             // One that could not be started has stopped the others.
             let not_started = |error| MachineError::Host(format!("a vCPU's thread cannot be started: {error}"));
             let panicked = |_| MachineError::Panicked("a vCPU's thread");
             let ended = threads.into_iter().map(|thread| thread.map_err(not_started)?.join().map_err(panicked));
-            (ended.collect(), watched)
+            (ended.collect(), timed_out)
         })
     }
 
     /// Waits for every thread.
-    fn watch(&self, finished: &mpsc::Receiver<bool>, mut running: usize, limits: &Limits<'_>) -> Watched {
-        let (mut watched, mut told) = (Watched::default(), None);
+    fn watch(&self, finished: &mpsc::Receiver<bool>, mut running: usize, limits: &Limits<'_>) -> bool {
+        let (mut timed_out, mut told) = (false, None);
         while running > 0 {
             match finished.recv_timeout(POLL) {
                 Ok(others_go_on) => {
@@ -103,7 +91,7 @@ impl Crew {
                 }
                 Err(_) if limits.interrupted.load(Ordering::Relaxed) => self.stop.store(true, Ordering::Relaxed),
                 Err(_) if limits.began.elapsed() > limits.time_limit => {
-                    watched.timed_out = true;
+                    timed_out = true;
                     self.stop.store(true, Ordering::Relaxed);
                 }
                 Err(_) => {}
@@ -115,28 +103,20 @@ impl Crew {
                 }
                 (limits.on_stop)();
                 let told_for = told.get_or_insert_with(Instant::now).elapsed();
-                if running > 0 && told_for >= SILENCE_AFTER && watched.silenced.is_none() {
-                    watched.silenced = Some(SILENCE_AFTER);
-                    // On a thread of its own: the kernel's lock of a thread's events may be held by the very thread that gets nowhere.
-                    // Without /proc nothing is silenced, and the process ends.
-                    std::thread::spawn(kick::silence_all);
-                }
-                if running > 0 && told_for >= SILENCE_AFTER + GIVE_UP_AFTER {
+                if running > 0 && told_for >= GIVE_UP_AFTER {
                     end_as_a_bug();
                 }
             }
         }
-        watched
+        timed_out
     }
 }
 
-/// Ends the process: what holds a thread is unknown, and whoever waits for it would wait for good.
+/// Ends the process: what holds a thread is unknown, the signals of its host events perhaps, and whoever waits for it would wait for good.
 fn end_as_a_bug() {
     /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
     const EXIT: i32 = 70;
-    eprintln!(
-        "vpmu: error: a vCPU's thread does not stop, even without its host events; the process ends. Please report this as a bug"
-    );
+    eprintln!("vpmu: error: a vCPU's thread does not stop; the process ends. Please report this as a bug");
     std::process::exit(EXIT);
 }
 
@@ -183,7 +163,7 @@ mod tests {
         assert!(!crew.stop.load(Ordering::Relaxed), "without the ones that are done the others go on");
         for panics in [false, true] {
             let crew = Crew::default();
-            let (left, watched) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
+            let (left, timed_out) = crew.run(vec!['a', 'b', 'c'], &limits(&interrupted, Duration::MAX), |cpu, name| {
                 if cpu == 1 {
                     assert!(!panics, "on purpose");
                     return (false, name);
@@ -197,7 +177,7 @@ mod tests {
                 if panics { matches!(b, Err(MachineError::Panicked(_))) } else { matches!(b, Ok('b')) },
                 "{left:?}"
             );
-            assert_eq!(watched, Watched::default());
+            assert!(!timed_out);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The reasons for which a run cannot begin, or has no result.
 
-use std::time::Duration;
-
 use host_pmu::kick::TimerError;
 use thiserror::Error;
 
@@ -30,16 +28,6 @@ pub enum MachineError {
     /// A vCPU's thread cannot have its timer.
     #[error(transparent)]
     Timer(#[from] TimerError),
-    /// A vCPU's thread did not stop when it was told to, and did when its host events were taken from it.
-    #[error(
-        "a vCPU's thread did not come out of the signals of its host events within {} s, and the events were disabled: a signal takes this \
-         host longer than its counters leave between two; use longer periods, fewer counters, or another strategy",
-        after.as_secs()
-    )]
-    Starved {
-        /// Time that it was waited for.
-        after: Duration,
-    },
     /// A thread of the VMM panicked, and has said why: a bug.
     #[error("{0} panicked")]
     Panicked(&'static str),
@@ -51,6 +39,6 @@ pub enum MachineError {
 impl MachineError {
     /// Returns whether the host is the reason, not the guest or the plan.
     pub const fn is_the_hosts(&self) -> bool {
-        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Starved { .. } | Self::Host(_))
+        matches!(self, Self::Kvm(_) | Self::Seccomp(_) | Self::Timer(_) | Self::Host(_))
     }
 }

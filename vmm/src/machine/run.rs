@@ -14,7 +14,7 @@ use kvm_bindings::{KVM_MP_STATE_RUNNABLE, kvm_mp_state};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::GuestMemoryMmap;
 
-use super::crew::{Crew, Limits, Watched};
+use super::crew::{Crew, Limits};
 use super::error::MachineError;
 use super::guest::{Guest, RunFacts};
 use super::plan;
@@ -113,14 +113,11 @@ impl<G: Guest> Shared<'_, G> {
         vcpus: Vec<(VcpuFd, u64)>,
         limits: &Limits<'_>,
     ) -> Result<Vec<VcpuOutcome<G::Left>>, MachineError> {
-        let (left, Watched { timed_out, silenced }) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
+        let (left, timed_out) = self.crew.run(vcpus, limits, |cpu, (fd, tsc_khz)| {
             let outcome = pin(&self.plan.pin, cpu)
                 .and_then(|()| plan::open(&self.plan.behind, tsc_khz, Work { shared: self, cpu, fd, tsc_khz })?);
             (outcome.as_ref().is_ok_and(|vcpu| vcpu.end.is_complete()), outcome)
         });
-        if let Some(after) = silenced {
-            return Err(MachineError::Starved { after });
-        }
         left.into_iter()
             .map(|outcome| {
                 let mut vcpu = outcome??;

@@ -138,37 +138,6 @@ pub(crate) enum Past {
     No,
     /// It is behind it.
     Yes,
-    /// It is behind it unless an OUT or OUTS is there.
-    UnlessOut,
-}
-
-impl Past {
-    /// Returns the number of bytes to go back: into the instruction's last one, as from a return address.
-    fn back(self, space: &Space<'_>, ip: u64) -> u64 {
-        match self {
-            Self::No => 0,
-            // Between two writes of a repeated store RIP stays at it.
-            Self::Yes => u64::from(!is_instruction(space, ip, |opcode| matches!(opcode, 0xa4 | 0xa5 | 0xaa | 0xab))),
-            Self::UnlessOut => u64::from(!is_instruction(space, ip, |opcode| {
-                matches!(opcode, 0xe6 | 0xe7 | 0xee | 0xef | 0x6e | 0x6f)
-            })),
-        }
-    }
-}
-
-/// Most prefixes of an OUT or a store of a string: operand size, address size, REP, segment, REX.
-const PREFIXES: u64 = 5;
-
-/// Returns whether the instruction at `ip` has such an opcode of one byte (SDM vol. 2: OUT, OUTS, MOVS, STOS).
-fn is_instruction(space: &Space<'_>, ip: u64, wanted: impl Fn(u8) -> bool) -> bool {
-    for at in 0..=PREFIXES {
-        match space.u8(ip.wrapping_add(at)) {
-            Some(opcode) if wanted(opcode) => return true,
-            Some(0x66 | 0x67 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x40..=0x4f) => {}
-            _ => return false,
-        }
-    }
-    false
 }
 
 /// Reads registers and chain into `words`; returns the sample's flags.
@@ -195,8 +164,9 @@ fn walk(
     let space = Space::new(memory, sregs);
     let long = sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0;
     let ip = regs.rip.wrapping_add(if long { 0 } else { sregs.cs.base });
-    // The sample is at the instruction that made the exit; the stack is that of the next one.
-    words.begin(ip.wrapping_sub(past.back(&space, ip)));
+    // The sample is at the last byte of the instruction that made the exit, as from a return address; the stack is that of the next
+    // one.
+    words.begin(ip.wrapping_sub(u64::from(past == Past::Yes)));
     // Of other than 64-bit code there is the instruction alone.
     if !long {
         words.first(user);
@@ -217,28 +187,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_goes_back_into_the_instruction_that_made_the_exit() {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        let space = Space::new(&memory, &kvm_sregs::default());
-        let back = |past: Past, code: &[u8]| {
-            memory.write_slice(code, GuestAddress(0x100)).unwrap();
-            past.back(&space, 0x100)
-        };
-        let (nop, out, outs) = (&[0x90, 0x90][..], &[0xef][..], &[0xf3, 0x66, 0x6f][..]);
-        assert_eq!([nop, out, outs].map(|code| back(Past::UnlessOut, code)), [1, 0, 0]);
-        let (stos, movs) = (&[0xf3, 0x48, 0xab][..], &[0xf3, 0xa4][..]);
-        assert_eq!([nop, out, stos, movs].map(|code| back(Past::Yes, code)), [1, 1, 0, 0]);
-        assert_eq!([nop, stos].map(|code| back(Past::No, code)), [0, 0]);
-        // Prefixes alone, and the end of memory.
-        assert_eq!(back(Past::Yes, &[0x66; 8]), 1);
-        assert_eq!(Past::Yes.back(&space, 0xfff), 1);
-    }
-
-    #[test]
     fn a_sample_in_the_handling_of_an_exit_knows_where_its_instruction_is() {
         let mut since = SinceExit::default();
         assert_eq!(since.past(false), Past::No, "there was no exit");
-        for exit in [Past::No, Past::Yes, Past::UnlessOut] {
+        for exit in [Past::No, Past::Yes] {
             since = SinceExit(Some(exit));
             assert_eq!([since.past(false), since.past(true)], [exit, Past::No]);
             since.interrupted(false);

@@ -2,6 +2,7 @@
 
 mod guests;
 mod runs;
+mod simulated;
 mod stat;
 mod sys;
 mod turns;
@@ -25,6 +26,7 @@ enum Need {
 
 const TRIALS: &[Entry] = &[
     ("a_pmi_costs_the_guest_the_published_mix_of_exits", runs::mix_of_exits, Need::Kvm),
+    ("the_simulated_handlers_accesses_are_the_payloads", simulated::handlers, Need::Kvm),
     ("the_floors_timer_is_set_once_per_pmi_and_where_counters_start", runs::floor_timer, Need::Kvm),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
     ("no_overflow_is_lost_by_any_strategy", runs::nothing_is_lost, Need::Perf),

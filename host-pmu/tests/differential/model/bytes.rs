@@ -255,7 +255,7 @@ impl Bytes<'_> {
 
     fn op(&mut self, amd: bool) -> Op {
         const BITS: [u32; 8] = [0, 1, 4, 8, 11, 11, 20, 40];
-        match self.below(270) {
+        match self.below(268) {
             0..60 => {
                 let msr = self.msr(amd);
                 Op::Write(msr, self.value(msr, amd))
@@ -287,9 +287,7 @@ impl Bytes<'_> {
             }
             260 => Op::Lose,
             261..265 => Op::LoseRecords,
-            265..268 => Op::Heal,
-            268 => Op::Filter { denied: 0, fixed: 0, allow: false },
-            _ => Op::Filter { denied: self.below(16) as u8, fixed: self.below(16) as u32, allow: self.flag() },
+            _ => Op::Heal,
         }
     }
 }

@@ -156,9 +156,6 @@ pub(crate) struct Model {
     gained: BTreeMap<Line, u128>,
     /// The host fails, or did since the counters were last known.
     doubted: bool,
-    /// Events (umask << 8 | select) that the VMM knows, those of them it denies, whether it denies all others too, and
-    /// the fixed counters it denies.
-    filter: (BTreeSet<u64>, BTreeSet<u64>, bool, u32),
 }
 
 const CTR_FRZ: u64 = 1 << 59;
@@ -173,7 +170,6 @@ impl Model {
             worlds: BTreeSet::new(),
             gained: BTreeMap::new(),
             doubted: false,
-            filter: (BTreeSet::new(), BTreeSet::new(), false, 0),
         };
         model.reset();
         model
@@ -271,29 +267,11 @@ impl Model {
         }
     }
 
-    fn denied(&self, line: Line) -> bool {
-        let (known, denied, others, fixed) = &self.filter;
-        match line.checked_sub(32) {
-            Some(n) => fixed >> n & 1 != 0,
-            None => {
-                let selector = self.get(0x186 + line);
-                let event = if self.shape.amd.is_some() { amd::event(selector) } else { selector & 0xffff };
-                if known.contains(&event) { denied.contains(&event) } else { *others }
-            }
-        }
-    }
-
-    /// Changes the VMM's filter; counts so far were allowed.
-    pub(crate) fn filter(&mut self, known: BTreeSet<u64>, denied: BTreeSet<u64>, others: bool, fixed: u32) {
-        self.must_see(u64::MAX);
-        self.filter = (known, denied, others, fixed);
-    }
-
     /// Returns the selection that `line` counts now.
     fn counts(&self, line: Line) -> Option<Selection> {
         let gated = self.shape.version >= 2 && self.get(0x38f) >> line & 1 == 0;
         let frozen = self.shape.version >= 4 && self.flags & CTR_FRZ != 0;
-        if gated || frozen || self.denied(line) { None } else { self.selection(line) }
+        if gated || frozen { None } else { self.selection(line) }
     }
 
     /// Counts a `burst` that the guest executes. Returns the counters that overflow.

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
-use arch_pmu::filter::{Action, Event, EventFilter};
 use host_pmu::backend::scheduling::SHORTEST_PERIOD;
 use host_pmu::bank::Bank;
 use host_pmu::side::HostPmu as _;
@@ -71,12 +70,6 @@ pub(crate) enum Op {
     /// Records of overflows are lost.
     LoseRecords,
     Heal,
-    /// Denies these of [`EVENTS`] and these fixed counters; by a list of what is allowed, or of what is not.
-    Filter {
-        denied: u8,
-        fixed: u32,
-        allow: bool,
-    },
 }
 
 /// Entries after which a host that is sound again must have been asked again.
@@ -326,21 +319,6 @@ impl Pair {
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
-    fn filter(&mut self, denied: u8, fixed: u32, allow: bool) {
-        let events = if self.shape.amd.is_some() { AMD_EVENTS } else { EVENTS };
-        let mut listed = Vec::new();
-        let of_events = events.iter().enumerate().filter(|(i, _)| denied >> i & 1 != 0).map(|(_, event)| *event);
-        // Events that are not on a list of allowed ones are denied.
-        self.model.filter(events.iter().copied().collect(), of_events.collect(), allow, fixed);
-        for (i, event) in events.iter().enumerate() {
-            if (denied >> i & 1 != 0) != allow {
-                listed.push(Event { event: (event & 0xff | event >> 16 << 8) as u16, umask: (event >> 8) as u8 });
-            }
-        }
-        let (action, fixed) = if allow { (Action::Allow, !fixed) } else { (Action::Deny, fixed) };
-        self.vpmu.set_filter(EventFilter::new(action, listed, fixed).expect("few events"));
-    }
-
     pub(crate) fn step(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Read(msr) => self.read(msr)?,
@@ -410,7 +388,6 @@ impl Pair {
             }
             Op::LoseRecords => self.host().host.lose_records(),
             Op::Heal => self.heal()?,
-            Op::Filter { denied, fixed, allow } => self.filter(denied, fixed, allow),
         }
         self.entered &= matches!(op, Op::Enter | Op::Pmi);
         Ok(())

@@ -12,7 +12,7 @@ use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use super::device::{Device, Faults, Work};
+use super::device::{Device, Faults};
 use super::transport::{read_config, register};
 use crate::seccomp::{Descriptors, confine_device};
 
@@ -77,13 +77,15 @@ impl Console {
             shared: Arc::clone(&self.shared),
             epoll: Epoll::new()?,
             kick: kick.try_clone()?,
-            stop: stop.try_clone()?,
             interrupt: interrupt.try_clone()?,
             socket,
-            interest: EventSet::empty(),
         };
-        for (event, tag) in [(&worker.kick, KICK), (&worker.stop, STOP)] {
-            worker.epoll.ctl(ControlOperation::Add, event.as_raw_fd(), EpollEvent::new(EventSet::IN, tag))?;
+        // Each turn moves all that can be moved, so of the socket a change alone is of interest.
+        let changes = EventSet::IN | EventSet::OUT | EventSet::EDGE_TRIGGERED;
+        for (descriptor, events, tag) in
+            [(kick.as_raw_fd(), EventSet::IN, KICK), (stop.as_raw_fd(), EventSet::IN, STOP), (socket, changes, SOCKET)]
+        {
+            worker.epoll.ctl(ControlOperation::Add, descriptor, EpollEvent::new(events, tag))?;
         }
         let thread = std::thread::Builder::new().name("virtio".to_owned()).spawn(move || worker.run())?;
         self.thread = Some((stop, thread));
@@ -146,11 +148,8 @@ struct Worker {
     shared: Arc<Shared>,
     epoll: Epoll,
     kick: EventFd,
-    stop: EventFd,
     interrupt: EventFd,
     socket: i32,
-    /// The socket's events that `epoll` waits for.
-    interest: EventSet,
 }
 
 /// Closes the host's end when the thread ends otherwise than by its owner, also by a panic.
@@ -168,13 +167,13 @@ impl Drop for Ending {
 }
 
 impl Worker {
-    fn run(mut self) {
+    fn run(self) {
         let mut ending = Ending { shared: Arc::clone(&self.shared), why: Some("its thread panicked".to_owned()) };
         ending.why = self.serve().err().map(|error| error.to_string());
     }
 
     /// Works until it is stopped.
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&self) -> io::Result<()> {
         let own = Descriptors { socket: self.socket, interrupt: self.interrupt.as_raw_fd() };
         confine_device(own).map_err(io::Error::other)?;
         let mut events = [EpollEvent::default(); 3];
@@ -195,7 +194,7 @@ impl Worker {
     }
 
     /// Works once; returns how long to wait for the next event, in milliseconds.
-    fn turn(&mut self) -> io::Result<i32> {
+    fn turn(&self) -> io::Result<i32> {
         let mut device = self.shared.device();
         let work = device.work();
         let set_up = device.is_being_set_up();
@@ -205,7 +204,6 @@ impl Worker {
         if work.interrupt != 0 {
             self.interrupt.write(1)?;
         }
-        self.wait_for(work)?;
         Ok(if work.again {
             0
         } else if set_up {
@@ -213,24 +211,6 @@ impl Worker {
         } else {
             -1
         })
-    }
-
-    /// Waits for the socket's events that `work` needs. A socket without any is not waited for at all, as it would report that it
-    /// is closed again and again.
-    fn wait_for(&mut self, work: Work) -> io::Result<()> {
-        let mut interest = EventSet::empty();
-        interest.set(EventSet::IN, work.on_readable);
-        interest.set(EventSet::OUT, work.on_writable);
-        if interest == self.interest {
-            return Ok(());
-        }
-        let operation = match (self.interest.is_empty(), interest.is_empty()) {
-            (true, _) => ControlOperation::Add,
-            (false, true) => ControlOperation::Delete,
-            (false, false) => ControlOperation::Modify,
-        };
-        self.interest = interest;
-        self.epoll.ctl(operation, self.socket, EpollEvent::new(interest, SOCKET))
     }
 }
 
@@ -249,7 +229,7 @@ mod tests {
     use super::Console;
     use crate::devices::virtio::control::{CONTROL_RECEIVE, CONTROL_TRANSMIT, RECEIVE, TRANSMIT};
 
-    const FEATURES: u64 = 1 << 32 | 1 << 29 | 1 << 1;
+    const FEATURES: u64 = 1 << 32 | 1 << 1;
 
     struct Machine<'a> {
         console: Console,

@@ -36,11 +36,6 @@ pub(super) const fn used(queue: usize) -> u64 {
     descriptors(queue) + 0x3000
 }
 
-/// Returns the `used_event` of a queue.
-pub(super) const fn used_event(queue: usize) -> GuestAddress {
-    GuestAddress(available(queue) + 4 + SIZE as u64 * 2)
-}
-
 /// Returns the buffer of a descriptor.
 pub(super) const fn buffer(queue: usize, index: u16) -> GuestAddress {
     GuestAddress(0x10_0000 + queue as u64 * 0x2_0000 + index as u64 * BUFFER as u64)
@@ -149,8 +144,6 @@ impl<'a> Driver<'a> {
         let [head, length]: [u32; 2] =
             self.memory.read_obj(GuestAddress(used(queue) + 4 + u64::from(*next % SIZE) * 8)).unwrap();
         *next = next.wrapping_add(1);
-        // The interrupt that the driver waits for is that of the next chain.
-        self.memory.write_obj(*next, used_event(queue)).unwrap();
         let mut bytes = vec![0; length as usize];
         self.memory.read_slice(&mut bytes, buffer(queue, head as u16)).unwrap();
         Some(bytes)

@@ -49,9 +49,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"virt");
 const CONSOLE: u32 = 3;
 const VENDOR: u32 = u32::from_le_bytes(*b"vpmu");
 
-/// VIRTIO_CONSOLE_F_MULTIPORT, VIRTIO_F_EVENT_IDX, VIRTIO_F_VERSION_1.
-const OFFERED: u64 = 1 << 1 | EVENT_IDX | VERSION_1;
-const EVENT_IDX: u64 = 1 << 29;
+/// VIRTIO_CONSOLE_F_MULTIPORT, VIRTIO_F_VERSION_1.
+const OFFERED: u64 = 1 << 1 | VERSION_1;
 const VERSION_1: u64 = 1 << 32;
 
 /// Largest size of a queue.
@@ -74,13 +73,12 @@ impl Default for Description {
 
 impl Description {
     /// Builds the queue, if all of it is in memory and aligned.
-    fn queue(self, memory: &GuestMemoryMmap, event_idx: bool) -> Option<Queue> {
+    fn queue(self, memory: &GuestMemoryMmap) -> Option<Queue> {
         let mut queue = Queue::new(QUEUE_SIZE).ok()?;
         queue.try_set_size(u16::try_from(self.size).ok()?).ok()?;
         queue.try_set_desc_table_address(GuestAddress(self.descriptors)).ok()?;
         queue.try_set_avail_ring_address(GuestAddress(self.driver)).ok()?;
         queue.try_set_used_ring_address(GuestAddress(self.device)).ok()?;
-        queue.set_event_idx(event_idx);
         queue.set_ready(true);
         // A ring at 0 is one that was never described.
         (self.driver != 0 && self.device != 0 && queue.is_valid(memory)).then_some(queue)
@@ -203,7 +201,7 @@ impl Transport {
         if !ready {
             *slot = None;
         } else if slot.is_none() && self.status & status::FEATURES_OK != 0 {
-            *slot = self.descriptions[self.queue_sel].queue(memory, self.driver_features & EVENT_IDX != 0);
+            *slot = self.descriptions[self.queue_sel].queue(memory);
             if slot.is_none() {
                 self.status |= status::NEEDS_RESET;
             }

@@ -1,6 +1,4 @@
-//! Finds the target of an instruction that loads RFLAGS or has its target in a register, and sets TF for its step.
-
-use kvm_bindings::kvm_regs;
+//! Finds the target of an instruction that loads RFLAGS, and sets TF for its step.
 
 use super::instruction::{Before, Kind};
 use super::registers::{lost, own_steps};
@@ -8,15 +6,11 @@ use super::traps::{Frame, TF};
 use crate::linear::Space;
 use crate::outcome::End;
 
-const MSR_LSTAR: u32 = 0xc000_0082;
-const MSR_SYSENTER_ESP: u32 = 0x175;
-const MSR_SYSENTER_EIP: u32 = 0x176;
-
-/// Target of an instruction, as far as a frame or a register shows it.
+/// Target of an instruction, as far as a frame shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) rip: Option<u64>,
-    /// RSP there, if the instruction is an IRET, SYSCALL or SYSENTER.
+    /// RSP there.
     rsp: Option<u64>,
     /// Address at which the step needs a trap.
     pub(super) trap: Option<u64>,
@@ -26,11 +20,8 @@ pub(super) struct Target {
 
 impl Target {
     /// Returns whether a vCPU at the trap at `rip` came there by the instruction itself: an event would have pushed a frame.
-    pub(super) fn is_reached(&self, kind: Kind, rip: u64, rsp: u64) -> bool {
-        matches!(kind, Kind::Iret | Kind::Syscall | Kind::Sysenter)
-            && self.rip.is_none_or(|target| target == rip)
-            && self.trap == Some(rip)
-            && self.rsp == Some(rsp)
+    pub(super) fn is_reached(&self, rip: u64, rsp: u64) -> bool {
+        self.trap == Some(rip) && self.rsp == Some(rsp)
     }
 }
 
@@ -48,28 +39,14 @@ impl Aim {
     ///
     /// # Errors
     /// The instruction loads a TF of the guest's, or its stack cannot be written.
-    pub(super) fn take(
-        &mut self,
-        before: &Before,
-        cs: u16,
-        regs: &mut kvm_regs,
-        space: &Space<'_>,
-        msr: impl FnMut(u32) -> Option<u64>,
-    ) -> Result<Target, End> {
+    pub(super) fn take(&mut self, before: &Before, cs: u16, rsp: u64, space: &Space<'_>) -> Result<Target, End> {
         *self = Self::default();
         match before.kind {
-            Kind::Pushf(word) => self.pushed = Some((regs.rsp.wrapping_sub(word.into()), word)),
-            Kind::Popf(word) if space.word(regs.rsp, word.into()).is_some_and(|flags| flags & TF != 0) => {
+            Kind::Pushf(word) => self.pushed = Some((rsp.wrapping_sub(word.into()), word)),
+            Kind::Popf(word) if space.word(rsp, word.into()).is_some_and(|flags| flags & TF != 0) => {
                 return Err(own_steps(before.rip));
             }
-            Kind::Iret => return self.iret(before, cs, regs.rsp, space),
-            Kind::Sysret if regs.r11 & TF != 0 => return Err(own_steps(before.rip)),
-            Kind::Sysret => {
-                regs.r11 |= TF;
-                return Ok(Target { rip: Some(regs.rcx), ring3: true, ..Target::default() });
-            }
-            Kind::Sysexit => return Ok(Target { rip: Some(regs.rdx), ring3: true, ..Target::default() }),
-            Kind::Syscall | Kind::Sysenter => return Ok(system_call(before.kind, regs.rsp, msr)),
+            Kind::Iret => return self.iret(before, cs, rsp, space),
             _ => {}
         }
         Ok(Target::default())
@@ -96,10 +73,7 @@ impl Aim {
     }
 
     /// Takes TF back from an instruction that has not begun. `None`: the stack is not in memory.
-    pub(super) fn withdraw(&mut self, kind: Kind, regs: &mut kvm_regs, space: &Space<'_>) -> Option<()> {
-        if kind == Kind::Sysret {
-            regs.r11 &= !TF;
-        }
+    pub(super) fn withdraw(&mut self, space: &Space<'_>) -> Option<()> {
         match self.planted.take() {
             Some(frame) => frame.restore(space).then_some(()),
             None => Some(()),
@@ -123,15 +97,6 @@ pub(super) fn clear_pushed(at: u64, word: u8, space: &Space<'_>) -> Option<()> {
     space.write(at, &flags.to_le_bytes()[..usize::from(word)]).then_some(())
 }
 
-/// Returns the target of SYSCALL and SYSENTER, where the MSR can be read (SDM vol. 3, 5.8.7, 5.8.8).
-fn system_call(kind: Kind, rsp: u64, mut msr: impl FnMut(u32) -> Option<u64>) -> Target {
-    let (index, rsp) = match kind {
-        Kind::Sysenter => (MSR_SYSENTER_EIP, msr(MSR_SYSENTER_ESP)),
-        _ => (MSR_LSTAR, Some(rsp)),
-    };
-    Target { rsp, trap: msr(index), ..Target::default() }
-}
-
 #[cfg(test)]
 mod tests {
     use kvm_bindings::kvm_sregs;
@@ -149,10 +114,9 @@ mod tests {
         memory
     }
 
-    fn take(bytes: &[u8], memory: &GuestMemoryMmap, regs: &mut kvm_regs) -> (Aim, Result<Target, End>) {
+    fn take(bytes: &[u8], memory: &GuestMemoryMmap) -> (Aim, Result<Target, End>) {
         let mut aim = Aim::default();
-        let before = Before::decode(bytes, 0x1000, false);
-        let target = aim.take(&before, CODE, regs, &space(memory), |index| (index == MSR_LSTAR).then_some(0x7000));
+        let target = aim.take(&Before::decode(bytes, 0x1000, false), CODE, 0x800, &space(memory));
         (aim, target)
     }
 
@@ -165,55 +129,34 @@ mod tests {
         memory.read_obj(GuestAddress(at)).unwrap()
     }
 
-    fn regs() -> kvm_regs {
-        kvm_regs { rsp: 0x800, rcx: 0x1_0000_2000, rdx: 0x1_0000_3000, r11: 0x202, ..kvm_regs::default() }
-    }
-
     #[test]
     fn returns_to_ring_3_get_tf_and_lose_it_if_they_have_not_begun() {
-        let (memory, mut regs) = (stack(&[0x5000, 0x1b, 0x202, 0x900, 0x23]), regs());
-        let (mut aim, target) = take(&[0x48, 0xcf], &memory, &mut regs);
-        assert_eq!((target.unwrap().rip, target_ring(&memory, 0x810)), (Some(0x5000), true));
-        aim.withdraw(Kind::Iret, &mut regs, &space(&memory)).unwrap();
+        let memory = stack(&[0x5000, 0x1b, 0x202, 0x900, 0x23]);
+        let (mut aim, target) = take(&[0x48, 0xcf], &memory);
+        assert_eq!((target.unwrap().rip, flags(&memory, 0x810)), (Some(0x5000), 0x302));
+        aim.withdraw(&space(&memory)).unwrap();
         assert_eq!(flags(&memory, 0x810), 0x202);
-
-        let (mut aim, target) = take(&[0x48, 0x0f, 0x07], &memory, &mut regs);
-        assert_eq!((target.unwrap().rip, regs.r11), (Some(0x1_0000_2000), 0x302));
-        aim.withdraw(Kind::Sysret, &mut regs, &space(&memory)).unwrap();
-        assert_eq!(regs.r11, 0x202);
-        let target = take(&[0x48, 0x0f, 0x35], &memory, &mut regs).1.unwrap();
-        assert_eq!((target.rip, target.ring3), (Some(0x1_0000_3000), true), "SYSEXIT");
-    }
-
-    fn target_ring(memory: &GuestMemoryMmap, at: u64) -> bool {
-        flags(memory, at) & TF != 0
     }
 
     #[test]
     fn a_target_is_reached_only_with_the_stack_that_the_instruction_leaves() {
-        let (memory, mut regs) = (stack(&[0x5000, CODE.into(), 0x202, 0x900, 0x10]), regs());
-        let target = take(&[0x48, 0xcf], &memory, &mut regs).1.unwrap();
+        let memory = stack(&[0x5000, CODE.into(), 0x202, 0x900, 0x10]);
+        let target = take(&[0x48, 0xcf], &memory).1.unwrap();
         assert_eq!((target.trap, target.ring3), (Some(0x5000), false));
-        let reached = |rip, rsp| target.is_reached(Kind::Iret, rip, rsp);
-        assert!(reached(0x5000, 0x900));
-        assert!(!reached(0x5000, 0x8d8), "an event's frame lies on it");
-        assert!(!reached(0x6000, 0x900) && !target.is_reached(Kind::Plain, 0x5000, 0x900));
-
-        let target = take(&[0x0f, 0x05], &memory, &mut regs).1.unwrap();
-        assert_eq!((target.rip, target.trap), (None, Some(0x7000)));
-        assert!(target.is_reached(Kind::Syscall, 0x7000, 0x800));
-        assert!(!target.is_reached(Kind::Syscall, 0x7000, 0x7d8));
+        assert!(target.is_reached(0x5000, 0x900));
+        assert!(!target.is_reached(0x5000, 0x8d8), "an event's frame lies on it");
+        assert!(!target.is_reached(0x6000, 0x900) && !Target::default().is_reached(0x5000, 0x900));
     }
 
     #[test]
     fn pushed_flags_lose_the_tf_of_the_step() {
-        let (memory, mut regs) = (stack(&[]), regs());
+        let memory = stack(&[]);
         let space = space(&memory);
-        let (aim, _) = take(&[0x9c], &memory, &mut regs);
+        let (aim, _) = take(&[0x9c], &memory);
         memory.write_slice(&0x302_u64.to_le_bytes(), GuestAddress(0x7f8)).unwrap();
         aim.clean(Kind::Pushf(8), &space).unwrap();
         assert_eq!(flags(&memory, 0x7f8), 0x202);
-        let (aim, _) = take(&[0xfb], &memory, &mut regs);
+        let (aim, _) = take(&[0xfb], &memory);
         assert_eq!((aim.clean(Kind::Pushf(8), &space), aim.clean(Kind::Plain, &space)), (None, Some(())));
         assert_eq!(clear_pushed(0xffc, 8, &space), None);
     }

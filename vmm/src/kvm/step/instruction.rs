@@ -21,17 +21,12 @@ pub(super) enum Kind {
     SoftwareInterrupt,
     /// IRETQ.
     Iret,
-    /// SYSRET, SYSEXIT to 64-bit code of ring 3, with RFLAGS from R11 or as they are.
-    Sysret,
-    Sysexit,
-    /// A return by a frame of another size, or to other code than that of 64 bits.
-    OtherReturn,
+    /// A way into ring 0 or out of it that is not counted: SYSCALL, SYSENTER and their returns, a return by a frame of another size,
+    /// or to other code than that of 64 bits.
+    OtherWay,
     /// PUSHF, POPF; bytes of the word.
     Pushf(u8),
     Popf(u8),
-    /// SYSCALL, SYSENTER: to an address in an MSR.
-    Syscall,
-    Sysenter,
 }
 
 /// The ways on from an instruction.
@@ -107,12 +102,15 @@ fn kind(instruction: &Instruction) -> Kind {
         Mnemonic::Sti => Kind::Shadows,
         Mnemonic::Mov | Mnemonic::Pop if instruction.op0_register() == Register::SS => Kind::Shadows,
         Mnemonic::Int | Mnemonic::Int1 | Mnemonic::Int3 | Mnemonic::Into => Kind::SoftwareInterrupt,
-        Mnemonic::Syscall => Kind::Syscall,
-        Mnemonic::Sysenter => Kind::Sysenter,
-        Mnemonic::Sysretq => Kind::Sysret,
-        Mnemonic::Sysexitq => Kind::Sysexit,
         Mnemonic::Iretq => Kind::Iret,
-        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Sysret | Mnemonic::Sysexit => Kind::OtherReturn,
+        Mnemonic::Iret
+        | Mnemonic::Iretd
+        | Mnemonic::Syscall
+        | Mnemonic::Sysenter
+        | Mnemonic::Sysretq
+        | Mnemonic::Sysexitq
+        | Mnemonic::Sysret
+        | Mnemonic::Sysexit => Kind::OtherWay,
         Mnemonic::Pushf => Kind::Pushf(2),
         Mnemonic::Pushfq => Kind::Pushf(8),
         Mnemonic::Popf => Kind::Popf(2),
@@ -200,14 +198,11 @@ mod tests {
             (&[0x8e, 0xd8], Kind::Plain),
             (&[0xcd, 0x80], Kind::SoftwareInterrupt),
             (&[0x48, 0xcf], Kind::Iret),
-            (&[0xcf], Kind::OtherReturn),
-            (&[0x66, 0xcf], Kind::OtherReturn),
-            (&[0x0f, 0x05], Kind::Syscall),
-            (&[0x48, 0x0f, 0x07], Kind::Sysret),
-            (&[0x0f, 0x07], Kind::OtherReturn),
-            (&[0x0f, 0x34], Kind::Sysenter),
-            (&[0x0f, 0x35], Kind::OtherReturn),
-            (&[0x48, 0x0f, 0x35], Kind::Sysexit),
+            (&[0xcf], Kind::OtherWay),
+            (&[0x66, 0xcf], Kind::OtherWay),
+            (&[0x0f, 0x05], Kind::OtherWay),
+            (&[0x48, 0x0f, 0x07], Kind::OtherWay),
+            (&[0x0f, 0x34], Kind::OtherWay),
             (&[0x9c], Kind::Pushf(8)),
             (&[0x66, 0x9d], Kind::Popf(2)),
             (&[0x9d], Kind::Popf(8)),

@@ -15,8 +15,8 @@
 //! guest that reads its own handlers, and to other vCPUs: backend `step` takes one vCPU only.
 //!
 //! # Ring 3
-//! IRET and SYSRET load RFLAGS without TF, so TF is set in what they load ([`aim`]). PUSHF and SYSCALL save it; there
-//! it is cleared. On stock KVM the trap of a ring-3 instruction is an exit. KVM without hardware virtualization
+//! IRET loads RFLAGS without TF, so TF is set in what it loads ([`aim`]). PUSHF saves it; there it is cleared. SYSCALL, SYSENTER
+//! and their returns are refused. On stock KVM the trap of a ring-3 instruction is an exit. KVM without hardware virtualization
 //! delivers it to the guest as #DB: it arrives at the trap of vector 1 and is undone from its frame, so a guest without
 //! a gate for vector 1 cannot be counted there in ring 3.
 //!

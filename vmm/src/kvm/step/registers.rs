@@ -37,9 +37,12 @@ pub(super) fn overlap(at: u64) -> End {
     cannot(format_args!("the handler at {at:#x} begins within another one's first two bytes"))
 }
 
-/// Returns the error for code that is not 64-bit code, at `at` or behind it.
-pub(super) fn other_mode(at: u64) -> End {
-    cannot(format_args!("it counts 64-bit code, and at {at:#x} the guest runs other code, or returns to it"))
+/// Returns the error for code that is not counted, at `at` or behind it.
+pub(super) fn other_way(at: u64) -> End {
+    cannot(format_args!(
+        "it counts 64-bit code that enters and leaves ring 0 by gates and IRETQ; at {at:#x} the guest runs other code, or goes to it, by \
+         SYSCALL perhaps"
+    ))
 }
 
 /// Returns the error for a guest that single-steps itself.

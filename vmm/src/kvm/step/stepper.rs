@@ -6,12 +6,11 @@ use kvm_ioctls::VcpuFd;
 use vm_memory::GuestMemoryMmap;
 
 use super::super::exit::Exit;
-use super::super::other_msrs::OneMsr;
 use super::aim::{self, Aim, Target};
 use super::gates;
 use super::instruction::{Before, Kind, LONGEST_INSTRUCTION};
 use super::registers::{
-    At, ambiguous, complete, event_pending, failed, halt, is_halted, lost, other_mode, overlap, own_steps, single_step,
+    At, ambiguous, complete, event_pending, failed, halt, is_halted, lost, other_way, overlap, own_steps, single_step,
     undo,
 };
 use super::traps::{self, Trap, Traps};
@@ -51,7 +50,7 @@ pub(in super::super) enum Seen {
 enum State {
     /// The guest runs without steps.
     Free,
-    /// It is stepped. The second field is its target, where it is known from a frame or a register.
+    /// It is stepped. The second field is its target, where it is known from a frame.
     Stepping(Before, Target),
     /// It exited in the middle; `None`: it began without a step.
     Within(Option<Before>),
@@ -75,7 +74,6 @@ pub(in super::super) struct Stepper<'a> {
     entries: u64,
     /// A counter reached its period in an instruction whose successor exited in the middle.
     due: bool,
-    msr: OneMsr,
 }
 
 impl<'a> Stepper<'a> {
@@ -92,7 +90,6 @@ impl<'a> Stepper<'a> {
             aim: Aim::default(),
             entries: 0,
             due: false,
-            msr: OneMsr::new(),
         }
     }
 
@@ -107,7 +104,7 @@ impl<'a> Stepper<'a> {
         let at = At::of(fd)?;
         let rip = at.regs.rip;
         if at.sregs.efer & EFER_LMA == 0 || at.sregs.cs.l == 0 {
-            return Err(other_mode(rip));
+            return Err(other_way(rip));
         }
         if let State::Within(before) = self.state {
             let before = before.unwrap_or_else(|| self.decode(&at, at.in_ring3(), rip));
@@ -125,8 +122,8 @@ impl<'a> Stepper<'a> {
         }
         self.set_traps(&at)?;
         let before = self.decode(&at, at.in_ring3(), rip);
-        if before.kind == Kind::OtherReturn {
-            return Err(other_mode(rip));
+        if before.kind == Kind::OtherWay {
+            return Err(other_way(rip));
         }
         // A vCPU that waits already, or to which an event comes first, is entered as it is.
         if before.kind == Kind::Halt && at.ring() == 0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
@@ -134,7 +131,7 @@ impl<'a> Stepper<'a> {
             self.state = State::Free;
             return Ok(Go::Retired { due: counts.retire(before.retired(before.next).unwrap_or_default()) });
         }
-        let target = self.aim(fd, &before, &at)?;
+        let target = self.aim(&before, &at)?;
         if (before.ring3 || target.ring3) && self.traps.debug_handler() == Some(true) && single_step(fd, false)? {
             return Err(ambiguous(before.rip));
         }
@@ -192,7 +189,7 @@ impl<'a> Stepper<'a> {
             }
             (State::Stepping(before, target), Exit::Debug) => {
                 self.state = State::Free;
-                let due = self.settle(&before, target, &at, fd, counts)?;
+                let due = self.settle(&before, target, &at, counts)?;
                 // One instruction ran, without an event, and wrote nothing.
                 let alone =
                     before.kind == Kind::Plain && target == Target::default() && before.retired(after).is_some();
@@ -203,12 +200,12 @@ impl<'a> Stepper<'a> {
                 self.state = State::Free;
                 if after == before.rip {
                     counts.abandon();
-                    self.withdraw(&before, at, fd)?;
+                    self.withdraw(&before, &at)?;
                     return Ok(Seen::Step { due: false });
                 }
                 if trap.is_none() && before.kind == Kind::Shadows {
                     // HLT after STI: the vCPU sleeps in KVM.
-                    return Ok(Seen::Step { due: self.settle(&before, target, &at, fd, counts)? });
+                    return Ok(Seen::Step { due: self.settle(&before, target, &at, counts)? });
                 }
                 // A host that emulates deliveries: the handler's first instruction has not begun.
                 let trap = trap.ok_or_else(|| lost(&before, after))?;
@@ -247,20 +244,13 @@ impl<'a> Stepper<'a> {
     }
 
     /// Counts the step, which ended `at` these registers.
-    fn settle(
-        &self,
-        before: &Before,
-        target: Target,
-        at: &At,
-        fd: &VcpuFd,
-        counts: &mut StepCounts,
-    ) -> Result<bool, End> {
+    fn settle(&self, before: &Before, target: Target, at: &At, counts: &mut StepCounts) -> Result<bool, End> {
         let after = at.regs.rip;
         if let Some(target) = target.rip {
             return if after == target { Ok(counts.retire(before.transferred())) } else { Err(lost(before, after)) };
         }
         if let Some((due, last)) = self.led_to(before, after, at.in_ring3(), at, counts) {
-            self.clean(last, at, fd)?.ok_or_else(|| lost(before, after))?;
+            self.clean(last, at).ok_or_else(|| lost(before, after))?;
             return Ok(due);
         }
         if after == before.rip {
@@ -291,24 +281,14 @@ impl<'a> Stepper<'a> {
     }
 
     /// Clears the step's TF where an instruction that retired has saved it. `None`: the stack is not in memory.
-    fn clean(&self, last: Kind, at: &At, fd: &VcpuFd) -> Result<Option<()>, End> {
-        match last {
-            Kind::Pushf(word) => Ok(aim::clear_pushed(at.regs.rsp, word, &at.space(self.memory))),
-            Kind::Syscall => {
-                let mut regs = at.regs;
-                regs.r11 &= !TF;
-                fd.set_regs(&regs).map_err(failed("KVM_SET_REGS"))?;
-                Ok(Some(()))
-            }
-            _ => Ok(Some(())),
-        }
+    fn clean(&self, last: Kind, at: &At) -> Option<()> {
+        let Kind::Pushf(word) = last else { return Some(()) };
+        aim::clear_pushed(at.regs.rsp, word, &at.space(self.memory))
     }
 
     /// Takes back TF from what an instruction that has not begun would load.
-    fn withdraw(&mut self, before: &Before, mut at: At, fd: &VcpuFd) -> Result<(), End> {
-        let space = at.space(self.memory);
-        self.aim.withdraw(before.kind, &mut at.regs, &space).ok_or_else(|| lost(before, before.rip))?;
-        at.set_regs(fd)
+    fn withdraw(&mut self, before: &Before, at: &At) -> Result<(), End> {
+        self.aim.withdraw(&at.space(self.memory)).ok_or_else(|| lost(before, before.rip))
     }
 
     /// Acts on a vCPU at the first instruction of a handler, which has not begun.
@@ -322,12 +302,8 @@ impl<'a> Stepper<'a> {
     ) -> Result<bool, End> {
         let mut at = At::of(fd)?;
         at.regs.rip = trap.rip;
-        // SYSCALL saved RFLAGS in R11.
-        if before.kind == Kind::Syscall {
-            at.regs.r11 &= !TF;
-        }
         // The target may be another's handler, too: the stack says whether an event has pushed a frame.
-        if target.is_reached(before.kind, trap.rip, at.regs.rsp) {
+        if target.is_reached(trap.rip, at.regs.rsp) {
             at.set_regs(fd)?;
             return Ok(counts.retire(before.transferred()));
         }
@@ -348,11 +324,11 @@ impl<'a> Stepper<'a> {
         // Other vectors may share the handler of #DB.
         if trap.debug && frame.cs & 3 == 3 && single_step(fd, true)? {
             undo(fd, &mut at, &frame, &space)?;
-            return self.settle_ring3(before, target, &at, fd, counts);
+            return self.settle_ring3(before, target, &at, counts);
         }
         if frame.rip == before.rip {
             // The event came before the instruction: TF is cleared in what it would have loaded, because no step may follow.
-            self.aim.withdraw(before.kind, &mut at.regs, &space).ok_or_else(|| lost(before, trap.rip))?;
+            self.aim.withdraw(&space).ok_or_else(|| lost(before, trap.rip))?;
         }
         if !frame.set_tf(false, &space) {
             return Err(lost(before, trap.rip));
@@ -377,31 +353,20 @@ impl<'a> Stepper<'a> {
     }
 
     /// Counts a step in ring 3 whose #DB went to the guest and was undone: the instruction before that has retired,
-    /// and with an IRET or SYSRET both it and the instruction at its target.
-    fn settle_ring3(
-        &self,
-        before: &Before,
-        target: Target,
-        at: &At,
-        fd: &VcpuFd,
-        counts: &mut StepCounts,
-    ) -> Result<bool, End> {
-        let Some(to) = target.rip else { return self.settle(before, target, at, fd, counts) };
+    /// and with an IRET both it and the instruction at its target.
+    fn settle_ring3(&self, before: &Before, target: Target, at: &At, counts: &mut StepCounts) -> Result<bool, End> {
+        let Some(to) = target.rip else { return self.settle(before, target, at, counts) };
         let due = counts.retire(before.transferred());
         let first = self.decode(at, at.in_ring3(), to);
-        Ok(self.settle(&first, Target::default(), at, fd, counts)? | due)
+        Ok(self.settle(&first, Target::default(), at, counts)? | due)
     }
 
     /// Returns the instruction's target, and sets TF in what it loads.
-    fn aim(&mut self, fd: &VcpuFd, before: &Before, at: &At) -> Result<Target, End> {
-        let (space, mut armed) = (at.space(self.memory), at.regs);
-        let (msr, traps) = (&mut self.msr, &mut self.traps);
-        let target = self.aim.take(before, at.sregs.cs.selector, &mut armed, &space, |index| msr.read(fd, index))?;
+    fn aim(&mut self, before: &Before, at: &At) -> Result<Target, End> {
+        let space = at.space(self.memory);
+        let target = self.aim.take(before, at.sregs.cs.selector, at.regs.rsp, &space)?;
         if let Some(rip) = target.trap {
-            traps.add_target(rip, &space, self.memory).map_err(overlap)?;
-        }
-        if armed.r11 != at.regs.r11 {
-            fd.set_regs(&armed).map_err(failed("KVM_SET_REGS"))?;
+            self.traps.add_target(rip, &space, self.memory).map_err(overlap)?;
         }
         Ok(target)
     }

@@ -18,7 +18,7 @@ const OUT: [u8; 2] = [0xe6, PORT as u8];
 pub(super) struct Trap {
     /// Its address.
     pub(super) rip: u64,
-    /// True at the target of an instruction that pushes no frame: SYSCALL, SYSENTER, IRET.
+    /// True at the target of an IRET, which pushes no frame.
     pub(super) target: bool,
     /// True if the handler serves vector 1 (#DB).
     pub(super) debug: bool,

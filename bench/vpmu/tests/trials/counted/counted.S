@@ -145,29 +145,6 @@ back:
 	end	ring3                   /* ring 3: 1 + 2 * TURNS; ring 0: 6, TEST, JNZ, JMP of the handler, 4, 3 */
 #endif
 
-#ifdef CASE_SYSCALL
-	msr	0xc0000080, 0xd01       /* SCE, LME, LMA, NXE */
-	msr	0xc0000081, 0, 0x00100008
-	msr	0xc0000082, system
-	msr	0xc0000084, 0x700
-	begin	2, 0x4200c0, 0x4100c4
-	push	$0x23
-	push	$user_stack
-	push	$2
-	push	$0x1b
-	push	$caller
-	iretq
-caller:
-	mov	$TURNS, %ebx
-1:	dec	%ebx
-	jnz	1b
-	syscall
-	ud2
-system:
-	mov	$stack, SP
-	end	syscall                 /* ring 3: 2 + 2 * TURNS; ring 0: 6, 1, 3 */
-#endif
-
 	mov	$0xf4, %edx
 	xor	%eax, %eax
 	out	%eax, %dx

@@ -32,17 +32,14 @@ const EVENTS: &[(&str, u64, u64, u64)] = &[
     ("rep-outs", 7, 0, 0),
 ];
 const RING3: &[(&str, u64, u64, u64)] = &[("ring3", 1 + 2 * TURNS, 16, TURNS)];
-const SYSCALL: &[(&str, u64, u64, u64)] = &[("syscall", 2 + 2 * TURNS, 10, TURNS + 1)];
 const INT: &[(&str, u64, u64, u64)] = &[("int", 5, 2, 2)];
 const CANNOT: &str = "backend step cannot count";
 
-/// All images. Without hardware virtualization KVM emulates ring 0, and its emulator has no INT n; SYSCALL is an exception there, which
-/// the image reports.
-pub(crate) const ALL: [Counted; 4] = [
+/// All images. Without hardware virtualization KVM emulates ring 0, and its emulator has no INT n.
+pub(crate) const ALL: [Counted; 3] = [
     image("counts_ring_0", "CASE_EVENTS", EVENTS, &[CANNOT]),
     image("counts_ring_3", "CASE_RING3", RING3, &[CANNOT]),
     image("counts_int", "CASE_INT", INT, &[CANNOT, "KVM internal error, suberror 1, instruction bytes [cd"]),
-    image("counts_syscall", "CASE_SYSCALL", SYSCALL, &[CANNOT, "status 199 (code 99)"]),
 ];
 
 const fn image(

@@ -1,0 +1,47 @@
+//! The payload beside the simulator's model of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use host_pmu::trace::{Kind, Tracing};
+use vmm::machine::{CounterSource, Cpu};
+
+use crate::guests::{SINGLE, plan, run};
+
+/// Returns the accesses from one PMI to the next, as most often seen: those of a handler that nothing else falls into.
+fn handler(tracing: &Tracing) -> Vec<(Kind, u32)> {
+    let rows: Vec<_> = std::iter::from_fn(|| tracing.lanes[0].pop(0)).collect();
+    let mut seen = BTreeMap::<_, u32>::new();
+    for part in rows.split(|row| row.kind == Kind::Pmi).skip(1) {
+        let accesses = part.iter().filter(|row| row.kind.is_access()).map(|row| (row.kind, row.register));
+        *seen.entry(accesses.collect::<Vec<_>>()).or_default() += 1;
+    }
+    seen.into_iter().max_by_key(|(_, times)| *times).map(|(accesses, _)| accesses).unwrap_or_default()
+}
+
+/// For Intel's driver and both of AMD's: the same registers in the same order.
+pub(crate) fn handlers() {
+    for (cpu, accesses) in [(Cpu::default(), 7), (Cpu::Milan, 2), (Cpu::Genoa, 6)] {
+        let mut plan = plan(CounterSource::Floor, SINGLE, 200);
+        (plan.machine.cpu, plan.machine.pmu) = (cpu, cpu.pmu());
+        let real = Tracing::new(1);
+        plan.machine.trace = Some(Arc::clone(&real));
+        run(&plan);
+        let simulated = Tracing::new(1);
+        let boot = guest::abi::BootPage { sample_target: 200, ..plan.boot };
+        let plan = sim::host::Plan {
+            behind: sim::host::CounterSource::Floor { counts_per_ms: None },
+            pmu: plan.machine.pmu,
+            vcpus: 1,
+            cpus: 1,
+            boot,
+            timer: sim::guest::Timer::Periodic,
+            limit_ns: u64::MAX,
+            seed: 1,
+            trace: Some(Arc::clone(&simulated)),
+        };
+        sim::host::run(&sim::model::Model::embedded("development-host").expect("a model"), &plan, 0);
+        let [real, simulated] = [&real, &simulated].map(|tracing| handler(tracing));
+        assert_eq!((real.len(), &simulated), (accesses, &real), "{cpu:?}");
+    }
+}
