@@ -22,9 +22,6 @@ const PULSE_RESET: u8 = 0xfe;
 const RESET_CPU: u8 = 4;
 /// Written to for the delay it gives.
 const POST_CODE: u16 = 0x80;
-/// Index and data of the CMOS clock.
-const CMOS_INDEX: u16 = 0x70;
-const CMOS_DATA: u16 = 0x71;
 /// Ports by which an image ends its run with a status code: the convention of QEMU's `isa-debug-exit`, which kvm-unit-tests
 /// expect. The run's exit status is `code << 1 | 1`, so that it is never 0.
 const DEBUG_EXIT: u16 = 0xf4;
@@ -104,14 +101,12 @@ pub(crate) struct Board<'b, 'a> {
     channel: Option<&'b virtio::Console>,
     /// Accesses to ports and memory that are not there.
     pub(crate) absent: u64,
-    /// The register of the clock that was asked for last.
-    cmos: u8,
 }
 
 impl<'b, 'a> Board<'b, 'a> {
     /// Builds a vCPU's view.
     pub(crate) const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
-        Self { shared, channel, absent: 0, cmos: 0 }
+        Self { shared, channel, absent: 0 }
     }
 
     /// Returns the virtio console with the offset of an access to it.
@@ -149,8 +144,7 @@ impl Bus for Board<'_, '_> {
             (SLEEP_CONTROL, &[value], false) if value == SLEEP_ENABLE | SOFT_OFF << 2 => {
                 return Next::End(End::PowerOff);
             }
-            (CMOS_INDEX, &[index], false) => self.cmos = index,
-            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | CMOS_DATA, _, false) => {}
+            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, _, false) => {}
             _ => self.absent += 1,
         }
         Next::Continue
@@ -164,7 +158,6 @@ impl Bus for Board<'_, '_> {
             }
             // No wake-up; the keyboard controller takes a command.
             (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, false) => data.fill(0),
-            (CMOS_DATA, false) => data.fill(cmos(self.cmos)),
             _ => {
                 data.fill(0xff);
                 self.absent += 1;
@@ -191,21 +184,6 @@ impl Bus for Board<'_, '_> {
 
 const fn is_serial(port: u16) -> bool {
     COM1 <= port && port < COM1 + 8
-}
-
-/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel
-/// without KVM's clock reads its date there, and before Linux 5.17 waits for ever until no update is under way: absent,
-/// all ones, one always would be (seen: 5.10 with `--msr-cost`).
-const fn cmos(index: u8) -> u8 {
-    match index & 0x7f {
-        // Day of the week, day, month.
-        6 => 7,
-        7 | 8 => 1,
-        // A: no update, the divider of 32 768 Hz. B: 24 hours, in decimal.
-        0xa => 0x26,
-        0xb => 2,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]

@@ -139,7 +139,6 @@ mod tests {
                 vcpus: 1,
                 pin: Vec::new(),
                 time_limit: Duration::from_secs(1),
-                register_cost_ns: None,
                 sampling: None,
                 trace: None,
             },

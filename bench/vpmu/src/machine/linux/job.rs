@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use host_pmu::backend::BackendKey;
 use results::error::{Error, Exit};
-use results::host::REGISTER_COST_WORD;
 use results::write::Target;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
@@ -46,9 +45,6 @@ pub fn run(
     if spec.run.is_none() && spec.initrd.is_none() {
         command_line = format!("{} {command_line}", linux_guest::SHELL_WORD);
     }
-    if let Some(ns) = spec.msr_cost {
-        command_line = format!("{command_line} {}", with_register_cost(&host, ns)?);
-    }
     let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let host = Arc::new(host);
@@ -75,14 +71,6 @@ fn contents(spec: &LinuxSpec, kernel: &Kernel) -> Result<(Option<Folder>, Vec<u8
         }
     };
     Ok((Folder::of(spec)?, initrd))
-}
-
-/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
-/// also loses what says the TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled
-/// one.
-fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
-    let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
-    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))
 }
 
 /// A shell, or the user's own RAM disk, with the terminal as the serial console.

@@ -14,7 +14,7 @@ use vmm::machine::{Cpu, Plan};
 use super::place::{Load, Placed};
 use crate::machine::{CountersOptions, Watch};
 use crate::setting::options::{FolderOption, QuietOption, TimeLimitOption};
-use crate::setting::parse::{number_in, processor, size_in};
+use crate::setting::parse::{processor, size_in};
 
 /// Time of a command, unless another is given.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -97,13 +97,6 @@ pub struct LinuxSpec {
     #[arg(long)]
     pub nested: bool,
 
-    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost [default: the whole exit]
-    ///
-    /// Each access is an exit to this program, which costs a guest that is a host far more than a processor's register. What the exits
-    /// took beyond NS is taken from the guest's time. The events behind its counters go on meanwhile. Needs one vCPU, and Linux 5.16 here.
-    #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
-    pub msr_cost: Option<u64>,
-
     /// Counters of the guest.
     #[command(flatten)]
     pub counters: CountersOptions,
@@ -147,14 +140,7 @@ impl LinuxSpec {
             }
             PmuCaps::Intel(_) => {}
         }
-        if self.msr_cost.is_some() && self.counters.guest.vcpus > 1 {
-            return Err(Error::usage(
-                "--msr-cost holds the TSC of one vCPU back",
-                format!("the TSCs of {} vCPUs would differ", self.counters.guest.vcpus),
-                "give --vcpus 1",
-            ));
-        }
-        Ok(Plan { time_limit: self.time_limit(), register_cost_ns: self.msr_cost, ..plan })
+        Ok(Plan { time_limit: self.time_limit(), ..plan })
     }
 }
 
