@@ -271,8 +271,7 @@ impl Guest {
             Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch).map(|exit| (exit, None)),
             Self::Linux(linux, kernel) => {
                 let (exit, outcome) = job::run(&linux, *kernel, &backend, watch, kallsyms)?;
-                let vcpus = outcome.map(|outcome| outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect());
-                Ok((exit, vcpus))
+                Ok((exit, Some(outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect())))
             }
         }
     }

@@ -23,7 +23,6 @@ use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
 use crate::inspect::sampled::{self, Guest};
-use crate::machine::linux::spec::LinuxSpec;
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -54,7 +53,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         Guest::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
         Guest::Linux(linux, kernel) => {
             sampling.orc = spec.chains.then(|| tables_of_kernel(kernel)).flatten();
-            (of_linux(spec, linux, kernel)?, &[][..], Some(&linux.kernel))
+            (of_linux(kernel), &[][..], Some(&linux.kernel))
         }
     };
     for output in [spec.output.clone(), spec.beside(IMAGE), spec.beside(KALLSYMS)] {
@@ -62,8 +61,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     let events = sampled::described(&sampling, kind == Kind::Task)?;
-    let fetches = matches!(&guest, Guest::Linux(linux, _) if linux.run.is_some());
-    let kallsyms = fetches.then(|| spec.companion(KALLSYMS)).transpose()?;
+    let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
     let (output, displaced) = output(spec)?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
@@ -121,16 +119,10 @@ fn of_image(bytes: &[u8], spec: &RecordSpec) -> Result<Subject, Error> {
     Ok(Subject { kind: Kind::Task, mappings: of_elf(bytes, &path, std::process::id()), names })
 }
 
-fn of_linux(spec: &RecordSpec, linux: &LinuxSpec, kernel: &Kernel) -> Result<Subject, Error> {
-    if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
-        return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
-    }
-    if linux.run.is_none() {
-        complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
-    }
+fn of_linux(kernel: &Kernel) -> Subject {
     let text = text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
     let names = Names { symbols: Functions::of_elf(kernel.image()).unwrap_or_default(), all: false };
-    Ok(Subject { kind: Kind::Host, mappings: vec![of_kernel(text, build_id(kernel.image()))], names })
+    Subject { kind: Kind::Host, mappings: vec![of_kernel(text, build_id(kernel.image()))], names }
 }
 
 /// `_text` of a kernel whose image does not say it.

@@ -48,13 +48,13 @@ pub struct LinuxSpec {
     /// A distribution's kernel: bzImage or vmlinux
     pub kernel: PathBuf,
 
-    /// Run this command by the guest's shell, then power off
+    /// Command that the guest's shell runs before the guest powers off
     ///
     /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's; it has no input but
     /// what its own line gives it: --with data --run 'A=b command <data'. Files and pipes get its
-    /// bytes as they are; a terminal shows control bytes and does not obey them. The shell without --run has the terminal to itself, unfiltered.
+    /// bytes as they are; a terminal shows control bytes and does not obey them.
     #[arg(long, value_name = "COMMAND")]
-    pub run: Option<String>,
+    pub run: String,
 
     /// Put a program, file or folder into the guest; repeat for more
     ///
@@ -65,7 +65,7 @@ pub struct LinuxSpec {
     pub with: Vec<Placed>,
 
     /// After the command, bring this file or folder of the guest to the folder of --output; repeat for more
-    #[arg(long, value_name = "PATH", requires_all = ["run", "output"])]
+    #[arg(long, value_name = "PATH", requires = "output")]
     pub get: Vec<String>,
 
     /// The folder for what --get brings: a new one, or an empty one.
@@ -77,10 +77,6 @@ pub struct LinuxSpec {
     /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
     #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
     pub load: Vec<Load>,
-
-    /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get"])]
-    pub initrd: Option<PathBuf>,
 
     /// The kernel's modules, command line and memory.
     #[command(flatten)]
@@ -113,7 +109,7 @@ pub struct LinuxSpec {
 impl LinuxSpec {
     /// Returns the time after which the guest is ended.
     pub fn time_limit(&self) -> Duration {
-        self.limit.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
+        self.limit.time_limit.unwrap_or(TIME_LIMIT)
     }
 
     /// Returns the machine, with `backend` behind its counters.
@@ -151,12 +147,15 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_a_host_is_an_amd() {
-        let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz"]).unwrap() };
+        let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz", "--run", "true"]).unwrap() };
         let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock, Watch::default()).unwrap();
         assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
         let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock, Watch::default()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
-        let error = options::<LinuxSpec>(&["vmlinuz"]).unwrap().plan(&BackendKey::Step, Watch::default()).unwrap_err();
+        let error = options::<LinuxSpec>(&["vmlinuz", "--run", "true"])
+            .unwrap()
+            .plan(&BackendKey::Step, Watch::default())
+            .unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("cpu-clock"), "{error}");
     }
 }
