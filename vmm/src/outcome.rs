@@ -104,17 +104,6 @@ pub struct TscMap {
     pub uncertainty: u64,
 }
 
-/// Time that was held back from the guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldBack {
-    /// Accesses that took longer than they are to cost.
-    pub accesses: u64,
-    /// Time of these accesses that the guest did not see, ns.
-    pub ns: u64,
-    /// Accesses that took no longer than they are to cost, so that nothing was held back: they cost the guest their own time.
-    pub short: u64,
-}
-
 /// Counts of the single-stepper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
@@ -139,8 +128,6 @@ pub struct Account {
     pub exit_path_ns: Histogram<u64>,
     /// Exits and host operations of the phases of its set-ups, by `PHASE_*`; all in the first if it made none.
     pub phases: [PhaseTally; PHASES],
-    /// Time of accesses to the PMU's registers that the guest did not see; `None` unless they have a modelled cost.
-    pub held_back: Option<HeldBack>,
     /// Own enables of counters that the guest turned on since its start.
     pub turned_on: u64,
 }

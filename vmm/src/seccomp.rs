@@ -17,8 +17,8 @@ use std::os::fd::RawFd;
 
 use host_pmu::kick::Owner;
 use kvm_bindings::{
-    kvm_debugregs, kvm_device_attr, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs,
-    kvm_nested_state, kvm_regs, kvm_sregs, kvm_vcpu_events,
+    kvm_debugregs, kvm_guest_debug, kvm_irq_level, kvm_lapic_state, kvm_mp_state, kvm_msi, kvm_msrs, kvm_nested_state,
+    kvm_regs, kvm_sregs, kvm_vcpu_events,
 };
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{self, Eq, Ge, MaskedEq};
@@ -50,7 +50,7 @@ const KVM: u8 = 0xae;
 const PERF: u8 = b'$';
 
 /// Ioctls of the loop and the stepper on a vCPU, a VM and a perf event; the most frequent first, as each is compared in turn.
-const IOCTLS: [u32; 28] = [
+const IOCTLS: [u32; 27] = [
     ioc(NONE, KVM, 0x80, 0),                                     // KVM_RUN
     ioc(NONE, PERF, 1, 0),                                       // PERF_EVENT_IOC_DISABLE
     ioc(NONE, PERF, 0, 0),                                       // PERF_EVENT_IOC_ENABLE
@@ -76,7 +76,6 @@ const IOCTLS: [u32; 28] = [
     ioc(READ, KVM, 0xa1, size_of::<kvm_debugregs>()),            // KVM_GET_DEBUGREGS
     ioc(WRITE, KVM, 0xa2, size_of::<kvm_debugregs>()),           // KVM_SET_DEBUGREGS
     ioc(NONE, KVM, 0xa3, 0),                                     // KVM_GET_TSC_KHZ
-    ioc(WRITE, KVM, 0xe1, size_of::<kvm_device_attr>()),         // KVM_SET_DEVICE_ATTR
     ioc(WRITE, KVM, 0x84, size_of::<kvm_sregs>()),               // KVM_SET_SREGS
     ioc(READ | WRITE, KVM, 0xbe, size_of::<kvm_nested_state>()), // KVM_GET_NESTED_STATE
 ];

@@ -5,10 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, compiler_fence};
 
-use kvm_bindings::{
-    KVM_MAX_CPUID_ENTRIES, KVM_VCPU_TSC_CTRL, KVM_VCPU_TSC_OFFSET, kvm_device_attr, kvm_irq_level,
-    kvm_userspace_memory_region,
-};
+use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_irq_level, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuFd, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -145,28 +142,6 @@ pub(crate) fn pin_this_thread(cpu: usize) -> io::Result<()> {
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// KVM_SET_DEVICE_ATTR and KVM_GET_DEVICE_ATTR of <linux/kvm.h>.
-pub(crate) const KVM_SET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee1;
-const KVM_GET_DEVICE_ATTR: libc::c_ulong = 0x4018_aee2;
-
-/// Reads KVM's offset of a vCPU's TSC (Documentation/virt/kvm/devices/vcpu.rst, KVM_VCPU_TSC_OFFSET).
-pub(crate) fn tsc_offset(vcpu: &VcpuFd) -> io::Result<u64> {
-    call_tsc_offset(vcpu, KVM_GET_DEVICE_ATTR, 0)
-}
-
-/// Sets it.
-pub(crate) fn set_tsc_offset(vcpu: &VcpuFd, offset: u64) -> io::Result<()> {
-    call_tsc_offset(vcpu, KVM_SET_DEVICE_ATTR, offset).map(drop)
-}
-
-fn call_tsc_offset(vcpu: &VcpuFd, request: libc::c_ulong, mut offset: u64) -> io::Result<u64> {
-    let (group, attr, addr) = (KVM_VCPU_TSC_CTRL, u64::from(KVM_VCPU_TSC_OFFSET), &raw mut offset as u64);
-    let attribute = kvm_device_attr { flags: 0, group, attr, addr };
-    // SAFETY: both structures outlive the call, which reads or writes 8 bytes of the second.
-    let done = unsafe { libc::ioctl(vcpu.as_raw_fd(), request, &raw const attribute) };
-    if done == 0 { Ok(offset) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Gives `memory` to the VM.

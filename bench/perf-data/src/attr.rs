@@ -81,43 +81,24 @@ impl Event {
     }
 }
 
-/// Fields of an event's records, as they are read.
+/// Fields of an event's samples, as they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layout {
-    sample_type: u64,
-    /// Records other than samples end with the fields that identify one.
-    id_all: bool,
-}
+pub(crate) struct Layout(u64);
 
 impl Layout {
-    /// Takes an attribute from `bytes`, and says how long it is by itself.
+    /// Takes an attribute from `bytes`, and says how long it is by itself. `None`: it makes no sense, its samples have counts of a whole
+    /// group, as `{...}:S` has them, or no time.
     pub(crate) fn take(bytes: &[u8]) -> Option<(Self, usize)> {
         let mut from = Take(bytes);
         let (_type, size) = (from.u32()?, from.u32()? as usize);
-        let (_config, _period, sample_type, _format, flags) =
-            (from.u64()?, from.u64()?, from.u64()?, from.u64()?, from.u64()?);
-        let layout = Self { sample_type, id_all: flags & SAMPLE_ID_ALL != 0 };
-        (LEAST..=bytes.len()).contains(&size).then_some((layout, size))
+        let (_config, _period, fields) = (from.u64()?, from.u64()?, from.u64()?);
+        let layout = Self(fields);
+        let is_read = (LEAST..=bytes.len()).contains(&size) && !layout.has(READ) && layout.has(TIME);
+        is_read.then_some((layout, size))
     }
 
     /// Returns whether samples have this field.
     pub(crate) const fn has(self, field: u64) -> bool {
-        self.sample_type & field != 0
-    }
-
-    /// Returns the id of the event that a record belongs to, where events have [`IDENTIFIER`] or [`ID`].
-    pub(crate) fn id(self, is_sample: bool, body: &[u8]) -> Option<u64> {
-        let (ahead, from) =
-            if self.has(IDENTIFIER) { (0, IDENTIFIER) } else { (IP | TID | TIME | ADDR, ID | STREAM_ID | CPU) };
-        let size = |fields: u64| 8 * (self.sample_type & fields).count_ones() as usize;
-        let at = if is_sample { size(ahead) } else { body.len().checked_sub(size(from)).filter(|_| self.id_all)? };
-        Take(body.get(at..)?).u64().filter(|_| self.has(IDENTIFIER | ID))
-    }
-
-    /// Returns the time of a record other than a sample, at its end.
-    pub(crate) fn time(self, body: &[u8]) -> Option<u64> {
-        let behind = self.sample_type & (TIME | ID | STREAM_ID | CPU | IDENTIFIER);
-        let at = body.len().checked_sub(8 * behind.count_ones() as usize)?;
-        Take(body.get(at..)?).u64().filter(|_| self.id_all && self.has(TIME))
+        self.0 & field != 0
     }
 }

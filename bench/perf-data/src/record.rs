@@ -234,10 +234,6 @@ pub(crate) fn take(type_: u32, misc: u16, body: &[u8], layout: Layout) -> Option
 /// Reads the fields up to the raw bytes of a tracepoint.
 fn take_sample(misc: u16, mut from: Take<'_>, layout: Layout) -> Option<Sample> {
     let has = |field| layout.has(field);
-    if has(attr::READ) {
-        // Counts of a whole group, as `{...}:S` has them, are not read.
-        return None;
-    }
     let mut sample = Sample { misc, ..Sample::default() };
     if has(attr::IDENTIFIER) {
         sample.id = from.u64()?;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use perf_data::attr::Event;
 use perf_data::feature::{BuildId, Facts};
-use perf_data::reader::{Damage, Recording};
+use perf_data::reader::{ReadError, Recording};
 use perf_data::record::{Mapping, Record, Sample, kind};
 use perf_data::writer::{Options, Output, Writer};
 use proptest::prelude::*;
@@ -41,10 +41,10 @@ fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: boo
     bytes
 }
 
-fn read(bytes: &[u8]) -> (Vec<Record>, Damage) {
+fn read(bytes: &[u8]) -> (Vec<Record>, Result<(), ReadError>) {
     let mut records = Vec::new();
-    let damage = Recording::open(bytes).unwrap().records(|_, _, record| records.push(record));
-    (records, damage)
+    let read = Recording::open(bytes).and_then(|mut recording| recording.records(|_, record| records.push(record)));
+    (records, read)
 }
 
 /// A record as the reader gives it.
@@ -93,14 +93,10 @@ proptest! {
         pipe: bool,
         flush_every in 1_usize..40,
     ) {
-        let all = records.len();
         let bytes = written(&records, count, chains, level, pipe, flush_every);
-        let (found, damage) = read(&bytes);
-        // A sample of an unknown id is of no event, unless there is but one.
-        let is_known =
-            |record: &&Record| count == 1 || !matches!(record, Record::Sample(sample) if sample.id > count as u64);
-        let records: Vec<_> = records.iter().filter(is_known).map(|record| as_read(record, chains)).collect();
-        prop_assert_eq!(damage, Damage { records: (all - records.len()) as u64, ..Damage::default() });
+        let (found, read) = read(&bytes);
+        let records: Vec<_> = records.iter().map(|record| as_read(record, chains)).collect();
+        prop_assert_eq!(read, Ok(()));
         // Those that take the place of a pipe's header.
         let header = |record: &Record| matches!(record, Record::Other(kind::BUILD_ID));
         let found: Vec<_> = found.into_iter().filter(|record| !header(record)).collect();
@@ -123,28 +119,32 @@ proptest! {
         bytes.truncate(cut.index(bytes.len()) + 1);
         if let Ok(mut recording) = Recording::open(&bytes) {
             let mut seen = 0;
-            recording.records(|_, _, _| seen += 1);
+            let _ = recording.records(|_, _| seen += 1);
             prop_assert!(seen <= 1 << 20);
         }
     }
 }
 
 #[test]
-fn a_cut_file_says_what_is_missing_and_a_damaged_frame_costs_itself_alone() {
+fn a_file_that_was_cut_and_a_damaged_frame_end_the_reading() {
     let sample = |time| Record::Sample(Sample { misc: 2, id: 1, time, ..Sample::default() });
     let records: Vec<_> = (0..400).map(sample).collect();
     let bytes = written(&records, 1, false, 1, false, 100);
-    let (all, damage) = read(&bytes);
-    assert!(all.len() == 400 && !damage.any());
     // Frames begin with zstd's magic: the third of four or five.
     let frames: Vec<_> = (0..bytes.len() - 4).filter(|&at| bytes[at..at + 4] == [0x28, 0xb5, 0x2f, 0xfd]).collect();
     let mut damaged = bytes.clone();
     damaged[frames[2] + 9] ^= 0xff;
-    let (found, damage) = read(&damaged);
-    assert!(found.len() < 400 && damage.any(), "{} {damage:?}", found.len());
-    assert!(found.contains(&sample(399)), "the frames behind it are read");
-    let (found, damage) = read(&bytes[..frames[3] + 12]);
-    assert!(found.len() < 400 && damage.any(), "{damage:?}");
+    let (found, read_to_its_end) = read(&damaged);
+    assert!(found.len() < 400 && read_to_its_end.is_err(), "{}", found.len());
+    assert_eq!(read(&bytes[..frames[3] + 12]).1, Err(ReadError::Cut));
+    // Behind a whole record, too.
+    let bytes = written(&records, 1, false, 0, false, 100);
+    let data = u64_at(&bytes, 40) as usize;
+    let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
+    assert_eq!(read(&bytes[..data + first]).1, Err(ReadError::Cut));
+    let mut bytes = written(&records[..2], 1, false, 0, true, 1);
+    bytes.truncate(bytes.len() - 1);
+    assert_eq!(read(&bytes).1, Err(ReadError::Cut));
 }
 
 #[test]
@@ -227,9 +227,8 @@ fn what_takes_the_place_of_a_header_is_not_read_from_compressed_records() {
     let (mut bytes, attr) = empty_pipe();
     let inner = [raw(64, &attr), raw(80, &[0; 16]), raw(3, &[0; 56])].concat();
     bytes.extend(raw(81, &zstd::bulk::compress(&inner, 1).unwrap()));
-    let (records, damage) = read(&bytes);
-    assert_eq!(records[records.len() - 3..], [64, 80, kind::COMM].map(Record::Other));
-    assert!(!damage.any(), "{damage:?}");
+    let (records, read) = read(&bytes);
+    assert_eq!((&records[records.len() - 3..], read), (&[64, 80, kind::COMM].map(Record::Other)[..], Ok(())));
 }
 
 // Streams that are longer than a write, by every way of writing them.
@@ -271,7 +270,7 @@ fn write(path: &Path, records: &[Record], options: Options) {
     assert_eq!(summary.bytes, std::fs::metadata(path).unwrap().len());
     let bytes = std::fs::read(path).unwrap();
     let mut recording = Recording::open(&bytes).unwrap();
-    assert!(!recording.records(|_, _, _| ()).any());
+    recording.records(|_, _| ()).unwrap();
     assert_eq!((summary.raw, options.level > 0), (recording.volume.0, recording.volume.1 > 0));
 }
 
@@ -287,9 +286,9 @@ fn each_level_and_way_has_the_same_records() {
         for aio in WAYS {
             let options = Options { level, aio };
             write(&path, &records, options);
-            let (found, damage) = read(&std::fs::read(&path).unwrap());
+            let (found, read) = read(&std::fs::read(&path).unwrap());
             let same = found.into_iter().eq(records.iter().map(|one| as_read(one, true)));
-            assert!(same && !damage.any(), "{options:?}: {damage:?}");
+            assert!(same && read.is_ok(), "{options:?}: {read:?}");
         }
     }
 }
@@ -312,24 +311,11 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
             }
             if at % 700 == 0 && flushed > 0 {
                 // File that a process leaves if it is killed now.
-                let (found, damage) = read(&std::fs::read(&path).unwrap());
-                assert!(found.len() == flushed && !damage.any(), "{options:?}: {flushed} flushed, {damage:?}");
+                let (found, read) = read(&std::fs::read(&path).unwrap());
+                assert!(found.len() == flushed && read.is_ok(), "{options:?}: {flushed} flushed, {read:?}");
             }
         }
     }
-}
-
-#[test]
-fn a_cut_file_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("x.data");
-    write(&path, &stream(), Options::default());
-    let bytes = std::fs::read(&path).unwrap();
-    let (data, size) = (u64_at(&bytes, 40) as usize, u64_at(&bytes, 48) as usize);
-    // Cut behind the first record: no byte is half a record's.
-    let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
-    let (found, damage) = read(&bytes[..data + first]);
-    assert_eq!((damage.missing, damage.rest, found.len()), ((size - first) as u64, 0, 1));
 }
 
 // Forms of records that perf writes and this crate's writer does not: events that are alike and have PERF_SAMPLE_ID, events that
@@ -362,46 +348,40 @@ fn pipe(between: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The ids of samples, counts of losses, and whether there is damage.
-fn numbers(bytes: &[u8]) -> (Vec<u64>, bool) {
-    let (found, damage) = read(bytes);
+/// The ids of samples and counts of losses, and why there are no more.
+fn numbers(bytes: &[u8]) -> (Vec<u64>, Result<(), ReadError>) {
+    let (found, read) = read(bytes);
     let number = |record: &Record| match record {
         Record::Sample(sample) => Some(sample.id),
         Record::Lost { count, .. } | Record::LostSamples(count) => Some(*count),
         _ => None,
     };
-    (found.iter().filter_map(number).collect(), damage.any())
+    (found.iter().filter_map(number).collect(), read)
 }
 
 #[test]
 fn samples_have_the_fields_of_their_event_and_data_behind_a_record_is_no_record() {
-    assert_eq!(numbers(&pipe(&[])), (vec![12, 11, 12, 9], false));
     let mut tracing = words(kind::TRACING_DATA, 2, &[13]);
     tracing.extend([0xff; 16]);
-    assert_eq!(numbers(&pipe(&tracing)), (vec![12, 11, 12, 9], false));
-    // More than there is: the rest is lost, and that is said.
-    assert_eq!(numbers(&pipe(&words(kind::TRACING_DATA, 2, &[0xffff_fff0]))), (vec![], true));
     // What an event counts itself, and no filter dropped (PERF_RECORD_MISC_LOST_SAMPLES_BPF).
-    let lost = |id| {
-        let lost = [(60, 0), (99, 1 << 15), (40, 0)];
-        lost.map(|(lost, misc)| words(kind::LOST_SAMPLES, misc, &[lost, 7, 5, id, 0])).concat()
-    };
-    assert_eq!(numbers(&pipe(&lost(11))), (vec![60, 40, 12, 11, 12, 9], false));
-    // An unknown id is of no event.
-    assert_eq!(numbers(&pipe(&lost(99))), (vec![12, 11, 12, 9], true));
-    assert_eq!(numbers(&pipe(&words(kind::SAMPLE, 2, &[0x1000, 7, 5, 0, 99, 0]))), (vec![12, 11, 12, 9], true));
+    let lost = [(60, 0), (99, 1 << 15), (40, 0)];
+    let lost = lost.map(|(lost, misc)| words(kind::LOST_SAMPLES, misc, &[lost, 7, 5, 11, 0])).concat();
+    for (between, expected) in [
+        (Vec::new(), (vec![12, 11, 12, 9], Ok(()))),
+        (tracing, (vec![12, 11, 12, 9], Ok(()))),
+        // More than there is.
+        (words(kind::TRACING_DATA, 2, &[0xffff_fff0]), (vec![], Err(ReadError::Cut))),
+        (lost, (vec![60, 40, 12, 11, 12, 9], Ok(()))),
+    ] {
+        assert_eq!(numbers(&pipe(&between)), expected);
+    }
     // Another event has other fields: without an identifier nothing says which sample is whose.
-    assert_eq!(numbers(&pipe(&attr(13, FIELDS | 1 << 8))), (vec![], true));
-    let (all, tid) = ((1 << 16) | FIELDS, (1 << 16) | 2);
-    let mut bytes = [b"PERFILE2", &16_u64.to_le_bytes()[..], &attr(11, all), &attr(12, tid)].concat();
-    bytes.extend(words(kind::SAMPLE, 2, &[12, 7]));
+    assert!(matches!(numbers(&pipe(&attr(13, FIELDS | 1 << 8))).1, Err(ReadError::Header(_))));
+    assert_eq!(numbers(&pipe(&attr(13, 1 << 16 | 2))).1, Err(ReadError::Event), "no time");
+    let (all, few) = (1 << 16 | FIELDS, 1 << 16 | 6);
+    let mut bytes = [b"PERFILE2", &16_u64.to_le_bytes()[..], &attr(11, all), &attr(12, few)].concat();
+    bytes.extend(words(kind::SAMPLE, 2, &[12, 7, 5]));
     bytes.extend(words(kind::SAMPLE, 2, &[11, 0x1000, 7, 5, 0, 11, 0]));
-    bytes.extend(words(kind::SAMPLE, 2, &[13, 7]));
-    assert_eq!(numbers(&bytes), (vec![12, 11], true));
-    // The one without a time has none.
-    let mut times = Vec::new();
-    Recording::open(&bytes).unwrap().records(|_, time, record| {
-        times.extend(matches!(record, Record::Sample(_)).then_some(time));
-    });
-    assert_eq!(times, [None, Some(5)]);
+    bytes.extend(words(kind::SAMPLE, 2, &[13, 7, 5]));
+    assert_eq!(numbers(&bytes), (vec![12, 11], Err(ReadError::Record(kind::SAMPLE))), "an unknown id");
 }

@@ -14,11 +14,10 @@ use arch_pmu::intel::{
 use arch_pmu::msr::{counter_of, is_global_ctrl};
 use arch_pmu::spec::{CounterId, CounterSet, MAX_COUNTERS, Vendor};
 use host_pmu::trace::{Kind, LVTPC, Row, UNKNOWN};
-use perf_data::reader::{Damage, Recording};
+use perf_data::reader::Recording;
 use perf_data::record::{Record, Sample};
 use perf_data::tracepoint::Tracepoint;
 use results::error::Error;
-use results::table::layout::plural;
 
 use crate::meta::Meta;
 use crate::write::Writer;
@@ -46,17 +45,15 @@ enum Event {
     /// An exit: RIP, and whether it is RDPMC's.
     Exit(u64, bool),
     /// An entry, of the vCPU of this number.
-    Entry(Option<u64>),
+    Entry(u64),
     /// An NMI for the LAPIC of this number.
     Nmi(u64),
     /// A switch to another thread, and whether it sleeps.
     Out(bool),
     In,
-    /// Records before it are missing.
-    Gap,
 }
 
-/// An event of a thread, or of all for a gap, and its time.
+/// An event of a thread, and its time.
 struct Told {
     at: u64,
     pid: u32,
@@ -64,11 +61,11 @@ struct Told {
     event: Event,
 }
 
-/// The tracepoints that are used, and the fields that they must have.
+/// The tracepoints that a recording must have, with these fields.
 const FIELDS: [(&str, &[&str]); 5] = [
     ("kvm:kvm_msr", &["write", "ecx", "data", "exception"]),
-    ("kvm:kvm_exit", &["exit_reason", "guest_rip"]),
-    ("kvm:kvm_entry", &[]),
+    ("kvm:kvm_exit", &["exit_reason", "guest_rip", "isa"]),
+    ("kvm:kvm_entry", &["vcpu_id"]),
     ("kvm:kvm_apic_accept_irq", &["apicid", "dm"]),
     ("sched:sched_switch", &["prev_state", "next_pid"]),
 ];
@@ -88,12 +85,8 @@ fn told(point: &Tracepoint, sample: &Sample, to: &mut Vec<Told>) -> Option<()> {
             let value = if kind == Kind::ReadFault { 0 } else { field("data")? };
             Event::Access(kind, field("ecx")? as u32, value)
         }
-        "kvm:kvm_exit" => {
-            let (reason, isa) = (field("exit_reason")?, field("isa"));
-            let rdpmc = RDPMC.iter().any(|(of, number)| *number == reason && isa.is_none_or(|isa| isa == *of));
-            Event::Exit(field("guest_rip")?, rdpmc)
-        }
-        "kvm:kvm_entry" => Event::Entry(field("vcpu_id")),
+        "kvm:kvm_exit" => Event::Exit(field("guest_rip")?, RDPMC.contains(&(field("isa")?, field("exit_reason")?))),
+        "kvm:kvm_entry" => Event::Entry(field("vcpu_id")?),
         "kvm:kvm_apic_accept_irq" if field("dm")? == NMI => Event::Nmi(field("apicid")?),
         "sched:sched_switch" => {
             tell(field("next_pid")? as u32, Event::In);
@@ -113,25 +106,18 @@ struct Thread {
     pid: u32,
     vcpu: Option<u64>,
     registers: BTreeSet<u32>,
-    accesses: u64,
-    rdpmcs: u64,
-    /// Writes that turn a counter on.
-    enables: u64,
+    rdpmc: bool,
     begin: u64,
 }
 
 impl Thread {
     fn see(&mut self, event: &Event) {
         match *event {
-            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
-                self.accesses += 1;
+            Event::Access(_, register, _) if PmuMsr::decode(register).is_some() => {
                 self.registers.insert(register);
-                let enables = select_of(register).is_some() && value & ENABLE != 0
-                    || register == IA32_FIXED_CTR_CTRL && value != 0;
-                self.enables += u64::from(kind == Kind::Write && enables);
             }
-            Event::Exit(_, rdpmc) => self.rdpmcs += u64::from(rdpmc),
-            Event::Entry(vcpu) => self.vcpu = self.vcpu.or(vcpu),
+            Event::Exit(_, rdpmc) => self.rdpmc |= rdpmc,
+            Event::Entry(vcpu) => self.vcpu = self.vcpu.or(Some(vcpu)),
             _ => {}
         }
     }
@@ -229,12 +215,6 @@ impl Vcpu {
             }
             Event::Out(sleeps) => self.sleeps = sleeps,
             Event::In => self.switched = [true, self.switched[1] || self.sleeps],
-            // What was written in it is not known.
-            Event::Gap => {
-                (self.values, self.pmis) = ([None; MAX_COUNTERS], Vec::new());
-                (self.stops, self.own, self.global) = ([None; MAX_COUNTERS], [true; MAX_COUNTERS], u64::MAX);
-                self.seen.clear();
-            }
         }
     }
 
@@ -373,34 +353,37 @@ impl Vcpu {
 /// Imports a recording by its name and its bytes. `pid` chooses the VM.
 ///
 /// # Errors
-/// Exit 2: it is none, has no such accesses or several VMs, or its PMU is not KVM's to tell of; else as of [`Writer::add`].
-pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Result<(Meta, Damage), Error> {
+/// Exit 2: it is none, is not whole, has no such accesses or several VMs, or its PMU is not KVM's to tell of; else as of [`Writer::add`].
+pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Result<Meta, Error> {
     let what = format!("cannot import {}", name.display());
     let refuse = |why: String| Error::usage(&what, why, format!("record it by: {RECORD}"));
     let mut recording = Recording::open(bytes).map_err(|error| refuse(error.to_string()))?;
-    let (mut events, mut latest, mut lost, mut lost_samples) = (Vec::new(), 0, 0_u64, 0_u64);
-    let damage = recording.records(|points, time, record| match record {
+    let (mut events, mut lost, most) = (Vec::new(), 0_u64, FREE + bytes.len());
+    let read = recording.records(|points, record| match record {
         Record::Sample(sample) => {
-            latest = latest.max(sample.time);
             let id = sample.raw.first_chunk().map(|id| u16::from_le_bytes(*id));
-            let point = id.and_then(|id| points.get(&id)).filter(|_| events.len() <= FREE + bytes.len());
+            let point = id.and_then(|id| points.get(&id)).filter(|_| events.len() <= most);
             point.and_then(|point| told(point, &sample, &mut events));
         }
-        Record::Lost { count, .. } => {
-            lost = lost.saturating_add(count);
-            events.push(Told { at: time.unwrap_or(latest), pid: 0, tid: 0, event: Event::Gap });
-        }
-        // The events' own counts, which hold those of the records before.
-        Record::LostSamples(count) => lost_samples = lost_samples.saturating_add(count),
+        Record::Lost { count, .. } | Record::LostSamples(count) => lost = lost.saturating_add(count),
         _ => {}
     });
-    if events.len() > FREE + bytes.len() {
+    read.map_err(|error| refuse(error.to_string()))?;
+    if events.len() > most {
         return Err(refuse("it has more samples than a recording of its size".to_owned()));
+    }
+    if lost > 0 {
+        return Err(refuse("perf lost records: give it a larger buffer (-m)".to_owned()));
+    }
+    for (name, fields) in FIELDS {
+        let point = recording.tracepoints.values().find(|point| point.name == name);
+        let point = point.ok_or_else(|| refuse(format!("it has no {name}")))?;
+        if let Some(field) = fields.iter().find(|field| !point.has(field)) {
+            return Err(refuse(format!("{name} has no field {field}")));
+        }
     }
     // perf writes them by CPU.
     events.sort_by_key(|told| told.at);
-    check(&recording).map_err(refuse)?;
-    let knows = |name: &str| recording.tracepoints.values().any(|point| point.name == name);
     let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
     for Told { at, pid, tid, event } in &events {
         if matches!(event, Event::Access(..) | Event::Exit(..) | Event::Entry(_)) {
@@ -408,94 +391,48 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
             threads.entry(*tid).or_insert_with(new).see(event);
         }
     }
-    let mut threads = chosen(threads.into_values().collect(), pid, &what)?;
+    let mut threads: Vec<_> = threads.into_values().filter(|thread| !thread.registers.is_empty()).collect();
+    let vms: BTreeSet<u32> = threads.iter().map(|thread| thread.pid).collect();
+    let vm = pid.or(vms.first().copied().filter(|_| vms.len() == 1));
+    threads.retain(|thread| Some(thread.pid) == vm);
+    if vms.is_empty() {
+        let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
+        return Err(refuse(why.to_owned()));
+    }
+    if threads.is_empty() {
+        let list: Vec<String> = vms.iter().map(ToString::to_string).collect();
+        return Err(Error::usage(
+            what,
+            "it has VMs of other processes",
+            format!("give --pid one of {}", list.join(", ")),
+        ));
+    }
+    if !threads.iter().any(tells_of_counters) {
+        let why = "the guest uses no counter, or KVM's vPMU is mediated, and nobody sees what the guest does";
+        return Err(Error::usage(what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
+    }
     threads.sort_by_key(|thread| (thread.vcpu, thread.tid));
     let begin = threads.iter().map(|thread| thread.begin).min().unwrap_or(0);
     let (cpu, release) = (recording.cpu.unwrap_or_default(), recording.os_release.unwrap_or_default());
-    if is_mediated(&threads, &release) {
-        let why = "the guest turns counters on, and no access to one exits: KVM's vPMU is mediated, and nobody sees what the guest does";
-        return Err(Error::usage(&what, why, "record with enable_mediated_pmu=0 of kvm_intel or kvm_amd"));
-    }
-
-    let knows_pmis = knows("kvm:kvm_apic_accept_irq");
-    let meta = Meta {
-        host: format!("processor {cpu}, Linux {release}"),
-        unknown: unknown(&threads, knows_pmis, knows("sched:sched_switch")),
-        ..meta(&threads)
-    };
+    let mut writer = Writer::begin(to, Meta { host: format!("processor {cpu}, Linux {release}"), ..meta(&threads) })?;
     let vcpu = |(number, thread): (usize, &Thread)| (thread.tid, Vcpu { begin, ..Vcpu::new(number, thread) });
     let mut vcpus: BTreeMap<u32, Vcpu> = threads.iter().enumerate().map(vcpu).collect();
-    let mut writer = Writer::begin(to, meta)?;
     for Told { at, tid, event, .. } in events {
-        if matches!(event, Event::Gap) {
-            for vcpu in vcpus.values_mut() {
-                vcpu.tell(at, event);
-            }
-        } else if let Some(vcpu) = vcpus.get_mut(&tid) {
+        if let Some(vcpu) = vcpus.get_mut(&tid) {
             vcpu.tell(at, event);
             vcpu.flush(&mut writer, false)?;
         }
     }
     vcpus.values_mut().try_for_each(|vcpu| vcpu.flush(&mut writer, true))?;
-    writer.meta().lost = lost.max(lost_samples);
-    writer.meta().pmis = knows_pmis.then(|| vcpus.values().map(|vcpu| vcpu.brought).sum());
-    Ok((writer.finish()?, damage))
+    writer.meta().pmis = Some(vcpus.values().map(|vcpu| vcpu.brought).sum());
+    writer.finish()
 }
 
-/// Checks that the tracepoints that an import needs are there, with their fields.
-fn check(recording: &Recording<'_>) -> Result<(), String> {
-    if recording.tracepoints.is_empty() {
-        return Err("it does not describe its tracepoints: it has none, or was cut short".to_owned());
-    }
-    let find = |name: &str| recording.tracepoints.values().find(|point| point.name == name);
-    let missing: Vec<_> = FIELDS[..3].iter().map(|(name, _)| *name).filter(|name| find(name).is_none()).collect();
-    if !missing.is_empty() {
-        return Err(format!("it has no {}", missing.join(", ")));
-    }
-    for (name, fields) in FIELDS {
-        if let Some(field) = fields.iter().find(|field| find(name).is_some_and(|point| !point.has(field))) {
-            return Err(format!("{name} has no field {field}"));
-        }
-    }
-    Ok(())
-}
-
-/// Returns the threads of one VM: a process whose threads access a PMU.
-fn chosen(mut threads: Vec<Thread>, pid: Option<u32>, what: &str) -> Result<Vec<Thread>, Error> {
-    threads.retain(|thread| thread.accesses > 0);
-    let mut vms: BTreeMap<u32, (usize, u64)> = BTreeMap::new();
-    for thread in &threads {
-        let (vcpus, accesses) = vms.entry(thread.pid).or_default();
-        (*vcpus, *accesses) = (*vcpus + 1, *accesses + thread.accesses);
-    }
-    let of = match (pid, vms.keys().next()) {
-        (_, None) => {
-            let why = "no guest in it had an access to its PMU answered by KVM: none has a vPMU, or userspace answers (vpmu trace record)";
-            return Err(Error::usage(what, why, format!("record it by: {RECORD}")));
-        }
-        (None, Some(only)) if vms.len() == 1 => *only,
-        (Some(pid), _) if vms.contains_key(&pid) => pid,
-        _ => {
-            let why = pid.map_or("it has several VMs".to_owned(), |pid| format!("process {pid} is no VM of it"));
-            let vm = |(pid, (vcpus, accesses)): (&u32, &(usize, u64))| {
-                format!("{pid} ({}, {accesses} accesses)", plural(*vcpus, "vCPU"))
-            };
-            let list = vms.iter().map(vm).collect::<Vec<_>>().join(", ");
-            return Err(Error::usage(what, why, format!("give --pid one of {list}")));
-        }
-    };
-    threads.retain(|thread| thread.pid == of);
-    Ok(threads)
-}
-
-/// Returns whether the guest has the PMU to itself: its event selects exit, and nothing else does.
-fn is_mediated(threads: &[Thread], release: &str) -> bool {
-    let is_new = release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_none_or(|major| major >= 7);
-    let mut registers = threads.iter().flat_map(|thread| &thread.registers);
-    let exits =
-        registers.any(|register| counter_of(*register).is_some() || is_status(*register) || is_global_ctrl(*register));
-    let all = |of: fn(&Thread) -> u64| threads.iter().map(of).sum::<u64>();
-    is_new && !exits && all(|thread| thread.rdpmcs) == 0 && all(|thread| thread.enables) > 0
+/// Returns whether accesses to counters exit: where a mediated guest has the PMU to itself, those to its event selects alone do.
+fn tells_of_counters(thread: &Thread) -> bool {
+    let of_counters =
+        |&register: &u32| counter_of(register).is_some() || is_status(register) || is_global_ctrl(register);
+    thread.rdpmc || thread.registers.iter().any(of_counters)
 }
 
 /// Returns the guest, as far as its registers tell.
@@ -524,21 +461,6 @@ fn meta(threads: &[Thread]) -> Meta {
     }
 }
 
-/// Says what the recording does not tell.
-fn unknown(threads: &[Thread], pmis: bool, switches: bool) -> Vec<String> {
-    let rdpmcs: u64 = threads.iter().map(|thread| thread.rdpmcs).sum();
-    let told = [
-        (true, "the guest's processor (one with such registers is taken)".to_owned()),
-        (true, "registers before the guest's first access to each".to_owned()),
-        (true, "counts that the guest did not read, and overflows that it did not look for".to_owned()),
-        (true, "KVM's operations on host events".to_owned()),
-        (rdpmcs > 0, format!("counter and value of {}", plural(rdpmcs as usize, "RDPMC"))),
-        (!pmis, "PMIs: kvm:kvm_apic_accept_irq was not recorded".to_owned()),
-        (!switches, "sched slices: sched:sched_switch was not recorded".to_owned()),
-    ];
-    told.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -546,11 +468,11 @@ mod tests {
     const PMC0: u32 = 0x4c1;
     const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
     const CTRL: u32 = arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
-    const ENTRY: Event = Event::Entry(Some(0));
+    const ENTRY: Event = Event::Entry(0);
     const PMI: Event = Event::Nmi(0);
 
     fn thread(registers: &[u32]) -> Thread {
-        Thread { registers: registers.iter().copied().collect(), accesses: 1, ..Thread::default() }
+        Thread { registers: registers.iter().copied().collect(), ..Thread::default() }
     }
 
     /// Tells a vCPU of events a microsecond apart; an access comes after its exit.
@@ -600,10 +522,6 @@ mod tests {
             (Kind::Read, PMC0, legacy),
         ];
         assert_eq!(rows(&[STATUS], &[&setup[..], &handler[..]].concat()), expected);
-        // Where records are missing nothing is concluded.
-        let gap = [write(PMC0, period), write(CTRL, 1), Event::Gap, PMI, read(STATUS, 1), read(PMC0, 5)];
-        let found = rows(&[STATUS], &gap);
-        assert!(!found.iter().any(|row| row.0.is_count()), "{found:x?}");
         // Without a status register the handler's writes tell. RDPMC tells nothing but that it was there.
         let (select, counter) = (PERF_CTL0, PERF_CTL0 + 1);
         let setup = [write(counter, period), write(select, ENABLE), PMI, PMI, ENTRY, Event::Exit(77, true), ENTRY];
@@ -623,16 +541,9 @@ mod tests {
 
     #[test]
     fn a_mediated_guest_is_told_from_one_that_exits() {
-        let mut off = thread(&[IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL]);
-        for event in [write(IA32_PERFEVTSEL0, !ENABLE), write(IA32_FIXED_CTR_CTRL, 0), read(IA32_PERFEVTSEL0, ENABLE)] {
-            off.see(&event);
-        }
-        assert!(!is_mediated(std::slice::from_ref(&off), "7.0.3"), "it turns none on");
-        let mut selects = [off];
-        selects[0].see(&write(IA32_PERFEVTSEL0, ENABLE));
-        assert!(is_mediated(&selects, "7.0.3") && is_mediated(&selects, "") && !is_mediated(&selects, "6.12.1"));
-        let exits = [IA32_PERFEVTSEL0, PMC0].into();
-        assert!(!is_mediated(&[Thread { registers: exits, ..selects[0].clone() }], "7.2.0"));
-        assert!(!is_mediated(&[Thread { rdpmcs: 1, ..selects[0].clone() }], "7.2.0"));
+        let selects = [IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL];
+        assert!(!tells_of_counters(&thread(&selects)));
+        assert!(tells_of_counters(&thread(&[selects[0], PMC0])));
+        assert!(tells_of_counters(&Thread { rdpmc: true, ..thread(&selects) }));
     }
 }

@@ -59,9 +59,6 @@ pub struct Meta {
     pub ops: Vec<u64>,
     /// PMIs that reached the guest; none where they were not counted, as of an import.
     pub pmis: Option<u64>,
-    /// The recording that it was imported from does not tell these.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<String>,
     /// The meaning of the columns.
     pub columns: BTreeMap<String, String>,
     /// A query for `DuckDB`, in the folder: each row with its time.

@@ -8,21 +8,13 @@
 #define MOST_ARGUMENTS 1024
 static char *arguments[MOST_ARGUMENTS + 1];
 
-static char term[64] = "TERM=linux";
-static char *environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", term, 0};
+static char *environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TERM=linux", 0};
 
 /* The program that runs. */
 static struct {
     long pid;
     int end, out, err;
 } program;
-
-void set_term(char **from)
-{
-    for (; *from; from++)
-        if (!memcmp(*from, "TERM=", 5) && strlen(*from) < sizeof term)
-            memcpy(term, *from, strlen(*from) + 1);
-}
 
 static void handle_sigpipe(long handler)
 {
@@ -32,7 +24,8 @@ static void handle_sigpipe(long handler)
     call4(SYS_rt_sigaction, SIGPIPE, &action, 0, 8);
 }
 
-long become(char **argv)
+/* In a new process: signals as a program expects them, and the program `argv`, searched for in PATH. Returns -errno. */
+static long become(char **argv)
 {
     handle_sigpipe(0);
     for (const char *at = argv[0]; *at; at++)

@@ -41,20 +41,6 @@ int same(const char *a, const char *b)
     return length == strlen(b) && !memcmp(a, b, length);
 }
 
-int has_word(const char *text, const char *word)
-{
-    size_t length = strlen(word);
-    while (*text) {
-        size_t end = 0;
-        while (text[end] && text[end] != ' ' && text[end] != '\n')
-            end++;
-        if (end == length && !memcmp(text, word, length))
-            return 1;
-        text += end + (text[end] != 0);
-    }
-    return 0;
-}
-
 int append(char *to, size_t room, const char *text)
 {
     size_t begin = strlen(to), length = strlen(text);

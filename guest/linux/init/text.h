@@ -11,9 +11,6 @@ size_t strlen(const char *text);
 
 int same(const char *a, const char *b);
 
-/* Whether `word` is among the blank-separated words of `text`. */
-int has_word(const char *text, const char *word);
-
 /* Appends to a string of `room` bytes, its zero byte included; returns 0, or -ENAMETOOLONG. */
 int append(char *to, size_t room, const char *text);
 

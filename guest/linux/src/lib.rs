@@ -6,8 +6,7 @@
 //! - [`agent`]: runs programs and moves files in the guest, over a byte stream to the init.
 //!
 //! The init (`init/`) is freestanding C, linked by this crate's build script. As process 1 it mounts, loads the modules, and starts
-//! the agent on the virtio port named [`PORT`]; a word `vpmu.shell` of the kernel's command line gives ttyS0 to a shell.
-//! Without either, the guest switches itself off, and its console says why.
+//! the agent on the virtio port named [`PORT`]. Without it the guest switches itself off, and its console says why.
 //! `init --agent` is the agent alone on descriptor 0: so it is tested without a guest.
 
 pub mod agent;
@@ -20,6 +19,3 @@ pub const INIT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/init.elf"));
 
 /// The name of the agent's virtio port.
 pub const PORT: &str = "vpmu";
-
-/// The word on the kernel's command line by which the init gives ttyS0 to a shell.
-pub const SHELL_WORD: &str = "vpmu.shell";

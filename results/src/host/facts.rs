@@ -69,9 +69,6 @@ pub struct HostFacts {
     pub tracefs: Option<String>,
     /// Current clock source.
     pub clocksource: Option<String>,
-    /// Cost of an access to a register of this host's PMU, ns, where its VMM models that (`vpmu linux --msr-cost`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub register_cost_ns: Option<u64>,
     /// Hashes of a simulated host's constants: of its costs, a dash, and of all others. One name may stand for other constants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -124,8 +121,6 @@ pub fn host_class(facts: &HostFacts) -> String {
     }
     parts.push(facts.kvm.as_deref().unwrap_or("no KVM"));
     parts.push(if facts.hardware_pmu { "hardware PMU" } else { "no hardware PMU" });
-    let modelled = facts.register_cost_ns.map(|ns| format!("modelled register cost of {ns} ns"));
-    parts.extend(modelled.as_deref());
     format!("{place} ({})", parts.join(", "))
 }
 
@@ -142,18 +137,5 @@ mod tests {
         assert_eq!(HostFacts::read(&fs).class, "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)");
         let (_dir, fs) = hosts::tree(&[]);
         assert_eq!(HostFacts::read(&fs).class, "unknown host (no KVM, no hardware PMU)");
-    }
-
-    #[test]
-    fn a_modelled_register_cost_is_said() {
-        let (_dir, fs) = hosts::tree(&[("proc/cmdline", "quiet vpmu.msr_cost=100 x=1\n")]);
-        assert_eq!(
-            HostFacts::read(&fs).class,
-            "unknown host (no KVM, no hardware PMU, modelled register cost of 100 ns)"
-        );
-        for line in ["vpmu.msr_cost=", "vpmu.msr_cost=x", "xvpmu.msr_cost=1"] {
-            let (_dir, fs) = hosts::tree(&[("proc/cmdline", line)]);
-            assert_eq!(HostFacts::read(&fs).register_cost_ns, None, "{line}");
-        }
     }
 }

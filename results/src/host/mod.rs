@@ -11,5 +11,5 @@ mod tuning;
 pub use facts::{CpuTime, HostFacts, host_class};
 pub use fs::HostFs;
 pub use quota::{Quota, Throttling};
-pub use read::{REGISTER_COST_WORD, mediated};
+pub use read::mediated;
 pub use tuning::{IdleState, Tuning};

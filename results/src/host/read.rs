@@ -7,9 +7,6 @@ use super::fs::HostFs;
 use super::quota::Quota;
 use super::tuning::Tuning;
 
-/// A word of the kernel's command line: the cost of an access to a register of the PMU on this host, ns, as its VMM models it.
-pub const REGISTER_COST_WORD: &str = "vpmu.msr_cost=";
-
 impl HostFacts {
     /// Reads every fact.
     pub fn read(fs: &HostFs) -> Self {
@@ -71,7 +68,6 @@ impl HostFacts {
             perf_pmus,
             tracefs: tracefs(fs),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            register_cost_ns: fs.text("proc/cmdline").and_then(|line| register_cost(&line)),
             ..Self::default()
         };
         facts.class = host_class(&facts);
@@ -125,11 +121,6 @@ impl HostFacts {
 pub fn mediated(fs: &HostFs) -> Option<bool> {
     let parameter = |module| fs.text(&format!("sys/module/{module}/parameters/enable_mediated_pmu"));
     ["kvm_intel", "kvm_amd"].into_iter().find_map(parameter).map(|text| matches!(&*text, "Y" | "1"))
-}
-
-/// Reads the number of [`REGISTER_COST_WORD`] on a kernel's command line.
-fn register_cost(line: &str) -> Option<u64> {
-    line.split_whitespace().find_map(|word| word.strip_prefix(REGISTER_COST_WORD)?.parse().ok())
 }
 
 /// Returns the governors of all CPUs, each once.

@@ -22,9 +22,6 @@ const PULSE_RESET: u8 = 0xfe;
 const RESET_CPU: u8 = 4;
 /// Written to for the delay it gives.
 const POST_CODE: u16 = 0x80;
-/// Index and data of the CMOS clock.
-const CMOS_INDEX: u16 = 0x70;
-const CMOS_DATA: u16 = 0x71;
 /// Ports by which an image ends its run with a status code: the convention of QEMU's `isa-debug-exit`, which kvm-unit-tests
 /// expect. The run's exit status is `code << 1 | 1`, so that it is never 0.
 const DEBUG_EXIT: u16 = 0xf4;
@@ -68,16 +65,6 @@ impl<'a> Shared<'a> {
         let _ = self.line.set(line);
     }
 
-    /// Takes input for the serial port; returns how many bytes had room.
-    pub(crate) fn receive(&self, bytes: &[u8]) -> usize {
-        self.with_serial(|serial| serial.receive(bytes))
-    }
-
-    /// Returns whether the guest has not read all input yet.
-    pub(crate) fn has_input(&self) -> bool {
-        self.lock().serial.has_input()
-    }
-
     fn with_serial<T>(&self, access: impl FnOnce(&mut Serial<'a>) -> T) -> T {
         let mut devices = self.lock();
         let result = access(&mut devices.serial);
@@ -104,14 +91,12 @@ pub(crate) struct Board<'b, 'a> {
     channel: Option<&'b virtio::Console>,
     /// Accesses to ports and memory that are not there.
     pub(crate) absent: u64,
-    /// The register of the clock that was asked for last.
-    cmos: u8,
 }
 
 impl<'b, 'a> Board<'b, 'a> {
     /// Builds a vCPU's view.
     pub(crate) const fn new(shared: &'b Shared<'a>, channel: Option<&'b virtio::Console>) -> Self {
-        Self { shared, channel, absent: 0, cmos: 0 }
+        Self { shared, channel, absent: 0 }
     }
 
     /// Returns the virtio console with the offset of an access to it.
@@ -149,8 +134,7 @@ impl Bus for Board<'_, '_> {
             (SLEEP_CONTROL, &[value], false) if value == SLEEP_ENABLE | SOFT_OFF << 2 => {
                 return Next::End(End::PowerOff);
             }
-            (CMOS_INDEX, &[index], false) => self.cmos = index,
-            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | CMOS_DATA, _, false) => {}
+            (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, _, false) => {}
             _ => self.absent += 1,
         }
         Next::Continue
@@ -164,7 +148,6 @@ impl Bus for Board<'_, '_> {
             }
             // No wake-up; the keyboard controller takes a command.
             (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD, false) => data.fill(0),
-            (CMOS_DATA, false) => data.fill(cmos(self.cmos)),
             _ => {
                 data.fill(0xff);
                 self.absent += 1;
@@ -191,21 +174,6 @@ impl Bus for Board<'_, '_> {
 
 const fn is_serial(port: u16) -> bool {
     COM1 <= port && port < COM1 + 8
-}
-
-/// Reads a register of a CMOS clock that stands still with a flat battery, at the first of January 2000. A kernel
-/// without KVM's clock reads its date there, and before Linux 5.17 waits for ever until no update is under way: absent,
-/// all ones, one always would be (seen: 5.10 with `--msr-cost`).
-const fn cmos(index: u8) -> u8 {
-    match index & 0x7f {
-        // Day of the week, day, month.
-        6 => 7,
-        7 | 8 => 1,
-        // A: no update, the divider of 32 768 Hz. B: 24 hours, in decimal.
-        0xa => 0x26,
-        0xb => 2,
-        _ => 0,
-    }
 }
 
 #[cfg(test)]
@@ -251,8 +219,7 @@ mod tests {
             (0x511, &[3, 0], &[0xff; 2]),
             (0xf4, &[0], &[0xff]),
             (0x64, &[0xff], &[0]),
-            // Its bit 7 says that an update is under way; the NMI mask in bit 7 of the index is no part of it.
-            (0x71, &[0xff], &[0x26]),
+            (0x71, &[0xff], &[0xff]),
             (0xcfc, ALL_ONES, ALL_ONES),
         ] {
             for (board, expected) in boards.iter_mut().zip([of_image, of_linux]) {
@@ -271,7 +238,7 @@ mod tests {
                 assert_eq!(data, expected, "{address:#x}");
             }
         }
-        assert_eq!(boards.map(|board| board.absent), [12, 9]);
+        assert_eq!(boards.map(|board| board.absent), [12, 11]);
     }
 
     #[test]
@@ -286,14 +253,11 @@ mod tests {
         }));
         let mut board = Board::new(&shared, None);
         board.write_port(COM1 + 4, &[0x0b], 0);
-        board.write_port(COM1 + 1, &[1], 0);
-        assert_eq!(shared.receive(b"ab"), 2);
-        let mut data = [0];
-        for byte in *b"ab" {
-            assert_eq!(changes.load(Ordering::Relaxed), 1);
-            board.read_port(COM1, &mut data);
-            assert_eq!(data, [byte]);
-        }
+        // Its transmitter is empty until the guest has read why it was interrupted.
+        board.write_port(COM1 + 1, &[2], 0);
+        board.write_port(COM1, b"ab", 0);
+        assert_eq!(changes.load(Ordering::Relaxed), 1);
+        board.read_port(COM1 + 2, &mut [0]);
         assert_eq!(changes.load(Ordering::Relaxed), 2);
     }
 

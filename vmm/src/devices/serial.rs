@@ -1,43 +1,30 @@
 //! A serial port: a 16550A without modem.
 //!
-//! Source: National Semiconductor PC16550D data sheet, section 8. The transmitter is always empty. Received bytes and an empty
-//! transmitter interrupt, if the guest enabled it: [`Serial::interrupts`] is the level of the line. The other registers keep what
+//! Source: National Semiconductor PC16550D data sheet, section 8. The transmitter is always empty, and interrupts for
+//! that if the guest enabled it: [`Serial::interrupts`] is the level of the line. No byte is ever received. The other registers keep what
 //! is written so that drivers find the chip.
-
-use std::collections::VecDeque;
 
 use super::console::Console;
 
 /// First port of COM1.
 pub(super) const COM1: u16 = 0x3f8;
 
-/// Line status: a received byte waits.
-const LSR_READY: u8 = 0x01;
 /// Line status: transmitter holding register and transmitter empty.
 const LSR_IDLE: u8 = 0x60;
 /// Interrupt identification: none pending.
 const IIR_NONE: u8 = 0x01;
 /// Interrupt identification: the transmitter is empty.
 const IIR_TRANSMIT: u8 = 0x02;
-/// Interrupt identification: a received byte waits.
-const IIR_RECEIVE: u8 = 0x04;
 /// Interrupt identification: FIFOs enabled.
 const IIR_FIFO: u8 = 0xc0;
 /// Modem status: carrier, data set ready, clear to send.
 const MSR_READY: u8 = 0xb0;
 /// Line control: divisor latch access.
 const LCR_DLAB: u8 = 0x80;
-/// Interrupt enable: received byte, empty transmitter.
-const IER_RECEIVE: u8 = 0x01;
+/// Interrupt enable: empty transmitter.
 const IER_TRANSMIT: u8 = 0x02;
-/// FIFO control: drop what was received.
-const FCR_CLEAR: u8 = 0x02;
-/// Modem control: request to send.
-const MCR_RTS: u8 = 0x02;
 /// Modem control: OUT2, the gate of a PC's interrupt line.
 const MCR_OUT2: u8 = 0x08;
-/// Received bytes that wait at most.
-const RECEIVE_MAX: usize = 64;
 /// Modem control: loop-back.
 const MCR_LOOP: u8 = 0x10;
 
@@ -52,7 +39,6 @@ pub(super) struct Serial<'a> {
     scratch: u8,
     /// The transmitter became empty and the guest has not been notified.
     emptied: bool,
-    received: VecDeque<u8>,
     out: &'a Console,
 }
 
@@ -66,7 +52,6 @@ impl<'a> Serial<'a> {
             modem_control: 0,
             scratch: 0,
             emptied: false,
-            received: VecDeque::new(),
             out,
         }
     }
@@ -77,7 +62,7 @@ impl<'a> Serial<'a> {
         match offset {
             0 if latch => self.divisor[0],
             1 if latch => self.divisor[1],
-            0 => self.received.pop_front().unwrap_or(0),
+            0 => 0,
             1 => self.interrupt_enable,
             2 => {
                 let cause = self.cause();
@@ -86,8 +71,7 @@ impl<'a> Serial<'a> {
             }
             3 => self.line_control,
             4 => self.modem_control,
-            5 if self.received.is_empty() => LSR_IDLE,
-            5 => LSR_IDLE | LSR_READY,
+            5 => LSR_IDLE,
             6 if self.modem_control & MCR_LOOP != 0 => looped_back(self.modem_control),
             6 => MSR_READY,
             _ => self.scratch,
@@ -109,33 +93,12 @@ impl<'a> Serial<'a> {
                 self.emptied |= value & !self.interrupt_enable & IER_TRANSMIT != 0;
                 self.interrupt_enable = value & 0x0f;
             }
-            2 => {
-                self.fifo = value & 1 != 0;
-                if value & FCR_CLEAR != 0 {
-                    self.received.clear();
-                }
-            }
+            2 => self.fifo = value & 1 != 0,
             3 => self.line_control = value,
             4 => self.modem_control = value & 0x1f,
             7 => self.scratch = value,
             _ => {}
         }
-    }
-
-    /// Receives as many of `bytes` as have room, and returns their number. None has as long as the guest does not listen, as its
-    /// driver drops at its start what came before, or does not request to be sent to (RTS).
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> usize {
-        if self.interrupt_enable & IER_RECEIVE == 0 || self.modem_control & MCR_RTS == 0 {
-            return 0;
-        }
-        let fits = bytes.len().min(RECEIVE_MAX - self.received.len());
-        self.received.extend(&bytes[..fits]);
-        fits
-    }
-
-    /// Returns whether received bytes wait for the guest.
-    pub(super) fn has_input(&self) -> bool {
-        !self.received.is_empty()
     }
 
     /// Returns the level of the interrupt line.
@@ -145,13 +108,7 @@ impl<'a> Serial<'a> {
 
     /// Returns the cause of an interrupt, as its identification register has it.
     fn cause(&self) -> u8 {
-        if self.interrupt_enable & IER_RECEIVE != 0 && !self.received.is_empty() {
-            IIR_RECEIVE
-        } else if self.interrupt_enable & IER_TRANSMIT != 0 && self.emptied {
-            IIR_TRANSMIT
-        } else {
-            IIR_NONE
-        }
+        if self.interrupt_enable & IER_TRANSMIT != 0 && self.emptied { IIR_TRANSMIT } else { IIR_NONE }
     }
 }
 
@@ -174,19 +131,11 @@ mod tests {
         assert_eq!((port.read(2), port.read(2), port.interrupts()), (IIR_TRANSMIT, IIR_NONE, false));
         port.write(0, b'x');
         assert!(port.interrupts(), "again after a byte");
-        assert_eq!(port.receive(b"too early"), 0);
-        port.write(1, 1);
-        assert!(!port.interrupts());
-        assert_eq!(port.receive(&[b'a'; RECEIVE_MAX + 1]), RECEIVE_MAX);
-        assert_eq!((port.read(2), port.read(5), port.interrupts()), (IIR_RECEIVE, 0x61, true));
         port.write(4, 0x03);
         assert!(!port.interrupts(), "OUT2 is the gate");
-        port.write(4, 0x01);
-        assert_eq!(port.receive(b"too fast"), 0, "a driver that has enough drops RTS");
-        port.write(4, 0x03);
-        assert_eq!((port.read(0), port.receive(b"bc"), port.has_input()), (b'a', 1, true));
-        port.write(2, 3);
-        assert_eq!((port.read(0), port.read(5), port.has_input()), (0, 0x60, false));
+        port.write(4, 0x0b);
+        port.write(1, 1);
+        assert!(!port.interrupts());
     }
 
     #[test]

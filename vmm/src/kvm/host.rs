@@ -51,12 +51,6 @@ pub enum KvmError {
          exclude_guest, guests on backend hardware)"
     )]
     PmuTaken,
-    /// A vCPU's TSC cannot be shifted, which a modelled register cost needs.
-    #[error(
-        "this host's KVM cannot hold a guest's TSC back ({0}): KVM_VCPU_TSC_OFFSET is there since Linux 5.16; leave the modelled cost of \
-         registers out (--msr-cost)"
-    )]
-    NoTscOffset(io::Error),
     /// The guest's PMU does not fit into CPUID.
     #[error(transparent)]
     CpuidFull(#[from] cpuid::CpuidFull),
@@ -152,16 +146,6 @@ impl Host {
             _ if cpuid::kvm_has_pmu(&supported) => Ok(()),
             _ => Err("this host's KVM shows no performance counters in CPUID leaf 0AH".to_owned()),
         }
-    }
-
-    /// Returns the frequency of a guest's TSC, kHz.
-    ///
-    /// # Errors
-    /// KVM's, if no vCPU can be made that says it.
-    pub fn tsc_khz(&self) -> Result<u32, KvmError> {
-        let vm = self.0.create_vm().map_err(call("KVM_CREATE_VM"))?;
-        let vcpu = vm.create_vcpu(0).map_err(call("KVM_CREATE_VCPU"))?;
-        vcpu.get_tsc_khz().map_err(call("KVM_GET_TSC_KHZ"))
     }
 
     /// Returns the vendor of the PMU that KVM shows a guest: the host's.

@@ -46,7 +46,6 @@ impl LoopStats {
             deliveries: self.deliveries.clone(),
             exit_path_ns: self.exit_path_ns.clone(),
             host: pmu.host().account(&mut counts),
-            held_back: None,
             turned_on: pmu.turned_on(),
             counts,
         };

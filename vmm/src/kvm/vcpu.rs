@@ -26,7 +26,6 @@ use super::lapic::{LocalApic, X2ApicMsrs};
 use super::nested::{Nested, Seen};
 use super::other_msrs::{EFER_SVME, OneMsr, OtherMsrs};
 use super::stats::LoopStats;
-use super::tsc::RegisterCost;
 use crate::devices::bus::Bus;
 use crate::outcome::{Account, End};
 use crate::sample::VcpuSampler;
@@ -78,8 +77,6 @@ pub(crate) struct Parts<'a, H, B> {
     pub(crate) contended: bool,
     /// The vCPU stops when this is set and it is kicked.
     pub(crate) stop: &'a AtomicBool,
-    /// The modelled cost of the PMU's registers, if there is one.
-    pub(crate) register_cost: Option<RegisterCost>,
     /// Its transitions between the guest and the guest's guests, if there may be such.
     pub(crate) nested: Option<Nested>,
     /// Samples of this vCPU, if it is recorded.
@@ -92,7 +89,7 @@ pub(crate) struct Parts<'a, H, B> {
 #[derive(Debug)]
 pub(crate) struct Vcpu<'a, H, B> {
     pub(super) parts: Parts<'a, H, B>,
-    /// Something is due at each entry: there is a register cost, or transitions may have to be watched, or a trace notes them.
+    /// Something is due at each entry: transitions may have to be watched, or a trace notes them.
     always_due: bool,
     /// The last KVM_RUN was interrupted in the guest.
     ran: bool,
@@ -120,7 +117,7 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             parts.fd.set_sync_valid_reg(SyncReg::SystemRegister);
         }
         Self {
-            always_due: parts.register_cost.is_some() || parts.nested.is_some() || parts.tracer.is_some(),
+            always_due: parts.nested.is_some() || parts.tracer.is_some(),
             ran: false,
             one_msr: OneMsr::new(),
             x2apic_msrs: X2ApicMsrs::new(parts.apic_id),
@@ -145,15 +142,9 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
             return Some(end);
         }
         if let Some(at) = self.msr_exit_at.take() {
-            self.goes_on(at);
+            self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
         }
         None
-    }
-
-    /// Notes that the time from KVM_RUN's return at `at` is over.
-    #[inline]
-    fn goes_on(&mut self, at: u64) {
-        self.stats.exit_path_ns.saturating_record(self.stats.clock.ns(sys::rdtsc() - at));
     }
 
     #[inline(never)]
@@ -174,8 +165,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
         self.parts.pmu.enter();
         self.trace_notes();
-        // The cost of a PMI from here on is no part of the access's.
-        let served_at = if self.parts.register_cost.is_some() { sys::rdtsc() } else { 0 };
         // A delivery that freezes or reprograms counters may find the next overflow, which no exit would report.
         for _ in 0..MAX_COUNTERS {
             if !self.parts.pmu.take_pmi() {
@@ -188,14 +177,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         }
         if let Some(tracer) = &mut self.parts.tracer {
             tracer.entry(sys::rdtsc());
-        }
-        if self.parts.register_cost.is_some()
-            && let Some(at) = self.msr_exit_at.take()
-        {
-            self.goes_on(at);
-            if let Some(cost) = &mut self.parts.register_cost {
-                cost.goes_on(&self.parts.fd, at, served_at);
-            }
         }
         Ok(())
     }
@@ -246,9 +227,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
     /// Enters the guest by KVM_RUN, and returns its exit.
     #[inline]
     pub(super) fn enter(&mut self) -> Exit {
-        if let Some(cost) = &mut self.parts.register_cost {
-            cost.enters(sys::rdtsc());
-        }
         let (exit, at) = Exit::next(&mut self.parts.fd);
         self.returned_at = at;
         let interrupted = exit == Exit::Interrupted;
@@ -413,8 +391,6 @@ impl<'a, H: HostPmu, B: Bus> Vcpu<'a, H, B> {
         account.counts.signals += sys::take_kicks().saturating_sub(sampled);
         account.counts.rdpmcs += self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::rdpmcs);
         account.counts.rdpmcs_elsewhere += self.parts.other_msrs.as_ref().map_or(0, OtherMsrs::elsewhere);
-        account.held_back =
-            self.parts.register_cost.as_ref().map(|cost| cost.held_back(|ticks| self.stats.clock.ns(ticks)));
         account
     }
 

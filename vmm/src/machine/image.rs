@@ -96,7 +96,7 @@ pub fn run(
         })
     };
     let fw_cfg = FwCfg::new(plan.machine.vcpus as u16, plan.memory);
-    let ends = Ends { console: out, input: None, channel: None };
+    let ends = Ends { console: out, channel: None };
     let ran = pc::run(host, Box::new(boot), &plan.machine, Some(fw_cfg), ends, interrupted)?;
     let (protocol, asked_for_video, checked_addresses) = found;
     Ok(ImageOutcome { ran, protocol, asked_for_video, checked_addresses })
@@ -139,7 +139,6 @@ mod tests {
                 vcpus: 1,
                 pin: Vec::new(),
                 time_limit: Duration::from_secs(1),
-                register_cost_ns: None,
                 sampling: None,
                 trace: None,
             },

@@ -29,8 +29,8 @@ pub use crate::devices::virtio::Faults;
 use crate::kvm::msr_filter::Also;
 use crate::kvm::{Host, linux_refusal};
 
-/// Our part of the command line: the console, with RTS and CTS so that input waits for room, a reset after a panic, the
-/// way to reset (with hardware-reduced ACPI Linux looks for EFI), no search for a PCI bus, which is not there, and a
+/// Our part of the command line: the console, a reset after a panic, the way to
+/// reset (with hardware-reduced ACPI Linux looks for EFI), no search for a PCI bus, which is not there, and a
 /// console with warnings, which [`Complaints`] reads by their stamps, and no more.
 pub const COMMAND_LINE_START: &str = "console=ttyS0,115200n8r panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
 

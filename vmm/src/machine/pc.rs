@@ -1,14 +1,12 @@
 //! Guests with a PC's minimum of devices: a third-party image or a distribution's Linux kernel.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use kvm_bindings::{kvm_regs, kvm_sregs};
 use kvm_ioctls::VmFd;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vm_memory::GuestMemoryMmap;
 
 use super::error::MachineError;
@@ -40,8 +38,6 @@ const SERIAL_GSI: u32 = 4;
 pub struct Ends<'a, W: ?Sized> {
     /// The serial port's output.
     pub console: &'a mut W,
-    /// Bytes for the serial port.
-    pub input: Option<OwnedFd>,
     /// The agent's port.
     pub channel: Option<UnixStream>,
 }
@@ -94,13 +90,12 @@ pub(super) fn run(
     boot: Boot<'_>,
     machine: &Plan,
     fw_cfg: Option<FwCfg>,
-    Ends { console: out, input, channel }: Ends<'_, dyn Write + Send + '_>,
+    Ends { console: out, channel }: Ends<'_, dyn Write + Send + '_>,
     interrupted: &AtomicBool,
 ) -> Result<PcOutcome, MachineError> {
     let console = Console::default();
     let is_linux = fw_cfg.is_none();
     let devices = Devices::new(&console, fw_cfg);
-    let over = AtomicBool::new(false);
     let mut guest = PcGuest {
         boot: Some(boot),
         entry: None,
@@ -112,12 +107,8 @@ pub(super) fn run(
     };
     let (ran, written) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| console.write_to(out));
-        if let Some(input) = input {
-            let (devices, over) = (&devices, &over);
-            scope.spawn(move || feed(&input, devices, over));
-        }
         let ran = {
-            let _ending = Ending { over: &over, console: &console };
+            let _ending = Ending(&console);
             run::run(host, &mut guest, machine, interrupted)
         };
         (ran, writer.join())
@@ -133,51 +124,12 @@ pub(super) fn run(
     Ok(PcOutcome { end, vcpus, rewritten: guest.sites.len(), console, complaints, channel, wall })
 }
 
-/// Ends the console's threads at the end of a run, also when it panics: the scope waits for them.
-struct Ending<'a> {
-    over: &'a AtomicBool,
-    console: &'a Console,
-}
+/// Ends the console's thread at the end of a run, also when it panics: the scope waits for it.
+struct Ending<'a>(&'a Console);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.console.close();
-    }
-}
-
-/// Passes `input` to the serial port until its end or the run's.
-fn feed(input: &OwnedFd, devices: &Devices<'_>, over: &AtomicBool) {
-    /// Interval at which the end of the run is looked for.
-    const POLL: Duration = Duration::from_millis(20);
-    /// Interval at which room for more input is looked for.
-    const ROOM: Duration = Duration::from_millis(2);
-    /// Longest pause between two pieces of input.
-    const PAUSE: Duration = Duration::from_millis(100);
-    let mut buffer = [0; 64];
-    let timeout = Timespec { tv_sec: 0, tv_nsec: POLL.as_nanos() as i64 };
-    while !over.load(Ordering::Relaxed) {
-        let mut ready = [PollFd::new(input, PollFlags::IN)];
-        match poll(&mut ready, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-            Ok(_) => {}
-            Err(_) => return,
-        }
-        let Ok(length @ 1..) = rustix::io::read(input, &mut buffer) else { return };
-        let mut bytes = &buffer[..length];
-        while !bytes.is_empty() && !over.load(Ordering::Relaxed) {
-            let taken = devices.receive(bytes);
-            bytes = &bytes[taken..];
-            let given = Instant::now();
-            std::thread::sleep(ROOM);
-            while taken > 0 && devices.has_input() && !over.load(Ordering::Relaxed) {
-                std::thread::sleep(ROOM);
-            }
-            if taken > 1 {
-                // The guest has as much time again for other work: each byte costs it exits in its interrupt handler.
-                std::thread::sleep(given.elapsed().min(PAUSE));
-            }
-        }
+        self.0.close();
     }
 }
 

@@ -54,9 +54,6 @@ pub struct Plan {
     pub pin: Vec<u32>,
     /// Wall time after which the run is stopped.
     pub time_limit: Duration,
-    /// Modelled cost of an access to a register of the PMU for the guest, ns. One vCPU alone can have it: TSCs that are
-    /// held back differ.
-    pub register_cost_ns: Option<u64>,
     /// Samples of the guest, if it is recorded.
     pub sampling: Option<Arc<Sampling>>,
     /// Its trace, if it is traced.

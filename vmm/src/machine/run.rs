@@ -20,7 +20,6 @@ use super::guest::{Guest, RunFacts};
 use super::plan;
 use super::plan::{CounterSource, Plan};
 use crate::kvm::nested::Nested;
-use crate::kvm::tsc::RegisterCost;
 use crate::kvm::vcpu::{Parts, Vcpu};
 use crate::kvm::{GuestPmu, Host, KvmError, Look, run_loop};
 use crate::outcome::{End, Steps, VcpuOutcome};
@@ -151,13 +150,6 @@ impl<G: Guest> open::Work for Work<'_, G> {
     fn run<H: HostPmu>(self, host: H) -> Self::Out {
         let Self { shared, cpu, fd, tsc_khz } = self;
         let alarm = kick::Timer::new()?;
-        let register_cost = match shared.plan.register_cost_ns {
-            Some(ns) => {
-                let cost = RegisterCost::new(&fd, ns.saturating_mul(tsc_khz) / 1_000_000);
-                Some(cost.map_err(KvmError::NoTscOffset)?)
-            }
-            None => None,
-        };
         let nested = match (&shared.plan.behind, shared.plan.pmu) {
             (CounterSource::Kvm { .. }, _) => None,
             (_, PmuCaps::Amd(AmdCaps { svm: true, .. })) => Some(Nested::open()),
@@ -185,7 +177,6 @@ impl<G: Guest> open::Work for Work<'_, G> {
             other_msrs: shared.guest.other_msrs(),
             contended: G::SHARES_LAPIC,
             stop: &shared.crew.stop,
-            register_cost,
             nested,
             sampler,
             tracer: shared.plan.trace.as_ref().and_then(|trace| Tracer::new(trace, cpu, tsc_khz, false)),

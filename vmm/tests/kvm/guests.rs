@@ -47,7 +47,6 @@ pub(crate) fn plan(behind: CounterSource, events: &[EventSpec], samples: u64) ->
             vcpus: 1,
             pin: Vec::new(),
             time_limit: Duration::from_secs(300),
-            register_cost_ns: None,
             sampling: None,
             trace: None,
         },

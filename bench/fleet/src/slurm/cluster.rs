@@ -1,6 +1,4 @@
-//! The cluster: its nodes, lists of them, and the bound of an array.
-
-use std::collections::BTreeSet;
+//! The cluster: lists of hosts, and the bound of an array.
 
 use results::error::Error;
 
@@ -10,17 +8,6 @@ use crate::slurm::command::Slurm;
 const DEFAULT_MAX_ARRAY_SIZE: usize = 1001;
 
 impl Slurm {
-    /// Lists the names of all nodes.
-    ///
-    /// # Errors
-    /// Exit 4 if `sinfo` is not there or has no answer from the controller.
-    pub fn nodes(&self) -> Result<BTreeSet<String>, Error> {
-        let text = self
-            .ask("sinfo", &["-N", "-h", "-a", "-o", "%N"], "")
-            .map_err(|failure| failure.error("cannot list Slurm's nodes", ""))?;
-        Ok(text.split_whitespace().map(str::to_owned).collect())
-    }
-
     /// Returns the number of tasks that an array may have; an answer also says that the controller is there.
     ///
     /// # Errors

@@ -9,8 +9,6 @@ use crate::setting::backend::{ThisHost, choose};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  # a shell in the guest; Ctrl-] ends it
-  vpmu linux /boot/vmlinuz-6.1.0-50-amd64
   # stock perf on the vPMU
   vpmu linux vmlinuz --with perf \\
     --run 'perf stat -e cycles,instructions sleep 1'
@@ -25,9 +23,8 @@ Examples:
   vpmu linux root/boot/vmlinuz-6.12 --run dmesg \\
     --modules root/lib/modules/6.12
 
-Exit codes: 0 the guest powered off, or what the command of --run
-ended with (128+N: signal N). Without a command's status: 2 bad
-usage or input, 3 the guest panicked, rebooted or did not end
+Exit codes: that of the command of --run (128+N: signal N), or
+2 bad usage or input, 3 the guest panicked, rebooted or did not end
 (time limit, interruption), 4 the host cannot do it,
 70 a bug of vpmu.";
 

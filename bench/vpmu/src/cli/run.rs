@@ -14,7 +14,6 @@ Examples:
   vpmu run x86/apic.flat --vcpus 2 --memory 512M
   vpmu run x86/vmexit.flat --time-limit 2m \\
     --append 'cpuid wr_tsc_adjust_msr'
-  vpmu run kernel.elf --module initrd
 
 Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4:
 status 1), 1 it ended with another code, 2 bad usage or input,
@@ -25,5 +24,5 @@ status 1), 1 it ended with another code, 2 bad usage or input,
 pub(super) fn run(args: &RunSpec) -> Result<Exit, Error> {
     let image = machine::read(&args.image, "the image")?;
     let chosen = choose(&args.counters.behind.backend, &ThisHost)?;
-    run::run(args, &image, &chosen.backend, <_>::default())
+    run::run(args, &image, &chosen.backend, <_>::default()).map(|(exit, _)| exit)
 }

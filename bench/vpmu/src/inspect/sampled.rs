@@ -199,8 +199,8 @@ pub enum Guest {
     Linux(Box<LinuxSpec>, Box<Kernel>),
 }
 
-/// The end of a guest, and what its vCPUs did, where that is known.
-pub type Ran = (Exit, Option<Vec<Account>>);
+/// The end of a guest, and what its vCPUs did.
+pub type Ran = (Exit, Vec<Account>);
 
 impl Guest {
     /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
@@ -249,7 +249,7 @@ impl Guest {
     /// # Errors
     /// It could not begin.
     pub fn run(self, backend: BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
-        match self {
+        let (exit, outcome) = match self {
             Self::Payload(payload, plan) => {
                 let behind = if backend == BackendKey::None {
                     CounterSource::Floor
@@ -266,15 +266,12 @@ impl Guest {
                     complain(&format!("the payload ended ({}) after {seconds:.1} s and {nmis} NMIs", outcome.end));
                 }
                 let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
-                Ok((exit, Some(outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect())))
+                return Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()));
             }
-            Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch).map(|exit| (exit, None)),
-            Self::Linux(linux, kernel) => {
-                let (exit, outcome) = job::run(&linux, *kernel, &backend, watch, kallsyms)?;
-                let vcpus = outcome.map(|outcome| outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect());
-                Ok((exit, vcpus))
-            }
-        }
+            Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch)?,
+            Self::Linux(linux, kernel) => job::run(&linux, *kernel, &backend, watch, kallsyms)?,
+        };
+        Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
     }
 }
 

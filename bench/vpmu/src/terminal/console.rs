@@ -73,11 +73,6 @@ impl Stream {
         Self { name, fd, filter: terminal.then(Filter::default), over: Box::new(move || over() || is_interrupted()) }
     }
 
-    /// Makes the terminal the guest's: it gets all bytes as they are.
-    pub(crate) fn unfiltered(self) -> Self {
-        Self { filter: None, ..self }
-    }
-
     /// Ends the stream: its first error. A reader that went away is none.
     pub(crate) fn result(mut self) -> Result<(), Error> {
         self.pass_on(&[], true);

@@ -16,12 +16,11 @@ type Run = fn() -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let missing = (!is_root()).then(|| "only root can give a folder to another user".to_owned());
-    let cases: [(&str, Option<String>, Run); 5] = [
-        ("a_folder_of_another_user_is_not_acted_on", missing.clone(), folder_of_another_user),
+    let cases: [(&str, Option<String>, Run); 4] = [
+        ("a_folder_of_another_user_is_not_acted_on", missing, folder_of_another_user),
         ("a_folder_that_is_open_to_others_and_another_vpmu_are_not_acted_on", None, open_folder_and_another_vpmu),
         ("a_folder_is_closed_whatever_the_mask", None, open_mask),
         ("a_fifo_in_a_folder_holds_no_command", None, fifo_in_a_folder),
-        ("the_nightly_run_refuses_a_folder_that_was_there", missing, nightly),
     ];
     cases.into_iter().map(|(name, missing, run)| Case::fallible(name, missing, run).expected(false)).collect()
 }
@@ -210,24 +209,5 @@ fn fifo_in_a_folder() -> Result<()> {
     fifo(&rig.path("run/lock"))?;
     let report = rig.run(&["fleet", "report", "run"])?;
     ensure!(report.status.code() != Some(124), "{}", said(&report));
-    Ok(())
-}
-
-fn nightly() -> Result<()> {
-    let rig = Rig::new()?;
-    set_mode(&rig.path(""), 0o1777)?;
-    rig.forge()?;
-    give_away(&rig.path("run"))?;
-    let date = Command::new("date").arg("+%F").output()?;
-    let date = String::from_utf8(date.stdout)?;
-    std::fs::rename(rig.path("run"), rig.path(date.trim()))?;
-    let vpmu = Path::new(VPMU).parent().context("a folder")?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/packaging/nightly");
-    let path = format!("{}:/usr/bin:/bin", vpmu.display());
-    let mut command = Command::new("sh");
-    command.arg(script).env("PATH", path).env("PLAN", rig.path("plan.toml")).env("BASELINE", rig.path("none"));
-    let output = command.env("CAMPAIGNS", rig.path("")).output()?;
-    refused(&output, "belongs to user 65534")?;
-    ensure!(!rig.ran(), "it ran");
     Ok(())
 }

@@ -1,12 +1,7 @@
 //! The initramfs: the init, the folders that it mounts on, and what the caller adds.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use super::archive::{Archive, Entry, S_IFCHR, S_IFDIR, S_IFLNK, S_IFREG};
 use super::error::InitramfsError;
-use super::libraries::Search;
-use super::named::Named;
 use crate::INIT;
 
 /// Folders of `/` that are links into `/usr`, as on every distribution of today. What is added below one is added below
@@ -20,16 +15,9 @@ const FOLDERS: &str = "dev etc mnt modules proc root run sys tmp usr/bin usr/lib
 const FILES: [(&str, &str); 2] = [("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("/etc/group", "root:x:0:\n")];
 
 /// An initramfs under construction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Initramfs {
     archive: Archive,
-    pub(super) search: Search,
-    /// Files and folders that the user named.
-    pub(super) named: Named,
-    /// Files on the way into the archive, each because the one before needs it.
-    pub(super) depth: usize,
-    /// Paths in the guest of files whose needs are in the archive, or on the way there.
-    pub(super) done: BTreeSet<String>,
     /// Names of the modules, in the order in which the init loads them.
     modules: Vec<String>,
 }
@@ -45,10 +33,8 @@ fn merged(path: &str) -> String {
 
 impl Initramfs {
     /// Starts an initramfs with the init and nothing to run.
-    #[expect(clippy::new_without_default, reason = "it reads this host's configuration of the loader")]
     pub fn new() -> Self {
-        let (archive, search, named) = (Archive::default(), Search::new(Path::new("/")), Named::default());
-        Self { archive, search, named, depth: 0, done: BTreeSet::new(), modules: Vec::new() }
+        Self::default()
     }
 
     /// Adds a file.
@@ -109,6 +95,7 @@ impl Initramfs {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::Path;
 
     use super::*;
 
@@ -192,7 +179,7 @@ mod tests {
             ("a", "it is a FIFO, not a regular file"),
             ("a/fifo", "it is a FIFO, not a regular file"),
             ("link", "it is a FIFO, not a regular file"),
-            ("script", "name it with a --with before"),
+            ("script", "it is a FIFO, not a regular file"),
         ] {
             let error = Initramfs::new().copy("/x", &at(name)).unwrap_err().to_string();
             assert!(error.ends_with(why), "{name}: {error}");
@@ -220,6 +207,7 @@ mod tests {
             ("#!/usr/bin/env nowhere\n", "needs the interpreter nowhere"),
             ("text", "neither an ELF program nor a script"),
             ("#!\n", "neither an ELF program nor a script"),
+            ("#!/etc/passwd\n", "which is no program for it"),
             ("\u{7f}ELF", "damaged ELF file"),
         ] {
             executable(&script, text);
@@ -227,85 +215,6 @@ mod tests {
             assert!(error.contains(expected), "{text:?}: {error}");
         }
         assert!(Initramfs::new().program("/x", &folder.path().join("none")).is_err());
-    }
-
-    /// Makes a program that names another loader, of as many bytes, than this test's.
-    fn with_loader(path: &Path, loader: &Path) {
-        const OWN: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
-        let mut bytes = fs::read(std::env::current_exe().unwrap()).unwrap();
-        let at = bytes.windows(OWN.len()).position(|window| window == OWN).unwrap();
-        let loader = loader.to_str().unwrap().as_bytes();
-        assert!(loader.len() < OWN.len());
-        bytes[at..at + OWN.len()].fill(0);
-        bytes[at..at + loader.len()].copy_from_slice(loader);
-        fs::write(path, bytes).unwrap();
-    }
-
-    #[test]
-    fn an_interpreter_is_a_program_and_shows_no_byte_of_another_file() {
-        // Short, to fit where the loader's name is.
-        let folder = tempfile::Builder::new().prefix("i").rand_bytes(6).tempdir_in("/tmp").unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let (secret, program, script) =
-            (folder.path().join("secret"), folder.path().join("p"), folder.path().join("s"));
-        fs::write(&secret, "hunter2 is the password\n").unwrap();
-        with_loader(&program, &secret);
-        executable(&script, &format!("#!{}\n", secret.display()));
-        for mode in [0o644, 0o600] {
-            fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
-            for from in [&program, &script] {
-                let mut initramfs = Initramfs::new();
-                let error = initramfs.program("/bin/p", from).unwrap_err().to_string();
-                let why = if mode == 0o644 { "which is no program for it" } else { "not everybody may read" };
-                assert!(error.contains(why) && !error.contains("hunter2"), "{mode:o}: {error}");
-            }
-        }
-        // A script is an interpreter of scripts, not of programs.
-        executable(&secret, "#!/bin/sh hunter2\n");
-        assert!(Initramfs::new().program("/bin/s", &script).is_ok());
-        let error = Initramfs::new().program("/bin/p", &program).unwrap_err().to_string();
-        assert!(error.contains("no program for it"), "{error}");
-    }
-
-    #[test]
-    fn what_not_everybody_may_read_goes_in_only_if_it_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-        let (private, interpreter) = (folder.path().join("private"), folder.path().join("private/sh"));
-        fs::create_dir(&private).unwrap();
-        executable(&interpreter, "#!/bin/sh\n");
-        let script = folder.path().join("script");
-        executable(&script, &format!("#!{}\n", interpreter.display()));
-        let made = |named: Option<&Path>| {
-            let mut initramfs = Initramfs::new();
-            if let Some(named) = named {
-                initramfs.copy("/named", named).unwrap();
-            }
-            initramfs.program("/bin/script", &script).map(|()| initramfs.has(interpreter.to_str().unwrap()))
-        };
-        assert!(made(None).unwrap(), "a folder above the user's own file is no secret, though it is private");
-        // A file, or a folder on the way to it.
-        for (path, mode, usual) in [(&interpreter, 0o700, 0o755), (&private, 0o700, 0o755)] {
-            set(path, mode);
-            let error = made(None).unwrap_err().to_string();
-            assert!(error.contains("private/sh, which not everybody may read") && error.contains("--with"), "{error}");
-            for named in [&interpreter, &private] {
-                assert!(made(Some(named)).unwrap());
-            }
-            set(path, usual);
-        }
-    }
-
-    #[test]
-    fn a_chain_of_interpreters_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |number: usize| folder.path().join(number.to_string());
-        for number in 0..5000 {
-            executable(&at(number), &format!("#!{}\n", at(number + 1).display()));
-        }
-        executable(&at(5000), "#!/bin/sh\n");
-        let error = Initramfs::new().copy("/x", folder.path()).unwrap_err().to_string();
-        assert!(error.contains("more than 100"), "{error}");
     }
 
     #[test]

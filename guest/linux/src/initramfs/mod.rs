@@ -5,8 +5,6 @@
 mod archive;
 mod builder;
 mod error;
-mod libraries;
-mod named;
 mod program;
 
 pub use builder::Initramfs;

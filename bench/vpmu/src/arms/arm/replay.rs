@@ -291,7 +291,6 @@ impl Part {
             deliveries: Vec::new(),
             exit_path_ns: results::document::latency_histogram(),
             phases: <_>::default(),
-            held_back: None,
             turned_on: 0,
         };
         let left = PayloadLeft {

@@ -292,7 +292,6 @@ fn vcpu(guest: GuestOutcome, tsc_khz: u64) -> VcpuOutcome {
             deliveries: guest.deliveries,
             exit_path_ns: guest.side.exit_path_ns.histogram(),
             phases: guest.side.phases,
-            held_back: None,
             turned_on: 0,
         },
         steps: None,

@@ -179,7 +179,6 @@ impl Plan {
                 pin,
                 // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
                 time_limit: arms.time_limit * 2 + arms.mux_interval * 16 + Duration::from_secs(5),
-                register_cost_ns: None,
                 sampling: None,
                 trace: None,
             },

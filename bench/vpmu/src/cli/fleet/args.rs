@@ -26,7 +26,7 @@ Examples:
   vpmu fleet nightly.toml
   # on the nodes of a cluster
   vpmu fleet submit nightly.toml --on slurm -o /shared/nightly
-  vpmu fleet status /shared/nightly --wait --timeout 7h
+  vpmu fleet status /shared/nightly --wait
   vpmu fleet report /shared/nightly
 
 docs/fleet.md has the keys of a plan.
@@ -55,7 +55,7 @@ pub enum FleetCommand {
     Plan(PlanArgs),
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
-    /// Show how far a campaign is, and put the parts of its sweeps together
+    /// Show how far a campaign is
     Status(StatusArgs),
     /// Judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
     Report(ReportArgs),
@@ -111,9 +111,6 @@ pub struct StatusArgs {
     /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
     #[arg(long)]
     pub wait: bool,
-    /// Give up waiting after this time: exit 3
-    #[arg(long, value_name = "TIME", value_parser = parse::duration, requires = "wait")]
-    pub timeout: Option<Duration>,
     /// JSON in place of the table.
     #[command(flatten)]
     pub json: JsonOption,

@@ -28,8 +28,6 @@ pub(super) fn run(args: &FleetArgs, check: Check<'_>) -> Result<Exit, Error> {
         ((_, false), _) => Ok(Exit::Inconclusive),
         ((_, true), On::Slurm) => Ok(Exit::Done),
         ((dir, true), On::Local) if args.command.is_none() => report::report(&ReportArgs { dir, form: <_>::default() }),
-        ((dir, true), On::Local) => {
-            status::status(&StatusArgs { dir, wait: false, timeout: None, json: <_>::default() })
-        }
+        ((dir, true), On::Local) => status::status(&StatusArgs { dir, wait: false, json: <_>::default() }),
     }
 }

@@ -12,7 +12,6 @@ use super::super::files::write;
 use super::args::ReportArgs;
 use super::status::standing;
 use super::submit::lock;
-use crate::campaign::merge;
 use crate::setting::process;
 use crate::terminal::console::{complain, print, print_json};
 use fleet::campaign::folder::{Campaign, Folder};
@@ -56,9 +55,7 @@ fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gather
 pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     let (folder, campaign, standing) = standing(&args.dir, Folder::own)?;
     let _lock = lock(&folder, "report")?;
-    let bad = merge::sweeps(&folder, &campaign, &standing);
-    let mut gathered = gathered(&folder, &campaign, &standing);
-    gathered.bad += bad;
+    let gathered = gathered(&folder, &campaign, &standing);
     let analysis = fleet::analyse(&gathered.runs);
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
     let verdict = gathered.exit(exit(&standing, &analysis, &variants));

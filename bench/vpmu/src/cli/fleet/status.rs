@@ -9,8 +9,6 @@ use results::error::{Error, Exit};
 use results::table::layout::{columns, plural};
 
 use super::args::StatusArgs;
-use super::submit::lock;
-use crate::campaign::merge;
 use crate::sys;
 use crate::terminal::console::{complain, internal, print, print_json};
 use fleet::campaign::folder::{Campaign, Folder};
@@ -36,19 +34,11 @@ pub(super) fn standing(
 
 /// Runs `vpmu fleet status`.
 pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
-    let (folder, campaign, standing) = if args.wait { waited(args)? } else { standing(&args.dir, Folder::open)? };
+    let standing = if args.wait { waited(args)? } else { standing(&args.dir, Folder::open)?.2 };
     if args.json.json {
         print_json(&standing)?;
     } else {
         print(&fleet::progress(&standing).text(columns()))?;
-    }
-    // Of somebody else's campaign, and while another command does it, they stay as they are.
-    let has_parts = campaign.elements.iter().any(|element| element.part.is_some());
-    if has_parts
-        && Folder::own(&args.dir).is_ok()
-        && let Ok(_held) = lock(&folder, "report")
-    {
-        merge::sweeps(&folder, &campaign, &standing);
     }
     let never = standing.elements.iter().find_map(|line| Some((line, line.never?)));
     match never.filter(|_| args.wait) {
@@ -66,29 +56,28 @@ pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
 }
 
 /// Waits until no element runs or waits for a node, but those that never start.
-fn waited(args: &StatusArgs) -> Result<(Folder, Campaign, Standing), Error> {
+fn waited(args: &StatusArgs) -> Result<Standing, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let is_interrupted = || sys::interrupted().load(Ordering::Relaxed);
-    let began = Instant::now();
     let mut last = String::new();
     loop {
-        let now = standing(&args.dir, Folder::open)?;
-        let line = now.2.summary();
+        let now = standing(&args.dir, Folder::open)?.2;
+        let line = now.summary();
         if line != last {
             complain(&line);
             last = line;
         }
         let is_active = |line: &&Line| matches!(line.state, State::Running | State::Pending) && line.never.is_none();
-        let active = now.2.elements.iter().filter(is_active).count();
+        let active = now.elements.iter().filter(is_active).count();
         // A controller that does not answer may still have jobs.
-        if active == 0 && now.2.unanswered.is_none() {
+        if active == 0 && now.unanswered.is_none() {
             return Ok(now);
         }
-        if is_interrupted() || args.timeout.is_some_and(|limit| began.elapsed() >= limit) {
+        if is_interrupted() {
             let why = format!("{} run or wait for a node", plural(active, "element"));
             return Err(Error::new(Exit::Inconclusive, "the campaign goes on", why, "wait again"));
         }
-        let until = Instant::now() + ASK_EVERY.min(args.timeout.unwrap_or(ASK_EVERY));
+        let until = Instant::now() + ASK_EVERY;
         while Instant::now() < until && !is_interrupted() {
             std::thread::sleep(Duration::from_millis(200));
         }

@@ -17,7 +17,7 @@ use crate::terminal::progress;
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::Folder;
 use fleet::campaign::jobs;
-use fleet::campaign::plan::{Plan, Target, refused};
+use fleet::campaign::plan::Target;
 use fleet::campaign::standing::Standing;
 use fleet::campaign::submission;
 
@@ -29,7 +29,6 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     // A missing Slurm is noticed before anything is written.
     if args.on == On::Slurm {
         slurm.max_array_size()?;
-        known_hosts(&slurm, &plan)?;
     }
     let now = now_unix();
     let vpmu = std::env::current_exe().map_err(|error| internal("cannot find this program", error))?;
@@ -74,16 +73,6 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
             Ok((dir, true))
         }
     }
-}
-
-/// Refuses hosts that Slurm does not have.
-fn known_hosts(slurm: &Slurm, plan: &Plan) -> Result<(), Error> {
-    let hosts =
-        plan.targets.iter().filter_map(|target| if let Target::Host(name) = target { Some(name) } else { None });
-    let names: Vec<&String> = hosts.collect();
-    let nodes = if names.is_empty() { BTreeSet::new() } else { slurm.nodes()? };
-    let Some(unknown) = names.into_iter().find(|name| !nodes.contains(*name)) else { return Ok(()) };
-    Err(refused(&plan.name, format!("Slurm has no node {unknown}: `sinfo -N` lists them")))
 }
 
 /// Takes the lock that submissions and reports of a campaign share.

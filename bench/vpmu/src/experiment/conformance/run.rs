@@ -108,7 +108,6 @@ fn plan(guest: Checked, target: &Target) -> PayloadPlan {
         vcpus: 1,
         pin: Vec::new(),
         time_limit,
-        register_cost_ns: None,
         sampling: None,
         trace: None,
     };

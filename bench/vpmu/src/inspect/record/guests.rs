@@ -23,7 +23,6 @@ use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
 use crate::inspect::sampled::{self, Guest};
-use crate::machine::linux::spec::LinuxSpec;
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -54,7 +53,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         Guest::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
         Guest::Linux(linux, kernel) => {
             sampling.orc = spec.chains.then(|| tables_of_kernel(kernel)).flatten();
-            (of_linux(spec, linux, kernel)?, &[][..], Some(&linux.kernel))
+            (of_linux(kernel), &[][..], Some(&linux.kernel))
         }
     };
     for output in [spec.output.clone(), spec.beside(IMAGE), spec.beside(KALLSYMS)] {
@@ -62,9 +61,8 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     let events = sampled::described(&sampling, kind == Kind::Task)?;
-    let fetches = matches!(&guest, Guest::Linux(linux, _) if linux.run.is_some());
-    let kallsyms = fetches.then(|| spec.companion(KALLSYMS)).transpose()?;
-    let (output, displaced) = output(spec)?;
+    let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
+    let output = output(spec)?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
@@ -76,7 +74,8 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {
-        beside::take_back(&spec.output, displaced);
+        // Why the guest did not begin is the error to report.
+        let _ = beside::remove(&spec.output);
     }
     let (recorded, exit) = recorded?;
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
@@ -98,15 +97,13 @@ fn cannot(spec: &RecordSpec, error: &std::io::Error) -> Error {
     Error::output(what, error, "make room, or give another --output")
 }
 
-/// Opens the output, and says whether an earlier file gave place.
-fn output(spec: &RecordSpec) -> Result<(Output, bool), Error> {
+/// Opens the output.
+fn output(spec: &RecordSpec) -> Result<Output, Error> {
     let opened = if spec.is_pipe() {
         // Whatever the guest writes to stdout goes to stderr from here on.
-        beside::remove(&spec.beside(KALLSYMS))
-            .and_then(|()| sys::take_stdout())
-            .map(|fd| (Output::Pipe(File::from(fd)), false))
+        beside::remove(&spec.beside(KALLSYMS)).and_then(|()| sys::take_stdout()).map(|fd| Output::Pipe(File::from(fd)))
     } else {
-        beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces))
+        beside::begin(&spec.output).map(Output::File)
     };
     opened.map_err(|error| cannot(spec, &error))
 }
@@ -121,16 +118,10 @@ fn of_image(bytes: &[u8], spec: &RecordSpec) -> Result<Subject, Error> {
     Ok(Subject { kind: Kind::Task, mappings: of_elf(bytes, &path, std::process::id()), names })
 }
 
-fn of_linux(spec: &RecordSpec, linux: &LinuxSpec, kernel: &Kernel) -> Result<Subject, Error> {
-    if spec.interval.is_some() && linux.run.is_none() && linux.initrd.is_none() {
-        return Err(Error::usage("cannot show a guest with a shell", "tables fill its terminal", "give --run COMMAND"));
-    }
-    if linux.run.is_none() {
-        complain("warning: without --run the guest's symbols are not fetched: functions of its kernel have no names");
-    }
+fn of_linux(kernel: &Kernel) -> Subject {
     let text = text_of_kernel(kernel.image()).unwrap_or(KERNEL_TEXT);
     let names = Names { symbols: Functions::of_elf(kernel.image()).unwrap_or_default(), all: false };
-    Ok(Subject { kind: Kind::Host, mappings: vec![of_kernel(text, build_id(kernel.image()))], names })
+    Subject { kind: Kind::Host, mappings: vec![of_kernel(text, build_id(kernel.image()))], names }
 }
 
 /// `_text` of a kernel whose image does not say it.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use vmm::machine::image::{self, FileForImage, ImagePlan};
+use vmm::machine::linux::PcOutcome;
 use vmm::outcome::End;
 
 use crate::machine::{self, Watch};
@@ -19,8 +20,17 @@ use spec::RunSpec;
 ///
 /// # Errors
 /// Conditions that keep it from starting.
-pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> Result<Exit, Error> {
-    let plan = plan_of(args, backend, watch)?;
+pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> Result<(Exit, PcOutcome), Error> {
+    // kvm-unit-tests read the machine's size there.
+    let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
+    let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
+    let plan = ImagePlan {
+        machine: args.plan(backend, watch)?,
+        memory: args.memory,
+        program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        arguments: args.append.clone(),
+        modules: vec![FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() }],
+    };
     let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
     let (began, time_limit) = (Instant::now(), args.time_limit());
@@ -42,7 +52,7 @@ pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> 
             .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
     }
     machine::say(&report, args.quiet.quiet);
-    Ok(exit(&outcome.ran.end))
+    Ok((exit(&outcome.ran.end), outcome.ran))
 }
 
 /// The exit code that a run's end has.
@@ -54,47 +64,5 @@ fn exit(end: &End) -> Exit {
         End::GuestExit { .. } => Exit::Regression,
         End::Host(_) => Exit::Host,
         _ => Exit::Inconclusive,
-    }
-}
-
-fn plan_of(args: &RunSpec, backend: &BackendKey, watch: Watch) -> Result<ImagePlan, Error> {
-    let machine = args.plan(backend, watch)?;
-    let mut modules = Vec::new();
-    for path in &args.module {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        modules.push(FileForImage { name, contents: machine::read(path, "module")? });
-    }
-    if modules.is_empty() {
-        // kvm-unit-tests read the machine's size there.
-        let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
-        let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
-        modules.push(FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() });
-    }
-    Ok(ImagePlan {
-        machine,
-        memory: args.memory,
-        program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        arguments: args.append.clone(),
-        modules,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::setting::parse::options;
-
-    #[test]
-    fn a_module_takes_the_place_of_the_environment() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "abc").unwrap();
-        let texts = |module: Vec<std::path::PathBuf>| -> Vec<String> {
-            let mut spec = RunSpec { module, ..options(&["dir/x.flat"]).unwrap() };
-            spec.counters.guest.vcpus = 2;
-            let plan = plan_of(&spec, &BackendKey::None, Watch::default()).unwrap();
-            plan.modules.into_iter().map(|module| String::from_utf8(module.contents).unwrap()).collect()
-        };
-        assert_eq!(texts(Vec::new()), ["NR_CPUS=2\nMEMSIZE=256\nTEST_DEVICE=0\n"]);
-        assert_eq!(texts(vec![file.path().to_owned()]), ["abc"]);
     }
 }

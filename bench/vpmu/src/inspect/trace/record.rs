@@ -44,8 +44,8 @@ pub struct RecordOptions {
     pub guest: GuestSpec,
 }
 
-/// The end of a run, its host operations and its PMIs, if they were counted.
-type Told = (Exit, Vec<u64>, Option<u64>);
+/// The end of a run, its host operations and its PMIs.
+type Told = (Exit, Vec<u64>, u64);
 
 /// Runs the guest, and traces it.
 ///
@@ -61,9 +61,8 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
         let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
-        let Some(vcpus) = vcpus else { return Ok((exit, Vec::new(), None)) };
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
-        Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), Some(pmis)))
+        Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
 }
 
@@ -98,7 +97,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
         let pmis = guests.iter().map(|guest| guest.side.counts.pmis).sum();
-        Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), Some(pmis)))
+        Ok((exit, operations(&guests.iter().map(|guest| &guest.side.host)), pmis))
     })
 }
 
@@ -128,7 +127,7 @@ fn traced(
         }
     };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
-    (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, pmis, lost);
+    (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, Some(pmis), lost);
     summarize(output, &writer.finish()?, quiet)?;
     if lost > 0 {
         complain(&format!(

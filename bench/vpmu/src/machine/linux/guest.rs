@@ -1,19 +1,16 @@
-//! A Linux guest that runs on a thread of its own, and the agent of its init.
+//! A Linux guest, and the agent of its init.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
 use results::shown::steers;
 use vmm::kvm::Host;
-use vmm::machine::MachineError;
 use vmm::machine::linux::{self, Ends, Kernel, LinuxPlan, Log, PcOutcome};
 
 use crate::machine;
@@ -29,78 +26,12 @@ const LAST: Duration = Duration::from_secs(2);
 /// Lines of the console in the error of a guest that failed.
 const LINES: usize = 12;
 
-/// A guest on its way, or running. `C`: its console.
-#[derive(Debug)]
-pub(super) struct LinuxGuest<C> {
-    thread: Option<JoinHandle<(Result<PcOutcome, MachineError>, C)>>,
-    stop: Arc<AtomicBool>,
-    over: Arc<AtomicBool>,
-}
+/// Sets a flag when it is dropped, also by a panic.
+struct Sets<'a>(&'a AtomicBool);
 
-/// Says that a guest's thread has ended, also when it panics.
-struct Ending(Arc<AtomicBool>);
-
-impl Drop for Ending {
+impl Drop for Sets<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl<C: Write + Send + 'static> LinuxGuest<C> {
-    /// Boots `kernel` by `plan` on a thread of its own. Its console goes to `console`, and takes `input`; `channel` is
-    /// the agent's port.
-    ///
-    /// # Errors
-    /// Fails if the host gives no thread.
-    pub(super) fn start(
-        host: &Arc<Host>,
-        kernel: Kernel,
-        plan: LinuxPlan,
-        mut console: C,
-        (input, channel): (Option<OwnedFd>, Option<UnixStream>),
-    ) -> Result<Self, Error> {
-        let (stop, over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let (host, of_thread, ending) = (Arc::clone(host), Arc::clone(&stop), Ending(Arc::clone(&over)));
-        let thread = std::thread::Builder::new().name("linux".to_owned()).spawn(move || {
-            let _ending = ending;
-            let ends = Ends { console: &mut console as &mut (dyn Write + Send), input, channel };
-            (linux::run(&host, kernel, plan, ends, &of_thread), console)
-        });
-        let thread = thread.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
-        Ok(Self { thread: Some(thread), stop, over })
-    }
-
-    /// Returns whether the guest has ended.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-
-    /// Waits for the guest's end, as long as this says.
-    pub(super) fn wait_while(&self, goes_on: impl Fn() -> bool) {
-        while !self.is_over() && goes_on() {
-            std::thread::sleep(POLL);
-        }
-    }
-
-    /// Ends the guest as if its power was cut, unless it is over, and returns its console, too.
-    ///
-    /// # Errors
-    /// It could not begin.
-    pub(super) fn end(mut self) -> Result<(PcOutcome, C), Error> {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().and_then(|thread| thread.join().ok());
-        let (outcome, console) = ended.ok_or_else(|| internal("the guest's thread panicked", ""))?;
-        outcome.map(|outcome| (outcome, console)).map_err(|error| machine::not_begun("cannot boot the kernel", &error))
-    }
-}
-
-impl<C> Drop for LinuxGuest<C> {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.stop.store(true, Ordering::Relaxed);
-            // Results of a guest that is given up are dropped.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -139,13 +70,13 @@ pub struct Worked<T> {
     pub gave_up: bool,
 }
 
-/// Boots a guest, hands its agent to `work` once it is up, with a flag that is set when the guest has ended, and waits for its
-/// end: it is ended in any case. Ctrl-C ends the agent's requests.
+/// Boots a guest on a thread of its own, hands its agent to `work` once it is up, with a flag that is set when the guest has ended, and
+/// waits for its end: it is ended in any case. Ctrl-C ends the agent's requests.
 ///
 /// # Errors
 /// It could not begin.
 pub fn with_agent<T>(
-    host: &Arc<Host>,
+    host: &Host,
     kernel: Kernel,
     plan: LinuxPlan,
     comes_up: Duration,
@@ -154,33 +85,50 @@ pub fn with_agent<T>(
     let connected = UnixStream::pair().and_then(|(guest, host)| Ok((guest, Agent::new(host)?)));
     let (channel, agent) = connected.map_err(|error| Error::host("cannot connect a guest", error.to_string(), ""))?;
     let mut agent = agent.stopped_by(sys::interrupted());
-    let guest = LinuxGuest::start(host, kernel, plan, Tail::default(), (None, Some(channel)))?;
-    let up = agent.hello(comes_up).map_err(Failure::of("the guest did not come up"));
-    let made = up.and_then(|()| work(&mut agent, &guest.over));
-    let log = if made.as_ref().is_err_and(|failure| failure.agent.is_some()) { None } else { kernel_log(&mut agent) };
-    let gave_up = made.is_ok() && agent.gave_up();
-    let made = match made {
-        Ok(made) if !gave_up => agent.power_off().map_err(Failure::of("the guest did not power off")).map(|()| made),
-        made => made,
-    };
-    drop(agent);
-    let patience = match &made {
-        // A guest that is slow to power off has done its work.
-        Ok(_) if !gave_up => POWER_OFF,
-        Err(Failure { agent: Some(AgentError::Gone(_)), .. }) => LAST,
-        _ => Duration::ZERO,
-    };
-    let since = Instant::now();
-    guest.wait_while(|| since.elapsed() < patience && !sys::interrupted().load(Ordering::Relaxed));
-    let by_itself = guest.is_over();
-    let (outcome, console) = guest.end()?;
-    let made = made.map_err(|failure| {
-        let why = if by_itself { outcome.end.to_string() } else { failure.why };
-        let lines = console.lines(LINES);
-        let said = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
-        Failure { why: format!("{why}; the end of its console: {said}"), ..failure }
-    });
-    Ok(Worked { outcome: PcOutcome { complaints: outcome.complaints.decided_by(log), ..outcome }, made, gave_up })
+    let (stop, over) = (&AtomicBool::new(false), &Arc::<AtomicBool>::default());
+    std::thread::scope(|scope| {
+        let boot = move || {
+            let (_ending, mut console) = (Sets(over), Tail::default());
+            let ends = Ends { console: &mut console as &mut (dyn Write + Send), channel: Some(channel) };
+            (linux::run(host, kernel, plan, ends, stop), console)
+        };
+        let guest = std::thread::Builder::new().name("linux".to_owned()).spawn_scoped(scope, boot);
+        let guest = guest.map_err(|error| Error::host("cannot start a guest", error.to_string(), ""))?;
+        let stopping = Sets(stop);
+        let up = agent.hello(comes_up).map_err(Failure::of("the guest did not come up"));
+        let made = up.and_then(|()| work(&mut agent, over));
+        let of_agent = made.as_ref().is_err_and(|failure| failure.agent.is_some());
+        let log = if of_agent { None } else { kernel_log(&mut agent) };
+        let gave_up = made.is_ok() && agent.gave_up();
+        let made = match made {
+            Ok(made) if !gave_up => {
+                agent.power_off().map_err(Failure::of("the guest did not power off")).map(|()| made)
+            }
+            made => made,
+        };
+        drop(agent);
+        let patience = match &made {
+            // A guest that is slow to power off has done its work.
+            Ok(_) if !gave_up => POWER_OFF,
+            Err(Failure { agent: Some(AgentError::Gone(_)), .. }) => LAST,
+            _ => Duration::ZERO,
+        };
+        let (since, is_over) = (Instant::now(), || over.load(Ordering::Relaxed));
+        while !is_over() && since.elapsed() < patience && !sys::interrupted().load(Ordering::Relaxed) {
+            std::thread::sleep(POLL);
+        }
+        let by_itself = is_over();
+        drop(stopping);
+        let (outcome, console) = guest.join().map_err(|_| internal("the guest's thread panicked", ""))?;
+        let outcome = outcome.map_err(|error| machine::not_begun("cannot boot the kernel", &error))?;
+        let made = made.map_err(|failure| {
+            let why = if by_itself { outcome.end.to_string() } else { failure.why };
+            let lines = console.lines(LINES);
+            let said = if lines.is_empty() { "it said nothing".to_owned() } else { lines.join(" | ") };
+            Failure { why: format!("{why}; the end of its console: {said}"), ..failure }
+        });
+        Ok(Worked { outcome: PcOutcome { complaints: outcome.complaints.decided_by(log), ..outcome }, made, gave_up })
+    })
 }
 
 /// Most bytes of a kernel's log: the largest that Linux has unless its command line says otherwise is smaller.

@@ -1,145 +1,161 @@
-//! `vpmu linux`: a shell, or one command, in a Linux guest.
+//! `vpmu linux`: one command in a Linux guest. It runs, its files come out, the guest ends.
 
-use std::io::{self, IsTerminal as _};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use host_pmu::backend::BackendKey;
+use linux_guest::agent::{Agent, AgentError, Cut, Ended};
 use results::error::{Error, Exit};
-use results::host::REGISTER_COST_WORD;
 use results::write::Target;
-use vmm::kvm::{Host, linux_refusal};
+use vmm::kvm::linux_refusal;
+use vmm::machine::Plan;
 use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
 use vmm::outcome::End;
 
-use super::bring::Output as Folder;
-use super::command::{self, Ran};
-use super::guest::LinuxGuest;
+use super::bring::{self, Output};
+use super::guest::{Failure, Worked, with_agent};
 use super::spec::LinuxSpec;
-use super::terminal;
 use super::userland;
 use crate::machine::{self, Report, Watch};
 use crate::setting::backend::open_kvm;
 use crate::sys;
 use crate::terminal::console::{Stream, complain};
 
-/// Boots the kernel, which was read, does what was asked for, and returns what the guest left; a list of its symbols in `kallsyms`.
+/// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
+const COLLECT: Duration = Duration::from_secs(30);
+
+/// Boots the kernel, which was read, runs the command, and returns what the guest left; a list of its symbols in `kallsyms`.
 ///
 /// # Errors
-/// Conditions that keep it from starting, and a guest that ends before its command.
+/// Conditions that keep it from starting.
 pub fn run(
     spec: &LinuxSpec,
     kernel: Kernel,
     backend: &BackendKey,
     watch: Watch,
     kallsyms: Option<&Target>,
-) -> Result<(Exit, Option<PcOutcome>), Error> {
+) -> Result<(Exit, PcOutcome), Error> {
     let machine = spec.plan(backend, watch)?;
-    let (output, initrd) = contents(spec, &kernel)?;
+    let of = (spec.kernel.as_path(), kernel.release());
+    let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
+    userland::shell(&mut initramfs)?;
+    let initrd = userland::finish(initramfs)?;
+    let output = Output::of(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = open_kvm()?;
     if spec.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
-    let mut command_line = spec.boot.append.clone();
-    if spec.run.is_none() && spec.initrd.is_none() {
-        command_line = format!("{} {command_line}", linux_guest::SHELL_WORD);
-    }
-    if let Some(ns) = spec.msr_cost {
-        command_line = format!("{command_line} {}", with_register_cost(&host, ns)?);
-    }
-    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line };
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let host = Arc::new(host);
-    let ran = match &spec.run {
-        None => on_terminal(&host, kernel, plan)?,
-        Some(command) => command::run(&host, kernel, plan, spec, (output.as_ref(), kallsyms), command)?,
-    };
-    machine::say(&of(&ran.outcome, backend, !ran.errors.is_empty()), spec.quiet.quiet);
-    for error in &ran.errors {
-        complain(&format!("error: {error}"));
+    let (time_limit, began) = (machine.time_limit, Instant::now());
+    // The command has the limit; the guest ends a while after it at the latest.
+    let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
+    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line: spec.boot.append.clone() };
+    let mut errors = Vec::new();
+    let Worked { outcome, made, gave_up } = with_agent(&host, kernel, plan, time_limit, |agent, over| {
+        let left = time_limit.saturating_sub(began.elapsed());
+        Session { spec, output: output.as_ref(), kallsyms, agent, errors: &mut errors }.run(left, over)
+    })?;
+    if gave_up {
+        let what = "the guest's kernel log was given up: its complaints are those of the console";
+        errors.push(Error::new(Exit::Inconclusive, what, "it has no end, or is too long", ""));
     }
-    Ok((ran.exit, Some(ran.outcome)))
-}
-
-/// The initial RAM disk, once the files that the guest leaves can be written.
-fn contents(spec: &LinuxSpec, kernel: &Kernel) -> Result<(Option<Folder>, Vec<u8>), Error> {
-    let initrd = match &spec.initrd {
-        Some(path) => machine::read(path, "the initial RAM disk")?,
-        None => {
-            let of = (spec.kernel.as_path(), kernel.release());
-            let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
-            userland::shell(&mut initramfs)?;
-            userland::finish(initramfs)?
+    let exit = match made {
+        Ok(Ended { cut: None, status, .. }) => Exit::Guest(u8::try_from(status).unwrap_or(u8::MAX)),
+        Ok(_) => Exit::Inconclusive,
+        Err(Failure { what, why, .. }) => {
+            let exit = if matches!(outcome.end, End::Host(_)) { Exit::Host } else { Exit::Inconclusive };
+            errors.push(Error::new(exit, what, why, ""));
+            exit
         }
     };
-    Ok((Folder::of(spec)?, initrd))
+    // A command that succeeded, and whose files were lost, did not succeed.
+    let exit = errors.first().filter(|_| exit.code() == 0).map_or(exit, |error| error.exit);
+    machine::say(&report(&outcome, backend, !errors.is_empty()), spec.quiet.quiet);
+    for error in &errors {
+        complain(&format!("error: {error}"));
+    }
+    Ok((exit, outcome))
 }
 
-/// Words of the kernel's command line for a TSC that is held back. Another clock would go on, and with KVM's the kernel
-/// also loses what says the TSC's frequency. What runs in the guest can say of its figures that the cost is a modelled
-/// one.
-fn with_register_cost(host: &Host, ns: u64) -> Result<String, Error> {
-    let khz = host.tsc_khz().map_err(|error| Error::host("--msr-cost", error.to_string(), ""))?;
-    Ok(format!("no-kvmclock tsc_early_khz={khz} clocksource=tsc tsc=reliable {REGISTER_COST_WORD}{ns}"))
+/// The requests of one command.
+struct Session<'a> {
+    spec: &'a LinuxSpec,
+    output: Option<&'a Output>,
+    kallsyms: Option<&'a Target>,
+    agent: &'a mut Agent<'static>,
+    errors: &'a mut Vec<Error>,
 }
 
-/// A shell, or the user's own RAM disk, with the terminal as the serial console.
-fn on_terminal(host: &Arc<Host>, kernel: Kernel, plan: LinuxPlan) -> Result<Ran, Error> {
-    let cannot = |error: io::Error| Error::host("cannot connect the console", error.to_string(), "");
-    let (reader, writer) = io::pipe().map_err(cannot)?;
-    rustix::io::ioctl_fionbio(&writer, true).map_err(|error| cannot(error.into()))?;
-    if io::stdin().is_terminal() {
-        complain("Ctrl-] ends the guest");
+impl Session<'_> {
+    fn run(mut self, left: Duration, over: &Arc<AtomicBool>) -> Result<Ended, Failure> {
+        let is_over = || {
+            let over = Arc::clone(over);
+            move || over.load(Ordering::Relaxed)
+        };
+        let (mut out, mut err) = (Stream::stdout(is_over()), Stream::stderr(is_over()));
+        let shell = ["/bin/sh", "-c", &self.spec.run].map(str::to_owned);
+        let ran = self.agent.run(&shell, Some(left), &mut out, &mut err);
+        let ended = ran.map_err(Failure::of("the command did not end"))?;
+        match ended.cut {
+            Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
+            Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
+            None => {}
+        }
+        // What a command left that was killed is brought out.
+        self.agent.never_stops();
+        self.errors.extend([out, err].into_iter().filter_map(|stream| stream.result().err()));
+        if let Some(output) = self.output {
+            for path in &self.spec.get {
+                // Files of a guest are in its memory.
+                let got = bring::get(self.agent, path, self.spec.boot.memory, output);
+                self.keep(got, format!("cannot get {path} from the guest"))?;
+            }
+        }
+        if let Some(kallsyms) = self.kallsyms {
+            // The agent is root in the guest: a value of 1 hides nothing from it.
+            let what = "cannot get /proc/kallsyms from the guest (/proc/sys/kernel/kptr_restrict)";
+            let fetched = bring::kallsyms(self.agent, kallsyms);
+            self.keep(fetched, what.to_owned())?;
+        }
+        Ok(ended)
     }
-    let ends = Arc::<AtomicBool>::default();
-    let is_ending = Arc::clone(&ends);
-    let console = Stream::stdout(move || is_ending.load(Ordering::Relaxed)).unfiltered();
-    let raw = terminal::raw_stdin();
-    let guest = LinuxGuest::start(host, kernel, plan, console, (Some(OwnedFd::from(reader)), None))?;
-    let (writer, goes_on) = (OwnedFd::from(writer), || !sys::interrupted().load(Ordering::Relaxed));
-    if !terminal::copy_input(&writer, &|| guest.is_over() || !goes_on()) {
-        guest.wait_while(goes_on);
+
+    /// Keeps an error after which the guest is still of use.
+    fn keep(&mut self, done: Result<(), AgentError>, what: String) -> Result<(), Failure> {
+        let Err(error) = done else { return Ok(()) };
+        let remedy = match error {
+            AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_) => {
+                return Err(Failure::of(what)(error));
+            }
+            AgentError::Flood { .. } => "as many bytes come out as the guest has memory: give it more by --memory",
+            _ => "",
+        };
+        self.errors.push(Error::usage(what, error.to_string(), remedy));
+        Ok(())
     }
-    ends.store(true, Ordering::Relaxed);
-    let ended = guest.end();
-    drop(raw);
-    let (outcome, console) = ended?;
-    if let Err(error) = console.result() {
-        complain(&format!("warning: {error}"));
-    }
-    let exit = match outcome.end {
-        End::PowerOff => Exit::Done,
-        End::Host(_) => Exit::Host,
-        _ => Exit::Inconclusive,
-    };
-    Ok(Ran { outcome, errors: Vec::new(), exit })
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-fn of(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
+fn report(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
     let mut report = machine::report_of(outcome, backend);
+    let warnings = &mut report.warnings;
     // An unusual end of a guest is reported even without a summary.
     if outcome.end != End::PowerOff && !failed {
-        report.warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
+        warnings.push(format!("the guest did not switch itself off: {}", outcome.end));
     }
     if outcome.rewritten == 0 {
-        report.warnings.push(
-            "the kernel has no RDPMC that was found and rewritten: its reads of counters will fault, or it has no PMU driver"
-                .to_owned(),
-        );
+        let why = "the kernel has no RDPMC that was found and rewritten: its reads of counters will fault, or it has no PMU driver";
+        warnings.push(why.to_owned());
     }
-    report.warnings.extend(outcome.complaints.lines());
+    warnings.extend(outcome.complaints.lines());
     let Faults { broken, error } = &outcome.channel;
     if *broken > 0 {
-        let times = if *broken == 1 { "once" } else { &format!("{broken} times") };
-        report.warnings.push(format!(
-            "the guest's virtio driver broke the rules of its queues {times}: the agent's port was closed"
+        warnings.push(format!(
+            "the guest's virtio driver broke the rules of its queues {broken} times: the agent's port was closed"
         ));
     }
-    report
-        .warnings
-        .extend(error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")));
+    warnings.extend(error.as_ref().map(|why| format!("the virtio console for the agent failed on the host: {why}")));
     report
 }

@@ -1,10 +1,9 @@
-//! A distribution's Linux as the guest: what is put into it, its console, and the commands that run in it.
+//! A distribution's Linux as the guest: what is put into it, and the command that runs in it.
 //!
 //! [`userland`] makes the initial RAM disk, [`guest`] starts the machine and connects the agent of the guest's init, [`job`] is
 //! `vpmu linux`.
 
 mod bring;
-mod command;
 #[cfg(test)]
 #[path = "tests/fake.rs"]
 pub(crate) mod fake;
@@ -12,5 +11,4 @@ pub mod guest;
 pub mod job;
 pub mod place;
 pub mod spec;
-mod terminal;
 pub mod userland;

@@ -14,7 +14,7 @@ use vmm::machine::{Cpu, Plan};
 use super::place::{Load, Placed};
 use crate::machine::{CountersOptions, Watch};
 use crate::setting::options::{FolderOption, QuietOption, TimeLimitOption};
-use crate::setting::parse::{number_in, processor, size_in};
+use crate::setting::parse::{processor, size_in};
 
 /// Time of a command, unless another is given.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -48,24 +48,23 @@ pub struct LinuxSpec {
     /// A distribution's kernel: bzImage or vmlinux
     pub kernel: PathBuf,
 
-    /// Run this command by the guest's shell, then power off
+    /// Command that the guest's shell runs before the guest powers off
     ///
     /// Its stdout and stderr are this program's, apart from the guest's console, and its exit status is this program's; it has no input but
     /// what its own line gives it: --with data --run 'A=b command <data'. Files and pipes get its
-    /// bytes as they are; a terminal shows control bytes and does not obey them. The shell without --run has the terminal to itself, unfiltered.
+    /// bytes as they are; a terminal shows control bytes and does not obey them.
     #[arg(long, value_name = "COMMAND")]
-    pub run: Option<String>,
+    pub run: String,
 
     /// Put a program, file or folder into the guest; repeat for more
     ///
-    /// A program comes with the shared libraries it needs. A name without a slash is a program of PATH and keeps its path;
-    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH. A library or interpreter that not everybody may read
-    /// on this host goes in only if it is named by a --with of its own, before the program.
+    /// A program comes with the shared libraries that glibc's loader finds for it. A name without a slash is a program of PATH and keeps its path;
+    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
     #[arg(long, value_name = "FILE[:PATH]")]
     pub with: Vec<Placed>,
 
     /// After the command, bring this file or folder of the guest to the folder of --output; repeat for more
-    #[arg(long, value_name = "PATH", requires_all = ["run", "output"])]
+    #[arg(long, value_name = "PATH", requires = "output")]
     pub get: Vec<String>,
 
     /// The folder for what --get brings: a new one, or an empty one.
@@ -77,10 +76,6 @@ pub struct LinuxSpec {
     /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
     #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
     pub load: Vec<Load>,
-
-    /// Boot this initial RAM disk as it is, in place of one that is made
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["run", "with", "modules", "load", "get"])]
-    pub initrd: Option<PathBuf>,
 
     /// The kernel's modules, command line and memory.
     #[command(flatten)]
@@ -96,13 +91,6 @@ pub struct LinuxSpec {
     /// tracepoints.
     #[arg(long)]
     pub nested: bool,
-
-    /// Let an access to a register of the PMU cost the guest NS nanoseconds, by holding its TSC back: a modelled cost [default: the whole exit]
-    ///
-    /// Each access is an exit to this program, which costs a guest that is a host far more than a processor's register. What the exits
-    /// took beyond NS is taken from the guest's time. The events behind its counters go on meanwhile. Needs one vCPU, and Linux 5.16 here.
-    #[arg(long, value_name = "NS", value_parser = number_in(0..=1_000_000))]
-    pub msr_cost: Option<u64>,
 
     /// Counters of the guest.
     #[command(flatten)]
@@ -120,7 +108,7 @@ pub struct LinuxSpec {
 impl LinuxSpec {
     /// Returns the time after which the guest is ended.
     pub fn time_limit(&self) -> Duration {
-        self.limit.time_limit.unwrap_or(if self.run.is_some() { TIME_LIMIT } else { Duration::MAX })
+        self.limit.time_limit.unwrap_or(TIME_LIMIT)
     }
 
     /// Returns the machine, with `backend` behind its counters.
@@ -147,14 +135,7 @@ impl LinuxSpec {
             }
             PmuCaps::Intel(_) => {}
         }
-        if self.msr_cost.is_some() && self.counters.guest.vcpus > 1 {
-            return Err(Error::usage(
-                "--msr-cost holds the TSC of one vCPU back",
-                format!("the TSCs of {} vCPUs would differ", self.counters.guest.vcpus),
-                "give --vcpus 1",
-            ));
-        }
-        Ok(Plan { time_limit: self.time_limit(), register_cost_ns: self.msr_cost, ..plan })
+        Ok(Plan { time_limit: self.time_limit(), ..plan })
     }
 }
 
@@ -165,12 +146,15 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_a_host_is_an_amd() {
-        let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz"]).unwrap() };
+        let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz", "--run", "true"]).unwrap() };
         let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock, Watch::default()).unwrap();
         assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
         let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock, Watch::default()).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
-        let error = options::<LinuxSpec>(&["vmlinuz"]).unwrap().plan(&BackendKey::Step, Watch::default()).unwrap_err();
+        let error = options::<LinuxSpec>(&["vmlinuz", "--run", "true"])
+            .unwrap()
+            .plan(&BackendKey::Step, Watch::default())
+            .unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("cpu-clock"), "{error}");
     }
 }

@@ -49,7 +49,7 @@ const BOOTS: [Named; 14] = [
 ];
 
 /// Boots that take minutes: with VPMU_HOST_B_LONG=1, as in .ci/nightly.
-const LONG: [Named; 14] = [
+const LONG: [Named; 13] = [
     ("linux::sampling", linux::sampling),
     ("linux::amd", linux::amd),
     ("linux::recorded", linux::recorded),
@@ -60,7 +60,6 @@ const LONG: [Named; 14] = [
     ("nest::ten_thousand", nest::ten_thousand),
     ("nest::modes_are_told_apart", nest::modes_are_told_apart),
     ("nest::throttling_is_said", nest::throttling_is_said),
-    ("nest::registers_cost_what_is_modelled", nest::registers_cost_what_is_modelled),
     ("nest::hardware_is_calibrated", nest::hardware_is_calibrated),
     ("nest::series", nest::series),
     ("cpus::ninety_four", cpus::ninety_four),

@@ -23,8 +23,8 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     let before = campaign.outcomes()?;
     rig.stop("slurmctld")?;
     let campaign = Campaign::again(rig);
-    for (subcommand, options) in [("status", &[][..]), ("status", &["--wait", "--timeout", "1s"]), ("report", &[])] {
-        let output = campaign.fleet(subcommand, options)?;
+    for subcommand in ["status", "report"] {
+        let output = campaign.fleet(subcommand, &[])?;
         let said = text(&output);
         ensure!(output.status.code() == Some(3), "{subcommand}: {said}");
         ensure!(said.contains("Unable to contact slurm controller"), "{said}");

@@ -87,7 +87,6 @@ pub(crate) fn vcpu(nmis: u64, handler_ns: u64) -> VcpuOutcome {
             deliveries: (0..nmis).map(|k| entry(k) - 1000 + OFFSET.unsigned_abs()).collect(),
             exit_path_ns,
             phases: <_>::default(),
-            held_back: None,
             turned_on: 0,
         },
         steps: None,

@@ -142,9 +142,8 @@ impl Recordings {
         let bytes = machine::read(&self.folder.path().join(FILE), "the recording")?;
         let mut recording = Recording::open(&bytes).map_err(|error| damaged(error.to_string()))?;
         let mut samples = 0;
-        if recording.records(|_, _, record| samples += u64::from(matches!(record, RecordOf::Sample(_)))).any() {
-            return Err(damaged("the recording is damaged".to_owned()));
-        }
+        let read = recording.records(|_, record| samples += u64::from(matches!(record, RecordOf::Sample(_))));
+        read.map_err(|error| damaged(error.to_string()))?;
         #[expect(clippy::cast_sign_loss, reason = "processor time does not shrink")]
         let mut sample = Sample::default().with(&ELAPSED, [elapsed]).with(&PROCESSOR, [(busy * 1e9) as u64]);
         let (transferred, compressed) = recording.volume;

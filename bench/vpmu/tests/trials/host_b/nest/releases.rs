@@ -17,9 +17,7 @@ use super::{
 pub(crate) type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
 
 const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
-/// Cost of an access to a PMU register on a processor, in nanoseconds, in the boot's modelled part.
-const REGISTER_COST: &str = "100";
-/// Guests of each arm without a modelled cost.
+/// Guests of each arm.
 const ROUNDS: u32 = 3;
 /// A case that waits in vain waits a sixteenth of the limit. Failures are looked at in what it prints.
 pub(super) const CONFORMANCE: &str = "vpmu conformance --on kvm --counts-time --json || true";
@@ -93,21 +91,17 @@ fn release(series: &str, middle_parts: &Parts, parts: &Parts) -> Result<()> {
     let known = KNOWN.iter().find(|known| known.series == series);
     let known = known.with_context(|| format!("nothing is known of {series}: add it to KNOWN"))?;
     let conformance = format!("echo '{MARK}'; {CONFORMANCE}");
-    let modelled = &["--msr-cost", REGISTER_COST][..];
     let report = job(middle_parts)?
         .command(middle_host(&script("", STRATEGIES, ROUNDS, 50, PERIOD, &conformance)))
         // Probes cost the handler of arm `kvm` alone: the latencies are of runs without.
         .command(middle_host(&script(&probed(), "reuse", ROUNDS, 50, PERIOD, "")))
         .command(middle_host(&when_events_are_reprogrammed()))
-        .command(middle_host_with("milan", modelled, &script("", STRATEGIES, 1, 100, PERIOD, "")))
         .run(parts)?;
     report.say("power-on to power-off");
     let release = middle_parts.release();
-    for (command, name, guests) in [(0, release.clone(), ROUNDS), (3, format!("{release}-modelled"), 1)] {
-        let found = middle(&report, command).with_context(|| name.clone())?;
-        keep(&name, &found)?;
-        arms(&name, &found, known, guests)?;
-    }
+    let found = middle(&report, 0).with_context(|| release.clone())?;
+    keep(&release, &found)?;
+    arms(&release, &found, known)?;
     calls(&release, &middle(&report, 1)?, known)?;
     failures(&release, report.commands[0].text()?, known.fails)?;
     deferral(report.commands[2].text()?, known)
@@ -121,13 +115,13 @@ fn keep(name: &str, found: &Middle) -> Result<()> {
 }
 
 /// Strategies and floor lose nothing; arm `kvm` takes what its release lets it.
-fn arms(name: &str, found: &Middle, known: &Known, guests: u32) -> Result<()> {
+fn arms(name: &str, found: &Middle, known: &Known) -> Result<()> {
     for arm_name in STRATEGIES.split(',').chain(["floor"]) {
         whole(name, &found.document, arm_name, 100)?;
     }
     let nmis = show(name, &found.document, "kvm")?;
-    let right = if known.one_pmi { nmis == u64::from(guests) } else { nmis >= 100 };
-    ensure!(right, "kvm: {nmis} NMIs of {guests} guests: {}", found.arm("kvm")?);
+    let right = if known.one_pmi { nmis == u64::from(ROUNDS) } else { nmis >= 100 };
+    ensure!(right, "kvm: {nmis} NMIs of {ROUNDS} guests: {}", found.arm("kvm")?);
     eprintln!("# {name}: records of hardware events reach the VMM: {}", found.records_seen("reuse")?);
     Ok(())
 }
@@ -179,29 +173,23 @@ fn deferral(order: &str, known: &Known) -> Result<()> {
     Ok(())
 }
 
-/// The mediated vPMU takes its PMIs, by the instruction clock and with a modelled register cost, and passes
-/// conformance: by the host's time, for each exit of its guest switches the PMU by some twenty accesses, and the case
+/// The mediated vPMU takes its PMIs, by the instruction clock, and passes conformance: by the host's time, for each exit of its guest switches the PMU by some twenty accesses, and the case
 /// of a halted vCPU waits through thousands.
 fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
     const PMIS: u32 = 50;
     let load = ["--load", "kvm-amd enable_mediated_pmu=1"];
-    let modelled = [&load[..], &["--msr-cost", REGISTER_COST]].concat();
-    let run = |more: &str| script("", "reuse,deferred", 1, PMIS, PERIOD, more).replace("milan", "genoa");
-    let report = job(middle_parts)?
-        .command(middle_host_with("genoa", &load, &run("")))
-        .command(middle_host_with("genoa", &modelled, &run("")))
-        .run(parts)?;
+    let run = script("", "reuse,deferred", 1, PMIS, PERIOD, "").replace("milan", "genoa");
+    let report = job(middle_parts)?.command(middle_host_with("genoa", &load, &run)).run(parts)?;
     report.say("power-on to power-off");
     let release = middle_parts.release();
-    for (command, name) in [(0, format!("{release}-mediated")), (1, format!("{release}-mediated-modelled"))] {
-        let found = middle(&report, command).with_context(|| name.clone())?;
-        keep(&name, &found)?;
-        for arm_name in ["reuse", "deferred", "floor"] {
-            whole(&name, &found.document, arm_name, PMIS.into())?;
-        }
-        let nmis = show(&name, &found.document, "kvm-mediated")?;
-        ensure!(nmis >= PMIS.into(), "{}", found.arm("kvm-mediated")?);
+    let name = format!("{release}-mediated");
+    let found = middle(&report, 0).with_context(|| name.clone())?;
+    keep(&name, &found)?;
+    for arm_name in ["reuse", "deferred", "floor"] {
+        whole(&name, &found.document, arm_name, PMIS.into())?;
     }
+    let nmis = show(&name, &found.document, "kvm-mediated")?;
+    ensure!(nmis >= PMIS.into(), "{}", found.arm("kvm-mediated")?);
     let passes = job(middle_parts)?
         .clock(Clock::Host)
         .command(middle_host_with("genoa", &load, &CONFORMANCE.replace("24s", "240s")))
