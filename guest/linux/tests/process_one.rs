@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ("the_word_starts_a_shell_with_or_without_a_port", the_word_starts_a_shell),
     ];
     let cases = cases.map(|(name, run)| Case::new(name, missing.map(str::to_owned), run));
-    trials::run(cases, trials::expects_user_namespaces())
+    trials::run(cases)
 }
 
 /// Runs words as process 1 in `root`.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::rig::{Rig, wait};
@@ -187,7 +188,7 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
     rig.ask(&["scontrol", "update", "nodename=icx2", "state=drain", "reason=a fan"])?;
     let elements = campaign.until("an element on clx2", running("clx2"))?;
     let orphaned = on(&elements, "clx2")?;
-    rig.kill("clx2")?;
+    rig.end("clx2", Signal::KILL)?;
     let campaign = Campaign::again(rig);
 
     let elements = campaign.until("the outcomes", |elements| elements.iter().all(over))?;

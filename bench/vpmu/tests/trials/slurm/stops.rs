@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::campaigns::{Campaign, QUICK, has, over, paced, paced_plan, read, text};
@@ -21,7 +22,7 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     campaign.submit(&[])?;
     campaign.until("two outcomes", |elements| elements.iter().filter(|element| over(element)).count() >= 2)?;
     let before = campaign.outcomes()?;
-    rig.stop("slurmctld")?;
+    rig.end("slurmctld", Signal::TERM)?;
     let campaign = Campaign::again(rig);
     for (subcommand, options) in [("status", &[][..]), ("status", &["--wait", "--timeout", "1s"]), ("report", &[])] {
         let output = campaign.fleet(subcommand, options)?;
