@@ -265,11 +265,11 @@ pub(crate) fn throttling_is_said(parts: &Parts) -> Result<()> {
 pub(crate) fn modes_are_told_apart(parts: &Parts) -> Result<()> {
     let run = "perf stat -x, -o /tmp/counts -e '{cycles:G,cycles:H,cycles:GH}' \
          vpmu nmi-latency --backend cpu-clock --cpu milan --strategy reuse --rounds 1 --warmup 0 --samples 20 --time-limit 2s --no-save --quiet; \
-         sed -n 's/,.*cycles:/ /p' /tmp/counts";
+         sed -n 's/^\\([0-9]*\\),.*cycles:.*/counts \\1/p' /tmp/counts";
     let [done] =
         job(parts)?.binary(PERF, PERF).command(middle_host("milan", "--with /usr/bin/perf", run)).run(parts)?;
     let text = done.succeeded()?;
-    let counts = text.lines().filter_map(|line| line.split(' ').next()?.parse::<f64>().ok());
+    let counts = text.lines().filter_map(|line| line.strip_prefix("counts ")?.parse::<f64>().ok());
     let [guest, host, both] = counts.collect::<Vec<_>>()[..] else { anyhow::bail!("{text}") };
     eprintln!("# of {both} counts {guest} of guests, {host} of the host");
     ensure!(guest > 0.1 * both && host > 0.1 * both && guest + host < 1.01 * both, "{text}");

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::campaigns::{Campaign, QUICK, has, over, paced, paced_plan, read, text};
 use super::rig::{Rig, wait};
+use crate::binary::VPMU;
 
 /// A run that is long enough for any machine: each is interrupted.
 const LONG: &str = "[[experiment]]\nrun = 'sim'\noptions = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
@@ -185,7 +186,7 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
 
     // Without Slurm in PATH.
     let none = rig.path("none");
-    let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
+    let mut command = rig.command(VPMU);
     command.env("PATH", rig.path("tmp")).args(["fleet", "submit", "--on", "slurm", "-o"]).arg(&none);
     let output = command.arg(&campaign.plan).output()?;
     let said = text(&output);
@@ -198,7 +199,7 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
 pub(crate) fn a_full_disk_loses_no_outcome(rig: &mut Rig) -> Result<()> {
     let shared = rig.path("shared folder");
     fs::create_dir(&shared)?;
-    let size = fs::metadata(env!("CARGO_BIN_EXE_vpmu"))?.len() + (8 << 20);
+    let size = fs::metadata(VPMU)?.len() + (8 << 20);
     let mounted =
         rig.command("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&shared).output()?;
     if !mounted.status.success() {

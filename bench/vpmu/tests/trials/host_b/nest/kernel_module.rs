@@ -1,6 +1,6 @@
 //! The kernel module of host-pmu/kernel between the KVM and the perf of a middle host: what it does for each strategy, by formulas.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -24,8 +24,8 @@ const OWN: &str = "recreate,reuse,pool";
 pub(super) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
     let name = "nest::kernel_module".to_owned();
     let unbuilt = parts
-        .filter(|parts| !headers(parts).exists())
-        .map(|_| format!("no headers of host B's kernel for {name}; remedy: their package, or VPMU_HEADERS"));
+        .filter(|parts| !Path::new(&headers(parts)).exists())
+        .map(|_| format!("no headers of host B's kernel for {name}; remedy: .ci/host-b-packages"));
     let own: Boot = Box::new(|parts| Below::built(parts)?.counts(parts, false));
     let mut trials = vec![(name.clone(), false, unbuilt, own)];
     // The perf of 5.10 cannot be traced.
@@ -53,10 +53,9 @@ pub(super) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
     trials
 }
 
-/// Headers of the middle host's kernel, in this folder or where its package puts them.
-fn headers(parts: &Parts) -> PathBuf {
-    let installed = || PathBuf::from(format!("/lib/modules/{}/build", parts.release()));
-    std::env::var_os("VPMU_HEADERS").map_or_else(installed, PathBuf::from)
+/// Headers of the middle host's kernel, where its package puts them.
+fn headers(parts: &Parts) -> String {
+    format!("/lib/modules/{}/build", parts.release())
 }
 
 /// What `make` in host-pmu/kernel makes.
@@ -75,7 +74,7 @@ impl Below {
             let entry = entry?;
             std::fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
         }
-        let headers = format!("KDIR={}", headers(parts).display());
+        let headers = format!("KDIR={}", headers(parts));
         let made = Command::new("make").arg("-C").arg(folder.path()).arg(headers).env_remove("MAKEFLAGS").output()?;
         ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         Ok(Self { middle: parts.clone(), module: std::fs::read(folder.path().join(FILE))? })
