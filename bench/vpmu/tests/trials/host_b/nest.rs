@@ -170,7 +170,7 @@ const SCENE: &str = "## ";
 /// More events than counters: the ten of `sampling10`, multiplexed on the guest's six counters, with none, one and three of the middle
 /// host's six in the hands of a pinned `perf stat -a`. No strategy loses an interrupt or stands still, each says what it
 /// could not count, and those that reuse events open as many at a rotation as the KVM beside them.
-fn contention(middle: &Parts, parts: &Parts, cpu: &str) -> Result<()> {
+fn contention(cpu: &str, middle: &Parts, parts: &Parts) -> Result<()> {
     const SAMPLES: u64 = 30;
     const TAKEN: [usize; 3] = [0, 1, 3];
     let scenes = TAKEN.map(|taken| {

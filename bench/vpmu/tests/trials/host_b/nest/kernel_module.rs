@@ -19,6 +19,8 @@ const SAMPLES: u32 = 20;
 const BELOW: &str = "kvm:stock,kvm:recreate,kvm:virtual,kvm:direct,kvm:gate";
 const OWN: &str = "recreate,reuse,pool";
 
+type Part = fn(&Below, &Parts) -> Result<()>;
+
 /// Counts on host B's own kernel, with the module built here; and, where a kernel of .ci/host-b-kernels has a module beside
 /// its `boot`, on that, with ten thousand PMIs of each strategy.
 pub(super) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
@@ -37,7 +39,7 @@ pub(super) fn trials(parts: Option<&Parts>) -> Vec<Trial> {
                 "no {file} for {name}_{series}; remedy: copy there what `make` in host-pmu/kernel makes where that kernel's gcc and headers are"
             )
         });
-        let parts: [(&str, fn(&Below, &Parts) -> Result<()>); 3] = [
+        let parts: [(&str, Part); 3] = [
             ("", |below, parts| below.counts(parts, true)),
             ("_conformance", Below::conformance),
             ("_ten_thousand", Below::ten_thousand),
@@ -109,7 +111,7 @@ impl Below {
         else {
             anyhow::bail!("{done:?}")
         };
-        const ENDS: [&str; 8] = [
+        let wanted = [
             "kvm:recreate killed 137",
             "kvm:gate killed 137",
             "held 1",
@@ -119,7 +121,7 @@ impl Below {
             "absent 4",
             "complained 1",
         ];
-        ensure!(ENDS.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
+        ensure!(wanted.iter().all(|line| ends.lines().any(|found| found == *line)), "{ends}");
         let found = Middle::of(strategies)?;
         BELOW.split(',').chain(OWN.split(',')).try_for_each(|name| self.arm(&found, name, SAMPLES))?;
         let kvm = found.arm("kvm")?;

@@ -39,24 +39,26 @@ const KNOWN: [(&str, &[&str]); 4] = [
 /// What each of them fails.
 const BITS: [&str; 2] = ["amd-selector-bits", "amd-guest-host-only"];
 
+/// A trial of a processor or a series, on a middle host.
+type Part = fn(&str, &Parts, &Parts) -> Result<()>;
+
 /// A trial for each kernel: every strategy on `hardware` and the vPMU of its KVM. And one of the mediated vPMU where there is one.
 pub(super) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> = Vec::new();
     for (series, root) in further_kernels() {
-        let mut add = |name: String, run: Box<dyn Fn(&Parts, &Parts) -> Result<()> + Send>| {
-            let root = root.clone();
-            let boot: Boot = Box::new(move |parts| run(&Parts::of(&root)?, parts));
+        let mut add = |name: String, of: &str, run: Part| {
+            let (root, of) = (root.clone(), of.to_owned());
+            let boot: Boot = Box::new(move |parts| run(&of, &Parts::of(&root)?, parts));
             trials.push((format!("nest::{name}"), true, None, boot));
         };
         if series == "7" {
-            add("mediated".to_owned(), Box::new(mediated));
+            add("mediated".to_owned(), "genoa", mediated);
         }
         // Functions of perf in 5.10 cannot be probed.
         for cpu in ["milan", "genoa"].iter().filter(|_| series != "5.10") {
-            let boot = Box::new(|middle: &Parts, parts: &Parts| contention(middle, parts, cpu));
-            add(format!("contention_{series}_{cpu}"), boot);
+            add(format!("contention_{series}_{cpu}"), cpu, contention);
         }
-        add(format!("kernel_{series}"), Box::new(move |middle, parts| release(&series, middle, parts)));
+        add(format!("kernel_{series}"), &series, release);
     }
     trials
 }
@@ -136,16 +138,16 @@ fn failures(release: &str, document: &str, known: &[&str]) -> Result<()> {
 
 /// The mediated vPMU takes its PMIs, by the instruction clock, and passes conformance: by the host's time, for each exit of its guest
 /// switches the PMU by some twenty accesses, and the case of a halted vCPU waits through thousands.
-fn mediated(middle: &Parts, parts: &Parts) -> Result<()> {
+fn mediated(cpu: &str, middle: &Parts, parts: &Parts) -> Result<()> {
     const PMIS: u64 = 50;
     let load = "--load 'kvm-amd enable_mediated_pmu=1'";
-    let run = latency("genoa", &format!("--strategy reuse,deferred --samples {PMIS} {PERIOD}"));
-    let [done] = job(middle)?.command(middle_host("genoa", load, &run)).run(parts)?;
+    let run = latency(cpu, &format!("--strategy reuse,deferred --samples {PMIS} {PERIOD}"));
+    let [done] = job(middle)?.command(middle_host(cpu, load, &run)).run(parts)?;
     let name = format!("{}-mediated", middle.release());
     let found = kept(&name, Middle::after(&done)?)?;
     whole(&name, &found.document, ["reuse", "deferred", "floor"], PMIS)?;
     ensure!(show(&name, &found.document, "kvm-mediated")? >= PMIS, "{}", found.arm("kvm-mediated")?);
-    let [passes] = in_time(middle)?.command(middle_host("genoa", load, CONFORMANCE)).run(parts)?;
+    let [passes] = in_time(middle)?.command(middle_host(cpu, load, CONFORMANCE)).run(parts)?;
     failures(&name, passes.text()?, &[])
 }
 
