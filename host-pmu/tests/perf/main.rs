@@ -71,5 +71,5 @@ fn main() -> ExitCode {
         ("a_hardware_event_counts_its_thread_alone", hardware::counts_its_thread_alone),
     ];
     cases.extend(on_pmu.map(|(name, run)| Case::new(name, pmu.clone(), run).expected(false)));
-    trials::run(cases, trials::expects_perf_events())
+    trials::run(cases)
 }

@@ -6,56 +6,22 @@ use anyhow::{Context as _, Result};
 
 use crate::structure::sources;
 
-// A Markdown file as lines of prose and lines of code.
-
-/// A line of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line<'a> {
-    /// Outside code blocks.
-    Prose(&'a str),
-    /// Within a fenced block, by its language; an indented block has none.
-    Code(&'a str, &'a str),
-}
-
-/// Returns every line, with its number from 1. Fences are left out.
-fn lines(text: &str) -> Vec<(usize, Line<'_>)> {
-    let mut fence: Option<&str> = None;
-    let mut found = Vec::new();
-    let (mut blank_before, mut indented) = (true, false);
-    for (number, line) in text.lines().enumerate() {
+/// Returns the lines of a document with their numbers from 1: within a fenced block with its language, else with none. Fences are left
+/// out.
+fn lines(text: &str) -> impl Iterator<Item = (usize, Option<&str>, &str)> {
+    let mut fence = None;
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
         if let Some(language) = line.trim_start().strip_prefix("```") {
             fence = if fence.is_some() { None } else { Some(language.trim()) };
-            continue;
+            return None;
         }
-        // An indented block begins after a blank line.
-        indented = fence.is_none() && line.starts_with("    ") && (blank_before || indented);
-        blank_before = line.trim().is_empty();
-        found.push((
-            number + 1,
-            match fence {
-                Some(language) => Line::Code(language, line),
-                None if indented => Line::Code("", line),
-                None => Line::Prose(line),
-            },
-        ));
-    }
-    found
+        Some((number, fence, line))
+    })
 }
 
-/// Returns the parts of a line between pairs of backticks, and the rest.
-fn split_code(line: &str) -> (Vec<&str>, String) {
-    let mut parts = line.split('`');
-    let mut rest = parts.next().unwrap_or_default().to_owned();
-    let mut code = Vec::new();
-    while let (Some(inside), Some(outside)) = (parts.next(), parts.next()) {
-        code.push(inside);
-        rest.push_str("``");
-        rest.push_str(outside);
-    }
-    (code, rest)
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    lines(text).filter(|(_, fence, _)| fence.is_none()).map(|(number, _, line)| (number, line))
 }
-
-// Links, anchors, and paths in backticks.
 
 /// README.md, CHANGELOG.md and everything in docs.
 pub fn documents(root: &Path) -> Result<Vec<PathBuf>> {
@@ -71,20 +37,18 @@ pub fn dead(root: &Path) -> Result<Vec<String>> {
         let text = std::fs::read_to_string(&document).with_context(|| format!("cannot read {}", document.display()))?;
         let name = document.strip_prefix(root).unwrap_or(&document).display().to_string();
         let folder = document.parent().unwrap_or(root);
-        for (number, line) in lines(&text) {
-            let Line::Prose(line) = line else { continue };
-            let (code, prose) = split_code(line);
-            for target in targets(&prose) {
+        for (number, line) in prose(&text) {
+            // What stands between backticks is at odd places.
+            let parts: Vec<&str> = line.split('`').collect();
+            for target in targets(&parts.iter().copied().step_by(2).collect::<Vec<_>>().join("``")) {
                 if let Some(why) = leads_nowhere(&document, folder, target)? {
                     findings.push(format!("{name}:{number}: {target}: {why}"));
                 }
             }
             // A log of changes names what is gone, too.
-            if name != "CHANGELOG.md" {
-                let missing =
-                    code.into_iter().filter(|word| is_path(root, word)).filter(|word| !exists(root, folder, word));
-                findings.extend(missing.map(|word| format!("{name}:{number}: `{word}` does not exist")));
-            }
+            let code = parts.iter().skip(1).step_by(2).filter(|word| name != "CHANGELOG.md" && is_path(root, word));
+            let missing = code.filter(|word| ![root, folder].iter().any(|base| base.join(word).exists()));
+            findings.extend(missing.map(|word| format!("{name}:{number}: `{word}` does not exist")));
         }
     }
     Ok(findings)
@@ -92,13 +56,9 @@ pub fn dead(root: &Path) -> Result<Vec<String>> {
 
 /// Returns the targets of `[text](target)` and `[text]: target`.
 fn targets(line: &str) -> Vec<&str> {
-    let mut found: Vec<&str> = line.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
-    if line.starts_with('[')
-        && let Some((_, target)) = line.split_once("]: ")
-    {
-        found.push(target.trim());
-    }
-    found.into_iter().map(|target| target.split(' ').next().unwrap_or(target)).collect()
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let reference = line.split_once("]: ").filter(|_| line.starts_with('[')).map(|(_, target)| target.trim());
+    inline.chain(reference).map(|target| target.split(' ').next().unwrap_or(target)).collect()
 }
 
 fn leads_nowhere(document: &Path, folder: &Path, target: &str) -> Result<Option<&'static str>> {
@@ -110,27 +70,17 @@ fn leads_nowhere(document: &Path, folder: &Path, target: &str) -> Result<Option<
     if !file.exists() {
         return Ok(Some("no such file"));
     }
-    match anchor {
-        Some(anchor) if !anchors(&std::fs::read_to_string(&file)?).iter().any(|known| known == anchor) => {
-            Ok(Some("no heading of that name"))
-        }
-        _ => Ok(None),
-    }
+    let Some(anchor) = anchor else { return Ok(None) };
+    let is_known = anchors(&std::fs::read_to_string(&file)?).iter().any(|known| known == anchor);
+    Ok((!is_known).then_some("no heading of that name"))
 }
 
 /// Returns the anchors of a document's headings, as GitHub makes them.
 fn anchors(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for (_, line) in lines(text) {
-        let Line::Prose(line) = line else { continue };
-        let Some(heading) = line.strip_prefix('#').map(|rest| rest.trim_start_matches('#')) else { continue };
-        let slug: String = heading
-            .trim()
-            .to_lowercase()
-            .chars()
-            .filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '))
-            .map(|c| if c == ' ' { '-' } else { c })
-            .collect();
+    for (_, line) in prose(text).filter(|(_, line)| line.starts_with('#')) {
+        let heading = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        let slug: String = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect();
         let same = found.iter().filter(|known| **known == slug).count();
         found.push(if same == 0 { slug } else { format!("{slug}-{same}") });
     }
@@ -139,68 +89,38 @@ fn anchors(text: &str) -> Vec<String> {
 
 /// Returns whether a word in backticks is a path of this tree: its first part is a folder at the top, and nothing is left open.
 fn is_path(root: &Path, word: &str) -> bool {
-    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_'));
-    let Some((first, rest)) = word.split_once('/') else { return false };
-    plain
-        && !first.is_empty()
-        && first != ".."
-        && first != "target"
-        && !rest.contains("...")
-        && root.join(first).is_dir()
+    let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '-' | '_'));
+    word.split_once('/').is_some_and(|(first, rest)| {
+        is_plain && !["", "..", "target"].contains(&first) && !rest.contains("...") && root.join(first).is_dir()
+    })
 }
-
-fn exists(root: &Path, folder: &Path, word: &str) -> bool {
-    root.join(word).exists() || folder.join(word).exists()
-}
-
-// The `vpmu` commands that a document shows.
 
 /// Ways to call the tool; what follows are its words.
 const CALLS: [&str; 4] = ["vpmu", "target/release/vpmu", "cargo run --release --", "cargo run --release"];
 
-/// A command as shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// Its line, from 1.
-    pub line: usize,
-    /// Its words, `vpmu` first.
-    pub words: Vec<String>,
-}
-
-/// Returns the commands in the code blocks of a document, without pipes, redirections and comments. A synopsis, with
-/// `[…]` or `A|B`, is none.
-pub fn shown(text: &str) -> Vec<Shown> {
+/// Returns the commands of the tool in the code blocks of a document, each with its line and its words, `vpmu` first, without pipes,
+/// redirections and comments. A synopsis, with `[…]` or `A|B`, is none.
+pub fn shown(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     // A command that goes on in the next line, and its first line.
     let mut begun: Option<(usize, String)> = None;
-    for (number, line) in lines(text) {
-        let Line::Code(language, line) = line else { continue };
-        if !["", "sh", "console", "bash"].contains(&language) {
+    for (number, fence, line) in lines(text) {
+        if !fence.is_some_and(|language| ["", "sh", "console", "bash"].contains(&language)) {
             continue;
         }
-        let (number, line) = match begun.take() {
-            Some((first, before)) => (first, before + line.trim_start()),
-            None => (number, line.to_owned()),
-        };
+        let (number, line) =
+            begun.take().map_or((number, line.to_owned()), |(first, before)| (first, before + line.trim_start()));
         if let Some(part) = line.strip_suffix('\\') {
             begun = Some((number, part.to_owned()));
             continue;
         }
-        for part in commands(&line) {
-            if let Some(words) = words(part) {
-                found.push(Shown { line: number, words });
-            }
-        }
+        // A description in its own column is cut off.
+        let line = line.trim().trim_start_matches("$ ");
+        let line = [" #", "   "].into_iter().fold(line, |line, end| line.split(end).next().unwrap_or_default());
+        let parts = line.split("&&").map(|part| part.split([';', '>']).next().unwrap_or_default().trim());
+        found.extend(parts.filter_map(words).map(|words| (number, words)));
     }
     found
-}
-
-/// Returns the commands of a line. A description in its own column is cut off.
-fn commands(line: &str) -> impl Iterator<Item = &str> {
-    let line = line.trim().trim_start_matches("$ ");
-    let line = line.split(" #").next().unwrap_or_default();
-    let line = line.split("   ").next().unwrap_or_default();
-    line.split("&&").map(|part| part.split([';', '>']).next().unwrap_or_default().trim())
 }
 
 fn words(command: &str) -> Option<Vec<String>> {
@@ -220,64 +140,32 @@ fn words(command: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn fenced_and_indented_code_is_distinguished_from_prose() {
-        let text = "prose\n```sh\nvpmu\n```\n    continued prose\n\n    vpmu doctor\n    vpmu show\nprose";
-        let found: Vec<_> =
-            lines(text).into_iter().map(|(_, line)| line).filter(|line| *line != Line::Prose("")).collect();
-        assert_eq!(
-            found,
-            [
-                Line::Prose("prose"),
-                Line::Code("sh", "vpmu"),
-                Line::Prose("    continued prose"),
-                Line::Code("", "    vpmu doctor"),
-                Line::Code("", "    vpmu show"),
-                Line::Prose("prose"),
-            ]
-        );
-    }
+    use crate::structure::tests::tree;
 
     #[test]
     fn planted_dead_links_anchors_and_paths_are_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let path = dir.path().join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("docs/other.md", "# The `one` heading, and more\n# Twice\n## Twice\n");
-        write("src/lib.rs", "");
-        write(
-            "README.md",
-            "[a](docs/other.md) [b](docs/other.md#the-one-heading-and-more) [c](#here) `src/lib.rs` [d](docs/other.md#twice-1)\n\
-     # Here\n\
-     ```\n[fine](in/code)\n```\n\
-     [web](https://example.org/x)\n",
-        );
-        assert_eq!(dead(dir.path()).unwrap(), [""; 0]);
-        write("README.md", "[a](docs/none.md)\n[b](docs/other.md#two) `src/none.rs`, `usr/x`\n\n[ref]: nowhere.md\n");
-        let found = dead(dir.path()).unwrap();
-        assert_eq!(
-            found,
-            [
-                "README.md:1: docs/none.md: no such file",
-                "README.md:2: docs/other.md#two: no heading of that name",
-                "README.md:2: `src/none.rs` does not exist",
-                "README.md:4: nowhere.md: no such file",
-            ]
-        );
-    }
-
-    fn all(text: &str) -> Vec<String> {
-        shown(text).into_iter().map(|shown| shown.words.join("␣")).collect()
+        let sound = "[a](docs/other.md) [b](docs/other.md#the-one-heading-and-more) [c](#here) `src/lib.rs` [d](docs/other.md#twice-1)\n\
+             # Here\n```\n[fine](in/code)\n```\n[web](https://example.org/x) `[fine](in/code)`\n";
+        let broken = "[a](docs/none.md)\n[b](docs/other.md#two) `src/none.rs`, `usr/x`\n\n[ref]: nowhere.md\n";
+        let found = [
+            "README.md:1: docs/none.md: no such file",
+            "README.md:2: docs/other.md#two: no heading of that name",
+            "README.md:2: `src/none.rs` does not exist",
+            "README.md:4: nowhere.md: no such file",
+        ];
+        for (readme, expected) in [(sound, &[][..]), (broken, &found)] {
+            let other = ("docs/other.md", "# The `one` heading, and more\n# Twice\n## Twice\n");
+            let dir = tree(&[other, ("src/lib.rs", ""), ("README.md", readme)]);
+            assert_eq!(dead(dir.path()).unwrap(), expected);
+        }
     }
 
     #[test]
     fn commands_are_found_with_their_quotes_and_without_the_rest() {
         let text = "`vpmu not` this\n```sh\nvpmu --json | jq '.x'   # words\ncargo run --release -- doctor > file\ncargo build && vpmu report\n\
-                vpmu export FILE|DIR [-o FILE]\nvpmu-other\n```\n```toml\nvpmu = 1\n```\n\n    vpmu show 'a b' \"\"      lists one thing\n";
-        assert_eq!(all(text), ["vpmu␣--json", "vpmu␣doctor", "vpmu␣report", "vpmu␣show␣a b␣"]);
+                vpmu export FILE|DIR [-o FILE]\nvpmu-other\nvpmu show \\\n  'a b' \"\"      lists one thing\n```\n```toml\nvpmu = 1\n```\n";
+        let found: Vec<String> =
+            shown(text).into_iter().map(|(line, words)| format!("{line}␣{}", words.join("␣"))).collect();
+        assert_eq!(found, ["3␣vpmu␣--json", "4␣vpmu␣doctor", "5␣vpmu␣report", "8␣vpmu␣show␣a b␣"]);
     }
 }

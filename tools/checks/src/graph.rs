@@ -34,10 +34,6 @@ pub fn circles_in_folders(files: &Arrows) -> Vec<(String, Vec<String>)> {
         let tied = names.iter().map(|name| format!("{name} ({from} -> {to})"));
         folders.entry(above[..shared].join("/")).or_default().entry(ends).or_default().extend(tied);
     }
-    folders.retain(|_, arrows| {
-        arrows.retain(|(from, to), _| from != to);
-        true
-    });
     folders.into_iter().map(|(folder, arrows)| (folder, back(&arrows))).filter(|(_, back)| !back.is_empty()).collect()
 }
 
@@ -46,35 +42,5 @@ fn place<'a>(file: &'a str, folders: &BTreeSet<&str>) -> Vec<&'a str> {
     match file.strip_suffix(".rs").filter(|stem| folders.contains(stem)) {
         Some(stem) => stem.split('/').chain(["mod.rs"]).collect(),
         None => file.split('/').collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_arrow_that_runs_back_up_is_found_in_the_folder_that_it_leaves() {
-        let down = [("cli/a.rs", "plan/b.rs"), ("plan/b.rs", "plan/c.rs")];
-        let through = [("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")];
-        for (arrows, folder, expected) in [
-            (&down[..], "", &[][..]),
-            (&[&down[..], &[("plan/c.rs", "cli/d.rs")]].concat(), "", &["cli -> plan", "plan -> cli"]),
-            (&through, "", &["a -> b", "b -> c", "c -> a"]),
-            // A file beside its folder is part of it.
-            (&[("bank.rs", "bank/gate.rs"), ("bank/gate.rs", "spec.rs")], "", &[]),
-            (&[("bank.rs", "spec.rs"), ("spec.rs", "bank/gate.rs")], "", &["bank -> spec.rs", "spec.rs -> bank"]),
-            (&[("x/a.rs", "x/b.rs"), ("x/b.rs", "x/a.rs")], "x", &["a.rs -> b.rs", "b.rs -> a.rs"]),
-        ] {
-            let name = || BTreeSet::from(["name".to_owned()]);
-            let arrows: Arrows = arrows.iter().map(|(a, b)| (((*a).to_owned(), (*b).to_owned()), name())).collect();
-            let found = circles_in_folders(&arrows);
-            assert!(found.iter().all(|(place, _)| place == folder), "{found:?}");
-            let found: Vec<_> = found.iter().flat_map(|(_, arrows)| arrows).collect();
-            assert!(
-                found.len() == expected.len() && found.iter().zip(expected).all(|(a, b)| a.starts_with(b)),
-                "{found:?}"
-            );
-        }
     }
 }

@@ -6,13 +6,13 @@ use anyhow::Result;
 
 use crate::graph::circles_in_folders;
 use crate::rust;
-use crate::workspace::{self, Member};
+use crate::workspace;
 
 /// Checks the workspace at `root`; returns one text per breach, of several lines where a circle is drawn.
 pub fn check(root: &Path) -> Result<Vec<String>> {
     let members = workspace::members(root)?;
     let mut findings = workspace::arrows(&members);
-    for Member { folder, .. } in &members {
+    for (folder, _) in &members {
         findings.extend(circles(root, folder)?);
         findings.extend(opens(root, folder)?);
     }
@@ -99,35 +99,47 @@ fn opens(root: &Path, folder: &Path) -> Result<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A folder with these files.
+    pub(crate) fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        dir
+    }
 
     #[test]
     fn what_is_planted_in_a_sound_crate_is_found() {
-        let sound = ("src/high/mod.rs", "pub mod a; pub struct Above;");
+        let sound = ("x/src/high.rs", "pub mod a; pub struct Above;");
         for (planted, expected) in [
             (sound, &[][..]),
             (
-                ("src/high/mod.rs", "pub mod a; pub use a::a; pub struct Above;"),
-                &["back up", "a.rs -> mod.rs: Above", "mod.rs -> a.rs: a"],
+                ("x/src/high.rs", "pub mod a; pub use a::a; pub struct Above;"),
+                &["back up among the files and folders of x/src/high:", "a.rs -> mod.rs: Above", "mod.rs -> a.rs: a"],
+            ),
+            // A file beside its folder is part of it.
+            (
+                ("x/src/low.rs", "use crate::middle::f; pub struct Below;"),
+                &["x/src/:", "high -> low.rs", "middle.rs -> high", "low.rs -> middle.rs"],
             ),
             (
-                ("src/low.rs", "pub struct Below; fn f() { std::fs::read(\"x\"); }"),
+                ("x/src/low.rs", "pub struct Below; fn f() { std::fs::read(\"x\"); }"),
                 &["x/src/low.rs opens a file by fs::read:"],
             ),
         ] {
-            let dir = tempfile::tempdir().unwrap();
-            for (name, text) in [
-                ("src/lib.rs", "pub mod high; pub mod low;"),
+            let dir = tree(&[
+                ("x/src/lib.rs", "pub mod high; pub mod low; pub mod middle;"),
                 sound,
-                ("src/high/a.rs", "use crate::low::Below; use super::Above; pub fn a(_: Below, _: Above) {}"),
-                ("src/low.rs", "pub struct Below;"),
+                ("x/src/high/a.rs", "use crate::low::Below; use super::Above; pub fn a(_: Below, _: Above) {}"),
+                ("x/src/middle.rs", "use crate::high::Above; pub fn f() {}"),
+                ("x/src/low.rs", "pub struct Below;"),
                 planted,
-            ] {
-                let path = dir.path().join("x").join(name);
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-                std::fs::write(path, text).unwrap();
-            }
+            ]);
             let at = Path::new("x");
             let found = [circles(dir.path(), at).unwrap(), opens(dir.path(), at).unwrap()].concat();
             assert_eq!(found.len(), usize::from(!expected.is_empty()), "{found:?}");

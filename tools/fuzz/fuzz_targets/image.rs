@@ -1,11 +1,12 @@
-//! The image loaders: whatever the file says, a plan lies within memory and without overlap, what is copied is in the
-//! file, and rewriting changes the second byte of an RDPMC and nothing else.
+//! The image and Linux loaders: whatever the file says, a plan lies within memory and without overlap, what is copied is in the
+//! file, what a kernel unpacks is bounded, and rewriting changes the second byte of an RDPMC and nothing else.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use vmm::boot::image::Image;
 use vmm::boot::information::Information;
-use vmm::boot::rdpmc;
+use vmm::boot::linux::{Kernel, MAX_UNPACKED};
+use vmm::boot::rdpmc::{self, Site};
 
 fuzz_target!(|bytes: &[u8]| {
     // The first bytes choose the memory, from 64 KiB to 4 GiB.
@@ -29,10 +30,21 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let mut rewritten = image.to_vec();
     if let Ok(sites) = rdpmc::rewrite(&mut rewritten) {
-        let changed: Vec<_> = (0..image.len()).filter(|&i| image[i] != rewritten[i]).collect();
-        let mut offsets: Vec<_> = sites.iter().map(|site| site.offset).collect();
-        offsets.sort_unstable();
-        assert_eq!(changed, offsets);
-        assert!(changed.iter().all(|&i| i > 0 && image[i - 1] == 0x0f && image[i] == 0x33 && rewritten[i] == 0x32));
+        only(&sites, image, &rewritten);
+    }
+    let Ok(mut kernel) = Kernel::parse(image) else { return };
+    assert!(kernel.image().len() <= MAX_UNPACKED.max(image.len()) && (1..=128).contains(&kernel.release().len()));
+    let before = kernel.image().to_vec();
+    if let Ok(sites) = kernel.rewrite_rdpmcs() {
+        only(&sites, &before, kernel.image());
     }
 });
+
+/// These RDPMCs have changed, each in its second byte, and nothing else has.
+fn only(sites: &[Site], before: &[u8], after: &[u8]) {
+    let changed: Vec<_> = (0..before.len()).filter(|&i| before[i] != after[i]).collect();
+    let mut offsets: Vec<_> = sites.iter().map(|site| site.offset).collect();
+    offsets.sort_unstable();
+    assert_eq!(changed, offsets);
+    assert!(changed.iter().all(|&i| i > 0 && before[i - 1..=i] == [0x0f, 0x33] && after[i] == 0x32));
+}

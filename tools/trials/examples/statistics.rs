@@ -11,7 +11,7 @@ use results::stats::change_points::{Rules, find, trend};
 use results::stats::interval::Interval;
 use results::stats::median;
 use trials::fixture;
-use trials::synthetic::{Host, Modes, Random, pair};
+use trials::synthetic::{Host, Modes, Random, Turn, pair};
 
 /// The ratio of the first arm to the second.
 const TRUTH: f64 = 0.97;
@@ -36,18 +36,30 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Says how many intervals cover the truth, %, and half of their median width, % of it.
-fn shown(found: &[Option<Interval>], truth: f64) -> String {
-    let covered = found.iter().flatten().filter(|one| one.low <= truth && truth <= one.high).count();
-    let mut widths: Vec<f64> = found.iter().flatten().map(|one| (one.high - one.low) / 2.0 / truth * 100.0).collect();
-    widths.sort_by(f64::total_cmp);
-    format!("{:5.1} ± {:4.1}", covered as f64 / found.len() as f64 * 100.0, widths[widths.len() / 2])
+/// Draws something with so many seeds.
+fn drawn<T: Send>(runs: u64, of: impl Fn(u64) -> T + Send + Sync) -> Vec<T> {
+    (0..runs).into_par_iter().map(of).collect()
 }
 
-/// Draws the rounds of the first two of three arms.
-fn rounds(host: &Host, seed: u64) -> Vec<Pair> {
-    let arms = host.run(&[TRUTH.ln(), 0.0, 0.05], &mut Random::new(seed));
-    (0..).zip(arms[0].iter().zip(&arms[1])).map(|(round, (a, b))| pair(round, a, b)).collect()
+/// Returns the share of those that are so, %.
+fn share<T>(all: &[T], is: impl Fn(&T) -> bool) -> f64 {
+    all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0
+}
+
+fn covers(interval: Option<Interval>, truth: f64) -> bool {
+    interval.is_some_and(|one| one.low <= truth && truth <= one.high)
+}
+
+/// Says how many intervals cover the truth, %, and half of their median width, % of it.
+fn shown(found: &[Option<Interval>], truth: f64) -> String {
+    let mut widths: Vec<f64> = found.iter().flatten().map(|one| (one.high - one.low) / 2.0 / truth * 100.0).collect();
+    widths.sort_by(f64::total_cmp);
+    format!("{:5.1} ± {:4.1}", share(found, |one| covers(*one, truth)), widths[widths.len() / 2])
+}
+
+/// Pairs the rounds of two arms.
+fn paired(a: &[Turn], b: &[Turn]) -> Vec<Pair> {
+    (0..).zip(a.iter().zip(b)).map(|(round, (a, b))| pair(round, a, b)).collect()
 }
 
 /// Draws the times of an arm, and their guests.
@@ -69,15 +81,16 @@ fn intervals(runs: u64) {
     ];
     println!("| 160 rounds | ratio | p50 |\n|---|---|---|");
     for (name, host) in hosts {
-        let of = |seed| of_turns(&rounds(&host, seed)).and_then(|Ratio { interval, .. }| interval);
-        let ratios: Vec<Option<Interval>> = (0..runs).into_par_iter().map(of).collect();
+        let ratios = drawn(runs, |seed| {
+            let arms = host.run(&[TRUTH.ln(), 0.0, 0.05], &mut Random::new(seed));
+            of_turns(&paired(&arms[0], &arms[1])).and_then(|Ratio { interval, .. }| interval)
+        });
         let alone = Host { drift: 0.0, ..host };
         let truth = median(&times(&Host { rounds: LONG, ..alone }, 1 << 40).0).unwrap_or_default();
-        let of = |seed| {
+        let levels = drawn(runs, |seed| {
             let (values, guests) = times(&alone, seed);
             median_interval(&values, &guests)
-        };
-        let levels: Vec<Option<Interval>> = (0..runs).into_par_iter().map(of).collect();
+        });
         println!("| {name} | {} | {} |", shown(&ratios, TRUTH), shown(&levels, truth));
     }
 }
@@ -87,20 +100,15 @@ fn intervals(runs: u64) {
 fn ended(host: &Host, wanted: f64, seed: u64) -> Option<Vec<bool>> {
     let truth = [TRUTH.ln(), 0.0, 0.05];
     let arms = host.run(&truth, &mut Random::new(seed));
-    let pairs = [(0, 1), (0, 2), (1, 2)].map(|(a, b): (usize, usize)| {
-        let both = arms[a].iter().zip(&arms[b]);
-        let pairs: Vec<Pair> = (0..).zip(both).map(|(round, (a, b))| pair(round, a, b)).collect();
-        (pairs, (truth[a] - truth[b]).exp())
-    });
+    let pairs = [(0, 1), (0, 2), (1, 2)]
+        .map(|(a, b): (usize, usize)| (paired(&arms[a], &arms[b]), (truth[a] - truth[b]).exp()));
     let found = |guests: usize| -> Vec<Ratio> {
         pairs.iter().filter_map(|(pairs, _)| of_turns(&pairs[..guests * host.rounds_per_guest])).collect()
     };
     let sure = |guests| found(guests).iter().all(|one| one.half_width().is_some_and(|half| half <= wanted));
     let mut looks = Looks::default();
     let guests = (1..=host.rounds / host.rounds_per_guest).find(|&guests| looks.are_enough(|| sure(guests)))?;
-    let covers =
-        |(one, (_, truth)): (Ratio, &(_, f64))| one.interval.is_some_and(|one| one.low <= *truth && *truth <= one.high);
-    Some(found(guests).into_iter().zip(&pairs).map(covers).collect())
+    Some(found(guests).into_iter().zip(&pairs).map(|(one, (_, truth))| covers(one.interval, *truth)).collect())
 }
 
 /// Prints the coverage of runs that ended as soon as their intervals were narrow enough.
@@ -118,9 +126,8 @@ fn until(runs: u64) {
     for (name, host) in hosts {
         for wanted in [0.02, 0.01] {
             let all: Vec<bool> =
-                (0..runs).into_par_iter().filter_map(|seed| ended(&host, wanted, seed)).flatten().collect();
-            let hits = all.iter().filter(|hit| **hit).count();
-            println!("| {name} | {} % | {:.1} |", wanted * 100.0, hits as f64 / all.len().max(1) as f64 * 100.0);
+                drawn(runs, |seed| ended(&host, wanted, seed)).into_iter().flatten().flatten().collect();
+            println!("| {name} | {} % | {:.1} |", wanted * 100.0, share(&all, |hit| *hit));
         }
     }
 }
@@ -156,19 +163,14 @@ fn compared(case: &Case, runs: usize, planted: f64, of_all: bool, seed: u64) -> 
     let found = compare(("base", base), ("new", new), &CompareSpec::default()).ok()?;
     let (question, arm) = if of_all { (Question::AllArms, "all arms") } else { (Question::OneArm, "reuse") };
     let row = found.rows().find(|row| row.question == question && row.arm == arm);
-    let truth = planted.exp_m1();
-    let covers = row.and_then(|row| row.change_interval).is_some_and(|one| one.low <= truth && truth <= one.high);
-    Some((found.exit, covers))
+    Some((found.exit, covers(row.and_then(|row| row.change_interval), planted.exp_m1())))
 }
 
 /// Returns the exits of so many pairs, and the coverage, as text.
 fn cell(case: &Case, runs: usize, (planted, of_all): (f64, bool), pairs: u64) -> String {
-    let of = |seed| compared(case, runs, planted, of_all, seed);
-    let all: Vec<(u8, bool)> = (0..pairs).into_par_iter().filter_map(of).collect();
-    let share =
-        |is: &dyn Fn(&(u8, bool)) -> bool| all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0;
-    let exits = [1, 0, 3].map(|exit| format!("{:.0}", share(&|one| one.0 == exit)));
-    format!("{} ({:.0})", exits.join(" / "), share(&|one| one.1))
+    let all: Vec<_> = drawn(pairs, |seed| compared(case, runs, planted, of_all, seed)).into_iter().flatten().collect();
+    let exits = [1, 0, 3].map(|exit| format!("{:.0}", share(&all, |one| one.0 == exit)));
+    format!("{} ({:.0})", exits.join(" / "), share(&all, |one| one.1))
 }
 
 /// Prints exits 1 / 0 / 3 of so many pairs by noise, order and runs a side, and the coverage of the one interval.
@@ -207,47 +209,41 @@ fn wanders(pairs: u64) {
     }
 }
 
-/// What a series has at a run beside its noise.
-type Shape = fn(usize) -> f64;
-
 /// Prints how many of so many series of 50 runs have changes, and how many the right first one.
 fn histories(count: u64) {
-    let cases: [(&str, f64, f64, f64, Shape); 11] = [
-        ("no change, 2 %", 0.02, 0.0, 0.0, |_| 0.0),
-        ("no change, 2 %, outliers", 0.02, 0.0, 0.02, |_| 0.0),
-        ("no change, 3 %, AR .7", 0.03, 0.7, 0.0, |_| 0.0),
-        ("no change, 3 %, AR .7, outliers", 0.03, 0.7, 0.02, |_| 0.0),
-        ("+5 % at 25, 1 %", 0.01, 0.0, 0.0, |run| if run >= 25 { 0.05 } else { 0.0 }),
-        ("+6 % at 25, 1 %", 0.01, 0.0, 0.0, |run| if run >= 25 { 0.06 } else { 0.0 }),
-        ("+10 % at 47, 1 %", 0.01, 0.0, 0.0, |run| if run >= 47 { 0.1 } else { 0.0 }),
-        ("+10 % at 25, 1 %, AR .7", 0.01, 0.7, 0.0, |run| if run >= 25 { 0.1 } else { 0.0 }),
-        ("+10 % at 45, 1 %, AR .7", 0.01, 0.7, 0.0, |run| if run >= 45 { 0.1 } else { 0.0 }),
-        ("creep of 10 %, 1 %", 0.01, 0.0, 0.0, |run| 0.1 * run as f64 / 49.0),
-        ("one high last run, 1 %", 0.01, 0.0, 0.0, |run| if run == 49 { 0.2 } else { 0.0 }),
+    // Spread, correlation, share of outliers; what a series has from a run on, or from 0 to its last one, beside its noise.
+    let cases = [
+        ("no change, 2 %", 0.02, 0.0, 0.0, 50, 0.0),
+        ("no change, 2 %, outliers", 0.02, 0.0, 0.02, 50, 0.0),
+        ("no change, 3 %, AR .7", 0.03, 0.7, 0.0, 50, 0.0),
+        ("no change, 3 %, AR .7, outliers", 0.03, 0.7, 0.02, 50, 0.0),
+        ("+5 % at 25, 1 %", 0.01, 0.0, 0.0, 25, 0.05),
+        ("+6 % at 25, 1 %", 0.01, 0.0, 0.0, 25, 0.06),
+        ("+10 % at 47, 1 %", 0.01, 0.0, 0.0, 47, 0.1),
+        ("+10 % at 25, 1 %, AR .7", 0.01, 0.7, 0.0, 25, 0.1),
+        ("+10 % at 45, 1 %, AR .7", 0.01, 0.7, 0.0, 45, 0.1),
+        ("creep of 10 %, 1 %", 0.01, 0.0, 0.0, 0, 0.1),
+        ("one high last run, 1 %", 0.01, 0.0, 0.0, 49, 0.2),
     ];
     println!("| series of 50, % with | any change | its place | a trend |\n|---|---|---|---|");
-    for (name, spread, correlation, outliers, shape) in cases {
-        let found: Vec<(bool, bool, bool)> = (0..count)
-            .into_par_iter()
-            .map(|seed| {
-                let mut random = Random::new(seed);
-                let noise = random.related(50, correlation);
-                let series: Vec<f64> = (0..50)
-                    .map(|run| {
-                        let far = if random.uniform() < outliers { 0.3 } else { 0.0 };
-                        1.0 + shape(run) + spread * noise[run] + far
-                    })
-                    .collect();
-                let rules = Rules::default();
-                let (trend, steps) = trend(&series, &rules, 12, find(&series, &rules, 12));
-                let place = (1..50).find(|run| (shape(*run) - shape(run - 1)).abs() > 0.04);
-                let right = |place: usize| steps.iter().any(|step| step.index.abs_diff(place) < 2);
-                (!steps.is_empty(), place.is_some_and(right), trend.is_some())
-            })
-            .collect();
-        let share = |is: &dyn Fn(&(bool, bool, bool)) -> bool| {
-            found.iter().filter(|one| is(one)).count() as f64 / found.len() as f64 * 100.0
+    for (name, spread, correlation, outliers, from, by) in cases {
+        let shape = |run: usize| match from {
+            0 => by * run as f64 / 49.0,
+            _ if run >= from => by,
+            _ => 0.0,
         };
-        println!("| {name} | {:.1} | {:.1} | {:.1} |", share(&|one| one.0), share(&|one| one.1), share(&|one| one.2));
+        let found = drawn(count, |seed| {
+            let mut random = Random::new(seed);
+            let noise = random.related(50, correlation);
+            let far = |random: &mut Random| if random.uniform() < outliers { 0.3 } else { 0.0 };
+            let series: Vec<f64> =
+                (0..50).map(|run| 1.0 + shape(run) + spread * noise[run] + far(&mut random)).collect();
+            let rules = Rules::default();
+            let (trend, steps) = trend(&series, &rules, 12, find(&series, &rules, 12));
+            let is_right = (1..50).contains(&from) && steps.iter().any(|step| step.index.abs_diff(from) < 2);
+            (!steps.is_empty(), is_right, trend.is_some())
+        });
+        let [any, right, trends] = [share(&found, |one| one.0), share(&found, |one| one.1), share(&found, |one| one.2)];
+        println!("| {name} | {any:.1} | {right:.1} | {trends:.1} |");
     }
 }

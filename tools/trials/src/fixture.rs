@@ -1,19 +1,13 @@
 //! Documents for tests, as a run of the tool leaves them: each arm's rounds of 40 samples, nothing lost.
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use results::document::{
-    Arm, ArmKind, Column, Counts, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics,
-    MsrCount, Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost,
-    latency_histogram, warnings,
-};
+use results::document::{Column, Document, Record, Rounds, SCHEMA, Summary, Tool, latency_histogram, warnings};
 use results::host::HostFacts;
-use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
+use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY};
 use results::read;
 
 use super::hosts;
@@ -34,181 +28,73 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
     let (_dir, fs) = hosts::tree(hosts::PVM);
     let mut host = HostFacts::read(&fs);
     host.finish(&fs);
-    let kinds = strategies.iter().map(|name| (*name, ArmKind::Strategy));
-    let kinds = kinds.chain([("floor", ArmKind::Floor), ("kvm", ArmKind::Kvm)]);
+    let template = template();
+    let mut value = template["document"].clone();
+    value["host"] = json!(host);
     let count = strategies.len() as u64 + 1;
-    let arms = (0..).zip(kinds).map(|(place, (name, kind))| {
-        let rounds = if kind == ArmKind::Kvm { 0 } else { rounds };
-        arm(name, kind, (0..rounds).map(|round| (round, (place + round) % count)), count)
-    });
-    let mut document = Document {
-        path: PathBuf::new(),
-        schema: SCHEMA.to_owned(),
-        experiment: "nmi-latency".to_owned(),
-        place: None,
-        tool: tool(),
-        command_line: vec!["vpmu".to_owned()],
-        started_unix: 1_700_000_000,
-        wall_ns: rounds * count * 5_000_000,
-        status: Status::Complete,
-        seed: 1,
-        parameters: parameters(rounds, strategies),
-        host,
-        arms: arms.collect(),
-        warnings: Vec::new(),
-        extra: GuestExtra { first_guest_instruction_ns: Some(2_000_000), answers: Vec::new() },
-    };
+    value["wall_ns"] = (rounds * count * 5_000_000).into();
+    value["parameters"]["rounds"] = rounds.into();
+    let definition = |name| json!({"name": name, "definition": null});
+    value["parameters"]["strategies"] = strategies.iter().map(definition).collect();
+    let arms = strategies.iter().copied().chain(["floor", "kvm"]).zip(0..);
+    value["arms"] = arms.map(|(name, place)| arm(&template["measured"], name, rounds, place, count)).collect();
+    value["warnings"] = json!([]);
+    value["schema"] = SCHEMA.into();
+    let mut document: Document = serde_json::from_value(value).unwrap();
     document.warnings = warnings::collect(&document);
     document
 }
 
+/// A document without host, rounds and arms, and what an arm has measured in one round.
+fn template() -> Value {
+    serde_json::from_str(include_str!("fixture.json")).unwrap()
+}
+
 /// Describes a tool built without optimization.
 pub fn tool() -> Tool {
-    Tool {
-        name: "vpmu".to_owned(),
-        version: "0.1.0".to_owned(),
-        git_revision: "unknown".to_owned(),
-        profile: "debug".to_owned(),
+    serde_json::from_value(template()["document"]["tool"].clone()).unwrap()
+}
+
+/// Builds an arm of so many rounds, which `count` arms share; arm `kvm` has none.
+fn arm(measured: &Value, name: &str, rounds: u64, place: u64, count: u64) -> Value {
+    const EACH_ROUND: &str = "/overflows /pmi_requests /pmis /entries /signals /nmis /guest_overflows /nmis_delivered /workload_ns \
+         /host_ops/open/count /host_ops/open/total_ns /msr_exits/0x38f/writes";
+    let (kind, backend) = match name {
+        "floor" => ("floor", "none"),
+        "kvm" => ("kvm", "kvm"),
+        _ => ("strategy", "cpu-clock"),
+    };
+    let rounds = if kind == "kvm" { 0 } else { rounds };
+    let mut arm = if rounds > 0 { measured.clone() } else { json!({"rounds": {"complete": []}}) };
+    let places = (0..rounds).map(|round| (place + round) % count);
+    let started_us = (0..rounds).zip(places.clone()).map(|(round, place)| (round * count + place) * 5_000);
+    let columns = &mut arm["rounds"];
+    columns["started_us"] = started_us.collect();
+    columns["position"] = places.collect();
+    columns["round"] = (0..rounds).collect();
+    columns["metrics"] = json!({});
+    arm["metrics"] = json!({});
+    for pointer in EACH_ROUND.split_whitespace().filter(|_| rounds > 0) {
+        let each = arm.pointer_mut(pointer).unwrap();
+        *each = (each.as_u64().unwrap() * rounds).into();
     }
-}
-
-fn parameters(rounds: u64, strategies: &[&str]) -> Parameters {
-    let strategy = |name: &&str| StrategyParameter { name: (*name).to_owned(), definition: None };
-    Parameters {
-        strategies: strategies.iter().map(strategy).collect(),
-        backend_requested: "auto".to_owned(),
-        backend: "cpu-clock".to_owned(),
-        backend_why: "a stand-in, since hardware events do not open".to_owned(),
-        workload: "single/ftest".to_owned(),
-        events: vec![EventParameter {
-            name: "cpu-cycles".to_owned(),
-            selector: "0x13003c".to_owned(),
-            fixed_counter: None,
-            period: 2_000_000,
-        }],
-        period: 2_000_000,
-        freq_hz: None,
-        mux_interval_ns: 4_000_000,
-        vcpus: 1,
-        cpus: None,
-        altered: BTreeMap::default(),
-        pin: None,
-        rounds_per_guest: None,
-        until_ci: None,
-        quick: false,
-        rounds,
-        samples: SAMPLES,
-        warmup_samples: 10,
-        warmup_rounds: 1,
-        duration_ns: None,
-        time_limit_ns: 1_100_000_000,
-        cpu: "clx".to_owned(),
-        pmu_version: 2,
-        gp_counters: 4,
-        fixed_counters: 3,
-        baseline_ticks: 10,
-        tail_ticks: 4,
-        set_up: None,
-        linux: None,
-    }
-}
-
-fn of_value(ns: u64, count: u64) -> Histogram<u64> {
-    let mut histogram = latency_histogram();
-    histogram.saturating_record_n(ns, count);
-    histogram
-}
-
-/// Metrics that are there.
-fn metrics(all: [(&Metric, Option<Summary>); 3]) -> Metrics {
-    all.into_iter().filter_map(|(metric, summary)| Some((metric.key.to_owned(), summary?))).collect()
-}
-
-/// Adds a round; `of` arms share one.
-fn add_round(rounds: &mut Rounds, index: u64, position: u64, of: u64, handler_ns: u64) {
-    let brief = |ns, count| Summary::brief(&of_value(ns, count));
-    rounds.index.push(index);
-    rounds.position.push(position);
-    rounds.complete.push(true);
-    rounds.started_us.push((index * of + position) * 5_000);
-    rounds.end.push("done".to_owned());
-    rounds.wall_us.push(5_000);
-    rounds.guest_start_us.push(2_000);
-    rounds.counts.overflows.push(SAMPLES);
-    rounds.counts.nmis.push(SAMPLES);
-    rounds.lost.push(Some(0));
-    rounds.counts.opens.push(1);
-    rounds.counts.held_at_end.push(1);
-    rounds.push_metrics(&metrics([
-        (&NMI_HANDLER, brief(handler_ns, SAMPLES)),
-        (&PMI_DELIVERY, brief(500, SAMPLES)),
-        (&EXIT_PATH, brief(250, 1)),
-    ]));
-}
-
-/// Builds an arm with a round for each (number, position); `of` arms share a round.
-fn arm(name: &str, kind: ArmKind, places: impl Iterator<Item = (u64, u64)>, of: u64) -> Arm {
     let handler_ns = if name == "recreate" { 2000 } else { 1000 };
-    let mut rounds = Rounds::default();
-    places.for_each(|(number, position)| add_round(&mut rounds, number, position, of, handler_ns));
-    let n = rounds.len() as u64;
-    let nmis = n * SAMPLES;
-    let kvm = kind == ArmKind::Kvm;
-    let backend = match kind {
-        ArmKind::Strategy => "cpu-clock",
-        ArmKind::Floor => "none",
-        ArmKind::Kvm => "kvm",
-    };
-    let summary = |ns, count| Summary::of(&of_value(ns, count));
-    Arm {
-        name: name.to_owned(),
-        kind,
-        backend: backend.to_owned(),
-        stand_in: kind == ArmKind::Strategy,
-        not_available: kvm.then(|| "the mock has no vPMU of its own".to_owned()),
-        incomplete: Vec::new(),
-        left_out: Vec::new(),
-        notes: Vec::new(),
-        metrics: metrics([
-            (&NMI_HANDLER, summary(handler_ns, nmis)),
-            (&PMI_DELIVERY, summary(500, nmis)),
-            (&EXIT_PATH, summary(250, n)),
-        ]),
-        own: if n > 0 { measured(n) } else { GuestArm::default() },
-        rounds,
+    let metrics = [(&NMI_HANDLER, handler_ns, SAMPLES), (&PMI_DELIVERY, 500, SAMPLES), (&EXIT_PATH, 250, 1)];
+    for (metric, ns, samples) in metrics.into_iter().filter(|_| rounds > 0) {
+        let mut histogram = latency_histogram();
+        histogram.saturating_record_n(ns, samples * rounds);
+        arm["metrics"][metric.key] = json!(Summary::of(&histogram));
+        let ns = [ns];
+        arm["rounds"]["metrics"][metric.key] =
+            json!({"count": [samples], "min": ns, "p10": ns, "p50": ns, "p90": ns, "max": ns, "mean": ns});
     }
-}
-
-/// Builds everything else about an arm of so many rounds.
-fn measured(rounds: u64) -> GuestArm {
-    let nmis = rounds * SAMPLES;
-    let op = |key: &str, count: u64| {
-        (key.to_owned(), HostOp { count, p50_ns: if count > 0 { 30_000 } else { 0 }, total_ns: count * 30_000 })
-    };
-    GuestArm {
-        counts: Counts {
-            overflows: nmis,
-            guest_overflows: nmis,
-            pmi_requests: nmis,
-            pmis: nmis,
-            nmis,
-            tsc_uncertainty_ns: 50,
-            entries: 10 * rounds,
-            signals: nmis,
-            ..Counts::default()
-        },
-        nmis_delivered: Some(nmis),
-        lost: Some(0),
-        overflows_lost: Some(0),
-        host_ops: ["open", "pause", "period", "read", "release", "resume"]
-            .map(|key| op(key, if key == "open" { rounds } else { 0 }))
-            .into(),
-        msr_exits: [("0x38f".to_owned(), MsrCount { reads: 0, writes: 2 * nmis, faults: 0 })].into(),
-        events_held: EventsHeld { time_mean: Some(3.0), max: 7, at_end: 1, tail: vec![3, 0] },
-        workload_ns: 100_000_000 * rounds,
-        workload: Some(WorkloadCost { unit_ns_without: 1000.0, unit_ns_with: 2000.0, slowdown: 2.0 }),
-        ..GuestArm::default()
-    }
+    arm["strategy"] = name.into();
+    arm["kind"] = kind.into();
+    arm["backend"] = backend.into();
+    arm["stand_in"] = (kind == "strategy").into();
+    arm["not_available"] = (kind == "kvm").then_some("the mock has no vPMU of its own").into();
+    arm["incomplete"] = json!([]);
+    arm
 }
 
 /// Builds a document as JSON: the rounds of each arm have the p50 (and every other quantile) that `ns` gives, in all metrics.

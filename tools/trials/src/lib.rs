@@ -1,9 +1,9 @@
 //! What tests of several crates share: documents ([`fixture`]), hosts as trees of files ([`hosts`]) and as sources of noise
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
-//! A test without its prerequisite is listed as ignored, with a `SKIP:` line for each reason. With `CI=true` on a host
-//! that should have the prerequisite (`expects_…`), the test fails instead. Tests run one at a time, because guests share
-//! this host's CPUs.
+//! A test without its prerequisite is listed as ignored, with a `SKIP:` line for each reason. With `CI=true` the test fails
+//! instead. Tests run one at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the
+//! others ([`Case::beside`]).
 
 pub mod fixture;
 pub mod hosts;
@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -20,18 +21,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 /// A test that takes longer says how long.
 const LONG: Duration = Duration::from_secs(5);
 
+/// Places of tests, each for one at a time: the first for all but those that run beside.
+static PLACES: [Mutex<()>; 4] = [const { Mutex::new(()) }; 4];
+
 /// A test and the prerequisite it lacks.
+#[expect(missing_debug_implementations, reason = "what it runs is code")]
 pub struct Case {
     name: String,
     missing: Option<String>,
     expected: bool,
+    place: usize,
     run: Box<dyn FnOnce() -> Result<(), Failed> + Send>,
-}
-
-impl std::fmt::Debug for Case {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Case").field("name", &self.name).field("missing", &self.missing).finish_non_exhaustive()
-    }
 }
 
 impl Case {
@@ -50,12 +50,17 @@ impl Case {
         run: impl FnOnce() -> Result<(), E> + Send + 'static,
     ) -> Self {
         let run = Box::new(|| run().map_err(|error| Failed::from(format!("{error:#}"))));
-        Self { name: name.into(), missing, expected: true, run }
+        Self { name: name.into(), missing, expected: true, place: 0, run }
     }
 
     /// Marks a test's prerequisite; unless `expected`, this host may lack it even in CI.
     pub fn expected(self, expected: bool) -> Self {
         Self { expected, ..self }
+    }
+
+    /// Marks the test of this number in a row as one that mostly waits for other processes.
+    pub fn beside(self, number: usize) -> Self {
+        Self { place: 1 + number % (PLACES.len() - 1), ..self }
     }
 
     /// Prefixes the name with that of the module which has the test.
@@ -64,15 +69,17 @@ impl Case {
     }
 
     fn trial(self, must_run: bool) -> Trial {
-        let (name, run) = (self.name, self.run);
+        let (name, run, place) = (self.name.clone(), self.run, self.place);
         // Which of them a run waits for is seen in its log.
         let timed = move || {
+            let _place = PLACES[place].lock().unwrap_or_else(PoisonError::into_inner);
             let (begun, result) = (Instant::now(), run());
             if begun.elapsed() > LONG {
-                eprint!("({:.0} s) ", begun.elapsed().as_secs_f64());
+                eprintln!("({:.0} s) {name}", begun.elapsed().as_secs_f64());
             }
             result
         };
+        let name = self.name;
         match self.missing {
             None => Trial::test(name, timed),
             Some(why) if must_run && self.expected => {
@@ -83,16 +90,19 @@ impl Case {
     }
 }
 
-/// Runs the tests as a libtest binary does. With `CI=true` and `expected`, a missing prerequisite is a failure.
-pub fn run(cases: impl IntoIterator<Item = Case>, expected: bool) -> ExitCode {
+/// Runs the tests as a libtest binary does.
+pub fn run(cases: impl IntoIterator<Item = Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
-    let must_run = expected && std::env::var_os("CI").is_some_and(|ci| ci == "true");
-    let cases: Vec<Case> = cases.into_iter().collect();
+    let must_run = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+    let mut cases: Vec<Case> = cases.into_iter().collect();
+    let wanted = |case: &&Case| arguments.filter.as_ref().is_none_or(|filter| case.name.contains(filter));
     if !arguments.list {
-        let wanted = |case: &&Case| arguments.filter.as_ref().is_none_or(|filter| case.name.contains(filter));
         skipped(cases.iter().filter(wanted));
     }
+    // Each of those that run beside has a thread that waits for its place, from the start.
+    let is_beside = |case: &&Case| case.place > 0 && case.missing.is_none();
+    arguments.test_threads = Some(1 + cases.iter().filter(wanted).filter(is_beside).count());
+    cases.sort_by_key(|case| case.place == 0);
     let trials = cases.into_iter().map(|case| case.trial(must_run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -135,55 +145,6 @@ pub fn golden(path: &Path, found: &str) {
     }
 }
 
-// Prerequisites that this host should have: judged by the kernel and the process's rights, without trying them.
-//
-// A test that tries the prerequisite and fails here has found a bug, or a host that CI must not run on.
-
-/// linux/capability.h.
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_PERFMON: u32 = 38;
-
-/// Returns whether perf events of a process's own threads should open: the kernel has them, and `perf_event_paranoid` or a
-/// capability admits kernel mode.
-pub fn expects_perf_events() -> bool {
-    perf(1)
-}
-
-/// Returns whether perf events of a whole CPU should open.
-pub fn expects_cpu_events() -> bool {
-    perf(0)
-}
-
-fn perf(most: i32) -> bool {
-    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    paranoid.is_ok_and(|level| perf_admitted(&level, &status, most))
-}
-
-/// Returns whether a thread should be able to install a seccomp filter.
-pub fn expects_seccomp() -> bool {
-    Path::new("/proc/sys/kernel/seccomp/actions_avail").exists()
-}
-
-/// Returns whether an ordinary process should get a user namespace of its own: the kernel and its security modules
-/// admit it, and no seccomp filter, as containers have, is in the way.
-pub fn expects_user_namespaces() -> bool {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    number("/proc/sys/user/max_user_namespaces").is_some_and(|most| most > 0)
-        && number("/proc/sys/kernel/unprivileged_userns_clone") != Some(0)
-        && number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") != Some(1)
-        && status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "0"))
-}
-
-/// Returns whether `paranoid` is at most `most`, or `status` shows a capability that overrides it.
-fn perf_admitted(paranoid: &str, status: &str, most: i32) -> bool {
-    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let held = capabilities.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let capable = held & (1 << CAP_SYS_ADMIN | 1 << CAP_PERFMON) != 0;
-    capable || paranoid.trim().parse::<i32>().is_ok_and(|level| level <= most)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,16 +159,5 @@ mod tests {
         assert!(case(Some("no KVM")).trial(false).has_ignored_flag());
         assert!(!case(Some("no KVM")).trial(true).has_ignored_flag());
         assert!(case(Some("no KVM")).expected(false).trial(true).has_ignored_flag());
-    }
-
-    #[test]
-    fn a_low_level_or_a_capability_admits_perf_events() {
-        let plain = "Name:\tx\nCapEff:\t0000000000000000\n";
-        assert!(perf_admitted("1\n", plain, 1) && perf_admitted("-1\n", plain, 0));
-        assert!(!perf_admitted("2\n", plain, 1) && !perf_admitted("1\n", plain, 0));
-        assert!(!perf_admitted("", plain, 1) && !perf_admitted("4\n", "", 1));
-        for bit in [CAP_SYS_ADMIN, CAP_PERFMON] {
-            assert!(perf_admitted("4\n", &format!("CapEff:\t{:016x}\n", 1u64 << bit), 0));
-        }
     }
 }

@@ -12,8 +12,6 @@ use results::paired::Pair;
 pub enum Modes {
     /// It does not.
     None,
-    /// Each turn has a mode of its own.
-    PerTurn,
     /// In time: neighbouring turns mostly share one.
     InTime,
 }
@@ -93,9 +91,8 @@ impl Random {
     pub fn related(&mut self, count: usize, correlation: f64) -> Vec<f64> {
         let mut state = self.normal();
         let next = |_| {
-            let now = state;
-            state = correlation * state + (1.0 - correlation * correlation).sqrt() * self.normal();
-            now
+            let next = correlation * state + (1.0 - correlation * correlation).sqrt() * self.normal();
+            std::mem::replace(&mut state, next)
         };
         (0..count).map(next).collect()
     }
@@ -161,20 +158,13 @@ impl Host {
         for round in 0..self.rounds {
             let per_guest = self.rounds_per_guest.max(1);
             if round % per_guest == 0 {
-                for layout in &mut layout {
-                    *layout = self.guests * random.normal();
-                }
+                layout.fill_with(|| self.guests * random.normal());
             }
             let first = random.below(truth.len());
             for turn in 0..truth.len() {
                 let arm = (first + turn) % truth.len();
                 cpu.pass(self.turn, random);
-                let fast = match self.modes {
-                    Modes::None => false,
-                    Modes::PerTurn => random.uniform() < FAST,
-                    Modes::InTime => cpu.fast,
-                };
-                let mode = if fast { -MODES } else { 0.0 };
+                let mode = if self.modes == Modes::InTime && cpu.fast { -MODES } else { 0.0 };
                 let disturbed = if random.uniform() < self.outliers { random.uniform() * 3.0_f64.ln() } else { 0.0 };
                 let noise = self.noise * random.normal();
                 let log = truth[arm] + drift + process[arm] + layout[arm] + mode + noise + disturbed;

@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         let missing = missing.clone().or_else(|| no_perf(name).flatten().map(|error| error.to_string()));
         Case::new(name, missing, run)
     });
-    trials::run(cases, trials::expects_seccomp() && trials::expects_perf_events())
+    trials::run(cases)
 }
 
 /// Runs `body` on a confined vCPU thread.

@@ -22,12 +22,12 @@ fn every_command_in_the_documents_parses() {
     let (mut count, mut refused) = (0, Vec::new());
     for document in documents(root()).unwrap() {
         let text = std::fs::read_to_string(&document).unwrap();
-        for shown in shown(&text) {
+        for (line, words) in shown(&text) {
             count += 1;
-            if let Err(error) = vpmu::cli::app::parse(&shown.words)
-                && !names_a_missing_file(&shown.words, &error.to_string())
+            if let Err(error) = vpmu::cli::app::parse(&words)
+                && !names_a_missing_file(&words, &error.to_string())
             {
-                refused.push(format!("{}:{}: {}: {error}", document.display(), shown.line, shown.words.join(" ")));
+                refused.push(format!("{}:{line}: {}: {error}", document.display(), words.join(" ")));
             }
         }
     }

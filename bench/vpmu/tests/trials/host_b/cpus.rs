@@ -1,18 +1,14 @@
 //! Many events on many emulated CPUs: calls of each strategy and phase against their formulas, perf's own calls against the model's,
 //! and the fate of each event against perf's. Times mean nothing here: the CPUs are threads of few.
 
-use std::path::Path;
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use stat_setup::model::{MOVES, Shape};
 
 use super::machine::Job;
-use super::parts::Parts;
+use super::parts::{PERF, Parts};
+use crate::binary::VPMU;
 
-const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
-const PERF: &str = "/usr/bin/perf";
 /// Ten events: four alone, and three weak groups of two.
 const TEN: &str = "cs,faults,cpu-clock,dummy,{cs,dummy}:W,{faults,task-clock}:W,{cs,migrations}:W";
 const SHAPE: Shape = Shape { leaders: 7, grouped: 6 };
@@ -21,67 +17,48 @@ const SHAPE: Shape = Shape { leaders: 7, grouped: 6 };
 const KINDS: &str = "cs,faults,cpu-clock,dummy,task-clock,migrations";
 /// Events that there are and that there are not, alone and in groups.
 const FATES: &str = "cs,cycles,cpu-clock,instructions,{dummy,task-clock}:W,faults:u,{cs,faults}:W,cache-misses";
-const KINDS_OF_CALLS: [&str; 5] = ["perf_event_open", "ioctl", "read", "close", "sched_setaffinity"];
-
-pub(crate) fn sixteen(parts: &Parts) -> Result<()> {
-    trial(parts, 16, "16", 40)
-}
-
-pub(crate) fn ninety_four(parts: &Parts) -> Result<()> {
-    trial(parts, 94, "94", 70)
-}
+const CALLS: [&str; 5] = ["perf_event_open", "ioctl", "read", "close", "sched_setaffinity"];
 
 /// Sets up `events` events in a machine of `cpus` CPUs.
-fn trial(parts: &Parts, cpus: u64, smp: &str, events: u32) -> Result<()> {
-    ensure!(Path::new(PERF).is_file(), "no perf at {PERF}; install linux-perf");
+pub(crate) fn trial(parts: &Parts, cpus: u64, events: u32) -> Result<()> {
     let list = vec![TEN; events as usize / 10].join(",");
-    let names: Vec<String> = KINDS_OF_CALLS.iter().map(|call| format!("syscalls:sys_enter_{call}")).collect();
+    let names = CALLS.map(|call| format!("syscalls:sys_enter_{call}")).join(",");
     let counted = |what: &str| {
-        format!(
-            "{PERF} stat -x, -o /run/calls -e {} -- {PERF} stat {what} -- true 2>/dev/null; cat /run/calls",
-            names.join(",")
-        )
+        format!("{PERF} stat -x, -o /run/calls -e {names} -- {PERF} stat {what} -- true 2>/dev/null; cat /run/calls")
     };
-    let (own, nothing) = (counted(&format!("-a -x, -o /dev/null -e '{list}'")), counted("-n"));
-    let keep_keys =
-        format!("{PERF} stat -a -o /dev/null -e {KINDS} -- sleep 100000 </dev/null >/dev/null 2>&1 & sleep 5");
-    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let set_up = "/vpmu stat-setup --quiet --events";
     // Of one table for all CPUs a quarter fits; root may raise the hard limit, as perf does.
-    let limited =
-        format!("ulimit -Hn {}; {set_up} '{list}' --once --strategy event-major", cpus * u64::from(events) / 4);
-    let fates = format!("{PERF} stat -a -x, -o /run/fates -e '{FATES}' -- true; cat /run/fates");
-    let against = format!(
-        "PATH=/usr/bin:/bin:$PATH; export PATH; {set_up} {events} --rounds 5 --no-save --strategy auto --against perf"
-    );
-    let report = Job::new()
-        .cpus(smp)
-        .memory(if cpus > 16 { "6G" } else { "2G" })
-        .limit(Duration::from_secs(30 * cpus.max(20)))
-        .silence(Duration::from_secs(10 * cpus.max(20)))
-        .binary("/vpmu", VPMU.as_ref())
-        .binary(PERF, PERF.as_ref())
-        .command(["sh", "-c", &keep_keys])
-        .command(words(&format!("{set_up} {list} --rounds 1 --no-save --json")))
-        .command(["sh", "-c", &own])
-        .command(["sh", "-c", &nothing])
-        .command(words(&format!("{set_up} {FATES} --once")))
-        .command(["sh", "-c", &fates])
-        .command(["sh", "-c", &limited])
-        .command(["sh", "-c", &against])
+    let hard = cpus * u64::from(events) / 4;
+    let job = Job {
+        cpus,
+        memory: if cpus > 16 { "6G" } else { "2G" },
+        limit: 30 * cpus.max(20),
+        silence: 10 * cpus.max(20),
+        ..Job::new(VPMU)
+    };
+    let [held, set_up, own, nothing, once, fates, limited, against] = job
+        .binary(PERF, PERF)
+        .script(&format!("{PERF} stat -a -o /dev/null -e {KINDS} -- sleep 100000 </dev/null >/dev/null 2>&1 & sleep 5"))
+        .script(&format!("{set_up} '{list}' --rounds 1 --no-save --json"))
+        .script(&counted(&format!("-a -x, -o /dev/null -e '{list}'")))
+        .script(&counted("-n"))
+        .script(&format!("{set_up} '{FATES}' --once"))
+        .script(&format!("{PERF} stat -a -x, -o /run/fates -e '{FATES}' -- true; cat /run/fates"))
+        .script(&format!("ulimit -Hn {hard}; {set_up} '{list}' --once --strategy event-major"))
+        .script(&format!(
+            "PATH=/usr/bin:/bin:$PATH; export PATH; {set_up} {events} --rounds 5 --no-save --strategy auto --against perf"
+        ))
         .run(parts)?;
-    let [held, set_up, own, nothing, once, fates, limited, against] = report.done()?;
     held.succeeded()?;
     strategies(&set_up.json()?, cpus, events.into())?;
-    let [own, nothing] = [calls(own.text()?)?, calls(nothing.text()?)?];
-    perf_makes_the_models_calls(own, nothing, cpus, events)?;
+    perf_makes_the_models_calls(calls(own.text()?)?, calls(nothing.text()?)?, cpus, events)?;
     let [ours, perfs] = [fate(once.text()?), fate(fates.text()?)];
     ensure!(ours == perfs && ours.len() == 10 && once.status == 3, "exit {}: {ours:?}\n{perfs:?}", once.status);
-    ensure!(ours.iter().filter(|fate| fate.1 == "counted").count() == 7, "{ours:?}");
-    let counted = fate(limited.text()?).iter().filter(|fate| fate.1 == "counted").count();
+    let counted = |fates: &[(&str, &str)]| fates.iter().filter(|fate| fate.1 == "counted").count();
+    ensure!(counted(&ours) == 7, "{ours:?}");
+    let counted = counted(&fate(limited.text()?));
     ensure!(limited.status == 0 && counted == events as usize, "exit {}, {counted} of {events}", limited.status);
-    let said = against.said();
-    let against = against.text()?;
+    let (said, against) = (against.said(), against.text()?);
     for line in against.lines().filter(|line| line.contains(" ÷ ") || line.contains("which counted")) {
         eprintln!("# {cpus} CPUs, {events} software events: {}", line.trim());
     }
@@ -97,13 +74,10 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
     for arm in arms.iter().filter(|arm| arm["backend"] == "perf_event_open" && arm["strategy"] != "bare calls") {
         let name = arm["strategy"].as_str().context("a name")?;
         let notes = arm["notes"].to_string();
-        ensure!(
-            notes.contains(&format!("{events} events counted on {} descriptors", events * cpus)),
-            "{name}: {notes}"
-        );
-        ensure!(!notes.contains("WRONG"), "{name}: {notes}");
-        let calls = |phase: &str| arm["metrics"][format!("phases/{phase}/call_ns")]["count"].as_u64();
-        let calls = ["open", "enable", "read", "disable", "close"].map(calls);
+        let counted = format!("{events} events counted on {} descriptors", events * cpus);
+        ensure!(notes.contains(&counted) && !notes.contains("WRONG"), "{name}: {notes}");
+        let calls = ["open", "enable", "read", "disable", "close"]
+            .map(|phase| arm["metrics"][format!("phases/{phase}/call_ns")]["count"].as_u64());
         eprintln!("# {cpus} CPUs, {events} events, {name}: calls {calls:?}");
         let of_groups = [events, leaders, leaders, leaders, events].map(|calls| Some(calls * cpus));
         let is_packed = matches!(name, "packed" | "auto");
@@ -113,32 +87,29 @@ fn strategies(document: &Value, cpus: u64, events: u64) -> Result<()> {
 }
 
 /// Calls of perf, by kind.
-fn calls(text: &str) -> Result<[u64; 5]> {
-    let mut found = [0; 5];
-    for (at, call) in KINDS_OF_CALLS.iter().enumerate() {
-        let line = text.lines().find(|line| line.contains(&format!("sys_enter_{call}")));
-        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
-        found[at] = count.with_context(|| format!("no {call} in {text}"))?;
-    }
-    Ok(found)
+fn calls(text: &str) -> Result<Vec<u64>> {
+    let count = |call: &&str| {
+        let line = text.lines().find(|line| line.contains(&format!("sys_enter_{call}")))?;
+        line.split(',').next()?.parse().ok()
+    };
+    CALLS.iter().map(count).collect::<Option<_>>().with_context(|| text.to_owned())
 }
 
-fn perf_makes_the_models_calls(own: [u64; 5], nothing: [u64; 5], cpus: u64, events: u32) -> Result<()> {
-    let of_a_cpu = SHAPE.calls(events);
-    for (at, of_a_cpu) in of_a_cpu.into_iter().enumerate() {
-        let (seen, expected) = (own[at].saturating_sub(nothing[at]), cpus * of_a_cpu);
-        eprintln!("# perf on {cpus} CPUs, {events} events: {seen} {}, by the model {expected}", KINDS_OF_CALLS[at]);
-        // A probe of what the kernel can do, files, and opens again under a raised limit.
-        ensure!(seen >= expected && seen <= expected + 2 * cpus, "{}: {seen} of {expected}", KINDS_OF_CALLS[at]);
-    }
+fn perf_makes_the_models_calls(own: Vec<u64>, nothing: Vec<u64>, cpus: u64, events: u32) -> Result<()> {
     let moves = u64::from(MOVES) * (cpus + 1);
     ensure!(own[4] == moves, "{} affinity calls, {MOVES} to each CPU and back are {moves}", own[4]);
+    let seen = own.into_iter().zip(nothing).map(|(own, nothing)| own.saturating_sub(nothing));
+    for ((call, seen), of_a_cpu) in CALLS.iter().zip(seen).zip(SHAPE.calls(events)) {
+        let expected = cpus * of_a_cpu;
+        eprintln!("# perf on {cpus} CPUs, {events} events: {seen} {call}, by the model {expected}");
+        // A probe of what the kernel can do, files, and opens again under a raised limit.
+        ensure!(seen >= expected && seen <= expected + 2 * cpus, "{call}: {seen} of {expected}");
+    }
     Ok(())
 }
 
 /// Name and fate of each event of `perf stat -x,`.
-fn fate(text: &str) -> Vec<(String, String)> {
+fn fate(text: &str) -> Vec<(&str, &str)> {
     let lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>()).filter(|fields| fields.len() > 4);
-    let fate = |count: &str| if count.starts_with('<') { count.to_owned() } else { "counted".to_owned() };
-    lines.map(|fields| (fields[2].to_owned(), fate(fields[0]))).collect()
+    lines.map(|fields| (fields[2], if fields[0].starts_with('<') { fields[0] } else { "counted" })).collect()
 }

@@ -1,5 +1,5 @@
-//! The answers that come back over the second serial port: for each command a line `STATUS BYTES-OF-STDOUT BYTES-OF-STDERR` and these bytes, so that
-//! its output may hold anything; then a line `end`.
+//! What runs in the machine and what comes back over its second serial port: for each command a line `STATUS BYTES-OF-STDOUT
+//! BYTES-OF-STDERR` and these bytes, so that its output may hold anything; then a line `end`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Results of one command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Finished {
     /// Exit status as the shell gives it: 128 + the signal's number for a killed command.
     pub(crate) status: i32,
@@ -43,28 +43,18 @@ impl Finished {
 /// Takes apart what a machine sent that possibly died on the way: the commands that finished, and whether it sent its end.
 pub(crate) fn parse(mut bytes: &[u8]) -> (Vec<Finished>, bool) {
     let mut commands = Vec::new();
-    loop {
-        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else { return (commands, false) };
+    while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
         let line = String::from_utf8_lossy(&bytes[..end]);
-        bytes = &bytes[end + 1..];
-        if line == "end" {
-            return (commands, bytes.is_empty());
-        }
+        let rest = &bytes[end + 1..];
         let numbers: Vec<usize> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-        let [status, out, err] = numbers[..] else { return (commands, false) };
-        let Some((stdout, rest)) = bytes.split_at_checked(out) else { return (commands, false) };
-        let Some((stderr, rest)) = rest.split_at_checked(err) else { return (commands, false) };
-        commands.push(Finished {
-            status: i32::try_from(status).unwrap_or(-1),
-            stdout: stdout.to_vec(),
-            stderr: stderr.to_vec(),
-        });
+        let [status, out, err] = numbers[..] else { return (commands, line == "end" && rest.is_empty()) };
+        let Some((both, rest)) = rest.split_at_checked(out + err) else { break };
+        let (stdout, stderr) = (both[..out].to_vec(), both[out..].to_vec());
+        commands.push(Finished { status: i32::try_from(status).unwrap_or(-1), stdout, stderr });
         bytes = rest;
     }
+    (commands, false)
 }
-
-// The first program in the machine: a busybox shell script that loads KVM, runs the commands and sends what they
-// left over the second serial port.
 
 /// First words of a sign of life on the console; the time since boot follows.
 pub(crate) const BEAT: &str = "# host B is up";
@@ -72,9 +62,11 @@ pub(crate) const BEAT: &str = "# host B is up";
 /// Turns of the shell's loop by which each further boot is later: some milliseconds.
 const LATER: u32 = 997;
 
-/// The script of boot number `boot`, from 0. `modules` are names in the order of insertion; a command is its words.
+/// The first program in the machine: a busybox shell script that loads KVM, runs the commands and sends what they left. `modules` are
+/// names in the order of insertion; a command is its words.
 ///
-/// Under the instruction clock two equal boots hang in the same place, so a further one comes to everything at another time.
+/// Under the instruction clock two equal boots hang in the same place, so boot number `boot`, from 0, comes to everything at another
+/// time.
 pub(crate) fn init(modules: &[&str], commands: &[Vec<String>], boot: u32) -> String {
     let mut script = format!(
         r#"#!/bin/busybox sh
@@ -87,12 +79,7 @@ mount -t tracefs tracefs /sys/kernel/tracing
 exec 3<>/dev/ttyS1
 stty 115200 raw -echo <&3
 # A sign of life on the console every five seconds.
-beat() {{
-    while sleep 5; do
-        read -r up idle </proc/uptime
-        echo "{BEAT} $up s"
-    done
-}}
+beat() {{ while sleep 5; do echo "{BEAT} $(cut -d' ' -f1 /proc/uptime) s"; done; }}
 beat >/dev/ttyS0 &
 give_up() {{
     echo "host B cannot be set up: $1" >/dev/ttyS0
@@ -114,28 +101,18 @@ run() {{
     # Waits until the port has sent it all: the next command may be the machine's end.
     stty -echo <&3
 }}
-"#
+turn=0; while [ $turn -lt {} ]; do turn=$((turn + 1)); done
+"#,
+        boot * LATER
     );
-    if boot > 0 {
-        let _ = writeln!(script, "turn=0; while [ $turn -lt {} ]; do turn=$((turn + 1)); done", boot * LATER);
-    }
     for module in modules {
-        let path = quoted(&format!("/modules/{module}.ko"));
-        let _ = writeln!(script, "insmod {path} 2>/run/why || give_up \"$(cat /run/why)\"");
+        let _ = writeln!(script, "insmod /modules/{module}.ko 2>/run/why || give_up \"$(cat /run/why)\"");
     }
     script.push_str("[ -c /dev/kvm ] || give_up 'the modules are in, but there is no /dev/kvm'\ncd /run\n");
     for command in commands {
-        script.push_str("run");
-        for word in command {
-            let _ = write!(script, " {}", quoted(word));
-        }
-        script.push('\n');
+        // Each word in quotes stands for itself.
+        let words = command.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
+        let _ = writeln!(script, "run{}", words.collect::<String>());
     }
-    script.push_str("echo end >&3\nstty -echo <&3\npoweroff -f\n");
-    script
-}
-
-/// One shell word that stands for exactly `word`.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+    script + "echo end >&3\nstty -echo <&3\npoweroff -f\n"
 }

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::machine::Job;
 use super::parts::Parts;
+use crate::binary::VPMU;
 
-const VPMU: &str = env!("CARGO_BIN_EXE_vpmu");
 /// 20 ms of cycles: an exit takes a quarter of a millisecond there.
-const SHORT: &str = "/vpmu nmi-latency --backend cpu-clock --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --json \
+pub(super) const SHORT: &str = "/vpmu nmi-latency --backend cpu-clock --rounds 1 --warmup 0 --samples 15 --time-limit 10s --no-save --json \
      --period 40000000 --quiet";
 
 /// Returns an arm of a document.
@@ -23,20 +23,25 @@ pub(super) fn show(what: &str, document: &Value, name: &str) -> Result<u64> {
     let metrics = &arm(document, name)?["metrics"];
     let [handler, delivery] = ["nmi_handler_ns", "pmi_delivery_ns"].map(|key| &metrics[key]);
     let nmis = handler["count"].as_u64().with_context(|| format!("{name}: {handler}"))?;
-    eprintln!(
-        "# {what}, {name}: {nmis} NMIs, p50 {} ns, from overflow to handler {} ns",
-        handler["p50"], delivery["p50"]
-    );
+    let (handler, delivery) = (&handler["p50"], &delivery["p50"]);
+    eprintln!("# {what}, {name}: {nmis} NMIs, p50 {handler} ns, from overflow to handler {delivery} ns");
     Ok(nmis)
 }
 
-/// Returns the NMIs of an arm that has so many, and lost nothing.
-pub(super) fn whole(what: &str, document: &Value, name: &str, least: u64) -> Result<u64> {
-    let nmis = show(what, document, name)?;
-    let arm = arm(document, name)?;
-    ensure!(nmis >= least, "{name}: {arm}");
-    lost_nothing(arm)?;
-    Ok(nmis)
+/// Looks whether each of these arms has so many NMIs, and lost nothing.
+pub(super) fn whole<'a>(
+    what: &str,
+    document: &Value,
+    names: impl IntoIterator<Item = &'a str>,
+    least: u64,
+) -> Result<()> {
+    for name in names {
+        let nmis = show(what, document, name)?;
+        let arm = arm(document, name)?;
+        ensure!(nmis >= least, "{name}: {arm}");
+        lost_nothing(arm)?;
+    }
+    Ok(())
 }
 
 /// Looks whether an arm has all its rounds, PMIs and overflows.
@@ -47,44 +52,27 @@ pub(super) fn lost_nothing(arm: &Value) -> Result<()> {
 
 /// Nothing here depends on the development host's KVM.
 pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
-    let report = Job::new()
-        .binary("/vpmu", VPMU.as_ref())
-        .limit(std::time::Duration::from_secs(400))
-        .command(["/vpmu", "doctor", "--json"])
-        .command(SHORT.split(' '))
-        .run(parts)?;
-    let [doctor, measured] = report.done()?;
+    let job = Job::new(VPMU).command(["/vpmu", "doctor", "--json"]).command(SHORT.split(' '));
+    let [doctor, measured] = job.run(parts)?;
     doctor.succeeded().and(measured.succeeded())?;
     let (doctor, document) = (doctor.json()?, measured.json()?);
     ensure!(doctor.to_string().contains("kvm_amd"), "the doctor names the KVM it found: {doctor}");
     ensure!(document["status"] == "complete", "{}", document["warnings"]);
-    for strategy in ["recreate", "reuse", "reuse-lazy", "floor"] {
-        whole("stock KVM", &document, strategy, 15)?;
-    }
+    whole("stock KVM", &document, ["recreate", "reuse", "reuse-lazy", "floor"], 15)?;
     ensure!(arm(&document, "reuse")?["host_ops"]["open"]["count"] == 1, "reuse opens once");
     ensure!(arm(&document, "recreate")?["host_ops"]["open"]["count"].as_u64() > Some(15), "recreate opens per PMI");
     Ok(())
 }
 
-/// Every strategy, by the stand-in that any host has. A boot per version: less is lost with one that hangs.
-pub(crate) const VERSION_2: &[&str] = &["--backend", "cpu-clock", "--pmu-version", "2"];
-pub(crate) const VERSION_4: &[&str] = &["--backend", "cpu-clock", "--pmu-version", "4"];
-
-/// Exact counts. A guest instruction is several exits there, a quarter of a millisecond each: two strategies only.
-pub(crate) const STEP: &[&str] = &["--backend", "step", "--strategy", "recreate,deferred", "--pmu-version", "4"];
-
 /// `vpmu conformance` with these options on stock KVM.
-pub(crate) fn conformance(parts: &Parts, options: &[&str]) -> Result<()> {
-    let words = [&["/vpmu", "conformance"], options].concat();
-    let limit = std::time::Duration::from_secs(600);
-    let report = Job::new().binary("/vpmu", VPMU.as_ref()).limit(limit).command(words).run(parts)?;
-    let [there] = report.done()?;
+pub(crate) fn conformance(parts: &Parts, options: &str) -> Result<()> {
+    let [there] = Job::new(VPMU).command(format!("/vpmu conformance {options}").split(' ')).run(parts)?;
     let tap = there.text()?;
     for line in tap.lines().filter(|line| !line.starts_with("    ")) {
         eprintln!("{line}");
     }
     let complaints: Vec<_> = tap.lines().filter(|line| line.contains("not ok") || line.starts_with("      ")).collect();
-    let ended_well = there.status == 0 && complaints.is_empty();
-    ensure!(ended_well, "exit {}: {}\n{}", there.status, there.said(), complaints.join("\n"));
+    let has_ended_well = there.status == 0 && complaints.is_empty();
+    ensure!(has_ended_well, "exit {}: {}\n{}", there.status, there.said(), complaints.join("\n"));
     Ok(())
 }

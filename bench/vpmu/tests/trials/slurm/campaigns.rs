@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::rig::{Rig, wait};
+use crate::binary::VPMU;
 
 // A campaign of `vpmu fleet --on slurm`, as the tests use it.
 
@@ -54,7 +56,7 @@ impl<'a> Campaign<'a> {
 
     /// `vpmu fleet SUBCOMMAND` with the campaign's folder.
     pub(crate) fn fleet(&self, subcommand: &str, options: &[&str]) -> Result<Output> {
-        let mut command = self.rig.command(env!("CARGO_BIN_EXE_vpmu"));
+        let mut command = self.rig.command(VPMU);
         command.args(["fleet", subcommand]);
         // The environment of a caller in another job, on a machine with another disk.
         command.envs(CALLER.map(|word| word.split_once('=').unwrap_or_default()));
@@ -141,12 +143,11 @@ pub(crate) fn over(element: &Value) -> bool {
 /// A variant's binary that takes some seconds more than vpmu, more on one node in the first run there, and fails on one task.
 pub(crate) fn paced(rig: &Rig, seconds: u32, slow: &str, fails: &str) -> Result<PathBuf> {
     let path = rig.path("paced");
-    let vpmu = env!("CARGO_BIN_EXE_vpmu");
     let script = format!(
         "#!/bin/sh\n\
          if [ \"$SLURMD_NODENAME/${{SLURM_RESTART_COUNT:-0}}\" = '{slow}/0' ]; then sleep 25; else sleep {seconds}; fi\n\
          if [ \"$SLURM_ARRAY_JOB_ID\"_$SLURM_ARRAY_TASK_ID = '{fails}' ]; then echo 'planted failure' >&2; exit 70; fi\n\
-         exec '{vpmu}' \"$@\"\n"
+         exec '{VPMU}' \"$@\"\n"
     );
     fs::write(&path, script)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -174,27 +175,23 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
     campaign.submit(&[])?;
     ensure!(campaign.jobs()? == [1, 2], "{:?}", campaign.jobs()?);
 
-    let running = |node: &'static str| {
-        move |elements: &[Value]| elements.iter().any(|element| has(element, "running") && element["host"] == node)
+    // Waits for a task on a node.
+    let on = |node: &str| -> Result<String> {
+        let is_there = |element: &&Value| has(element, "running") && element["host"] == node;
+        let elements = campaign.until(node, |elements| elements.iter().any(|element| is_there(&element)))?;
+        Ok(elements.iter().find(is_there).and_then(|element| element["job"].as_str()).context("its job")?.to_owned())
     };
-    let on = |elements: &[Value], node: &str| -> Result<String> {
-        let element = elements.iter().find(|element| has(element, "running") && element["host"] == node);
-        Ok(element.and_then(|element| element["job"].as_str()).context("its job")?.to_owned())
-    };
-    let elements = campaign.until("an element on clx1", running("clx1"))?;
-    let requeued = on(&elements, "clx1")?;
+    let requeued = on("clx1")?;
     rig.ask(&["scontrol", "requeue", &requeued])?;
     rig.ask(&["scontrol", "update", "nodename=icx2", "state=drain", "reason=a fan"])?;
-    let elements = campaign.until("an element on clx2", running("clx2"))?;
-    let orphaned = on(&elements, "clx2")?;
-    rig.kill("clx2")?;
+    let orphaned = on("clx2")?;
+    rig.end("clx2", Signal::KILL)?;
     let campaign = Campaign::again(rig);
 
     let elements = campaign.until("the outcomes", |elements| elements.iter().all(over))?;
     ensure!(elements.len() == 24, "{}", elements.len());
-    let failed: Vec<&str> =
-        elements.iter().filter(|element| !has(element, "ok")).filter_map(|element| element["name"].as_str()).collect();
-    ensure!(failed == [elements[5]["name"].as_str().unwrap_or_default()], "{failed:?}");
+    let failed: Vec<_> = (0..24).filter(|&number| !has(&elements[number], "ok")).collect();
+    ensure!(failed == [5], "{failed:?}");
 
     // Every result once, on a node of its class, with its job.
     let outcomes = campaign.outcomes()?;
@@ -220,17 +217,13 @@ pub(crate) fn every_result_once_whatever_happens(rig: &mut Rig) -> Result<()> {
     ensure!(tasks("completed")?.lines().count() == 23 && tasks("failed")? == "1_5\n", "{}", tasks("all")?);
     ensure!(outcomes[&5].0["exit"] == 70, "{}", outcomes[&5].0);
     // Their copies of the binary are gone.
-    wait("the copies to be removed", || {
-        Ok(!fs::read_dir(rig.path("tmp"))?
-            .flatten()
-            .any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"vpmu-")))
-    })?;
+    let is_copy = |entry: fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"vpmu-");
+    wait("the copies to be removed", || Ok(!fs::read_dir(rig.path("tmp"))?.flatten().any(is_copy)))?;
     ensure!(campaign.outcomes()? == outcomes, "an outcome changed");
 
     let report = campaign.fleet("report", &[])?;
-    ensure!(report.status.code() == Some(1), "{}", text(&report));
-    let said = text(&report);
-    ensure!(said.contains(failed[0]) && said.contains("1_5"), "{said}");
+    let (said, name) = (text(&report), elements[5]["name"].as_str().context("a name")?);
+    ensure!(report.status.code() == Some(1) && said.contains(name) && said.contains("1_5"), "{said}");
 
     // Nothing is left to run.
     let again = campaign.submit(&[])?;
@@ -247,10 +240,7 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     campaign.submit(&[])?;
     // One machine runs the same meanwhile.
     let alone = rig.path("alone");
-    let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
-    command.args(["sweep", "--quiet", "-o"]).arg(&alone);
-    command.args(KEYS);
-    let output = command.output()?;
+    let output = rig.command(VPMU).args(["sweep", "--quiet", "-o"]).arg(&alone).args(KEYS).output()?;
     ensure!(output.status.success(), "{}", text(&output));
     campaign.until("the parts", |elements| elements.iter().all(over))?;
     let status = campaign.fleet("status", &["--wait"])?;
@@ -271,8 +261,8 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
         ensure!(one == parts, "{file} differs: {} and {} bytes", one.len(), parts.len());
     }
     ensure!(fs::read_to_string(alone.join("sweep.jsonl"))?.lines().count() == 1600, "not all points");
-    let hosts: BTreeSet<String> =
-        campaign.outcomes()?.values().filter_map(|(done, _)| Some(done["host"].as_str()?.to_owned())).collect();
+    let outcomes = campaign.outcomes()?;
+    let hosts: BTreeSet<_> = outcomes.values().map(|(done, _)| done["host"].as_str()).collect();
     ensure!(hosts.len() == 4, "only on {hosts:?}");
     Ok(())
 }

@@ -1,15 +1,18 @@
 //! Campaigns on a real Slurm: munged, slurmctld and four slurmd on loopback, two of each of two classes.
 //!
 //! Without Slurm or without root the tests are listed as ignored and a `SKIP` line says what to install; with
-//! `VPMU_REQUIRE_SLURM=1` that is a failure.
+//! `VPMU_REQUIRE_SLURM=1` that is a failure. Each runs in a process of its own, beside trials of other modules.
 
 mod campaigns;
 mod rig;
 mod stops;
 
-use anyhow::{Result, bail};
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
 use trials::Case;
 
+use crate::binary::text;
 use crate::prerequisites::is_required;
 use rig::Rig;
 
@@ -28,17 +31,29 @@ const CHECKS: [(&str, Check); 10] = [
     ("stops::a_full_disk_loses_no_outcome", stops::a_full_disk_loses_no_outcome),
 ];
 
+/// The process of one of them: it becomes the parent of all that the rig leaves behind, and kills them.
+const OWN: &str = "VPMU_SLURM_OWN_PROCESS";
+
 pub(crate) fn cases() -> Vec<Case> {
     let missing = rig::missing().map(|why| format!("{why}; remedy: {}", rig::REMEDY));
-    let required = is_required("VPMU_REQUIRE_SLURM");
-    let case = |&(name, check): &(&str, Check)| {
-        let lacks = missing.clone();
-        let run = move || match lacks {
+    let lacks = missing.clone().filter(|_| !is_required("VPMU_REQUIRE_SLURM"));
+    let case = |(number, (name, check)): (usize, (&'static str, Check))| {
+        let missing = missing.clone();
+        let run = move || match missing {
             Some(why) => bail!("{why}"),
             // Each has a cluster of its own.
-            None => check(&mut Rig::start()?),
+            None if is_required(OWN) => check(&mut Rig::start()?),
+            None => in_its_process(&format!("slurm::{name}")),
         };
-        Case::fallible(name, missing.clone().filter(|_| !required), run).expected(false)
+        Case::fallible(name, lacks.clone(), run).expected(false).beside(number)
     };
-    CHECKS.iter().map(case).collect()
+    CHECKS.into_iter().enumerate().map(case).collect()
+}
+
+fn in_its_process(name: &str) -> Result<()> {
+    let output = Command::new(std::env::current_exe()?).args([name, "--exact"]).env(OWN, "1").output()?;
+    let said = text(&output.stdout) + &text(&output.stderr);
+    said.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| eprintln!("{line}"));
+    ensure!(output.status.success() && said.contains("1 passed"), "{said}");
+    Ok(())
 }

@@ -3,8 +3,8 @@
 //! Debian's slurmd can run several times on one machine (`-N`). The processes are children of the test, and so are those that
 //! they leave behind (the test is a subreaper): at the end each is killed by its pid.
 
-use std::fmt::Write as _;
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 
-/// Nodes and their feature.
-pub(crate) const NODES: [(&str, &str); 4] = [("clx1", "clx"), ("clx2", "clx"), ("icx1", "icx"), ("icx2", "icx")];
+const NODES: [&str; 4] = ["clx1", "clx2", "icx1", "icx2"];
 const PROGRAMS: [&str; 8] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "scancel", "sinfo"];
 pub(crate) const REMEDY: &str = "apt-get install --no-install-recommends slurm-wlm munge, and run as root";
 /// Bound of each wait: far above what a busy machine takes.
@@ -50,7 +49,8 @@ impl Rig {
         for name in ["state", "spool", "munge", "log", "tmp"] {
             fs::create_dir(rig.path(name))?;
         }
-        fs::write(rig.path("munge/key-file"), random()?)?;
+        let key: Vec<u8> = (0..16).flat_map(|word| RandomState::new().hash_one(word).to_le_bytes()).collect();
+        fs::write(rig.path("munge/key-file"), key)?;
         fs::set_permissions(rig.path("munge/key-file"), std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         fs::write(rig.path("slurm.conf"), rig.configuration()?)?;
         let munge = |name: &str| rig.path("munge").join(name).display().to_string();
@@ -60,12 +60,12 @@ impl Rig {
         let socket = rig.path("munge/socket");
         wait("munged's socket", || Ok(socket.exists()))?;
         rig.controller()?;
-        for (node, _) in NODES {
+        for node in NODES {
             rig.node(node)?;
         }
         wait("all nodes to be idle", || {
             let found = rig.ask(&["sinfo", "-h", "-N", "-p", "fleet", "-o", "%N %T"]).unwrap_or_default();
-            Ok(NODES.iter().all(|(node, _)| found.lines().any(|line| line == format!("{node} idle"))))
+            Ok(NODES.iter().all(|node| found.lines().any(|line| line == format!("{node} idle"))))
         })?;
         Ok(rig)
     }
@@ -96,23 +96,13 @@ impl Rig {
         Ok(())
     }
 
-    /// Ends a daemon, which saves its state: a slurmctld that is killed may have forgotten what it launched.
-    pub(crate) fn stop(&mut self, name: &str) -> Result<()> {
-        self.end(name, Signal::TERM)
-    }
-
-    fn end(&mut self, name: &str, signal: Signal) -> Result<()> {
-        let (_, daemon) =
-            self.daemons.iter_mut().find(|(daemon, _)| daemon == name).with_context(|| format!("no {name}"))?;
-        kill_process(Pid::from_child(daemon), signal)?;
-        wait(&format!("the end of {name}"), || Ok(daemon.try_wait()?.is_some()))?;
-        self.daemons.retain(|(daemon, _)| daemon != name);
-        Ok(())
-    }
-
-    /// Kills a daemon without a chance to say so. Job steps of a slurmd go on.
-    pub(crate) fn kill(&mut self, name: &str) -> Result<()> {
-        self.end(name, Signal::KILL)
+    /// Ends a daemon. By SIGTERM it saves its state: a slurmctld that is killed may have forgotten what it launched. Job steps of a
+    /// slurmd that is killed go on.
+    pub(crate) fn end(&mut self, name: &str, signal: Signal) -> Result<()> {
+        let found = self.daemons.iter().position(|(daemon, _)| daemon == name).with_context(|| format!("no {name}"))?;
+        let (_, mut daemon) = self.daemons.remove(found);
+        kill_process(Pid::from_child(&daemon), signal)?;
+        wait(&format!("the end of {name}"), || Ok(daemon.try_wait()?.is_some()))
     }
 
     /// A command that talks to this cluster.
@@ -130,38 +120,11 @@ impl Rig {
     }
 
     fn configuration(&self) -> Result<String> {
-        let ports = ports(1 + NODES.len())?;
-        let folder = self.folder.path().display();
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
-        let host = host.trim().split('.').next().unwrap_or("localhost").to_owned();
-        let mut nodes = String::new();
-        for ((name, feature), port) in NODES.iter().zip(&ports[1..]) {
-            // One CPU, whatever the machine has: an element has its node for itself.
-            let _ = writeln!(
-                nodes,
-                "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1 Feature={feature} State=UNKNOWN"
-            );
-        }
-        // Short times, so that a dead slurmd, a requeue and a preemption take seconds: cred_expire is what a requeued job waits.
-        Ok(format!(
-            "ClusterName=vpmu\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={ctld}\n\
-             AuthType=auth/munge\nAuthInfo=socket={folder}/munge/socket,cred_expire=5\nCredType=cred/munge\n\
-             SlurmUser=root\nSlurmdUser=root\n\
-             StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool/%n\n\
-             SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/slurmd.%n.pid\n\
-             SlurmctldLogFile={folder}/log/slurmctld\nSlurmdLogFile={folder}/log/slurmd.%n\n\
-             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
-             AccountingStorageType=accounting_storage/none\nJobCompType=jobcomp/none\nMpiDefault=none\nSwitchType=switch/none\n\
-             SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
-             SchedulerType=sched/backfill\nSchedulerParameters=sched_interval=2,bf_interval=2,sched_min_interval=100000\n\
-             PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n\
-             ReturnToService=2\nSlurmdTimeout=5\nMessageTimeout=5\nBatchStartTimeout=5\nKillWait=5\n\
-             InactiveLimit=0\nMinJobAge=3600\nMaxArraySize=1001\nJobRequeue=1\n\
-             {nodes}\
-             PartitionName=fleet Nodes=ALL Default=YES MaxTime=1440 State=UP PriorityTier=1\n\
-             PartitionName=urgent Nodes=ALL MaxTime=1440 State=UP PriorityTier=9\n",
-            ctld = ports[0],
-        ))
+        let host = host.trim().split('.').next().unwrap_or("localhost");
+        let text = include_str!("slurm.conf").replace("@HOST@", host);
+        let text = text.replace("@FOLDER@", &self.folder.path().display().to_string());
+        Ok(ports(1 + NODES.len())?.iter().fold(text, |text, port| text.replacen("@PORT@", &port.to_string(), 1)))
     }
 }
 
@@ -191,29 +154,14 @@ impl Drop for Rig {
 fn children() -> Vec<Pid> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let pids: Vec<Pid> = lists
-        .flat_map(|list| {
-            list.split(' ').filter_map(|word| Pid::from_raw(word.trim().parse().ok()?)).collect::<Vec<_>>()
-        })
-        .collect();
-    pids
-}
-
-fn random() -> Result<Vec<u8>> {
-    use std::io::Read as _;
-    let mut key = vec![0; 128];
-    fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
-    Ok(key)
+    let lists = lists.collect::<String>();
+    lists.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
 /// Ports that are free now.
-fn ports(count: usize) -> Result<Vec<u16>> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<std::io::Result<_>>()?;
-    Ok(listeners
-        .iter()
-        .map(|listener| listener.local_addr().map(|address| address.port()))
-        .collect::<std::io::Result<_>>()?)
+fn ports(count: usize) -> std::io::Result<Vec<u16>> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
+    listeners.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 /// Waits until `done`.

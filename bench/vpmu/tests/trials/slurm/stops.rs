@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::campaigns::{Campaign, QUICK, has, over, paced, paced_plan, read, text};
 use super::rig::{Rig, wait};
+use crate::binary::VPMU;
 
 /// A run that is long enough for any machine: each is interrupted.
 const LONG: &str = "[[experiment]]\nrun = 'sim'\noptions = { strategy = 'reuse', rounds = 100000, samples = 200 }\n";
@@ -21,7 +23,7 @@ pub(crate) fn a_controller_that_vanishes_loses_no_outcome(rig: &mut Rig) -> Resu
     campaign.submit(&[])?;
     campaign.until("two outcomes", |elements| elements.iter().filter(|element| over(element)).count() >= 2)?;
     let before = campaign.outcomes()?;
-    rig.stop("slurmctld")?;
+    rig.end("slurmctld", Signal::TERM)?;
     let campaign = Campaign::again(rig);
     for subcommand in ["status", "report"] {
         let output = campaign.fleet(subcommand, &[])?;
@@ -184,7 +186,7 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
 
     // Without Slurm in PATH.
     let none = rig.path("none");
-    let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
+    let mut command = rig.command(VPMU);
     command.env("PATH", rig.path("tmp")).args(["fleet", "submit", "--on", "slurm", "-o"]).arg(&none);
     let output = command.arg(&campaign.plan).output()?;
     let said = text(&output);
@@ -197,7 +199,7 @@ pub(crate) fn two_at_once_do_nothing_twice(rig: &mut Rig) -> Result<()> {
 pub(crate) fn a_full_disk_loses_no_outcome(rig: &mut Rig) -> Result<()> {
     let shared = rig.path("shared folder");
     fs::create_dir(&shared)?;
-    let size = fs::metadata(env!("CARGO_BIN_EXE_vpmu"))?.len() + (8 << 20);
+    let size = fs::metadata(VPMU)?.len() + (8 << 20);
     let mounted =
         rig.command("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&shared).output()?;
     if !mounted.status.success() {

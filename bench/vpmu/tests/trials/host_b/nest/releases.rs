@@ -6,44 +6,23 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::super::machine::Clock;
 use super::super::measure::{show, whole};
 use super::super::parts::{Parts, further_kernels};
-use super::{
-    MARK, Middle, PERIOD, UNTHROTTLED, contention, job, middle, middle_host, middle_host_with, probed, script,
-};
-
-/// A boot of one kernel.
-pub(crate) type Boot = Box<dyn FnOnce(&Parts) -> Result<()> + Send>;
+use super::super::{Boot, Trial};
+use super::{MARK, Middle, PERIOD, contention, in_time, job, latency, middle_host, probed};
 
 const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate";
 /// Guests of each arm.
-const ROUNDS: u32 = 3;
+const ROUNDS: u64 = 3;
 /// A case that waits in vain waits a sixteenth of the limit. Failures are looked at in what it prints.
 pub(super) const CONFORMANCE: &str = "vpmu conformance --on kvm --counts-time --json || true";
 
-/// Known figures of a release of KVM's vPMU on an AMD without PerfMonV2.
-#[derive(Clone, Copy)]
-struct Known {
-    /// The kernel's root.
-    series: &'static str,
-    /// Cases of `conformance --on kvm` that fail.
-    fails: &'static [&'static str],
-    /// A counter that its handler writes while it runs does not overflow again: one PMI a guest.
-    one_pmi: bool,
-    /// It reprograms in the guest's access (until Linux 6.1).
-    in_the_access: bool,
-}
-
-/// What each of them fails.
-const BITS: &[&str] = &["amd-selector-bits", "amd-guest-host-only"];
-
-const KNOWN: [Known; 4] = [
-    Known {
-        series: "5.10",
-        fails: &[
-            "amd-selector-bits",
-            "amd-guest-host-only",
+/// Known figures of a release of KVM's vPMU on an AMD without PerfMonV2: the kernel's series, and cases of `conformance --on kvm` that
+/// fail beside those of [`BITS`].
+const KNOWN: [(&str, &[&str]); 4] = [
+    (
+        "5.10",
+        &[
             "amd-overflow-with-int",
             "amd-write-moves",
             "amd-sampling",
@@ -51,151 +30,125 @@ const KNOWN: [Known; 4] = [
             "amd-next-without-unmask",
             "amd-fixed-vector",
         ],
-        one_pmi: true,
-        in_the_access: true,
-    },
-    Known { series: "6.1", fails: BITS, one_pmi: false, in_the_access: true },
-    Known { series: "6.12", fails: BITS, one_pmi: false, in_the_access: false },
-    Known { series: "7", fails: BITS, one_pmi: false, in_the_access: false },
+    ),
+    ("6.1", &[]),
+    ("6.12", &[]),
+    ("7", &[]),
 ];
 
-/// Returns whether KVM of this release passes this case in one run and fails it in the next: pitfall 8, which 6.6 mended, fails it in 7
-/// of 20 runs on 6.1.0-50.
-pub(super) fn is_chance(release: &str, case: &str) -> bool {
-    release.starts_with("6.1.") && case == "amd-wakes-hlt"
-}
+/// What each of them fails.
+const BITS: [&str; 2] = ["amd-selector-bits", "amd-guest-host-only"];
+
+/// A trial of a processor or a series, on a middle host.
+type Part = fn(&str, &Parts, &Parts) -> Result<()>;
 
 /// A trial for each kernel: every strategy on `hardware` and the vPMU of its KVM. And one of the mediated vPMU where there is one.
-pub(crate) fn trials() -> Vec<(String, Boot)> {
-    let mut trials: Vec<(String, Boot)> = Vec::new();
+pub(super) fn trials() -> Vec<Trial> {
+    let mut trials: Vec<Trial> = Vec::new();
     for (series, root) in further_kernels() {
+        let mut add = |name: String, of: &str, run: Part| {
+            let (root, of) = (root.clone(), of.to_owned());
+            let boot: Boot = Box::new(move |parts| run(&of, &Parts::of(&root)?, parts));
+            trials.push((format!("nest::{name}"), true, None, boot));
+        };
         if series == "7" {
-            let root = root.clone();
-            let boot: Boot = Box::new(move |parts| mediated(&parts.with_kernel_of(&root)?, parts));
-            trials.push(("nest::mediated".to_owned(), boot));
+            add("mediated".to_owned(), "genoa", mediated);
         }
         // Functions of perf in 5.10 cannot be probed.
         for cpu in ["milan", "genoa"].iter().filter(|_| series != "5.10") {
-            let root = root.clone();
-            let boot: Boot = Box::new(move |parts| contention(&parts.with_kernel_of(&root)?, parts, cpu, &[0, 1, 3]));
-            trials.push((format!("nest::contention_{series}_{cpu}"), boot));
+            add(format!("contention_{series}_{cpu}"), cpu, contention);
         }
-        let name = format!("nest::kernel_{series}");
-        let boot: Boot = Box::new(move |parts| release(&series, &parts.with_kernel_of(&root)?, parts));
-        trials.push((name, boot));
+        add(format!("kernel_{series}"), &series, release);
     }
     trials
 }
 
-fn release(series: &str, middle_parts: &Parts, parts: &Parts) -> Result<()> {
-    let known = KNOWN.iter().find(|known| known.series == series);
-    let known = known.with_context(|| format!("nothing is known of {series}: add it to KNOWN"))?;
-    let conformance = format!("echo '{MARK}'; {CONFORMANCE}");
-    let report = job(middle_parts)?
-        .command(middle_host(&script("", STRATEGIES, ROUNDS, 50, PERIOD, &conformance)))
+fn release(series: &str, middle: &Parts, parts: &Parts) -> Result<()> {
+    let known = KNOWN.iter().find(|(known, _)| *known == series);
+    let (_, fails) = known.with_context(|| format!("nothing is known of {series}: add it to KNOWN"))?;
+    // A counter that its handler writes while it runs does not overflow again: one PMI a guest. Nor can functions of its perf be probed.
+    let is_first = series == "5.10";
+    let run =
+        |strategies| latency("milan", &format!("--strategy {strategies} --rounds {ROUNDS} --samples 50 {PERIOD}"));
+    let [done, calls, order] = job(middle)?
+        .command(middle_host("milan", "", &format!("{} echo '{MARK}'; {CONFORMANCE}", run(STRATEGIES))))
         // Probes cost the handler of arm `kvm` alone: the latencies are of runs without.
-        .command(middle_host(&script(&probed(), "reuse", ROUNDS, 50, PERIOD, "")))
-        .command(middle_host(&when_events_are_reprogrammed()))
+        .command(middle_host("milan", "", &(probed() + &run("reuse"))))
+        .command(middle_host("milan", "", &when_events_are_reprogrammed()))
         .run(parts)?;
-    report.say("power-on to power-off");
-    let release = middle_parts.release();
-    let found = middle(&report, 0).with_context(|| release.clone())?;
-    keep(&release, &found)?;
-    arms(&release, &found, known)?;
-    calls(&release, &middle(&report, 1)?, known)?;
-    failures(&release, report.commands[0].text()?, known.fails)?;
-    deferral(report.commands[2].text()?, known)
-}
-
-/// For `vpmu report target/tmp/nest`.
-fn keep(name: &str, found: &Middle) -> Result<()> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nest");
-    std::fs::create_dir_all(&folder)?;
-    Ok(std::fs::write(folder.join(format!("{name}.json")), serde_json::to_vec(&found.document)?)?)
-}
-
-/// Strategies and floor lose nothing; arm `kvm` takes what its release lets it.
-fn arms(name: &str, found: &Middle, known: &Known) -> Result<()> {
-    for arm_name in STRATEGIES.split(',').chain(["floor"]) {
-        whole(name, &found.document, arm_name, 100)?;
-    }
-    let nmis = show(name, &found.document, "kvm")?;
-    let right = if known.one_pmi { nmis == u64::from(ROUNDS) } else { nmis >= 100 };
-    ensure!(right, "kvm: {nmis} NMIs of {ROUNDS} guests: {}", found.arm("kvm")?);
-    eprintln!("# {name}: records of hardware events reach the VMM: {}", found.records_seen("reuse")?);
-    Ok(())
-}
-
-/// KVM creates an event per guest, and reuses it at every PMI.
-fn calls(release: &str, found: &Middle, known: &Known) -> Result<()> {
-    let (nmis, guests) = (found.nmis("kvm")?, u64::from(ROUNDS));
-    eprintln!("# {release}: KVM's calls in {guests} guests for {}", found.per_pmi(nmis));
+    let release = middle.release();
+    let found = kept(&release, Middle::after(&done)?)?;
+    // Strategies and floor lose nothing; arm `kvm` takes what its release lets it.
+    whole(&release, &found.document, STRATEGIES.split(',').chain(["floor"]), 100)?;
+    let nmis = show(&release, &found.document, "kvm")?;
+    let is_right = if is_first { nmis == ROUNDS } else { nmis >= 100 };
+    ensure!(is_right, "kvm: {nmis} NMIs of {ROUNDS} guests: {}", found.arm("kvm")?);
+    // KVM creates an event per guest, and reuses it at every PMI.
+    let found = Middle::after(&calls)?;
+    let nmis = found.nmis("kvm")?;
+    eprintln!("# {release}: in {ROUNDS} guests {nmis} PMIs, creates, pauses, periods, enables {:?}", found.calls);
     if let [Some(creates), Some(pauses), Some(periods), Some(enables)] = found.calls {
-        ensure!(creates == guests, "{creates} creations in {guests} guests, {nmis} PMIs");
-        let of = |calls: u64, each: u64| (each * nmis..=each * nmis + 2 * guests).contains(&calls);
-        ensure!(of(pauses, 1) && of(periods, 2) && of(enables, 1), "{:?} calls for {nmis} PMIs", found.calls);
+        let of = |calls: u64, each: u64| (each * nmis..=each * nmis + 2 * ROUNDS).contains(&calls);
+        let is_reuse = creates == ROUNDS && of(pauses, 1) && of(periods, 2) && of(enables, 1);
+        ensure!(is_reuse, "{:?} calls for {nmis} PMIs", found.calls);
     } else {
-        ensure!(known.one_pmi, "a kernel whose functions of perf cannot be probed: {:?}", found.calls);
+        ensure!(is_first, "a kernel whose functions of perf cannot be probed: {:?}", found.calls);
     }
-    Ok(())
-}
-
-/// Exactly the cases that are known fail, but for chance, and all are reached. The document is what `printed` ends with.
-fn failures(release: &str, printed: &str, known: &[&str]) -> Result<()> {
-    let document: Value = serde_json::from_str(printed.split(MARK).last().unwrap_or_default())?;
-    let cases = document["runs"][0]["cases"].as_array().context("cases")?;
-    let of = |outcome: &str| -> Vec<&str> {
-        cases.iter().filter(|case| case["outcome"] == outcome).filter_map(|case| case["case"].as_str()).collect()
-    };
-    let (failed, not_run) = (of("fail"), of("not-run"));
-    eprintln!(
-        "# {release}: conformance of KVM's vPMU: {} ok, {} skipped, {} failed: {}",
-        of("pass").len(),
-        of("skip").len(),
-        failed.len(),
-        failed.join(", ")
-    );
-    ensure!(not_run.is_empty(), "{release}: not reached: {not_run:?}");
-    let failed: Vec<_> = failed.into_iter().filter(|case| !is_chance(release, case)).collect();
-    ensure!(failed == known, "{release} fails {failed:?}, and {known:?} was known: {cases:#?}");
-    Ok(())
-}
-
-/// Since Linux 6.2 KVM reprograms once, before the next entry.
-fn deferral(order: &str, known: &Known) -> Result<()> {
-    for line in order.lines() {
-        eprintln!("# {line}");
-    }
+    let document = done.text()?.split(MARK).last().unwrap_or_default();
+    failures(&release, document, &[&BITS, *fails].concat())?;
+    // Since Linux 6.2 KVM reprograms once, before the next entry.
+    let order = order.text()?;
+    eprintln!("# {}", order.trim().replace('\n', "\n# "));
     let line = order.lines().find_map(|line| line.strip_prefix("reprograms of arm kvm: ")).context("no reprograms")?;
     let counts: Vec<u64> = line.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
     let [access, entry, ..] = counts[..] else { anyhow::bail!("{line}") };
-    ensure!((access > 0) == known.in_the_access && entry > 0, "{line}");
+    ensure!((access > 0) == ["5.10", "6.1"].contains(&series) && entry > 0, "{line}");
     Ok(())
 }
 
-/// The mediated vPMU takes its PMIs, by the instruction clock, and passes conformance: by the host's time, for each exit of its guest switches the PMU by some twenty accesses, and the case
-/// of a halted vCPU waits through thousands.
-fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
-    const PMIS: u32 = 50;
-    let load = ["--load", "kvm-amd enable_mediated_pmu=1"];
-    let run = script("", "reuse,deferred", 1, PMIS, PERIOD, "").replace("milan", "genoa");
-    let report = job(middle_parts)?.command(middle_host_with("genoa", &load, &run)).run(parts)?;
-    report.say("power-on to power-off");
-    let release = middle_parts.release();
-    let name = format!("{release}-mediated");
-    let found = middle(&report, 0).with_context(|| name.clone())?;
-    keep(&name, &found)?;
-    for arm_name in ["reuse", "deferred", "floor"] {
-        whole(&name, &found.document, arm_name, PMIS.into())?;
-    }
-    let nmis = show(&name, &found.document, "kvm-mediated")?;
-    ensure!(nmis >= PMIS.into(), "{}", found.arm("kvm-mediated")?);
-    let passes = job(middle_parts)?
-        .clock(Clock::Host)
-        .command(middle_host_with("genoa", &load, &CONFORMANCE.replace("24s", "240s")))
-        .run(parts)?;
-    passes.say("power-on to power-off, conformance");
-    failures(&release, passes.commands[0].text()?, &[])
+/// Keeps a document for `vpmu report target/tmp/nest`.
+fn kept(name: &str, found: Middle) -> Result<Middle> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nest");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join(format!("{name}.json")), serde_json::to_vec(&found.document)?)?;
+    Ok(found)
+}
+
+/// Returns the outcome of each case of a document of conformance, but for one that KVM of this release passes in one run and fails in the
+/// next: pitfall 8, which 6.6 mended, fails it in 7 of 20 runs on 6.1.0-50.
+pub(super) fn outcomes(release: &str, document: &str) -> Result<Vec<(String, String)>> {
+    let document: Value = serde_json::from_str(document).with_context(|| document.to_owned())?;
+    let cases = document["runs"][0]["cases"].as_array().context("cases")?;
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let cases = cases.iter().map(|case| (word(&case["case"]), word(&case["outcome"])));
+    Ok(cases.filter(|(case, _)| !release.starts_with("6.1.") || case != "amd-wakes-hlt").collect())
+}
+
+/// Exactly the cases that are known fail, but for chance, and all are reached.
+fn failures(release: &str, document: &str, known: &[&str]) -> Result<()> {
+    let cases = outcomes(release, document)?;
+    let of = |outcome: &str| cases.iter().filter(|case| case.1 == outcome).map(|case| &*case.0).collect::<Vec<_>>();
+    let (failed, not_run) = (of("fail"), of("not-run"));
+    let (passed, skipped) = (of("pass").len(), of("skip").len());
+    eprintln!("# {release}: conformance of KVM's vPMU: {passed} ok, {skipped} skipped, failed: {}", failed.join(", "));
+    ensure!(not_run.is_empty(), "{release}: not reached: {not_run:?}");
+    ensure!(failed == known, "{release} fails {failed:?}, and {known:?} was known: {document}");
+    Ok(())
+}
+
+/// The mediated vPMU takes its PMIs, by the instruction clock, and passes conformance: by the host's time, for each exit of its guest
+/// switches the PMU by some twenty accesses, and the case of a halted vCPU waits through thousands.
+fn mediated(cpu: &str, middle: &Parts, parts: &Parts) -> Result<()> {
+    const PMIS: u64 = 50;
+    let load = "--load 'kvm-amd enable_mediated_pmu=1'";
+    let run = latency(cpu, &format!("--strategy reuse,deferred --samples {PMIS} {PERIOD}"));
+    let [done] = job(middle)?.command(middle_host(cpu, load, &run)).run(parts)?;
+    let name = format!("{}-mediated", middle.release());
+    let found = kept(&name, Middle::after(&done)?)?;
+    whole(&name, &found.document, ["reuse", "deferred", "floor"], PMIS)?;
+    ensure!(show(&name, &found.document, "kvm-mediated")? >= PMIS, "{}", found.arm("kvm-mediated")?);
+    let [passes] = in_time(middle)?.command(middle_host(cpu, load, CONFORMANCE)).run(parts)?;
+    failures(&name, passes.text()?, &[])
 }
 
 /// A script that counts when KVM reprograms its events: in the guest's access, once before the next entry, or at an
@@ -203,13 +156,13 @@ fn mediated(middle_parts: &Parts, parts: &Parts) -> Result<()> {
 /// driver stops and starts them at each tick. Linux 5.10 lets no function of perf be probed, so there KVM's own is.
 fn when_events_are_reprogrammed() -> String {
     format!(
-        "{UNTHROTTLED}; cd /sys/kernel/tracing && echo 32768 >buffer_size_kb && \
+        "cd /sys/kernel/tracing && echo 32768 >buffer_size_kb && \
          for probe in 'p:n/access amd_pmu_set_msr' 'r:n/accessed amd_pmu_set_msr' 'p:n/entry kvm_pmu_handle_event' \
            'r:n/entered kvm_pmu_handle_event' 'p:n/retire kvm_pmu_trigger_event' 'r:n/retired kvm_pmu_trigger_event'; do echo \"$probe\" >>kprobe_events || echo \"not probed: $probe\"; done; \
          echo p:n/work perf_event_pause >>kprobe_events || echo p:n/work reprogram_gp_counter >>kprobe_events; \
          grep work kprobe_events; echo 1 >events/n/enable; cd /; \
          vpmu nmi-latency --backend hardware --cpu milan --strategy reuse --workload sampling4 --rounds 1 --warmup 0 --samples 100 \
-           --period {PERIOD} --time-limit 1s --no-save --quiet --json | grep -c nmi_handler_ns; \
+           {PERIOD} --no-save --quiet --json | grep -c nmi_handler_ns; \
          awk '/: access: /{{a=1}} /: accessed: /{{a=0}} /: entry: /{{e=1}} /: entered: /{{e=0}} \
            /: retire: /{{t=1}} /: retired: /{{t=0}} \
            /: work: /{{if (a) x++; else if (e) y++; else if (t) i++; else z++}} \
