@@ -1,14 +1,11 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
-pub mod commands;
-pub mod here;
+pub mod measure;
 pub mod recipe;
 mod recording;
 pub mod run;
-pub mod series;
 mod set_up;
 pub mod show;
-pub mod watchdog;
 
 #[cfg(test)]
 mod tests {

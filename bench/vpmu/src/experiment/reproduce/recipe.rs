@@ -126,6 +126,7 @@ pub(super) fn rows(begin: &str) -> Vec<Row> {
             ..Row::default()
         }));
     }
+    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
     rows
 }
 
