@@ -58,8 +58,8 @@ fn one(folder: &Folder, name: &str, parts: &[(&Element, &Line)]) -> Result<(Path
         files.push(found.lines.into_iter().map(|(_, line)| line).collect());
     }
     let lines = interleaved(&files).map_err(|why| refuse(name, &why))?;
-    let points = lines.iter().map(|line| Point::parse(line)).collect::<Result<Vec<_>, _>>();
-    let points = points.map_err(|why| refuse(name, &why))?;
+    let points = lines.iter().map(|line| serde_json::from_str(line)).collect::<Result<Vec<Point>, _>>();
+    let points = points.map_err(|error| refuse(name, &error.to_string()))?;
     let to = folder.path.join(SWEEPS).join(name);
     let path = to.join(FILE);
     let mut text = lines.join("\n");

@@ -68,10 +68,6 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "PMU", value_enum, default_value = "vpmu")]
     pub on: On,
 
-    /// Hardware events count time, as in a guest of `vpmu linux`: skip the checks of counts
-    #[arg(long)]
-    pub counts_time: bool,
-
     /// Processors of the guest
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "clx", value_parser = processor())]
     pub cpu: Vec<Cpu>,
@@ -115,7 +111,7 @@ fn on_kvm(args: &ConformanceArgs) -> Result<Checks, Error> {
             "leave it out",
         ));
     }
-    let target = Target::kvm(args.counts_time);
+    let target = Target::kvm();
     Ok((target.name.clone(), vec![run::of_kvm()?], vec![target]))
 }
 
@@ -160,7 +156,7 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     if backend == BackendKey::Step {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
-    let target = |strategy| Target::vpmu(strategy, &backend, args.counts_time);
+    let target = |strategy| Target::vpmu(strategy, &backend);
     Ok((backend.to_string(), guests, strategies.into_iter().map(target).collect()))
 }
 
