@@ -1,29 +1,23 @@
 //! `vpmu reproduce`.
 
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use results::error::{Error, Exit};
-use results::read;
 use results::verdict::Tally;
 use results::write::OutputFolder;
 
 use crate::experiment::reproduce::measure::{Asked, measure};
-use crate::experiment::reproduce::recipe::first_event;
 use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::ThisHost;
 use crate::setting::options::FormOptions;
 use crate::sys;
-use crate::terminal::console::{self, complain, internal};
+use crate::terminal::console::{self, internal};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   # published beside simulated figures
   vpmu reproduce
-  # and measured ones, where they answer a figure
-  vpmu reproduce --measured vpmu-results/nmi-*.json
   # record a guest at each level of compression, some minutes
   vpmu reproduce --run record-compression
   # the series of 2019 on this host, ten minutes; a file to send
@@ -38,12 +32,8 @@ do it; 70 a bug of vpmu.";
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArgs {
-    /// Result documents (.json of nmi-latency) to set beside the published figures
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    pub measured: Vec<PathBuf>,
-
     /// Measure on this host what a published figure says, in place of the table
-    #[arg(long, value_name = "FIGURE", value_enum, conflicts_with = "measured")]
+    #[arg(long, value_name = "FIGURE", value_enum)]
     pub run: Option<Measurable>,
 
     /// Its size, and where its documents go.
@@ -75,7 +65,11 @@ pub enum Measurable {
 }
 
 pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let Some(figure) = args.run else { return published(args) };
+    let Some(figure) = args.run else {
+        let found = Simulated::run(args.asked.seed.seed)?.beside()?;
+        console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
+        return Ok(Exit::Done);
+    };
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
@@ -88,23 +82,4 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     let answered = slower + faster + same > 0 || found.rows.iter().all(|row| row.predicted.is_empty());
     let whole = found.here.as_ref().is_some_and(|here| here.whole);
     Ok(if whole && answered { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Sets published, simulated and measured figures side by side.
-fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
-    let simulated = Simulated::run(args.asked.seed.seed)?;
-    for (file, document) in args.measured.iter().zip(&documents).filter(|(_, document)| !simulated.answers(document)) {
-        complain(&format!(
-            "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
-            file.display(),
-            first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
-            document.parameters.backend,
-            document.parameters.workload,
-            document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
-        ));
-    }
-    let found = simulated.beside(&documents)?;
-    console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
-    Ok(Exit::Done)
 }

@@ -14,7 +14,7 @@ const FAR: f64 = 0.3;
 /// A column: its heading, and what a row has for it.
 type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 11] = [
     ("figure", |row| Some(row.figure.clone())),
     ("number", |row| Some(row.number.key().to_owned())),
     ("published", |row| row.published.map(|published| value(row, published))),
@@ -27,11 +27,6 @@ const COLUMNS: [Column; 12] = [
         let interval = one.interval.filter(|interval| interval.low < interval.high);
         let interval = interval.map(|ends| format!(" [{}, {}]", bare(row, ends.low), bare(row, ends.high)));
         Some(value(row, one.value) + &interval.unwrap_or_default())
-    }),
-    // Of a run here that is said once.
-    ("by", |row| {
-        let one = row.measured.as_ref().filter(|_| row.simulated.is_some())?;
-        Some(one.backend.clone() + if one.stand_in { ", a stand-in" } else { "" })
     }),
     ("to published", |row| judged(row.against_published.as_ref()?)),
     ("predicted", |row| if row.simulated.is_none() { range(row) } else { None }),
@@ -121,7 +116,7 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
     let columns: Vec<Column> =
         COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
     let mut table = Table::new(columns.iter().map(|(heading, _)| *heading)).keys(2);
-    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured", "by"].contains(heading))
+    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured"].contains(heading))
     {
         table = table.left(at);
     }
