@@ -132,9 +132,12 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
     found
 }
 
+/// Begin of the reason why an event of no known name cannot be opened.
+pub const UNKNOWN: &str = "unknown event";
+
 fn unknown(name: &str) -> String {
     let file = if Path::new(name).extension().is_some() { "; nor is there a file of that name" } else { "" };
-    format!("unknown event {name} (perf list shows the known ones{file})")
+    format!("{UNKNOWN} {name} (perf list shows the known ones{file})")
 }
 
 fn plain(code: Code, event: &mut Event) -> Openable {

@@ -89,9 +89,8 @@ mod tests {
     fn measured_means_and_minima_are_of_all_nmis_as_published() {
         let mut document = mock::finished(&["--workload", "single"]).document;
         document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
-        let number = |document: &Document, figure: &str| {
-            RECIPES[figure].of(document, Number::After).map(|found| found.value)
-        };
+        let number =
+            |document: &Document, figure: &str| RECIPES[figure].of(document, Number::After).map(|found| found.value);
         let before =
             ["vpmu-reuse.watchdog-off.mean", "vpmu-reuse.watchdog-off.min"].map(|figure| number(&document, figure));
         let arm = &mut document.arms[2];

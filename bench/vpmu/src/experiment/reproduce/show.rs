@@ -116,8 +116,7 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
     let columns: Vec<Column> =
         COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
     let mut table = Table::new(columns.iter().map(|(heading, _)| *heading)).keys(2);
-    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured"].contains(heading))
-    {
+    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured"].contains(heading)) {
         table = table.left(at);
     }
     for row in rows {

@@ -9,6 +9,7 @@ use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use serde_json::json;
 use stat_setup::bare;
+use stat_setup::list::resolve::UNKNOWN;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, Event, EventList};
 use stat_setup::method::{Job, Method, Phase};
@@ -41,6 +42,11 @@ impl Setting {
     /// Looks the events of `text` up, and makes room for the descriptors of those strategies that fit.
     fn of(spec: &StatSetupSpec, text: &str, asked: &[String], sysfs: &mut Sysfs) -> Result<(Self, Vec<String>), Error> {
         let list = events::list(text, sysfs);
+        let unknown = |event: &Event| event.open.as_ref().err().filter(|why| why.starts_with(UNKNOWN)).cloned();
+        let all: Option<Vec<String>> = list.events.iter().map(unknown).collect();
+        if let Some(why) = all.and_then(|all| all.into_iter().next()) {
+            return Err(Error::usage("no event of --events is known", why, "`perf list` shows events"));
+        }
         let (mut notes, cpus) = (list.notes.clone(), events::cpus(spec.cpus.as_ref(), sysfs)?);
         let (strategies, one_table) = events::affordable(asked, &list, &cpus, &mut notes)?;
         Ok((Self { list, cpus, count: spec.count, one_table, notes }, strategies))
