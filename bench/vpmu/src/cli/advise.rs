@@ -43,8 +43,6 @@ Examples:
   # traces of real guests, on a modelled host
   vpmu advise --backend sim:clx-ap-watchdog-on \\
     --trace results/traces/*/
-  # a strategy of your own beside those presets
-  vpmu advise --strategy mine.toml --workload sampling10
   # by results that are there
   vpmu advise vpmu-results
 
@@ -63,7 +61,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub struct AdviseArgs {
     /// Rank the strategies of these results, files or folders, and run nothing
     #[arg(value_name = "FILE", conflicts_with_all =
-          ["workload", "trace", "ArmsOptions", "HostOptions", "output", "no_save", "quiet"])]
+          ["workload", "trace", "ArmsOptions", "HostOptions", "BehindOptions", "output", "no_save", "quiet"])]
     pub files: Vec<PathBuf>,
 
     /// Workloads of the guest, EVENTS[/WORK] or WORK as of nmi-latency; each is a run

@@ -21,9 +21,6 @@ Examples:
   vpmu calibrate -o here.toml
   # and simulate with it
   vpmu sim here.toml --strategy deferred,gate
-  # every strategy, measured beside simulated
-  vpmu nmi-latency --strategy gate,deferred
-  vpmu sim here.toml --strategy gate,deferred
   # where creates are expensive
   vpmu calibrate -o expensive.toml \\
     --backend tracepoint:kvm/kvm_userspace_exit

@@ -24,8 +24,6 @@ Examples:
   vpmu conformance
   # and every count exactly
   vpmu conformance --backend step --strategy reuse
-  # an AMD's PMU without and with PerfMonV2
-  vpmu conformance --cpu milan,genoa
   # KVM's own vPMU, on a host that has one
   vpmu conformance --on kvm
   # failed cases, for a script
