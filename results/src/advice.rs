@@ -5,86 +5,42 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::document::{Arm, BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
-use crate::metric::{self, Metric};
-use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
+use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
+use crate::metric;
 use crate::stats::interval::Interval;
-use crate::table::column::{self, Figures, Place};
+pub use crate::table::choice::LeftOut;
+use crate::table::choice::{Ranked, Regret, choose, rank, regrets};
+use crate::table::column::{self, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
-use crate::table::ranking::{AS_GOOD, contenders, listed, origin};
+use crate::table::ranking::{AS_GOOD, listed, origin};
 use crate::table::{Report, Table};
-
-/// A strategy over all results.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Standing {
-    /// Its name.
-    pub strategy: String,
-    /// Its time over that of the result's fastest strategy: the worst of all results.
-    pub worst_regret: f64,
-    /// Bounds of that: the worst of the 95 % intervals' ends.
-    pub worst_interval: Interval,
-    /// Figures by column, means over results.
-    pub work: BTreeMap<&'static str, f64>,
-    /// Results that have it.
-    pub results: usize,
-}
-
-/// A strategy in a result.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Regret {
-    /// Its name.
-    pub strategy: String,
-    /// Its time over that of the fastest.
-    #[serde(flatten)]
-    pub ratio: Ratio,
-}
 
 /// A result: a workload on a host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting<'a> {
+pub struct Setting {
     /// Events and work of the guest.
     pub workload: String,
     /// The host's class.
     pub host: String,
     /// Its strategies, the fastest first.
     pub regrets: Vec<Regret>,
-    #[serde(skip)]
-    record: &'a Record,
-    #[serde(skip)]
-    metric: &'static Metric,
 }
-
-/// Strategies of a result that are left out, the result, and the reason.
-pub type LeftOut = [String; 3];
 
 /// The choice of a strategy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice<'a> {
+pub struct Advice {
     /// The strategy to take.
     pub choice: String,
-    /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out.
+    /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out that might.
     pub is_sure: bool,
     /// The answer: the choice and its rule, what it costs, how sure it is.
     pub answer: Vec<String>,
     /// The strategies, the least regret first.
-    pub strategies: Vec<Standing>,
+    pub strategies: Vec<Ranked>,
     /// The results that it is made from.
-    pub results: Vec<Setting<'a>>,
+    pub results: Vec<Setting>,
     /// What is left out.
     pub left_out: Vec<LeftOut>,
-}
-
-fn workload(record: &Record) -> String {
-    record.parameter("workload").unwrap_or_default()
-}
-
-fn place(record: &Record) -> String {
-    format!("{} on {}", workload(record), record.host.class)
-}
-
-fn left_out(record: &Record, strategies: &str, why: impl Into<String>) -> LeftOut {
-    let what = if record.is_simulated() { place(record) } else { workload(record) };
-    [strategies.to_owned(), what, why.into()]
 }
 
 /// Sources of figures, of which one answer has one: the most telling first.
@@ -100,193 +56,94 @@ fn source(record: &Record) -> usize {
     }
 }
 
-/// Returns a ratio of two arms; a model that was calibrated knows it no better than the runs that it was made from.
-fn ratio_of(record: &Record, metric: &Metric, arm: &str, base: &str) -> Option<Ratio> {
-    let ratio = paired::over_runs(record, record.arm(arm)?, record.arm(base)?, metric.key, Statistic::P50)?;
-    let spread = record.host.model_percent.map_or(1.0, |[low, high]| high as f64 / low as f64);
-    let wide = |Interval { low, high }| Interval { low: low / spread, high: high * spread };
-    Some(Ratio { interval: ratio.interval.map(wide), ..ratio })
+fn workload(record: &Record) -> String {
+    record.parameter("workload").unwrap_or_default()
 }
 
-/// Says why a strategy of a result is not judged, beside the results before it.
-fn no_figures(record: &Record, arm: &Arm, metric: &Metric, others: &[Setting<'_>]) -> Option<String> {
-    if let Some(why) = &arm.not_available {
-        return Some(why.clone());
-    }
-    if !contenders(record, metric).any(|one| one.name == arm.name) {
-        return Some("it has no whole figures".to_owned());
-    }
-    let has = others.iter().find(|other| other.regret(&arm.name).is_some())?.record;
-    (!record.defines_alike(has, &arm.name)).then(|| format!("it is defined otherwise than in {}", place(has)))
+fn place(record: &Record) -> String {
+    let on = if record.is_simulated() { format!(" on {}", record.host.class) } else { String::new() };
+    workload(record) + &on
 }
 
-impl<'a> Setting<'a> {
-    /// Returns the figures of a result by its own strategies, and what is left out of it; no figures of fewer than two strategies.
-    fn of(record: &'a Record, others: &[Self]) -> (Option<Self>, Vec<LeftOut>) {
-        let Some(metric) = record.metric().and_then(metric::find) else {
-            return (None, vec![left_out(record, "all", "it has no figures")]);
-        };
-        let (mut names, mut lacks) = (Vec::new(), Vec::new());
-        for arm in record.arms.iter().filter(|arm| arm.is_strategy()) {
-            match no_figures(record, arm, metric, others) {
-                None => names.push(&arm.name),
-                Some(why) => lacks.push(left_out(record, &arm.name, why)),
-            }
-        }
-        let one = Ratio { interval: Some(Interval { low: 1.0, high: 1.0 }), ..Ratio::of_means(1.0, 0) };
-        // The rounds that say by how much others are slower say which is the fastest.
-        let (mut first, mut ratios) = (names.first().copied(), Vec::new());
-        for _ in 0..=names.len() {
-            let Some(name) = first.take() else { break };
-            let ratio = |own: &String| if own == name { Some(one) } else { ratio_of(record, metric, own, name) };
-            ratios = names.iter().map(|own| (*own, ratio(own))).collect();
-            let ahead = ratios.iter().filter_map(|(name, ratio)| Some((*name, (*ratio)?.ratio)));
-            first = ahead.filter(|(_, ratio)| *ratio < 1.0).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name);
-        }
-        let mut regrets = Vec::new();
-        for (name, found) in ratios {
-            match found.filter(|found| found.interval.is_some()) {
-                Some(found) => regrets
-                    .push(Regret { strategy: name.clone(), ratio: Ratio { ratio: found.ratio.max(1.0), ..found } }),
-                None => lacks.push(left_out(
-                    record,
-                    name,
-                    format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"),
-                )),
-            }
-        }
-        regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
-        let (workload, host) = (workload(record), record.host.class.clone());
-        if regrets.len() < 2 {
-            let why = lacks.first().map_or_else(String::new, |[name, _, why]| format!(": {name}: {why}"));
-            let why = format!("fewer than two strategies have figures{why}");
-            return (None, vec![left_out(record, "all", why)]);
-        }
-        (Some(Self { workload, host, regrets, record, metric }), lacks)
-    }
-
-    /// Names the fastest strategies, those that nothing tells apart as one place.
-    fn fastest(&self) -> String {
-        let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
-        listed(&self.regrets.iter().filter(is_first).map(|one| one.strategy.clone()).collect::<Vec<_>>())
-    }
-
-    fn regret(&self, strategy: &str) -> Option<&Regret> {
-        self.regrets.iter().find(|one| one.strategy == strategy)
-    }
+fn names(ranked: &[&Ranked]) -> String {
+    listed(&ranked.iter().map(|one| one.strategy.clone()).collect::<Vec<_>>())
 }
 
-/// Returns what is left out as a table.
-fn table_of(left_out: &[LeftOut]) -> Table {
-    let mut table = Table::new(["left out", "because", "of"]).left(1).left(2).cut();
-    for [strategies, what, why] in left_out {
-        table.add_row([strategies.as_str(), why, what]);
-    }
-    table
-}
-
-/// Advises by results of guests, each judged by its own strategies, and of one source. `left_out` is what is left out already.
+/// Advises by results of guests, each judged by its own strategies, and of one source. `left_out` is what is left out already;
+/// `modelled`: models of a later KVM may be chosen.
 ///
 /// # Errors
-/// There is nothing to choose by: why, in a sentence, and what was left out.
-pub fn advise<'a>(records: &[&'a Record], mut left_out: Vec<LeftOut>) -> Result<Advice<'a>, Box<(String, Table)>> {
+/// There is nothing to choose by: what was left out, and why.
+pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -> Result<Advice, Vec<LeftOut>> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
-    let mut results = Vec::<Setting<'_>>::new();
+    let (mut results, mut own) = (Vec::<Setting>::new(), Vec::<&Record>::new());
     for record in of_guests {
-        let other = results.first().map(|first| source(first.record)).filter(|other| *other != source(record));
-        if let Some(other) = other {
-            let why = format!("its figures are of {}, this answer is by {}", SOURCES[source(record)], SOURCES[other]);
-            left_out.push(self::left_out(record, "all", why));
+        let mut lack = |what: String, why: String, is_open| left_out.push(LeftOut { what, why, is_open });
+        if let Some(other) = own.first().map(|first| source(first)).filter(|other| *other != source(record)) {
+            let why = format!("of {}; this answer is by {}", SOURCES[source(record)], SOURCES[other]);
+            lack(place(record), why, false);
             continue;
         }
-        let (setting, lacks) = Setting::of(record, &results);
-        results.extend(setting);
-        left_out.extend(lacks);
+        let Some(metric) = record.metric().and_then(metric::find) else {
+            lack(place(record), "it has no figures".to_owned(), false);
+            continue;
+        };
+        let (regrets, lacks) = regrets(record, metric);
+        let is_other = |regret: &&Regret| own.iter().any(|other| !record.defines_alike(other, &regret.strategy));
+        if let Some(other) = regrets.iter().find(is_other) {
+            lack(place(record), format!("it defines {} otherwise than another result", other.strategy), true);
+            continue;
+        }
+        for one in lacks {
+            lack(format!("{} of {}", one.what, place(record)), one.why, one.is_open);
+        }
+        if regrets.len() < 2 {
+            lack(place(record), "fewer than two strategies have figures".to_owned(), true);
+            continue;
+        }
+        results.push(Setting { workload: workload(record), host: record.host.class.clone(), regrets });
+        own.push(record);
     }
-    let names: BTreeSet<&String> = results.iter().flat_map(|one| &one.regrets).map(|one| &one.strategy).collect();
-    let mut strategies: Vec<Standing> = names.into_iter().map(|name| Standing::of(&results, name)).collect();
-    for Setting { record, .. } in &results {
-        let lacks = strategies.iter().filter(|one| record.arm(&one.strategy).is_none());
-        let lacks: Vec<String> = lacks.map(|one| one.strategy.clone()).collect();
+    let strategies = rank(results.iter().map(|one| &one.regrets[..]));
+    for record in &own {
+        let lacks: Vec<&Ranked> = strategies.iter().filter(|one| record.arm(&one.strategy).is_none()).collect();
         if !lacks.is_empty() {
-            left_out.push(self::left_out(record, &listed(&lacks), "the result is without them"));
+            let what = format!("{} of {}", names(&lacks), place(record));
+            left_out.push(LeftOut { what, why: "the result is without".to_owned(), is_open: true });
         }
     }
-    strategies.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
-    // Of those that some results lack more rounds tell nothing.
-    let most = strategies.iter().map(|one| one.results).max().unwrap_or(0);
-    let whole: Vec<&Standing> = strategies.iter().filter(|one| one.results == most).collect();
-    let why = match &whole[..] {
-        [] => "no result of nmi-latency has two strategies with whole figures".to_owned(),
-        [one] => format!("{} alone is in {}: run the others together", one.strategy, plural(most, "result")),
-        _ => String::new(),
-    };
-    let as_good = whole.iter().filter(|one| one.worst_regret <= whole[0].worst_regret * (1.0 + AS_GOOD));
-    let chosen = as_good.clone().min_by(|a, b| a.held().total_cmp(&b.held())).filter(|_| why.is_empty());
-    let Some(chosen) = chosen else { return Err(Box::new((why, table_of(&left_out)))) };
-    let names = |all: &mut dyn Iterator<Item = &&Standing>| -> Vec<String> {
-        all.filter(|one| one.strategy != chosen.strategy).map(|one| one.strategy.clone()).collect()
-    };
-    let is_open = |one: &&&Standing| chosen.worst_interval.high > one.worst_interval.low * (1.0 + AS_GOOD);
-    let (open, as_good) = (names(&mut whole.iter().filter(is_open)), names(&mut as_good.clone()));
-    let own: Vec<&Setting<'_>> = results.iter().filter(|one| one.regret(&chosen.strategy).is_some()).collect();
-    let counts = own.iter().filter_map(|one| Some(one.record.arm(&chosen.strategy)?.own.counts));
-    let absent: u64 = counts.map(|counts| counts.pmis_absent).sum();
+    let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
+    let has = |one: &Setting| one.regrets.iter().any(|regret| regret.strategy == chosen.strategy);
+    let mut has = results.iter().map(has);
+    own.retain(|_| has.next() == Some(true));
+    let counts = own.iter().filter_map(|record| Some(record.arm(&chosen.strategy)?.own.counts.pmis_absent));
+    let absent: u64 = counts.sum();
+    let any_open = left_out.iter().any(|one| one.is_open);
+    let least =
+        if strategies.iter().any(|one| one.results < chosen.results) { "those that are in each" } else { "all" };
     let answer = vec![
-        choice(&own, whole.len() < strategies.len(), chosen, &as_good),
-        costs(chosen, &own[0].record.definition(&chosen.strategy).unwrap_or_default()),
-        sureness(&own, &open, !left_out.is_empty(), absent),
+        choice(&own, least, chosen, &as_good),
+        costs(chosen, &own[0].definition(&chosen.strategy).unwrap_or_default()),
+        sureness(&own, &open, any_open, absent),
     ];
-    let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && left_out.is_empty() && absent == 0);
+    let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && !any_open && absent == 0);
     Ok(Advice { choice, is_sure, answer, strategies, results, left_out })
 }
 
-impl Standing {
-    fn of(results: &[Setting<'_>], name: &str) -> Self {
-        let own: Vec<(&Setting<'_>, &Regret)> =
-            results.iter().filter_map(|one| Some((one, one.regret(name)?))).collect();
-        let worst = |of: fn(&Ratio) -> f64| own.iter().map(|(_, regret)| of(&regret.ratio)).fold(0.0, f64::max);
-        let mean = |column: &column::Column| {
-            let of = |(one, _): &(&Setting<'_>, &Regret)| {
-                let arm = one.record.arm(name)?;
-                (column.value)(&Figures::new(arm, arm.metric(one.metric)))
-            };
-            let values: Vec<f64> = own.iter().filter_map(of).collect();
-            (!values.is_empty()).then(|| (column.key, values.iter().sum::<f64>() / values.len() as f64))
-        };
-        Self {
-            strategy: name.to_owned(),
-            worst_regret: worst(|ratio| ratio.ratio),
-            worst_interval: Interval {
-                low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
-                high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
-            },
-            work: column::columns(Place::Advice).filter_map(mean).collect(),
-            results: own.len(),
-        }
-    }
-
-    fn held(&self) -> f64 {
-        self.work.get("held_mean").copied().unwrap_or(f64::INFINITY)
-    }
-}
-
 /// Says which strategy to take, by which rule, and how it stands beside others.
-fn choice(own: &[&Setting<'_>], some_lack: bool, chosen: &Standing, as_good: &[String]) -> String {
-    let places = if let [one] = own { one.workload.clone() } else { plural(own.len(), "result") };
+fn choice(own: &[&Record], least: &str, chosen: &Ranked, as_good: &[&Ranked]) -> String {
+    let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
     let (name, bound) = (&chosen.strategy, ratio(chosen.worst_interval.high));
-    let least = if some_lack { "those that are in each" } else { "all" };
-    let mut parts = vec![format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}")];
+    let mut text = format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}");
     if !as_good.is_empty() {
-        parts.push(format!("as good within 1 %, and holding no fewer events: {}", listed(as_good)));
+        text += &format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     }
-    parts.join("; ")
-        + &own.iter().map(|one| origin(one.record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
+    text + &own.iter().map(|record| origin(record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
 }
 
 /// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
-fn costs(chosen: &Standing, definition: &[String]) -> String {
+fn costs(chosen: &Ranked, definition: &[String]) -> String {
     let unknown = || "an unknown number of".to_owned();
     let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
     let held = if chosen.strategy.starts_with(BELOW_KVM) {
@@ -300,36 +157,60 @@ fn costs(chosen: &Standing, definition: &[String]) -> String {
 }
 
 /// Says how sure a choice is, and what the figures are not of.
-fn sureness(own: &[&Setting<'_>], open: &[String], any_left_out: bool, absent: u64) -> String {
-    let records = || own.iter().map(|one| one.record);
+fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> String {
     let mut parts = Vec::new();
     if !open.is_empty() {
-        parts.push(format!("not sure: {} may be as good", listed(open)));
-        let model = records().find_map(|record| record.host.model_percent).map(|[low, high]| {
+        parts.push(format!("not sure: {} may be as good", names(open)));
+        let model = own.iter().find_map(|record| record.host.model_percent).map(|[low, high]| {
             format!("the model takes {low} to {high} % of what it was made from, and tells no better")
         });
         parts.push(model.unwrap_or_else(|| "more rounds, or a longer --duration, may tell".to_owned()));
-    } else if any_left_out {
+    } else if any_open {
         parts.push("not sure: what is left out may change it".to_owned());
     } else if absent > 0 {
         parts.push(format!("not sure: under it {absent} PMIs of a trace did not come"));
     } else {
-        let least = AS_GOOD * 100.0;
-        parts.push(format!("sure: no other can have a worst ratio that is more than {least} % smaller"));
+        parts.push(format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0));
     }
-    if records().any(|record| !record.is_simulated() && record.arms.iter().any(|arm| arm.stand_in)) {
+    if own.iter().any(|record| !record.is_simulated() && record.arms.iter().any(|arm| arm.stand_in)) {
         parts.push("hardware events may order otherwise than a stand-in".to_owned());
     }
-    if records().any(Record::is_simulated) {
+    if own.iter().any(|record| record.is_simulated()) {
         let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
     }
-    let cut = records().filter(|record| record.status != Status::Complete);
+    let cut = own.iter().filter(|record| record.status != Status::Complete);
     parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
     parts.join("; ")
 }
 
-impl Advice<'_> {
+/// Returns a line for all that is left out for one reason.
+pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
+    let mut by_reason: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in left_out {
+        by_reason.entry(&one.why).or_default().push(one.what.clone());
+    }
+    let line = |(why, mut what): (&str, Vec<String>)| {
+        let more = what.len().saturating_sub(MOST_NAMED);
+        what.truncate(MOST_NAMED);
+        what.extend((more > 0).then(|| format!("{more} more")));
+        format!("left out: {}: {why}", listed(&what))
+    };
+    by_reason.into_iter().map(line).collect()
+}
+
+/// Most results or strategies that a line names.
+const MOST_NAMED: usize = 4;
+
+impl Setting {
+    /// Names the fastest strategies, those that nothing tells apart as one place.
+    fn fastest(&self) -> String {
+        let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
+        listed(&self.regrets.iter().filter(is_first).map(|one| one.strategy.clone()).collect::<Vec<_>>())
+    }
+}
+
+impl Advice {
     /// Returns the strategies as a table.
     fn table(&self) -> Table {
         let columns = column::columns(Place::Advice);
@@ -364,11 +245,7 @@ impl Advice<'_> {
     /// Returns the advice as it is shown: what is left out first.
     pub fn report(&self) -> Report {
         let mut report = Report::new("vpmu advise");
-        report.notes(match &self.left_out[..] {
-            [] => None,
-            [[strategies, what, why]] => Some(format!("left out of {what}: {strategies}: {why}")),
-            several => Some(format!("left out: {} results or strategies, which the last table names", several.len())),
-        });
+        report.notes(lines(&self.left_out));
         report.table(self.settings());
         report.notes(self.answer.iter().cloned());
         report.gap();
@@ -377,10 +254,6 @@ impl Advice<'_> {
         report.note(column::legend(Place::Advice).collect::<Vec<_>>().join("; "));
         if self.results.iter().any(|one| one.workload.starts_with(REPLAY)) {
             report.note(OF_TRACES);
-        }
-        if self.left_out.len() > 1 {
-            report.gap();
-            report.table(table_of(&self.left_out));
         }
         report
     }
@@ -409,8 +282,8 @@ mod tests {
         record
     }
 
-    fn answer<'a>(records: &[&'a Record]) -> (Advice<'a>, String) {
-        let found = advise(records, Vec::new()).unwrap();
+    fn answer(records: &[&Record]) -> (Advice, String) {
+        let found = advise(records, Vec::new(), false).unwrap();
         let answer = found.answer.join("\n");
         (found, answer)
     }
@@ -437,12 +310,11 @@ mod tests {
             "{text}"
         );
         let shown = found.report().text(200);
-        assert!(shown.starts_with("left out: ") && shown.find("last table") < shown.find("take reuse"), "{shown}");
+        assert!(shown.starts_with("left out: "), "{shown}");
         let other = of("counting1/ftest", &[("recreate", 3000), ("gate", 1000)]);
         let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
-        let none = advise(&[&one, &other], Vec::new()).unwrap_err();
-        assert_eq!(none.0, "recreate alone is in 2 results: run the others together");
-        assert!(none.1.text(200).contains("single/ftest"), "{}", none.1.text(200));
+        let none = advise(&[&one, &other], Vec::new(), false).unwrap_err();
+        assert!(lines(&none)[0].contains("single/ftest"), "{none:?}");
         assert!(shown.lines().any(|line| line.starts_with("counting1/ftest") && line.contains("gate")), "{shown}");
     }
 
@@ -458,9 +330,9 @@ mod tests {
         };
         let all = [by("sim:icx-2021", 9000), by("cpu-clock", 1000), by("tracepoint:kvm/kvm_exit", 5000)];
         let (found, text) = answer(&all.iter().collect::<Vec<_>>());
-        assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("recreate", false, 1), "{text}");
-        for what in ["are of a stand-in clock, this answer is by a tracepoint", "are of a simulation, this"] {
-            assert!(found.left_out.iter().any(|one| one[2].contains(what)), "{:?}", found.left_out);
+        assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("recreate", true, 1), "{text}");
+        for what in ["of a stand-in clock; this answer is by a tracepoint", "of a simulation; this"] {
+            assert!(found.left_out.iter().any(|one| one.why.contains(what)), "{:?}", found.left_out);
         }
         assert!(answer(&[&all[1]]).0.is_sure);
     }
@@ -478,7 +350,7 @@ mod tests {
             "{text}"
         );
         assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
-        let none = advise(&[&timed(4, &TIMES)], Vec::new()).unwrap_err().1.text(200);
+        let none = lines(&advise(&[&timed(4, &TIMES)], Vec::new(), false).unwrap_err()).join("\n");
         assert!(none.contains("recreate") && none.contains("an interval takes 5 rounds"), "{none}");
     }
 
@@ -528,7 +400,16 @@ mod tests {
         record.arms[1].own.lost = Some(3);
         let (found, _) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.left_out.len()), ("reuse-lazy", 1));
-        assert_eq!(found.left_out[0][0], "gate");
-        assert!(advise(&[], Vec::new()).is_err() && advise(&[&timed(40, &[("gate", 1270)])], Vec::new()).is_err());
+        assert!(found.left_out[0].what.starts_with("gate of "), "{:?}", found.left_out);
+        let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
+        assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
+    }
+
+    #[test]
+    fn a_model_of_a_later_kvm_is_shown_and_chosen_if_it_was_named() {
+        let record = timed(40, &[("mediated", 500), ("recreate", 2600), ("gate", 1270)]);
+        let of = |named| advise(&[&record], Vec::new(), named).unwrap();
+        assert_eq!((of(false).choice.as_str(), of(false).strategies.len()), ("gate", 3));
+        assert_eq!(of(true).choice, "mediated");
     }
 }

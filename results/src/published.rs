@@ -92,7 +92,7 @@ pub struct Row {
     /// where it was made. Otherwise these are the ends of the range of the models that the published numbers do not tell apart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<f64>,
-    /// As measured on some host, from a result document.
+    /// As measured by `--run`.
     pub measured: Option<Measured>,
     /// The measured number of `--run` against the published one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub struct Row {
     pub not_explained: Option<String>,
 }
 
-/// A number from a result document.
+/// A measured number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
     /// The number.
@@ -117,8 +117,6 @@ pub struct Measured {
     pub backend: String,
     /// The backend only stands in for hardware events.
     pub stand_in: bool,
-    /// The kind of host.
-    pub host: String,
 }
 
 /// Everything `reproduce` found.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::{self, ArmKind, Document, GuestArm, Metrics, MsrCount, Summary};
+use crate::document::{Arm, ArmKind, Document, GuestArm, MsrCount, Rounds, Summary};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION};
 
 /// Name of the file of finished points in a results folder.
@@ -12,7 +12,7 @@ pub const FILE: &str = "sweep.jsonl";
 /// The Pareto front of its points, beside it.
 pub const FRONT: &str = "pareto.json";
 /// The schema of a line.
-pub const SCHEMA: &str = "vpmu-sweep/2";
+pub const SCHEMA: &str = "vpmu-sweep/3";
 /// Largest file: about 100 000 points of nine strategies.
 pub const MAX_BYTES: u64 = 1 << 30;
 
@@ -31,71 +31,24 @@ pub struct Line {
     pub arms: Vec<Arm>,
 }
 
-/// An arm of a document: the figures of all its rounds together.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Arm {
-    /// Its name in documents.
-    #[serde(rename = "strategy")]
-    pub name: String,
-    /// Role of the arm.
-    pub kind: ArmKind,
-    /// Why there are no figures, if it cannot run there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_available: Option<String>,
-    /// Why figures are not whole.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub incomplete: Vec<String>,
-    /// Its metrics, without histograms.
-    pub metrics: Metrics,
-    /// Its counts. MSR exits are all registers' together.
-    #[serde(flatten)]
-    pub own: GuestArm,
-}
-
-impl Arm {
-    fn of(arm: &document::Arm) -> Self {
-        let brief = |summary: &Summary| Summary { histogram: None, ..summary.clone() };
-        let add = |all: MsrCount, one: &MsrCount| MsrCount {
-            reads: all.reads + one.reads,
-            writes: all.writes + one.writes,
-            faults: all.faults + one.faults,
-        };
-        let mut own = arm.own.clone();
-        let exits = own.msr_exits.values().fold(MsrCount::default(), add);
-        own.msr_exits = [("all".to_owned(), exits)].into();
-        Self {
-            name: arm.name.clone(),
-            kind: arm.kind,
-            not_available: arm.not_available.clone(),
-            incomplete: arm.incomplete.clone(),
-            metrics: arm.metrics.iter().map(|(key, one)| (key.clone(), brief(one))).collect(),
-            own,
-        }
-    }
+/// Returns an arm as a line has it: the figures of all rounds together without histograms, and MSR exits of all registers together.
+fn brief(arm: &Arm) -> Arm {
+    let metric = |(key, summary): (&String, &Summary)| (key.clone(), Summary { histogram: None, ..summary.clone() });
+    let add = |all: MsrCount, one: &MsrCount| MsrCount {
+        reads: all.reads + one.reads,
+        writes: all.writes + one.writes,
+        faults: all.faults + one.faults,
+    };
+    let exits = arm.own.msr_exits.values().fold(MsrCount::default(), add);
+    let own = GuestArm { msr_exits: [("all".to_owned(), exits)].into(), ..arm.own.clone() };
+    Arm { metrics: arm.metrics.iter().map(metric).collect(), own, rounds: Rounds::default(), ..arm.clone() }
 }
 
 impl Line {
     /// Makes the line of a point from its document.
     pub fn of(point: BTreeMap<String, String>, key: String, tool: &str, document: &Document) -> Self {
-        let arms = document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).map(Arm::of).collect();
+        let arms = document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).map(brief).collect();
         Self { schema: SCHEMA.to_owned(), key, tool: tool.to_owned(), point, arms }
-    }
-
-    /// Parses a line.
-    ///
-    /// # Errors
-    /// Says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        #[derive(Deserialize)]
-        struct Head {
-            schema: String,
-        }
-        let wrong = |error: serde_json::Error| error.to_string();
-        let Head { schema } = serde_json::from_str(text).map_err(wrong)?;
-        if schema != SCHEMA {
-            return Err(format!("its schema is {schema}, not {SCHEMA}"));
-        }
-        serde_json::from_str(text).map_err(wrong)
     }
 
     /// Returns the strategies' arms.

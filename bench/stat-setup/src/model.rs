@@ -55,16 +55,6 @@ impl Shape {
     }
 }
 
-/// Phases of a set-up: open, enable, read, disable, close.
-const PHASES: u64 = 5;
-/// Returns the interrupts that CPUs receive of event-major, and cpu-major's moves to another CPU (to each CPU in each phase), with
-/// `events` events in `leaders` groups, since Linux 5.5: of events that program no PMU and do not begin or end the use of their kind.
-pub fn orders(events: u64, leaders: u64, cpus: u64) -> [u64; 2] {
-    // A disabled event opens without an interrupt (db0503e4f675). Each phase but perhaps the first begins on the CPU where the last one
-    // ended.
-    [(events + 3 * leaders) * cpus.saturating_sub(1), if cpus > 1 { PHASES * cpus } else { 0 }]
-}
-
 /// Times of one `perf stat`, s.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {

@@ -46,19 +46,14 @@ pub struct Done {
     pub voluntary_switches: u64,
 }
 
-impl Done {
-    /// Operations a second.
-    pub fn rate(&self) -> f64 {
-        if self.seconds > 0.0 { self.operations as f64 / self.seconds } else { 0.0 }
-    }
-}
-
 /// Word of a child once events can be attached.
 const READY: &str = "ready";
 /// Word of a child once all its threads and processes are there.
 const SET: &str = "set";
-/// The option that makes `vpmu workload` such a child.
-pub const OPTION: &str = "--gated";
+/// The word that makes `vpmu workload` such a child.
+pub const GATED: &str = "gated";
+/// The word for the variant without the bottleneck.
+pub const APART: &str = "apart";
 /// Time that a child may take beyond its duration.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for the last output of a child that has ended.
@@ -84,11 +79,8 @@ impl Child {
     /// Returns the errors of starting it, or what it said on stderr.
     pub fn start(workload: &str, job: &Job) -> io::Result<Self> {
         let mut command = Command::new(&job.program);
-        command.args(["workload", workload, "--threads", &job.threads.to_string(), "--duration"]);
-        command.arg(format!("{}ns", job.duration.as_nanos())).args(["--json", OPTION]);
-        if job.apart {
-            command.arg("--apart");
-        }
+        command.args(["workload", workload, &job.threads.to_string()]);
+        command.args([&format!("{}ns", job.duration.as_nanos()), GATED]).args(job.apart.then_some(APART));
         Self::of(command)
     }
 

@@ -10,14 +10,12 @@ mod page;
 
 pub use page::page;
 
-use std::collections::BTreeMap;
-
 use figure::{Figure, capital, date};
 use group::{Group, groups};
 use page::{Piece, Section, pieces, render};
 
 use crate::document::warnings::LIVELOCK;
-use crate::document::{Arm, ArmKind, Document, NMI_LATENCY, Record, Status, Tool};
+use crate::document::{Arm, ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
@@ -29,15 +27,13 @@ use crate::table::{self, Part, Report, Table};
 const GROUPS: usize = 20;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
-/// Most documents that are looked through for measured counterparts of published figures.
-const DOCUMENTS: usize = 32;
 
 /// Sources of a page.
 #[derive(Debug)]
 pub struct Sources {
     /// The results, in any order.
     pub records: Vec<Record>,
-    /// The published figures, simulated, and measured in those of [`measured`].
+    /// The published figures, simulated.
     pub published: Report,
     /// Tool that makes the page.
     pub tool: Tool,
@@ -234,43 +230,11 @@ const fn state(status: Status) -> &'static str {
     }
 }
 
-/// Returns the newest results of each workload and backend in which published figures may have measured counterparts, which are those of
-/// Intel processors.
-pub fn measured(records: &[Record]) -> Vec<Document> {
-    let mut newest: BTreeMap<[Option<String>; 2], &Record> = BTreeMap::new();
-    let is_wanted =
-        |record: &&Record| record.experiment == NMI_LATENCY && !record.is_simulated() && record.other_cpu().is_none();
-    for record in records.iter().filter(is_wanted) {
-        let kept = newest.entry(["workload", "backend"].map(|name| record.parameter(name))).or_insert(record);
-        if record.started_unix > kept.started_unix {
-            *kept = record;
-        }
-    }
-    let mut newest: Vec<&Record> = newest.into_values().collect();
-    newest.sort_by_key(|record| std::cmp::Reverse(record.started_unix));
-    newest.into_iter().take(DOCUMENTS).filter_map(Record::as_guests).collect()
-}
-
-/// Returns the published figures beside ours, those that nothing measured and what explains them folded.
+/// Returns the published figures beside ours, folded.
 fn published(report: &Report) -> Vec<Piece> {
-    let mut all = vec![Piece::text(
-        "Fitted rows were used to choose the model's constants, so only predicted ones are evidence. Measured figures come from the newest \
-         result of that workload among those given, on the host and with the backend beside them: a stand-in's figures are not the \
-         published host's.",
-    )];
-    let mut rest = Vec::new();
-    for part in &report.parts {
-        match part {
-            Part::Table(table) if rest.is_empty() => {
-                let (measured, others) = table.clone().parted("measured");
-                all.extend((!measured.is_empty()).then(|| Piece::table(measured)));
-                rest.push(Part::Table(others));
-            }
-            part => rest.push(part.clone()),
-        }
-    }
-    all.extend(Piece::fold("Figures that nothing here measured, and constants", pieces(&rest)));
-    all
+    let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
+    let folded = Piece::fold("Figures, and constants", pieces(&report.parts));
+    std::iter::once(Piece::text(said)).chain(folded).collect()
 }
 
 #[cfg(test)]

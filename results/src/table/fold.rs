@@ -164,14 +164,6 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Parts the rows with a figure in the column of this heading from the others; without such a column none has one.
-    pub(crate) fn parted(self, heading: &str) -> (Self, Self) {
-        let at = self.header.iter().position(|one| one == heading);
-        let has = |row: &Vec<Cell>| at.is_some_and(|at| row[at].text != layout::dash());
-        let (with, without) = self.rows.iter().cloned().partition(has);
-        (Self { rows: with, ..self.clone() }, Self { rows: without, ..self })
-    }
-
     /// Returns its rows.
     pub(crate) fn rows(&self) -> &[Vec<Cell>] {
         &self.rows

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::choice::{choose, rank, regrets};
 use super::column::{self, Figures, Place};
 use super::fold::{Cell, Table};
 use super::layout::{self, name, plural, ratio_with, time};
@@ -12,7 +13,7 @@ use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
 use crate::document::{Arm, ArmKind, Document, Experiment, Status, Warning};
 use crate::error::Exit;
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
-use crate::paired::{self, Ratio, Statistic};
+use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
@@ -186,37 +187,25 @@ fn ratio(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
     paired::over_runs(document, arm, base, metric(document).key, Statistic::P50)
 }
 
-/// Describes the strategy whose worst ratio to the fastest of a workload is the least, beside others in each workload. What is not
-/// distinguishable from the fastest is as fast.
+/// Describes the strategy that the rule of `advise` chooses, beside others in each workload.
 fn choice(documents: &[Document]) -> Option<String> {
-    let (first, others) = documents.split_first()?;
-    let in_all = |arm: &&Arm| others.iter().all(|other| ranked(other).iter().any(|one| one.name == arm.name));
-    let worst = |name: &str| {
-        let behind = |document| {
-            fastest_other(document, name).map_or(1.0, |(_, ratio)| if is_behind(&ratio) { ratio.ratio } else { 1.0 })
-        };
-        documents.iter().map(behind).fold(1.0, f64::max)
-    };
-    let worsts: Vec<(&Arm, f64)> =
-        ranked(first).into_iter().filter(in_all).map(|arm| (arm, worst(&arm.name))).collect();
-    let rounds =
-        documents.iter().flat_map(|document| worsts.iter().filter_map(|(arm, _)| fastest_other(document, &arm.name)));
-    if let Some(few) = rounds.filter(|(_, ratio)| ratio.interval.is_none()).map(|(_, ratio)| ratio.rounds).min() {
-        return Some(format!("no answer: {} give no interval; take more (--rounds, --duration)", plural(few, "round")));
+    let first = documents.first()?;
+    let rounds = documents.iter().filter_map(|one| one.arms.iter().map(|arm| arm.rounds.len()).max()).min()?;
+    if rounds < MIN_ROUNDS {
+        let rounds = plural(rounds, "round");
+        return Some(format!("no answer: {rounds} give no interval; take more (--rounds, --duration)"));
     }
-    let (_, least) = *worsts.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let best: Vec<String> =
-        worsts.iter().filter(|(_, worst)| *worst <= least).map(|(arm, _)| arm.name.clone()).collect();
-    let name = best.first().filter(|_| worsts.len() > 1)?;
+    let found: Vec<_> = documents.iter().map(|document| regrets(document, metric(document)).0).collect();
+    let strategies = rank(found.iter().map(Vec::as_slice));
+    let (chosen, as_good, _) = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len())?;
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
+    let name = &chosen.strategy;
     let parts: Vec<String> =
         documents.iter().zip(nouns).filter_map(|(document, what)| beside(document, name, what)).collect();
     let mut said = vec![format!("{name}: {}{}", parts.join(", "), origin(first))];
-    if let [_, as_good @ ..] = &best[..]
-        && !as_good.is_empty()
-    {
-        said.push(format!("as good: {}", listed(as_good)));
+    if !as_good.is_empty() {
+        said.push(format!("as good: {}", listed(&as_good.iter().map(|one| one.strategy.clone()).collect::<Vec<_>>())));
     }
     for document in documents {
         let out: Vec<String> =
@@ -247,10 +236,6 @@ fn fastest_other<'a>(document: &'a Document, name: &str) -> Option<(&'a Arm, Rat
     let others = ranked(document).into_iter().filter(|arm| arm.name != name);
     let ratios = others.filter_map(|arm| Some((arm, ratio(document, own, arm)?)));
     ratios.max_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio))
-}
-
-fn is_behind(ratio: &Ratio) -> bool {
-    ratio.ratio > 1.0 + AS_GOOD && ratio.is_distinguishable()
 }
 
 /// Places a strategy beside the fastest other one of a workload, or where it is faster than that beside the oldest.

@@ -62,7 +62,6 @@ const ALLOWED: &[&str] = &[
     "host-pmu/src/kernel.rs",
     "results/src/host/fs.rs",
     "vmm/src/kvm/host.rs",
-    "bench/vpmu/src/experiment/reproduce/watchdog.rs",
     "bench/vpmu/src/inspect/doctor.rs",
     "bench/vpmu/src/setting/process.rs",
     "bench/stat-setup/src/list/sysfs.rs",

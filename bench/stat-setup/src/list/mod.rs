@@ -51,8 +51,6 @@ pub struct Event {
     pub open: Result<Openable, String>,
     /// CPUs of its PMU (`cpumask` in sysfs); `None` = any.
     pub cpus: Option<Vec<u32>>,
-    /// Factor from a count to `unit`.
-    pub scale: f64,
     /// Unit; empty for plain counts.
     pub unit: String,
 }

@@ -111,7 +111,6 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
         written: event.text.clone(),
         open: Err(String::new()),
         cpus: None,
-        scale: 1.0,
         unit: String::new(),
     };
     let open = match &event.kind {
@@ -132,9 +131,12 @@ fn look_up(event: &Written, sysfs: &mut Sysfs) -> Event {
     found
 }
 
+/// Begin of the reason why an event of no known name cannot be opened.
+pub const UNKNOWN: &str = "unknown event";
+
 fn unknown(name: &str) -> String {
     let file = if Path::new(name).extension().is_some() { "; nor is there a file of that name" } else { "" };
-    format!("unknown event {name} (perf list shows the known ones{file})")
+    format!("{UNKNOWN} {name} (perf list shows the known ones{file})")
 }
 
 fn plain(code: Code, event: &mut Event) -> Openable {
@@ -149,7 +151,6 @@ fn plain(code: Code, event: &mut Event) -> Openable {
     attr.set_exclude_guest(u64::from(class == Class::Hardware));
     if code.kind == PERF_TYPE_SOFTWARE && code.config <= 1 {
         // Clocks count ns; perf prints ms.
-        event.scale = 1e-6;
         "msec".clone_into(&mut event.unit);
     }
     Openable { attr, class }
@@ -218,7 +219,7 @@ fn of_pmu(
                     set(pmu, key, value, &mut words, sysfs, event)?;
                 }
             }
-            (event.unit, event.scale) = sysfs.unit(&pmu.name, key);
+            event.unit = sysfs.unit(&pmu.name, key);
         } else if !set_common(key, value.as_deref(), &mut words, event)? {
             set(pmu, key, value.as_deref().unwrap_or("1"), &mut words, sysfs, event)?;
         }
@@ -291,7 +292,6 @@ mod tests {
         ("sys/bus/event_source/devices/power/format/event", "config:0-7\n"),
         ("sys/bus/event_source/devices/power/events/energy-pkg", "event=0x02\n"),
         ("sys/bus/event_source/devices/power/events/energy-pkg.unit", "Joules\n"),
-        ("sys/bus/event_source/devices/power/events/energy-pkg.scale", "2.3283064365386962890625e-10\n"),
         ("sys/kernel/tracing/events/sched/sched_switch/id", "301\n"),
         ("sys/kernel/tracing/events/sched/sched_wakeup/id", "302\n"),
     ];
@@ -312,7 +312,6 @@ mod tests {
         assert_eq!(open.attr.config, 0x1a8);
         let event = one("power/energy-pkg/");
         assert_eq!((event.cpus, event.unit.as_str()), (Some(vec![0, 18]), "Joules"));
-        assert!(event.scale < 1e-9 && event.scale > 0.0);
         let event = one("cpu/event=1,name=mine/");
         assert_eq!((event.name.as_str(), event.written.as_str()), ("mine", "cpu/event=1,name=mine/"));
         assert_eq!(one("cpu/event=1,wide=3,config1=9,period=7/").open.unwrap().attr.config3, 0x30);

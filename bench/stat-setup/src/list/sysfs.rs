@@ -169,12 +169,10 @@ impl Sysfs {
         self.text(&format!("{DEVICES}/{pmu}/events/{event}")).ok()
     }
 
-    /// Returns unit and scale of a named event.
-    pub fn unit(&mut self, pmu: &str, event: &str) -> (String, f64) {
-        let mut get = |what: &str| self.text(&format!("{DEVICES}/{pmu}/events/{event}.{what}")).ok();
-        let unit = get("unit").filter(|unit| unit.len() < 32).unwrap_or_default();
-        let scale = get("scale").and_then(|scale| scale.parse().ok()).filter(|scale: &f64| scale.is_finite());
-        (unit, scale.unwrap_or(1.0))
+    /// Returns the unit of a named event.
+    pub fn unit(&mut self, pmu: &str, event: &str) -> String {
+        let unit = self.text(&format!("{DEVICES}/{pmu}/events/{event}.unit")).ok();
+        unit.filter(|unit| unit.len() < 32).unwrap_or_default()
     }
 
     /// Returns the id of a trace event.

@@ -28,8 +28,6 @@ Examples:
   # the same with ten events and gate
   vpmu ab before/vpmu after/vpmu -- --workload sampling10 \\
     --strategy recreate,reuse-lazy,gate
-  # the same as a gate, with a result for later
-  vpmu ab before/vpmu after/vpmu -o ab.json --duration 2m
   # two sets of options of this build
   vpmu ab --base-args '--strategy reuse' \\
     --new-args '--strategy mine.toml'

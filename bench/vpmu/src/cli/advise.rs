@@ -1,32 +1,33 @@
-//! `vpmu advise`: which strategy for these workloads, on this host or on modelled ones.
+//! `vpmu advise`: which strategy for these workloads, on this host or on a modelled one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ::sim::model::Model;
 use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
-use results::advice::{LeftOut, advise};
+use results::advice::{LeftOut, advise, lines};
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::paired::MIN_ROUNDS;
 use results::table;
-use results::table::layout::{columns, plural};
+use results::table::choice::is_modelled;
+use results::table::layout::plural;
 use results::write::OutputFolder;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Invocation, Kept, MakePlan, can_have, carry_out, named_model, ready};
+use super::measure::{Invocation, Kept, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
 use crate::arms::rounds::plan::Plan;
+use crate::arms::rounds::run::Finished;
 use crate::experiment::nmi_latency::spec::NmiLatencySpec;
-use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::backend::Chosen;
 use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
@@ -37,20 +38,17 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   # five presets on this host, four workloads, two minutes
   vpmu advise
-  # one workload, on two modelled hosts
-  vpmu advise --workload sampling10 --on clx-ap-watchdog-on,spr-2026
+  # one workload, on a modelled host
+  vpmu advise --workload sampling10 --backend sim:spr-2026
   # traces of real guests, on a modelled host
-  vpmu advise --trace results/traces/*/ --on clx-ap-watchdog-on
-  # a strategy of your own beside those presets
-  vpmu advise --strategy mine.toml --workload sampling10
+  vpmu advise --backend sim:clx-ap-watchdog-on \\
+    --trace results/traces/*/
   # by results that are there
   vpmu advise vpmu-results
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive: the
 choice is not sure, 4 the host cannot do it, 70 a bug of vpmu.";
 
-/// The host that runs the tool, in `--on`.
-const THIS_HOST: &str = "this-host";
 /// Bound on all runs on this host together.
 const LONGEST: Duration = Duration::from_secs(100);
 /// Rounds in which a guest lives on: ten guests an arm, which a look at the order takes, fit into the time.
@@ -63,7 +61,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub struct AdviseArgs {
     /// Rank the strategies of these results, files or folders, and run nothing
     #[arg(value_name = "FILE", conflicts_with_all =
-          ["workload", "trace", "on", "ArmsOptions", "HostOptions", "output", "no_save", "quiet"])]
+          ["workload", "trace", "ArmsOptions", "HostOptions", "BehindOptions", "output", "no_save", "quiet"])]
     pub files: Vec<PathBuf>,
 
     /// Workloads of the guest, EVENTS[/WORK] or WORK as of nmi-latency; each is a run
@@ -78,10 +76,6 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "DIR", num_args = 1.., help_heading = "Guest", conflicts_with_all =
           ["workload", "cpu", "vcpus", "mux_interval", "warmup", "samples", "time_limit"])]
     pub trace: Vec<PathBuf>,
-
-    /// Hosts: this-host, models of `vpmu show models`, .toml files of models
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = THIS_HOST)]
-    pub on: Vec<String>,
 
     /// Arms, guest and rounds.
     #[command(flatten)]
@@ -98,7 +92,7 @@ pub struct AdviseArgs {
 pub(super) fn with_defaults(command: Command) -> Command {
     let helps = [
         ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
-        ("duration", "Bound on all runs on this host together, and on those of a model [default: 100s on this host]"),
+        ("duration", "Bound on all runs together, of a simulation on each [default: 100s, of a simulation none]"),
         ("json", "Print the advice as JSON in place of the tables"),
         ("no_save", "Write no results"),
     ];
@@ -121,41 +115,43 @@ enum Load<'a> {
     Trace(&'a Parts),
 }
 
-/// A run: the model that is simulated, none of this host, and what its guest does.
-type Run<'a> = (Option<&'a Model>, Load<'a>);
-
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if !args.files.is_empty() {
-        let records = files::records(&args.files)?;
-        return show(args, &records, None, Vec::new());
+        return show(args, &files::records(&args.files)?, None, Vec::new());
     }
-    let strategy = strategies(&args.arms.strategy)?;
-    let (models, traces) = (models(args)?, traces(args)?);
-    let (runs, left_out) = runs(args, &models, &traces)?;
+    let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
+    let model = named_model(&args.host.behind.backend)?;
+    let (runs, left_out) = runs(args, model.is_some(), &traces)?;
     // Whatever can be refused is refused before anything is measured.
-    let nothing = Chosen::here(BackendKey::None, String::new());
+    let nothing = || Chosen::here(BackendKey::None, String::new());
+    let chosen = model.as_ref().map_or_else(nothing, |model| sim::chosen(model, ""));
     for &run in &runs {
-        can_have(run.0, &plan(args, &strategy, run, None, &nothing, None)?)?;
+        can_have(model.as_ref(), &plan(args, &strategy, run, None, &chosen, None)?)?;
     }
     let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
     // Runs on this host share the time, those of models have it each.
-    let mut left = args.arms.duration.duration.or(models[0].is_none().then_some(LONGEST));
+    let mut left = args.arms.duration.duration.or(model.is_none().then_some(LONGEST));
     for (at, &run) in runs.iter().enumerate() {
         let began = Instant::now();
         let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
         let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
         let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
-        match one(args, run.0, &made, invocation) {
-            Ok((document, path, error)) => {
-                let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-                records.push(serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))?);
-                saved = saved.or(path);
-                failed = failed.or(error);
+        let mut kept =
+            Kept::new(if args.result.no_save { None } else { Some(OutputFolder::open(&args.result.folder())?) });
+        let fs = HostFs::default();
+        let facts = (HostFacts::begin(&fs), fs);
+        let finished = ready((&args.host.behind.backend, None, "--backend"), model.clone(), &made, facts)
+            .and_then(|ready| carry_out(ready, &mut kept, &args.result, invocation.clone()));
+        match finished {
+            Ok(Finished { document, error, .. }) => {
+                records.push(record(&document)?);
+                saved = saved.or_else(|| kept.path().map(Path::to_owned));
+                failed = failed.or(error).or(kept.failed);
             }
             Err(error) if records.is_empty() => return Err(error),
             Err(error) => failed = failed.or(Some(error)),
         }
-        if run.0.is_none() {
+        if model.is_none() {
             left = left.map(|left| left.saturating_sub(began.elapsed()));
         }
         if sys::interrupted().load(Ordering::Relaxed) {
@@ -168,27 +164,16 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
     failed.map_or(Ok(done), Err)
 }
 
-/// Carries out one run: its document, the file that it is kept in, and the error that ended it early.
-fn one(
-    args: &AdviseArgs,
-    model: Option<&Model>,
-    plan: MakePlan<'_>,
-    invocation: &Invocation,
-) -> Result<(Document, Option<PathBuf>, Option<Error>), Error> {
-    let result = &args.result;
-    let mut kept = Kept::new(if result.no_save { None } else { Some(OutputFolder::open(&result.folder())?) });
-    let fs = HostFs::default();
-    let facts = HostFacts::begin(&fs);
-    let ready = ready((&args.host.behind.backend, None, "--on"), model.cloned(), plan, (facts, fs))?;
-    let finished = carry_out(ready, &mut kept, result, invocation.clone())?;
-    let path = kept.path().map(Path::to_owned);
-    Ok((finished.document, path, finished.error.or(kept.failed)))
+/// Returns a document as one that was read.
+fn record(document: &Document) -> Result<Record, Error> {
+    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+    serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))
 }
 
 fn plan(
     args: &AdviseArgs,
     strategy: &[StrategyChoice],
-    (model, load): Run<'_>,
+    load: Load<'_>,
     duration: Option<Duration>,
     chosen: &Chosen,
     usable: Option<&[u32]>,
@@ -197,21 +182,18 @@ fn plan(
     // Guests that live on would spare each other the first hardware event.
     let many = args.arms.rounds.is_none() && !chosen.shares_first;
     let length = LengthOptions { guest_rounds: many.then_some(GUEST_ROUNDS), ..LengthOptions::default() };
-    let mut host = args.host.clone();
-    if let Some(model) = model {
-        host.behind.backend = BackendChoice::Sim(model.name.clone());
-    }
     let workload = match load {
         Load::Work(workload) => workload,
         // The trace replaces it below.
         Load::Trace(_) => args.workload[0],
     };
-    let mut plan = NmiLatencySpec { arms, length, workload, period: None, freq: None }.plan(&host, chosen, usable)?;
+    let spec = NmiLatencySpec { arms, length, workload, period: None, freq: None };
+    let mut plan = spec.plan(&args.host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
-    match (model, load) {
-        (_, Load::Work(_)) => {}
-        (Some(_), Load::Trace(parts)) => plan.replay(parts),
-        (None, Load::Trace(parts)) => plan.play(&parts.trace)?,
+    match load {
+        Load::Work(_) => {}
+        Load::Trace(parts) if chosen.simulated => plan.replay(parts),
+        Load::Trace(parts) => plan.play(&parts.trace)?,
     }
     Ok(plan)
 }
@@ -223,33 +205,27 @@ fn traces(args: &AdviseArgs) -> Result<Vec<Parts>, Error> {
 }
 
 /// Lists the runs, and what is left out.
-fn runs<'a>(
-    args: &AdviseArgs,
-    models: &'a [Option<Model>],
-    traces: &'a [Parts],
-) -> Result<(Vec<Run<'a>>, Vec<LeftOut>), Error> {
-    let mut left_out = BTreeSet::new();
-    let mut runs = Vec::new();
-    for model in models.iter().map(Option::as_ref) {
-        if traces.is_empty() {
-            runs.extend(args.workload.iter().map(|work| (model, Load::Work(*work))));
-        }
-        for parts in traces {
-            match parts.tells_nothing(model.is_none()) {
-                Some(why) => drop(left_out.insert(["all".to_owned(), format!("trace {}", parts.trace.name()), why])),
-                None => runs.push((model, Load::Trace(parts))),
+fn runs<'a>(args: &AdviseArgs, simulated: bool, traces: &'a [Parts]) -> Result<(Vec<Load<'a>>, Vec<LeftOut>), Error> {
+    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
+        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
+    }
+    if traces.is_empty() {
+        return Ok((args.workload.iter().copied().map(Load::Work).collect(), Vec::new()));
+    }
+    let (mut runs, mut left_out) = (Vec::new(), Vec::new());
+    for parts in traces {
+        match parts.tells_nothing(!simulated) {
+            Some(why) => {
+                left_out.push(LeftOut { what: format!("trace {}", parts.trace.name()), why, is_open: false });
             }
+            None => runs.push(Load::Trace(parts)),
         }
     }
     if runs.is_empty() {
-        let why: Vec<_> = left_out.into_iter().map(|[_, what, why]| format!("{what} is left out: {why}")).collect();
-        return Err(Error::usage(
-            "no trace tells anything",
-            why.join("; "),
-            "give others, or --on MODEL where only this host lacks PMIs",
-        ));
+        let remedy = "give others, or --backend sim:MODEL where only this host lacks PMIs";
+        return Err(Error::usage("no trace tells anything", lines(&left_out).join("; "), remedy));
     }
-    Ok((runs, left_out.into_iter().collect()))
+    Ok((runs, left_out))
 }
 
 /// Returns the strategies that run: presets, then those of files.
@@ -267,39 +243,16 @@ fn strategies(asked: &[StrategyChoice]) -> Result<Vec<StrategyChoice>, Error> {
     Ok(found)
 }
 
-/// Reads the models of `--on`; `None` stands for this host.
-fn models(args: &AdviseArgs) -> Result<Vec<Option<Model>>, Error> {
-    if let BackendChoice::Sim(name) = &args.host.behind.backend {
-        return Err(Error::usage(format!("--backend sim:{name} is not for advise"), "", format!("take --on {name}")));
-    }
-    let model = |name: &String| match name.as_str() {
-        THIS_HOST => named_model(&args.host.behind.backend).map(|_| None),
-        name => sim::model(name).map(Some),
-    };
-    if args.arms.rounds.is_some_and(|rounds| rounds < MIN_ROUNDS as u64) {
-        return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
-    }
-    if args.on.len() > 1 && args.on.iter().any(|name| name == THIS_HOST) {
-        let what = format!("{THIS_HOST} and a model are not one answer");
-        return Err(Error::usage(what, "", "take one --on after the other"));
-    }
-    args.on.iter().map(model).collect()
-}
-
 /// Prints the advice, with the warnings of its results, and says how the command ends.
 fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: Vec<LeftOut>) -> Result<Exit, Error> {
     let form = Form::of(args.result.json.json, false);
-    let advice = match advise(&records.iter().collect::<Vec<_>>(), left_out) {
-        Ok(advice) => advice,
-        Err(none) => {
-            let (why, left_out) = *none;
-            if form == Form::Text && !left_out.is_empty() {
-                print(&(left_out.text(columns()) + "\n"))?;
-            }
-            let remedy = "give other results, other --strategy or more --duration";
-            return Err(Error::new(Exit::Inconclusive, "there is no advice", why, remedy));
-        }
-    };
+    let is_named = |one: &StrategyChoice| matches!(one, StrategyChoice::Preset(name) if is_modelled(name));
+    let modelled = args.arms.strategy.iter().any(is_named);
+    let advice = advise(&records.iter().collect::<Vec<_>>(), left_out, modelled).map_err(|left_out| {
+        let why = [vec!["no two strategies have whole figures in as many results".to_owned()], lines(&left_out)];
+        let remedy = "give other results, other --strategy or more --duration";
+        Error::new(Exit::Inconclusive, "there is no advice", why.concat().join("; "), remedy)
+    })?;
     console::show(form, &advice.report(), &advice)?;
     if let (Some(first), Form::Text) = (saved, form) {
         print(&format!("saved: {} ({})\n", first.display(), plural(records.len(), "result")))?;
@@ -320,44 +273,22 @@ mod tests {
 
     use super::super::usage::parsed as args;
     use super::*;
-    use crate::arms::arm::replay::ReplayRunner;
-    use crate::arms::arm::runner::ArmRunner;
-    use crate::arms::arm::sim::SimRunner;
-    use crate::arms::rounds::run::{Context, run as rounds};
-    use crate::terminal::progress::Silent;
+    use crate::experiment::nmi_latency::simulated::simulate;
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.
-    fn simulated(line: &[&str]) -> (Advice<'static>, usize) {
+    fn simulated(line: &[&str]) -> (Advice, usize) {
         let args: AdviseArgs = args(line).unwrap();
         let strategy = strategies(&args.arms.strategy).unwrap();
+        let (model, traces) = (named_model(&args.host.behind.backend).unwrap().unwrap(), traces(&args).unwrap());
         let mut records: Vec<Record> = Vec::new();
-        let (models, traces) = (models(&args).unwrap(), traces(&args).unwrap());
-        for run in runs(&args, &models, &traces).unwrap().0 {
-            let model = run.0.unwrap();
-            let mut plan = plan(&args, &strategy, run, None, &sim::chosen(model, ""), None).unwrap();
-            plan.simulate(&model.name);
-            let mut runner: Box<dyn ArmRunner> = match &plan.replayed {
-                Some(parts) => Box::new(ReplayRunner::new(parts, model.clone(), plan.seed)),
-                None => {
-                    Box::new(SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed).unwrap())
-                }
-            };
-            let context = Context {
-                process_began: Instant::now(),
-                stop: &AtomicBool::new(false),
-                fs: &HostFs::at("/nonexistent"),
-                host: sim::facts(model),
-                command_line: Vec::new(),
-                progress: &mut Silent,
-                save: &mut |_| Ok(()),
-            };
-            let document = rounds(&plan, runner.as_mut(), context).unwrap().document;
+        for run in runs(&args, true, &traces).unwrap().0 {
+            let plan = plan(&args, &strategy, run, None, &sim::chosen(&model, ""), None).unwrap();
+            let document = simulate(&plan, model.clone(), &AtomicBool::new(false)).unwrap();
             assert_eq!(document.status, Status::Complete, "{:?}", document.warnings);
             assert!(document.warnings.iter().all(|warning| warning.code != "played"), "{:?}", document.warnings);
-            records.push(serde_json::from_str(&document.to_json().unwrap()).unwrap());
+            records.push(record(&document).unwrap());
         }
-        // An advice is of documents that are there.
-        let advice = advise(&records.leak().iter().collect::<Vec<_>>(), Vec::new()).unwrap();
+        let advice = advise(&records.iter().collect::<Vec<_>>(), Vec::new(), false).unwrap();
         let rounds = advice.results[0].regrets.iter().map(|one| one.ratio.rounds).max().unwrap_or(0);
         (advice, rounds)
     }
@@ -365,17 +296,17 @@ mod tests {
     #[test]
     fn every_seed_has_the_first_and_last_of_five_hundred_rounds() {
         let on = |host: &str, rounds: &[&str], seed: &str| {
-            let line = ["--on", host, "--workload", "sampling10", "--seed", seed, "--samples", "5"];
+            let line = ["--backend", host, "--workload", "sampling10", "--seed", seed, "--samples", "5"];
             simulated(&[&line[..], &["--strategy", "reuse-lazy,gate,virtual"], rounds].concat())
         };
-        let order = |advice: &Advice<'_>| {
+        let order = |advice: &Advice| {
             let [one] = &advice.results[..] else { panic!("one run") };
             (advice.choice.clone(), one.regrets[0].strategy.clone(), one.regrets.last().unwrap().strategy.clone())
         };
-        for host in ["development-host", "clx-ap-watchdog-on"] {
+        for host in ["sim:development-host", "sim:clx-ap-watchdog-on"] {
             let (long, rounds) = on(host, &["--rounds", "500"], "99");
             assert_eq!(rounds, 500);
-            for seed in (1..=10).filter(|seed| (seed % 2 == 0) == (host == "development-host")) {
+            for seed in (1..=10).filter(|seed| (seed % 2 == 0) == (host == "sim:development-host")) {
                 let (found, rounds) = on(host, &[], &seed.to_string());
                 assert_eq!(order(&found), order(&long), "seed {seed} on {host}");
                 assert!(found.is_sure && rounds < 240, "seed {seed} on {host}: {rounds} rounds, {:?}", found.answer);
@@ -392,12 +323,12 @@ mod tests {
     fn the_choice_on_real_guests_traces_is_never_far_behind() {
         let traces = ["record10-clx-6.1", "switching-clx-6.1", "idle-genoa-6.12"].map(trace);
         let strategies = "recreate,reuse-lazy,pool,gate,gate-pool,virtual";
-        let mut line = vec!["--on", "clx-ap-watchdog-on,development-host", "--strategy", strategies];
+        let mut line = vec!["--backend", "sim:clx-ap-watchdog-on", "--strategy", strategies];
         // No bound makes a part of a trace the whole.
         line.extend(["--duration", "1s", "--trace"]);
         line.extend(traces.iter().map(String::as_str));
         let (advice, rounds) = simulated(&line);
-        assert_eq!((advice.results.len(), rounds), (6, 40));
+        assert_eq!((advice.results.len(), rounds), (3, 40));
         let chosen = advice.strategies.iter().find(|one| one.strategy == advice.choice).unwrap();
         assert!(chosen.worst_regret <= 1.10, "{chosen:?}");
         let worst = advice.strategies.iter().find(|one| one.strategy == "recreate").unwrap();
@@ -407,19 +338,18 @@ mod tests {
 
     #[test]
     fn a_trace_that_tells_nothing_is_left_out_and_a_bad_one_refused() {
-        let on = ["--on", "development-host", "--strategy", "gate,reuse", "--trace"];
+        let on = ["--backend", "sim:development-host", "--strategy", "gate,reuse", "--trace"];
         let given = |traces: &[String]| {
             let args: AdviseArgs = args(&[&on[..], &traces.iter().map(String::as_str).collect::<Vec<_>>()].concat())?;
-            let (models, traces) = (models(&args)?, super::traces(&args)?);
-            runs(&args, &models, &traces).map(|(runs, left_out)| (runs.len(), left_out))
+            runs(&args, true, &super::traces(&args)?).map(|(runs, left_out)| (runs.len(), lines(&left_out)))
         };
         let [idle, top, stat] = ["idle-clx-6.1", "top-clx-6.1", "stat-clx-6.1"].map(trace);
         let (runs, left_out) = given(&[top.clone(), idle.clone(), stat.clone()]).unwrap();
-        assert_eq!((runs, left_out), (2, vec![["all", "trace idle-clx-6.1", "it has 1 PMI"].map(str::to_owned)]));
+        assert_eq!((runs, left_out), (2, vec!["left out: trace idle-clx-6.1: it has 1 PMI".to_owned()]));
         let here = Parts::of(&Trace::open(stat.as_ref()).unwrap(), PARTS).unwrap();
         assert!(here.tells_nothing(true).is_some_and(|why| why.contains("on this host")));
         for (traces, needle) in [
-            (&[idle][..], "no trace tells anything: trace idle-clx-6.1 is left out: it has 1 PMI"),
+            (&[idle][..], "no trace tells anything: left out: trace idle-clx-6.1: it has 1 PMI"),
             (&[top, trace("none")], "cannot read the trace"),
             (&[], "--trace"),
         ] {

@@ -21,9 +21,6 @@ Examples:
   vpmu calibrate -o here.toml
   # and simulate with it
   vpmu sim here.toml --strategy deferred,gate
-  # every strategy, measured beside simulated
-  vpmu nmi-latency --strategy gate,deferred
-  vpmu sim here.toml --strategy gate,deferred
   # where creates are expensive
   vpmu calibrate -o expensive.toml \\
     --backend tracepoint:kvm/kvm_userspace_exit
@@ -48,10 +45,6 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "N", value_parser = number_in(2..=1000))]
     pub rounds: Option<u64>,
 
-    /// NMIs per guest [default: 50, 20 with a tracepoint]
-    #[arg(long, value_name = "N", value_parser = number_in(10..=100_000))]
-    pub samples: Option<u64>,
-
     /// Nothing on stderr but errors.
     #[command(flatten)]
     pub quiet: QuietOption,
@@ -62,7 +55,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let output = check_file(&path)?;
     let chosen = backend(&args.backend, &ThisHost)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let calibration = CalibrateSpec { name, rounds: args.rounds, samples: args.samples, ..CalibrateSpec::default() };
+    let calibration = CalibrateSpec { name, rounds: args.rounds, ..CalibrateSpec::default() };
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!args.quiet.quiet);
     let (draft, [low, high]) = calibrate(calibration, &chosen, progress.as_mut())?;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use arch_pmu::spec::Vendor;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -24,8 +24,6 @@ Examples:
   vpmu conformance
   # and every count exactly
   vpmu conformance --backend step --strategy reuse
-  # an AMD's PMU without and with PerfMonV2
-  vpmu conformance --cpu milan,genoa
   # KVM's own vPMU, on a host that has one
   vpmu conformance --on kvm
   # failed cases, for a script
@@ -35,15 +33,6 @@ Examples:
 Exit codes: 0 every case passed, 1 a case failed, 2 bad usage,
 3 interrupted, 4 the host cannot run guests,
 70 a bug of vpmu.";
-
-/// Whose PMU is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum On {
-    /// The userspace vPMU
-    Vpmu,
-    /// KVM's own vPMU
-    Kvm,
-}
 
 /// Options of `vpmu conformance`.
 #[derive(Clone, Debug, Args)]
@@ -62,15 +51,11 @@ pub struct ConformanceArgs {
     #[arg(long, value_name = "KEY", default_value = "auto", help = backends())]
     pub backend: BackendChoice,
 
-    /// PMU to check: the userspace vPMU, or KVM's own
+    /// Check KVM's own vPMU in place of the userspace one
     ///
-    /// KVM's is that of the host's vendor, and has neither strategies nor a backend.
-    #[arg(long, value_name = "PMU", value_enum, default_value = "vpmu")]
-    pub on: On,
-
-    /// Hardware events count time, as in a guest of `vpmu linux`: skip the checks of counts
-    #[arg(long)]
-    pub counts_time: bool,
+    /// It is that of the host's vendor, and has neither strategies nor a backend.
+    #[arg(long, value_name = "PMU", value_parser = ["kvm"], conflicts_with_all = ["strategy", "backend", "cpu", "pmu_version"])]
+    pub on: Option<String>,
 
     /// Processors of the guest
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "clx", value_parser = processor())]
@@ -101,21 +86,8 @@ fn backends() -> String {
 type Checks = (String, Vec<Checked>, Vec<Target>);
 
 /// Returns the one check of KVM's own vPMU.
-fn on_kvm(args: &ConformanceArgs) -> Result<Checks, Error> {
-    let given = [
-        (args.strategy != PRESETS.map(|name| StrategyChoice::Preset(name.to_owned())), "--strategy"),
-        (args.backend != BackendChoice::Auto, "--backend"),
-        (args.cpu != [Cpu::CascadeLake], "--cpu"),
-        (args.pmu_version != VERSIONS, "--pmu-version"),
-    ];
-    if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
-        return Err(Error::usage(
-            format!("{option} does not go with --on kvm"),
-            "KVM's vPMU has no strategies and no backend, and is that of the host's processor",
-            "leave it out",
-        ));
-    }
-    let target = Target::kvm(args.counts_time);
+fn on_kvm() -> Result<Checks, Error> {
+    let target = Target::kvm();
     Ok((target.name.clone(), vec![run::of_kvm()?], vec![target]))
 }
 
@@ -160,12 +132,12 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     if backend == BackendKey::Step {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
-    let target = |strategy| Target::vpmu(strategy, &backend, args.counts_time);
+    let target = |strategy| Target::vpmu(strategy, &backend);
     Ok((backend.to_string(), guests, strategies.into_iter().map(target).collect()))
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
-    let (backend, guests, targets) = if args.on == On::Kvm { on_kvm(args) } else { on_vpmu(args) }?;
+    let (backend, guests, targets) = if args.on.is_some() { on_kvm() } else { on_vpmu(args) }?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use results::error::{Error, Exit};
 use results::read::{folder_beside, record};
-use results::report::{self, Sources, html, measured};
+use results::report::{self, Sources, html};
 use results::table::layout::plural;
 use results::write::check_no_input;
 
@@ -106,6 +106,6 @@ fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
             done = Exit::Inconclusive;
         }
     }
-    let published = reproduce::show::report(&Simulated::stored()?.beside(&measured(&records))?, false);
+    let published = reproduce::show::report(&Simulated::stored()?.beside()?, false);
     Ok((Sources { records, published, tool: process::tool() }, done))
 }

@@ -1,41 +1,27 @@
 //! `vpmu reproduce`.
 
-use std::path::PathBuf;
-
-use clap::{Args, ValueEnum};
+use clap::Args;
 use results::error::{Error, Exit};
-use results::host::HostFs;
-use results::read;
 use results::verdict::Tally;
 use results::write::OutputFolder;
 
-use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::LinuxGuestOptions;
-use crate::experiment::reproduce::here::Asked;
-use crate::experiment::reproduce::recipe::first_event;
+use crate::experiment::reproduce::measure::{Asked, measure};
 use crate::experiment::reproduce::run::Simulated;
-use crate::experiment::reproduce::series::series;
-use crate::experiment::reproduce::watchdog::Watchdog;
-use crate::experiment::reproduce::{commands, show};
-use crate::setting::backend::{ThisHost, open_kvm};
+use crate::experiment::reproduce::show;
+use crate::setting::backend::ThisHost;
 use crate::setting::options::FormOptions;
-use crate::setting::parse::options;
 use crate::sys;
-use crate::terminal::console::{self, complain, internal};
+use crate::terminal::console::{self, internal};
 use crate::terminal::progress;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   # published beside simulated figures
   vpmu reproduce
-  # and measured ones, where they answer a figure
-  vpmu reproduce --measured vpmu-results/nmi-*.json
   # record a guest at each level of compression, some minutes
   vpmu reproduce --run record-compression
   # the series of 2019 on this host, ten minutes; a file to send
   vpmu reproduce --run vpmu-reuse --markdown -o out > reuse.md
-  # also with a Linux guest, whose options stand behind --
-  vpmu reproduce --run vpmu-reuse -- --guest linux --kernel FILE
   # threads in rand(), here: half a minute
   vpmu reproduce --run event-practice.rand
 
@@ -46,13 +32,13 @@ do it; 70 a bug of vpmu.";
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArgs {
-    /// Result documents (.json of nmi-latency) to set beside the published figures
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    pub measured: Vec<PathBuf>,
-
     /// Measure on this host what a published figure says, in place of the table
-    #[arg(long, value_name = "FIGURE", value_enum, conflicts_with = "measured")]
-    pub run: Option<Measurable>,
+    ///
+    /// vpmu-reuse: the series that reuses host events, predicted, measured, compared, with the NMI watchdog as it is; with the
+    /// module of host-pmu/kernel loaded, in KVM itself, too. perf-stat-setup: 700 events by perf's orders before and since its series.
+    /// record-compression: a recording by level, beside stock perf. Others are those of `vpmu triage`.
+    #[arg(long, value_name = "FIGURE", value_parser = FIGURES)]
+    pub run: Option<String>,
 
     /// Its size, and where its documents go.
     #[command(flatten)]
@@ -61,85 +47,33 @@ pub struct ReproduceArgs {
     /// Form of the result.
     #[command(flatten)]
     pub form: FormOptions,
-
-    /// A Linux guest of vpmu-reuse besides the payload: as of `vpmu nmi-latency --guest linux`
-    #[arg(last = true, value_name = "OPTIONS", requires = "run")]
-    pub linux: Vec<String>,
 }
 
-/// A figure that is measured here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Measurable {
-    /// The series that reuses host events: predicted, measured, compared, with the NMI watchdog on and off; with
-    /// the module of host-pmu/kernel loaded, in KVM itself, too
-    VpmuReuse,
-    /// The set-up of 700 events by perf's orders before and since its series, likewise
-    PerfStatSetup,
-    /// Cost and savings of compressing a recording, by level, beside stock perf
-    RecordCompression,
-    /// Threads that draw from one generator, and each from its own
-    #[value(name = "event-practice.rand")]
-    Rand,
-    /// The share of time in a spin lock, copies of a program that faults pages
-    SpinlockShare,
-    /// Devices probed one after the other and at once
-    ParallelProbing,
-}
+/// Figures that are measured here, by their ids' begin.
+const FIGURES: [&str; 6] = [
+    "vpmu-reuse",
+    "perf-stat-setup",
+    "record-compression",
+    "event-practice.rand",
+    "spinlock-share",
+    "parallel-probing",
+];
 
 pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let Some(figure) = args.run else { return published(args) };
-    let bounded = [Measurable::VpmuReuse, Measurable::PerfStatSetup];
-    let linux = !args.linux.is_empty() && figure != Measurable::VpmuReuse;
-    if linux || args.asked.duration.is_some() && !bounded.contains(&figure) {
-        let option = if linux { "--" } else { "--duration" };
-        return Err(Error::usage(
-            format!("{option} has nothing to do"),
-            "this --run makes no use of it",
-            "leave it out",
-        ));
-    }
+    let Some(figure) = &args.run else {
+        let found = Simulated::run(args.asked.seed.seed)?.beside()?;
+        console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
+        return Ok(Exit::Done);
+    };
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(true);
-    let found = if figure == Measurable::VpmuReuse {
-        let words: Vec<&str> = args.linux.iter().map(String::as_str).collect();
-        let linux: LinuxGuestOptions = options(&words).map_err(|error| {
-            let (line, remedy) = (error.to_string(), "see vpmu nmi-latency --help");
-            Error::usage("bad options behind --", line.lines().next().unwrap_or_default(), remedy)
-        })?;
-        let job = LinuxJob::new(&linux, Kind::Record)?;
-        open_kvm()?;
-        let watchdog = Watchdog::take(&HostFs::default(), &ThisHost);
-        series((&args.asked, &args.linux, job.as_ref()), &ThisHost, watchdog, progress.as_mut())?
-    } else {
-        let name = figure.to_possible_value().map(|value| value.get_name().to_owned());
-        commands::measure(&name.unwrap_or_default(), &args.asked, progress.as_mut())?
-    };
+    let found = measure(figure, &args.asked, &ThisHost, progress::shown(true).as_mut())?;
     console::show(args.form.form(), &show::report(&found, true), &found)?;
     // It answers its question if all was measured, and something agrees or differs, if it has a prediction.
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
     let Tally { slower, faster, same, .. } = Tally::of(judged.map(|one| one.verdict));
-    let answered = slower + faster + same > 0 || !bounded.contains(&figure);
+    let answered = slower + faster + same > 0 || found.rows.iter().all(|row| row.predicted.is_empty());
     let whole = found.here.as_ref().is_some_and(|here| here.whole);
     Ok(if whole && answered { Exit::Done } else { Exit::Inconclusive })
-}
-
-/// Sets published, simulated and measured figures side by side.
-fn published(args: &ReproduceArgs) -> Result<Exit, Error> {
-    let documents = args.measured.iter().map(|file| read::document(file)).collect::<Result<Vec<_>, _>>()?;
-    let simulated = Simulated::run(args.asked.seed)?;
-    for (file, document) in args.measured.iter().zip(&documents).filter(|(_, document)| !simulated.answers(document)) {
-        complain(&format!(
-            "notice: {}: no published figure matches it ({}backend {}, workload {}, {}); docs/simulator.md has what does",
-            file.display(),
-            first_event(document).err().map_or_else(String::new, |why| format!("{why}; ")),
-            document.parameters.backend,
-            document.parameters.workload,
-            document.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ")
-        ));
-    }
-    let found = simulated.beside(&documents)?;
-    console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
-    Ok(Exit::Done)
 }

@@ -9,11 +9,10 @@ use stat_setup::list::sysfs::Sysfs;
 
 use super::measure::{Invocation, Shown, measure_plain};
 use super::options::{BaselineOptions, ResultOptions};
-use crate::experiment::stat_setup::arms::{once, prepare};
+use crate::experiment::stat_setup::arms::prepare;
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
-use crate::terminal::console::{complain, print};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -21,8 +20,6 @@ Examples:
   vpmu stat-setup
   # the same beside stock `perf stat -a`, shuffled, 15 rounds
   vpmu stat-setup --against perf
-  # a list as perf writes it
-  vpmu stat-setup --events context-switches:u,page-faults
   vpmu stat-setup --events events.txt --cpus 0-3 \\
     --strategy event-major,cpu-major,auto
   # tracepoints, each closed in tens of ms
@@ -52,16 +49,8 @@ pub struct StatSetupArgs {
 pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let StatSetupArgs { spec, result, baseline } = args;
     let (all, baseline) = (spec.each(), baseline.baseline(result));
-    if all.len() > 1 && (spec.once || baseline.is_some()) {
-        let option = if spec.once { "--once" } else { "--save-baseline" };
-        return Err(Error::usage(format!("{option} takes one number of events"), "", "give one, e.g. --events 100"));
-    }
-    if spec.once {
-        let (whole, notes) = once(spec, &mut print)?;
-        for note in &notes {
-            complain(&format!("warning: {note}"));
-        }
-        return Ok(if whole { Exit::Done } else { Exit::Inconclusive });
+    if all.len() > 1 && baseline.is_some() {
+        return Err(Error::usage("--save-baseline takes one number of events", "", "give one, e.g. --events 100"));
     }
     if let Some(baseline) = &baseline {
         baseline.check(NAME)?;

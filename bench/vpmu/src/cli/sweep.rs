@@ -24,14 +24,11 @@ Examples:
   # eight vCPUs that share CPUs
   vpmu sweep model=clx-ap-watchdog-on vcpus=8 cpus=2,4,8 \\
     slice=1ms,10ms
-  # again after a kill or a full disk: goes on where it stopped
-  vpmu sweep --grid grid.toml -o out
 
 A grid file has the same keys (docs/simulator.md):
   strategy = ['deferred', 'mine.toml']
   workload = 'sampling10'
   cost.open = [0.1, 1, 10]
-  seed = '1-5'
 
 Exit codes: 0 done, 2 bad usage, bad grid or a result that
 cannot be written, 3 interrupted, 70 a bug of vpmu.";

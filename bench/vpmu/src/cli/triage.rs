@@ -12,8 +12,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   # two threads in rand(): what rose, where they wait, the fix
   vpmu triage rand --threads 2
-  # shorter and fewer turns, no file
-  vpmu triage setup --turn 50ms --rounds 5 --no-save
+  # fewer rounds, no file
+  vpmu triage setup --rounds 5 --no-save
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive:
 interrupted, no sample, too few rounds for an interval, or no

@@ -6,4 +6,5 @@ pub mod parse;
 pub mod pin;
 pub mod process;
 pub mod strategy;
+pub mod tool;
 pub mod workload;

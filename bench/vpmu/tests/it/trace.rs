@@ -80,7 +80,7 @@ fn a_trace_of_more_registers_than_a_pmu_has_is_refused() {
         }
         writer.finish().unwrap();
     }
-    let advise = "advise -q --on development-host --strategy reuse,recreate --trace";
+    let advise = "advise -q --backend sim:development-host --strategy reuse,recreate --trace";
     assert_ne!(vpmu(dir.path(), &format!("{advise} few")).status.code(), Some(2));
     refused(dir.path(), &format!("{advise} many"), "more than 4096 registers");
 }

@@ -91,7 +91,7 @@ fn named() {
         ("--save-baseline main", "; --backend sim:development-host simulates"),
         ("guest-stat --rounds 1", "; --backend sim:development-host simulates"),
         ("nmi-latency --backend cpu-clock", "take --backend auto"),
-        ("advise", "; --on development-host simulates"),
+        ("advise", "; --backend sim:development-host simulates"),
         ("ab ./vpmu --new-args=--samples=9", "; --backend sim:development-host simulates"),
         ("conformance", "run as root or with CAP_PERFMON"),
         ("record payload", "run as root or with CAP_PERFMON"),

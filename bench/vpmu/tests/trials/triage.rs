@@ -30,8 +30,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn each_workload_runs_in_both_variants_and_says_what_it_did() {
     for name in ALL.map(|workload| workload.name) {
-        for variant in [&[][..], &["--apart"]] {
-            let line = ["workload", name, "--threads", "2", "--duration", "20ms", "--json"];
+        for variant in [&[][..], &["apart"]] {
+            let line = ["workload", name, "2", "20ms"];
             let output = run(Path::new("."), &[&line[..], variant].concat());
             assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
             let done = json(&output);
@@ -44,7 +44,7 @@ fn each_workload_runs_in_both_variants_and_says_what_it_did() {
 
 /// A workload whose starter went away does not begin.
 fn a_gated_workload_without_its_starter_does_not_begin() {
-    let output = run(Path::new("."), &["workload", "rand", "--duration", "600s", "--gated"]);
+    let output = run(Path::new("."), &["workload", "rand", "600s", "gated"]);
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(text(&output.stdout), "ready\n");
 }
@@ -52,7 +52,7 @@ fn a_gated_workload_without_its_starter_does_not_begin() {
 /// Two rounds: the account is whole, whatever is in it, and the end is inconclusive as two rounds have no interval.
 fn a_short_triage_leaves_a_whole_account() {
     let dir = tempfile::tempdir().unwrap();
-    let line = ["triage", "rand", "--threads", "2", "--rounds", "2", "--turn", "20ms", "-q", "--json", "-o", "out"];
+    let line = ["triage", "rand", "--threads", "2", "--rounds", "2", "-q", "--json", "-o", "out"];
     let output = run(dir.path(), &line);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let document = json(&output);
@@ -89,7 +89,7 @@ fn gone(pid: i32) -> bool {
 fn no_workload_outlives_its_triage() {
     for signal in ["-INT", "-KILL"] {
         let mut triage = Command::new(VPMU)
-            .args(["triage", "rand", "--threads", "2", "--turn", "60s", "-q", "--no-save"])
+            .args(["triage", "rand", "--threads", "2", "-q", "--no-save"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

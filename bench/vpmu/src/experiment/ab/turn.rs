@@ -3,26 +3,20 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use results::child::{Gathered, Keep, POLL, Supervised};
 use results::document::{Arm, Record};
-use results::error::{Error, Exit, one_line};
+use results::error::{Error, Exit};
 use results::metric::{NMI_HANDLER, ROTATION};
-use results::read::of_text;
 use results::stats::median;
+
+use crate::setting::tool;
 
 /// Rounds of a turn.
 pub(super) const ROUNDS: usize = 6;
 /// Bound on a turn, or the whole run's if that is longer.
 const LEAST_LIMIT: Duration = Duration::from_secs(60);
-/// Longest document that is read, in bytes.
-const MAX_DOCUMENT: usize = 16 << 20;
-/// Part of a side's stderr that is kept, in bytes.
-const MAX_STDERR: usize = 64 << 10;
-/// Time to wait for the last output of a side that has ended.
-const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// One of the two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,7 +102,7 @@ pub(super) fn take(
         Error::new(exit, what.clone(), why, "run that build's nmi-latency alone, with these options")
     };
     // A bare name is a file of this folder, as it is for every other command: not one of PATH.
-    let mut command = Command::new(std::path::Path::new(".").join(binary));
+    let mut command = Command::new(Path::new(".").join(binary));
     command
         .arg0("vpmu")
         .args(["nmi-latency", "--warmup=1"])
@@ -118,45 +112,27 @@ pub(super) fn take(
         // A later word of an option takes the place of an earlier one.
         .args(common)
         .args(args);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = Supervised::start(&mut command).map_err(|error| {
+    let limit = limit.max(LEAST_LIMIT);
+    let until = Instant::now() + limit;
+    let ran = tool::run(&mut command, || stopped() || Instant::now() >= until).map_err(|error| {
         let remedy = "give the path of a vpmu that can be executed";
         Error::usage(format!("cannot start {what}"), error.to_string(), remedy)
     })?;
-    let (Some(output), Some(errors)) = (child.process.stdout.take(), child.process.stderr.take()) else {
-        return Err(failed(Exit::Inconclusive, "it has no pipes".to_owned()));
-    };
-    let output = Gathered::start(output, Keep::First(MAX_DOCUMENT));
-    let errors = Gathered::start(errors, Keep::Last(MAX_STDERR));
-    let limit = limit.max(LEAST_LIMIT);
-    let until = Instant::now() + limit;
-    let ended = child.wait(POLL, || stopped() || Instant::now() >= until);
-    let Some(status) = ended.map_err(|error| failed(Exit::Inconclusive, error.to_string()))? else {
-        let late = failed(Exit::Inconclusive, format!("it did not end in {} s", limit.as_secs()));
-        return if stopped() { Ok(None) } else { Err(late) };
-    };
-    // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
-    if let Some(code @ (0 | 1 | 3)) = status.code() {
-        return match read(&output.text(DRAIN_TIME)) {
-            Ok(record) => Ok(Some(Turn { record, inconclusive: code == 3 })),
-            Err(_) if stopped() => Ok(None),
-            Err(why) => Err(Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents")),
-        };
+    if stopped() {
+        return Ok(None);
     }
-    let text = errors.text(DRAIN_TIME).0;
-    let lines: Vec<String> = text.lines().map(one_line).filter(|line| !line.is_empty()).collect();
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    let own = lines.iter().find_map(|line| line.strip_prefix("vpmu: error: ").map(str::to_owned));
-    let last = || lines.last().map_or_else(String::new, |line| format!(" ('{line}')"));
-    let why = own.unwrap_or_else(|| format!("it ended with {status}{}", last()));
-    Err(failed(code.map_or(Exit::Inconclusive, Exit::from_code), why))
-}
-
-fn read((text, cut): &(String, bool)) -> Result<Record, String> {
-    if *cut {
-        return Err(format!("it wrote more than {} MiB, or did not end", MAX_DOCUMENT >> 20));
+    if Instant::now() >= until {
+        return Err(failed(Exit::Inconclusive, format!("it did not end in {} s", limit.as_secs())));
     }
-    of_text(Path::new("stdout"), text).map_err(|error| error.why)
+    match ran.exit() {
+        // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
+        Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)) => {
+            let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
+            let record = ran.document().map_err(wrong)?;
+            Ok(Some(Turn { record, inconclusive: exit == Exit::Inconclusive }))
+        }
+        exit => Err(failed(exit.unwrap_or(Exit::Inconclusive), ran.why())),
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +186,7 @@ mod tests {
         for (body, exit, needle) in [
             ("echo hello", Exit::Usage, "wrote no result: it is not JSON"),
             ("exit 0", Exit::Usage, "wrote no result"),
-            ("yes | head -c 20000000; exit 0", Exit::Usage, "more than 16 MiB"),
+            ("yes | head -c 70000000; exit 0", Exit::Usage, "more than 64 MiB"),
             (
                 "echo 'vpmu: error: bad value for --pin; mend it' >&2; exit 2",
                 Exit::Usage,

@@ -27,7 +27,7 @@ pub(super) fn simulate(
     plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
     let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
     let job = (measured.workload, plan, runner as _);
-    Ok(measure::run(&mut [job], (rounds, None), sys::interrupted(), &mut Silent)?.remove(0))
+    Ok(measure::run(&mut [job], rounds, sys::interrupted(), &mut Silent)?.remove(0))
 }
 
 /// Returns the least and the greatest percent of the measured handler latencies that the model takes, but for what it was fitted to.

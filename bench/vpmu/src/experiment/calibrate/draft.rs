@@ -68,18 +68,6 @@ impl Draft {
         }
     }
 
-    /// Makes it one of a host where another event is there already, from one where a guest's event is the first.
-    pub fn with_another_event(mut self) -> Self {
-        for (first, further) in [("open-first", "open-more"), ("release-last", "release")] {
-            let further = self.0.get("cost").and_then(|costs| costs.get(further)).cloned();
-            if let Some(further) = further {
-                self.put(&format!("cost.{first}"), further);
-            }
-        }
-        self.watchdog(1);
-        self
-    }
-
     /// Returns the file's text.
     pub fn toml(&self) -> String {
         self.0.to_string()

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
@@ -107,18 +107,17 @@ impl ArmGuests {
 }
 
 /// Runs every arm of every job once per round, all of them in one random order, so that a mode of the host meets all alike.
-/// It ends after the round in which `bound` passes, after two at the least.
 ///
 /// # Errors
 /// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
 pub fn run(
     jobs: &mut [Job],
-    (rounds, bound): (u64, Option<Duration>),
+    rounds: u64,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Measured>, Error> {
     let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
-    let (began, mut done) = (Instant::now(), 0);
+    let began = Instant::now();
     let (mut measured, mut guests) = (Vec::new(), Vec::new());
     for (workload, plan, runner) in jobs {
         measured.push(Measured { workload: *workload, arms: Vec::new(), tsc_khz: 0 });
@@ -144,10 +143,7 @@ pub fn run(
             arms.push(arm);
         }
     }
-    let mut after = |_: &mut [GuestArm<'_>], _: &State| {
-        done += 1;
-        Ok(done >= 2 && bound.is_some_and(|bound| began.elapsed() >= bound))
-    };
+    let mut after = |_: &mut [GuestArm<'_>], _: &State| Ok(false);
     let bounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
     let (state, ended) = engine::run(&mut arms, &bounds, stop, progress, &mut after);
     ended?;
@@ -197,7 +193,7 @@ fn figures(outcome: &RunOutcome, events: &[EventSpec]) -> Guest {
 /// Returns that a figure is missing.
 pub fn missing(what: &str) -> Error {
     let why = format!("{what} is missing in the measurement");
-    Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again with more --samples")
+    Error::new(Exit::Inconclusive, "cannot make a model", why, "run it again")
 }
 
 fn incomplete(measured: &Measured, why: &str) -> Error {

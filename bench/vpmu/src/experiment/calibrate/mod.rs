@@ -50,7 +50,6 @@ mod tests {
             dear,
             beside: beside(&model.costs),
             rounds: Some(40),
-            samples: Some(50),
             ..CalibrateSpec::default()
         };
         let chosen = simulated::chosen(model, "test");
@@ -61,7 +60,7 @@ mod tests {
             (workload, plan, Box::new(runner.unwrap()))
         };
         let mut jobs = calibration.workloads().map(job);
-        let measured = run(&mut jobs, (40, None), &AtomicBool::new(false), &mut Silent).unwrap();
+        let measured = run(&mut jobs, 40, &AtomicBool::new(false), &mut Silent).unwrap();
         (calibration, measured)
     }
 
@@ -123,7 +122,7 @@ mod tests {
             found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
         let mut jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
-        let measured = run(&mut jobs, (42, None), &AtomicBool::new(false), &mut Silent).unwrap();
+        let measured = run(&mut jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let whole = reuse.guests.iter().filter(|guest| guest.ops.count(OpKind::Open) > 0).count();
         assert_eq!((reuse.p50(&NMI_HANDLER), whole, reuse.result.left_out.len()), (Some(1000.0), 40, 2));

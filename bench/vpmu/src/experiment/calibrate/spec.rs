@@ -22,10 +22,6 @@ pub struct CalibrateSpec {
     pub name: String,
     /// Rounds of each workload; `None`: what suits the backend.
     pub rounds: Option<u64>,
-    /// Bound on the rounds.
-    pub duration: Option<Duration>,
-    /// Samples per strategy and round; likewise.
-    pub samples: Option<u64>,
     /// The guests' processor.
     pub cpu: Cpu,
     /// The backend is a tracepoint: a create then takes milliseconds, and events count exits.
@@ -82,7 +78,7 @@ impl CalibrateSpec {
             arms: ArmsOptions {
                 strategy: StrategyChoice::presets(strategies),
                 rounds: self.rounds,
-                samples: self.samples.unwrap_or(usual.arms.samples),
+                samples: if self.tracepoint { 20 } else { 50 },
                 time_limit: Duration::from_secs(20),
                 ..usual.arms
             },

@@ -8,6 +8,7 @@ use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use guest::abi::{BootPage, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4};
 use host_pmu::backend::BackendKey;
+use host_pmu::open::counts_outside_guests;
 use host_pmu::strategy::Strategy;
 use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{CounterSource, Cpu, Plan};
@@ -44,25 +45,31 @@ pub struct Target {
 }
 
 impl Target {
-    /// The userspace vPMU by this strategy; `counts_time`: hardware events count time in place of the selected event.
-    pub fn vpmu(strategy: Strategy, backend: &BackendKey, counts_time: bool) -> Self {
+    /// The userspace vPMU by this strategy.
+    pub fn vpmu(strategy: Strategy, backend: &BackendKey) -> Self {
         let name = strategy.name.clone();
         let events = CounterSource::Events { backend: backend.clone(), strategy };
         let (behind, counts, time_limit) = match backend {
             BackendKey::None => (CounterSource::Floor, 0, LIMIT),
             BackendKey::Step => (events, FLAG_COUNTS_EXACT, STEP_LIMIT),
-            BackendKey::Hardware if !counts_time => (events, FLAG_COUNTS_EVENTS, LIMIT),
+            BackendKey::Hardware if !counts_time() => (events, FLAG_COUNTS_EVENTS, LIMIT),
             _ => (events, 0, LIMIT),
         };
         Self { name, behind, counts, time_limit }
     }
 
     /// KVM's own vPMU.
-    pub fn kvm(counts_time: bool) -> Self {
-        let counts = if counts_time { 0 } else { FLAG_COUNTS_EVENTS };
+    pub fn kvm() -> Self {
+        let counts = if counts_time() { 0 } else { FLAG_COUNTS_EVENTS };
         let name = kvm_arm(&HostFs::default()).to_owned();
         Self { name, behind: CounterSource::Kvm { module: None }, counts, time_limit: KVM_LIMIT }
     }
+}
+
+/// Returns whether this host's hardware events count time in place of the selected event, as in a guest of `vpmu linux`: its PMU knows
+/// no guest mode, in which they alone are to count.
+fn counts_time() -> bool {
+    counts_outside_guests(Duration::from_millis(2)).is_ok_and(|rate| rate > 0.0)
 }
 
 /// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
@@ -124,25 +131,20 @@ mod tests {
     /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
-        let of = |backend: &BackendKey, counts_time, version| {
-            let target = Target::vpmu(Strategy::preset("pool").unwrap(), backend, counts_time);
+        let of = |backend: &BackendKey, version| {
+            let target = Target::vpmu(Strategy::preset("pool").unwrap(), backend);
             plan(Checked { cpu: Cpu::default(), version }, &target)
         };
         for (backend, flags) in [
             (BackendKey::Step, FLAG_COUNTS_EXACT),
-            (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
+            (BackendKey::Hardware, if counts_time() { 0 } else { FLAG_COUNTS_EVENTS }),
             (BackendKey::CpuClock, 0),
             (BackendKey::None, 0),
         ] {
-            let [v2, v4] = [2, 4].map(|version| of(&backend, false, version));
+            let [v2, v4] = [2, 4].map(|version| of(&backend, version));
             assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
-        assert_eq!(
-            [of(&BackendKey::Hardware, true, 2).boot.flags, Target::kvm(true).counts],
-            [0, 0],
-            "a PMU that counts time"
-        );
     }
 }

@@ -1,14 +1,11 @@
 //! `reproduce`: published figures on vPMUs and on `perf stat`'s set-up beside simulated and measured ones.
 
-pub mod commands;
-pub mod here;
+pub mod measure;
 pub mod recipe;
 mod recording;
 pub mod run;
-pub mod series;
 mod set_up;
 pub mod show;
-pub mod watchdog;
 
 #[cfg(test)]
 mod tests {
@@ -16,7 +13,7 @@ mod tests {
 
     use std::sync::LazyLock;
 
-    use super::recipe::{self as measured, RECIPES};
+    use super::recipe::RECIPES;
     use super::run::tests::to_text;
     use super::run::{SEED, Simulated};
     use crate::arms::rounds::mock;
@@ -27,7 +24,7 @@ mod tests {
     static SIMULATED: LazyLock<Simulated> = LazyLock::new(|| Simulated::run(SEED).unwrap());
 
     fn simulated() -> Reproduction {
-        SIMULATED.beside(&[]).unwrap()
+        SIMULATED.beside().unwrap()
     }
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
@@ -81,22 +78,6 @@ mod tests {
     }
 
     #[test]
-    fn measured_numbers_come_from_documents_of_that_regime_only() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
-        let number =
-            |document: &Document, figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio);
-        let ratio = number(&document, "vpmu-reuse.watchdog-on.mean").unwrap();
-        assert!((ratio.value - 2.0).abs() < 0.01, "{ratio:?}");
-        assert_eq!(ratio.backend, "cpu-clock");
-        assert_eq!(number(&document, "vpmu-reuse.watchdog-off.mean"), None, "a clock is cheap to create");
-        assert_eq!(number(&document, "vpmu-paused-flag.mean"), None, "another workload");
-        document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
-        assert!(number(&document, "vpmu-reuse.watchdog-off.mean").is_some());
-        document.parameters.backend = "sim:icx-2021".to_owned();
-        assert_eq!(number(&document, "vpmu-reuse.watchdog-on.mean"), None, "a simulation is no measurement");
-    }
-
-    #[test]
     fn documents_and_backends_agree_on_whose_first_event_is_expensive() {
         for (key, _) in host_pmu::backend::BackendKey::all() {
             let of_document = results::document::warnings::first_open_is_expensive(&key.to_string());
@@ -105,35 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn the_regime_of_hardware_is_the_hosts_watchdog_and_what_else_was_held() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
-        document.parameters.backend = "hardware".to_owned();
-        let figures = |document: &Document| {
-            ["vpmu-reuse.watchdog-on.mean", "vpmu-reuse.watchdog-off.mean"]
-                .map(|figure| measured::number(std::slice::from_ref(document), figure, Number::Ratio).is_some())
-        };
-        for (watchdog, found) in [(Some(true), [true, false]), (Some(false), [false, true]), (None, [false, false])] {
-            document.host.nmi_watchdog = watchdog;
-            assert_eq!(figures(&document), found, "{watchdog:?}");
-            assert_eq!(measured::first_event(&document).is_err(), watchdog.is_none());
-        }
-        document.host.nmi_watchdog = Some(false);
-        document.arms.iter_mut().for_each(|arm| arm.backend = "hardware".to_owned());
-        document.parameters.rounds_per_guest = Some(20);
-        assert_eq!(figures(&document), [false; 2], "each arm's events are there besides the other arms'");
-        assert!(measured::first_event(&document).unwrap_err().contains("--guest-rounds 1"));
-        document.parameters.rounds_per_guest = None;
-        document.parameters.workload = "single/ftest".to_owned();
-        assert_eq!(figures(&document), [false; 2], "only a tracepoint has no ten events");
-    }
-
-    #[test]
     fn measured_means_and_minima_are_of_all_nmis_as_published() {
         let mut document = mock::finished(&["--workload", "single"]).document;
         document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
-        let number = |document: &Document, figure| {
-            measured::number(std::slice::from_ref(document), figure, Number::After).map(|found| found.value)
-        };
+        let number =
+            |document: &Document, figure: &str| RECIPES[figure].of(document, Number::After).map(|found| found.value);
         let before =
             ["vpmu-reuse.watchdog-off.mean", "vpmu-reuse.watchdog-off.min"].map(|figure| number(&document, figure));
         let arm = &mut document.arms[2];

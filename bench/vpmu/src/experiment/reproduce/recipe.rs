@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use results::document::warnings::{first_open_is_expensive, shares_first_event};
 use results::document::{Arm, ArmKind, Document, Experiment, Summary};
 use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
@@ -21,7 +20,7 @@ use crate::setting::parse::{Keys, value_text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Recipe {
-    /// Begin of the workload of measured runs. Not of runs with a tracepoint: it is a single event.
+    /// Begin of the workload of runs of `vpmu-reuse`. Not of those with a tracepoint: it is a single event.
     pub(super) workload: String,
     /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
     pub(super) first_event: bool,
@@ -126,6 +125,7 @@ pub(super) fn rows(begin: &str) -> Vec<Row> {
             ..Row::default()
         }));
     }
+    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
     rows
 }
 
@@ -147,33 +147,6 @@ fn read() -> Option<BTreeMap<String, Recipe>> {
         Some((figure, all.try_into().ok()?))
     };
     own.into_iter().map(merged).collect()
-}
-
-/// Returns whether an event that a guest of this document creates is the first of its kind on the host.
-///
-/// # Errors
-/// Returns why that is unknown or differs by guest: such a document is a counterpart of no published figure.
-pub fn first_event(document: &Document) -> Result<bool, &'static str> {
-    let backend = document.parameters.backend.as_str();
-    match (backend, document.host.nmi_watchdog) {
-        _ if backend.starts_with("sim:") => Err("a simulation is no measurement"),
-        ("hardware", None) => Err("whether the host's NMI watchdog held an event is unknown"),
-        ("hardware", Some(true)) => Ok(false),
-        _ if first_open_is_expensive(backend) && shares_first_event(document) => {
-            Err("guests of several strategies held events at the same time; take --guest-rounds 1")
-        }
-        _ => Ok(first_open_is_expensive(backend)),
-    }
-}
-
-/// Returns the number from the first document that was measured in the regime of a figure.
-pub(super) fn number(documents: &[Document], figure: &str, number: Number) -> Option<Measured> {
-    let recipe = RECIPES.get(figure)?;
-    documents.iter().find_map(|document| {
-        let parameters = &document.parameters;
-        let same = parameters.backend.starts_with("tracepoint:") || parameters.workload.starts_with(&recipe.workload);
-        (first_event(document) == Ok(recipe.first_event) && same).then(|| recipe.of(document, number)).flatten()
-    })
 }
 
 impl Recipe {
@@ -200,7 +173,6 @@ impl Recipe {
             interval: interval.map(|Interval { low, high }| Interval { low: change(low), high: change(high) }),
             backend: of_strategy.backend.clone(),
             stand_in: document.arms.iter().any(|arm| arm.stand_in),
-            host: document.host.class.clone(),
         })
     }
 

@@ -1,4 +1,4 @@
-//! Simulates the published figures by their recipes, and finds their measured counterparts.
+//! Simulates the published figures by their recipes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use results::document::Document;
 use results::error::Error;
 use results::published::{Number, Origin, Reproduction, Row};
 
-use super::recipe::{self, RECIPES, Recipe, published};
+use super::recipe::{RECIPES, Recipe, published};
 use super::set_up;
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
@@ -89,17 +89,11 @@ impl Simulated {
         Ok(Self { seed: SEED, numbers })
     }
 
-    /// Returns whether some published figure has a counterpart in this document.
-    pub fn answers(&self, document: &Document) -> bool {
-        let document = std::slice::from_ref(document);
-        of_guests().any(|(row, _)| recipe::number(document, &row.figure, row.number).is_some())
-    }
-
-    /// Returns the published numbers beside simulated ones, and measured counterparts from `documents`.
+    /// Returns the published numbers beside simulated ones.
     ///
     /// # Errors
     /// Internal error in the embedded models.
-    pub fn beside(&self, documents: &[Document]) -> Result<Reproduction, Error> {
+    pub fn beside(&self) -> Result<Reproduction, Error> {
         let (set_ups, mut rows) = (set_up::modelled(), Vec::new());
         for row in published("") {
             let (id, number) = (&row.figure, row.number);
@@ -114,7 +108,6 @@ impl Simulated {
                     simulated: all.first().and_then(of),
                     origin: origin(recipe, id, number)?,
                     predicted: if let [low, .., high] = range[..] { vec![low, high] } else { Vec::new() },
-                    measured: recipe::number(documents, id, number),
                     not_explained: recipe.not_explained.clone(),
                     ..row
                 }

@@ -10,48 +10,36 @@ use results::verdict::Judged;
 
 /// A prediction is far off beyond this share of the published number.
 const FAR: f64 = 0.3;
-const COLUMNS: [&str; 10] = [
-    "figure",
-    "number",
-    "published",
-    "simulated",
-    "error",
-    "origin",
-    "measured",
-    "to published",
-    "predicted",
-    "to predicted",
+
+/// A column: its heading, and what a row has for it.
+type Column = (&'static str, fn(&Row) -> Option<String>);
+
+const COLUMNS: [Column; 11] = [
+    ("figure", |row| Some(row.figure.clone())),
+    ("number", |row| Some(row.number.key().to_owned())),
+    ("published", |row| row.published.map(|published| value(row, published))),
+    ("simulated", |row| row.simulated.map(|simulated| value(row, simulated))),
+    ("range", |row| row.simulated.and_then(|_| range(row)).filter(|range| range.contains(" to "))),
+    ("error", |row| row.error.map(|by| error(row, by))),
+    ("origin", |row| row.simulated.map(|_| origin(row))),
+    ("measured", |row| {
+        let one = row.measured.as_ref()?;
+        let interval = one.interval.filter(|interval| interval.low < interval.high);
+        let interval = interval.map(|ends| format!(" [{}, {}]", bare(row, ends.low), bare(row, ends.high)));
+        Some(value(row, one.value) + &interval.unwrap_or_default())
+    }),
+    ("to published", |row| judged(row.against_published.as_ref()?)),
+    ("predicted", |row| if row.simulated.is_none() { range(row) } else { None }),
+    ("to predicted", |row| judged(row.against_predicted.as_ref()?)),
 ];
 
-/// Returns what a row has for a column.
-fn cell(row: &Row, column: &str) -> Option<String> {
-    let judged = |one: &Option<Judged>| {
-        let by = |by: f64| format!("{} %", signed(100.0 * by, 1));
-        one.as_ref().map(|one| one.words(&one.by.map_or_else(String::new, by)))
-    };
-    match column {
-        "figure" => Some(row.figure.clone()),
-        "number" => Some(row.number.key().to_owned()),
-        "published" => row.published.map(|published| value(row, published)),
-        "simulated" => {
-            let range = range(row).filter(|range| range.contains(" to ")).map(|range| format!(" ({range})"));
-            row.simulated.map(|simulated| value(row, simulated) + &range.unwrap_or_default())
-        }
-        "error" => row.error.map(|by| error(row, by)),
-        "origin" => row.simulated.map(|_| origin(row)),
-        "measured" => row.measured.as_ref().map(|one| {
-            let short = |end| value(row, end).split(' ').next().unwrap_or_default().to_owned();
-            let interval = one.interval.filter(|interval| interval.low < interval.high);
-            let interval = interval.map(|ends| format!(" [{}, {}]", short(ends.low), short(ends.high)));
-            let stand_in = if one.stand_in { ", a stand-in" } else { "" };
-            // Of a run here that is said once.
-            let of = row.simulated.map(|_| format!(" ({}{stand_in}, {})", one.backend, one.host));
-            value(row, one.value) + &interval.unwrap_or_default() + &of.unwrap_or_default()
-        }),
-        "to published" => judged(&row.against_published),
-        "predicted" => range(row).filter(|_| row.simulated.is_none()),
-        _ => judged(&row.against_predicted),
-    }
+fn judged(one: &Judged) -> Option<String> {
+    Some(one.words(&one.by.map_or_else(String::new, |by| format!("{} %", signed(100.0 * by, 1)))))
+}
+
+/// Formats a number without its unit.
+fn bare(row: &Row, number: f64) -> String {
+    value(row, number).split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// Formats a number in the unit of the row.
@@ -67,9 +55,8 @@ fn value(row: &Row, value: f64) -> String {
 
 /// Formats the range of predictions, or the one that there is.
 fn range(row: &Row) -> Option<String> {
-    let mut shown: Vec<String> = row.predicted.iter().map(|&number| value(row, number)).collect();
-    shown.dedup();
-    (!shown.is_empty()).then(|| shown.join(" to "))
+    let (first, last) = (value(row, *row.predicted.first()?), value(row, *row.predicted.last()?));
+    Some(if first == last { first } else { format!("{} to {last}", bare(row, row.predicted[0])) })
 }
 
 fn error(row: &Row, by: f64) -> String {
@@ -126,14 +113,14 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
     if !all {
         rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
     }
-    let columns: Vec<&str> =
-        COLUMNS.into_iter().filter(|column| rows.iter().any(|row| cell(row, column).is_some())).collect();
-    let mut table = Table::new(columns.clone()).keys(2);
-    for (at, _) in columns.iter().enumerate().filter(|(_, column)| ["origin", "measured"].contains(column)) {
+    let columns: Vec<Column> =
+        COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
+    let mut table = Table::new(columns.iter().map(|(heading, _)| *heading)).keys(2);
+    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured"].contains(heading)) {
         table = table.left(at);
     }
     for row in rows {
-        table.add_row(columns.iter().map(|column| cell(row, column).unwrap_or_else(dash)));
+        table.add_row(columns.iter().map(|(_, cell)| cell(row).unwrap_or_else(dash)));
     }
     if reproduction.here.is_none() {
         report.notes(findings(reproduction));

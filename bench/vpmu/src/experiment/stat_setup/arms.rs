@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 use host_pmu::stats::ns;
 use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use serde_json::json;
 use stat_setup::bare;
+use stat_setup::list::resolve::UNKNOWN;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, Event, EventList};
 use stat_setup::method::{Job, Method, Phase};
@@ -30,7 +30,6 @@ const NAMED: usize = 100;
 struct Setting {
     list: EventList,
     cpus: Vec<u32>,
-    count: Duration,
     /// One table of descriptors holds all.
     one_table: bool,
     /// What is to be said of all this.
@@ -41,9 +40,14 @@ impl Setting {
     /// Looks the events of `text` up, and makes room for the descriptors of those strategies that fit.
     fn of(spec: &StatSetupSpec, text: &str, asked: &[String], sysfs: &mut Sysfs) -> Result<(Self, Vec<String>), Error> {
         let list = events::list(text, sysfs);
+        let unknown = |event: &Event| event.open.as_ref().err().filter(|why| why.starts_with(UNKNOWN)).cloned();
+        let all: Option<Vec<String>> = list.events.iter().map(unknown).collect();
+        if let Some(why) = all.and_then(|all| all.into_iter().next()) {
+            return Err(Error::usage("no event of --events is known", why, "`perf list` shows events"));
+        }
         let (mut notes, cpus) = (list.notes.clone(), events::cpus(spec.cpus.as_ref(), sysfs)?);
         let (strategies, one_table) = events::affordable(asked, &list, &cpus, &mut notes)?;
-        Ok((Self { list, cpus, count: spec.count, one_table, notes }, strategies))
+        Ok((Self { list, cpus, one_table, notes }, strategies))
     }
 
     fn method(&self, strategy: &str) -> Method {
@@ -65,11 +69,7 @@ impl Setting {
 
     /// Takes the turn of a strategy that opens so many descriptors.
     fn take(&self, name: &str, method: Method, opened: usize) -> Result<Sample, Error> {
-        let finished = self.run(method, &mut |phase, _| {
-            if phase == Phase::Enable && !self.count.is_zero() {
-                std::thread::sleep(self.count);
-            }
-        })?;
+        let finished = self.run(method, &mut |_, _| {})?;
         if finished.opened != opened {
             let why = format!("{} of {opened} descriptors opened", finished.opened);
             return Err(Error::new(Exit::Inconclusive, format!("{name} lost events"), why, ""));
@@ -189,7 +189,6 @@ pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
         "strategies": names,
         "rounds": spec.rounds,
         "duration_ns": spec.duration.duration.map(ns),
-        "count_ns": ns(setting.count),
     });
     let rounds = engine::Rounds { duration: spec.duration.duration, ..engine::Rounds::of(spec.rounds, spec.seed.seed) };
     let parameters = parameters.as_object().cloned().unwrap_or_default();
@@ -205,73 +204,4 @@ fn not_counted(list: &EventList, outcomes: &[Outcome]) -> Vec<String> {
     lines.truncate(NAMED);
     lines.extend((more > 0).then(|| format!("and {more} more without a count")));
     lines
-}
-
-/// Sets up once by the strategy that is named, or `auto`, and hands the counts to `print` before the events are closed; returns
-/// whether every event has one, and what is to be said.
-///
-/// # Errors
-/// Exit 2 for bad input, exit 4 if the host cannot do it, errors of `print`.
-pub(crate) fn once(
-    spec: &StatSetupSpec,
-    print: &mut dyn FnMut(&str) -> Result<(), Error>,
-) -> Result<(bool, Vec<String>), Error> {
-    let strategy = match &spec.strategies[..] {
-        [one] => one.clone(),
-        all if all == super::spec::STRATEGIES => "auto".to_owned(),
-        _ => return Err(Error::usage("--once sets up by one strategy", "several are named", "name one, or none")),
-    };
-    let mut sysfs = Sysfs::host();
-    let text = events::text(&spec.events, &sysfs)?;
-    let (setting, _) = Setting::of(spec, &text, std::slice::from_ref(&strategy), &mut sysfs)?;
-    let mut printed = Ok(());
-    let finished = setting.run(setting.method(&strategy), &mut |phase, outcomes| {
-        if phase == Phase::Enable {
-            std::thread::sleep(spec.count);
-        }
-        if let Some(outcomes) = outcomes {
-            let lines = setting.list.events.iter().zip(outcomes).map(|(event, outcome)| line(event, outcome));
-            printed = print(&lines.collect::<String>());
-        }
-    })?;
-    printed?;
-    let notes = setting.notes.iter().cloned().chain(not_counted(&setting.list, &finished.outcomes)).collect();
-    Ok((finished.outcomes.iter().all(Outcome::is_whole), notes))
-}
-
-/// Formats a line as `perf stat -x,` does: the count scaled to the enabled time, unit, event, running time, its share in percent.
-fn line(Event { name, unit, scale, .. }: &Event, outcome: &Outcome) -> String {
-    let (value, running, percent) = match *outcome {
-        Outcome::Counted { value, enabled_ns, running_ns } => {
-            let share = if enabled_ns == 0 { 1.0 } else { running_ns as f64 / enabled_ns as f64 };
-            let decimals = if unit.is_empty() { 0 } else { 2 };
-            (format!("{:.decimals$}", value as f64 / share * scale), running_ns, 100.0 * share)
-        }
-        Outcome::NotSupported { .. } => ("<not supported>".to_owned(), 0, 100.0),
-        Outcome::NotCounted { .. } => ("<not counted>".to_owned(), 0, 0.0),
-    };
-    format!("{value},{unit},{name},{running},{percent:.2},,\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_shown_as_perf_shows_them() {
-        let list = events::list("cs,cpu-clock,cycles,nothing", &mut Sysfs::at("/nonexistent"));
-        for (event, outcome, shown) in [
-            (0, Outcome::Counted { value: 7, enabled_ns: 100, running_ns: 100 }, "7,,cs,100,100.00,,\n"),
-            (
-                1,
-                Outcome::Counted { value: 2_850_000, enabled_ns: 9, running_ns: 9 },
-                "2.85,msec,cpu-clock,9,100.00,,\n",
-            ),
-            // A multiplexed count is scaled, and says so.
-            (2, Outcome::Counted { value: 1000, enabled_ns: 100, running_ns: 25 }, "4000,,cycles,25,25.00,,\n"),
-            (3, Outcome::NotSupported { why: String::new() }, "<not supported>,,nothing,0,100.00,,\n"),
-        ] {
-            assert_eq!(line(&list.events[event], &outcome), shown);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Stock perf, and this tool, as commands on the same list.
+//! Stock perf as commands on the same list.
 
 use std::path::{Path, PathBuf};
 use std::process::{self, Stdio};
@@ -9,14 +9,12 @@ use cpu_list::CpuList;
 use host_pmu::stats::ns;
 use results::child::{Line, Lines, POLL, Supervised};
 use results::error::Error;
-use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
+use results::metric::{ELAPSED, TOTAL};
 use stat_setup::list::{Class, EventList};
 
 use crate::engine::plain::{Plain, Sample};
 use crate::sys;
 
-/// The arm of this tool with the list.
-pub(super) const OWN: &str = "vpmu";
 /// The time of a command with next to nothing to set up.
 const START_UP: &str = "start_up_ns";
 
@@ -36,8 +34,6 @@ pub(super) struct Command {
     args: Vec<String>,
     /// The arguments that leave it next to nothing to set up.
     start_up: Vec<String>,
-    /// Lines of counts that it prints.
-    lines: usize,
 }
 
 /// Calls `perf version`; returns why there is none otherwise.
@@ -49,7 +45,7 @@ pub(crate) fn version() -> Result<String, String> {
 }
 
 impl Command {
-    /// Returns perf's commands, of groupings only the best one that is found, and this tool's.
+    /// Returns perf's commands, of groupings only the best one that is found.
     pub(super) fn all(text: &str, list: &EventList, cpus: &[u32], all_online: bool) -> Result<Vec<Self>, Error> {
         let refuse = |why: &str, remedy: &str| Err(Error::usage("cannot compare with stock perf", why, remedy));
         let install = "install perf (Debian: linux-perf, elsewhere linux-tools or perf), or leave out --against";
@@ -81,17 +77,12 @@ impl Command {
         }
         // Counts of one run, untimed; a line is value,unit,event,...
         let (mut counted, counts) = (0, stat("perf", None, &["--log-fd", "1"]));
-        counts.run(&counts.args, &mut |line, _| {
+        counts.run(&counts.args, &mut |line| {
             let value = line.split(',').next().unwrap_or_default();
             counted += usize::from(value.trim().parse::<f64>().is_ok());
         })?;
         let counts = format!("{version}, which counted {counted} of {} events", list.events.len());
         all.last_mut().into_iter().for_each(|best| best.notes.push(counts.clone()));
-        let own = std::env::current_exe().unwrap_or_else(|_| "vpmu".into());
-        let words = |events| ["stat-setup", "--once", "--quiet", "--cpus", &on, "--events", events];
-        // The text itself, so that both tools parse and look up the list.
-        let own = Self::new(OWN, &own, &words(text), &words("dummy"));
-        all.push(Self { lines: list.events.len(), ..own });
         Ok(all)
     }
 
@@ -104,7 +95,7 @@ impl Command {
         let file = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let [args, start_up] = [words, start_up].map(|words| words.iter().map(|&word| word.to_owned()).collect());
         let notes = vec![format!("{file} {shown}")];
-        Self { name: name.to_owned(), notes, program: program.into(), args, start_up, lines: 0 }
+        Self { name: name.to_owned(), notes, program: program.into(), args, start_up }
     }
 
     /// Returns its arm.
@@ -119,27 +110,19 @@ impl Command {
 
     /// Runs it once, and once with next to nothing to set up: the difference is the set-up. `None` if the user ended it.
     fn take(&self) -> Result<Option<Sample>, Error> {
-        let (mut lines, mut counts) = (0, None);
-        let Some(start_up) = self.run(&self.start_up, &mut |_, _| {})? else { return Ok(None) };
-        let wall = self.run(&self.args, &mut |_, since| {
-            lines += 1;
-            counts = counts.or((lines == self.lines).then_some(since));
-        })?;
-        let Some(wall) = wall else { return Ok(None) };
+        let Some(start_up) = self.run(&self.start_up, &mut |_| {})? else { return Ok(None) };
+        let Some(wall) = self.run(&self.args, &mut |_| {})? else { return Ok(None) };
         let mut sample = Sample::default().with(&ELAPSED, [wall]);
         sample.add(START_UP, [start_up]);
-        let net = wall.checked_sub(start_up).filter(|net| *net > 0);
-        for (metric, value) in [(&TOTAL, net), (&TO_COUNTS, counts)] {
-            if let Some(value) = value {
-                sample.add(metric.key, [value]);
-            }
+        if let Some(net) = wall.checked_sub(start_up).filter(|net| *net > 0) {
+            sample.add(TOTAL.key, [net]);
         }
         Ok(Some(sample))
     }
 
-    /// Runs it with these words, and hands each line of its output to `each` with the time since its start; returns the time until its end, ns, and
-    /// `None` if the user ended it.
-    fn run(&self, args: &[String], each: &mut dyn FnMut(&str, u64)) -> Result<Option<u64>, Error> {
+    /// Runs it with these words, and hands each line of its output to `each`; returns the time until its end, ns, and `None` if the
+    /// user ended it.
+    fn run(&self, args: &[String], each: &mut dyn FnMut(&str)) -> Result<Option<u64>, Error> {
         let failed =
             |why: &dyn std::fmt::Display| Error::host(format!("cannot run {}", self.notes[0]), why.to_string(), "");
         let mut command = process::Command::new(&self.program);
@@ -151,7 +134,7 @@ impl Command {
         if let Some(out) = child.process.stdout.take() {
             let mut lines = Lines::new(out, MAX_ARGUMENT);
             while let Line::Text(line) = lines.next(over).map_err(|error| failed(&error))? {
-                each(&line, ns(began.elapsed()));
+                each(&line);
             }
         }
         let status = child.wait(POLL, over).map_err(|error| failed(&error))?;
@@ -159,8 +142,7 @@ impl Command {
         match status {
             None if interrupted() => Ok(None),
             None => Err(failed(&"it did not end in 10 minutes")),
-            // Exit 3 of this tool only means events without a count.
-            Some(status) if status.success() || (self.name == OWN && status.code() == Some(3)) => Ok(Some(wall)),
+            Some(status) if status.success() => Ok(Some(wall)),
             Some(status) => Err(failed(&status)),
         }
     }
@@ -172,10 +154,10 @@ fn fastest(events: usize, grouped: impl Fn(usize) -> Command) -> Result<Command,
     let mut best: Option<(u64, Command)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < events) {
         let command = grouped(size);
-        let Some(first) = command.run(&command.args, &mut |_, _| {})?.filter(|wall| *wall < 1_000_000_000) else {
+        let Some(first) = command.run(&command.args, &mut |_| {})?.filter(|wall| *wall < 1_000_000_000) else {
             break;
         };
-        let least = command.run(&command.args, &mut |_, _| {})?.unwrap_or(first).min(first);
+        let least = command.run(&command.args, &mut |_| {})?.unwrap_or(first).min(first);
         if best.as_ref().is_none_or(|(best, _)| least < *best) {
             best = Some((least, command));
         }

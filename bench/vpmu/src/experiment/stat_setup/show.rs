@@ -7,27 +7,25 @@ use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
 use stat_setup::method::Phase;
 
-use super::peer::OWN;
-
 /// The two sides in words, and their ratio, or the number of rounds that could be compared if it is not most of them.
 type Compared = (String, Result<Ratio, usize>);
 
-/// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping to this tool, both as
-/// processes less their start-ups, as `auto` counts in groups, too; without perf that of perf's order since Linux 5.5 to `auto`.
+/// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping, a process less its
+/// start-up, to `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
 fn ratios(document: &Record) -> (Vec<Compared>, bool) {
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
     // The best grouping is the last.
     for arm in document.arms.iter().rev().filter(|arm| arm.name.starts_with("perf ")) {
-        asked.push((&arm.name, OWN, "both processes less start-up"));
         asked.push((&arm.name, "auto", "less start-up, and warm"));
         asked.push((&arm.name, "bare calls", "the limit"));
     }
     asked.push(("cpu-major", "auto", "as perf since Linux 5.5, both warm"));
     asked.extend(["event-major", "threads", "packed"].map(|name| (name, "auto", "both warm")));
     asked.push(("auto", "bare calls", "the limit"));
-    let like = [OWN, "cpu-major"];
-    let is_answer =
-        |(one, over, _): &(&str, &str, &str)| like.contains(over) || like.contains(one) && document.arm(OWN).is_none();
+    let has_perf = document.arms.iter().any(|arm| arm.name.starts_with("perf "));
+    let is_answer = |(one, over, _): &(&str, &str, &str)| {
+        *over == "auto" && if has_perf { one.starts_with("perf ") } else { *one == "cpu-major" }
+    };
     let found: Vec<_> = asked
         .iter()
         .filter_map(|all @ (one, over, how)| {
@@ -123,7 +121,7 @@ mod tests {
             (5, "no answer: 5 of 10 rounds can be compared, as in the others"),
             (0, "no answer: 0 of 10 rounds can be compared, as in the others"),
         ] {
-            let mut arms = [("perf as given", totals, 2), (OWN, 10, 1)].map(|(name, totals, times)| {
+            let mut arms = [("perf as given", totals, 2), ("auto", 10, 1)].map(|(name, totals, times)| {
                 Plain::new(name, "process", move |turn| {
                     let mut sample = Sample::default().with(&ELAPSED, [9000]);
                     if turn.index < totals {

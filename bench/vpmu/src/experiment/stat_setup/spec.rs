@@ -1,13 +1,11 @@
 //! The options of `stat-setup`.
 
-use std::time::Duration;
-
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use cpu_list::CpuList;
 
 use crate::setting::options::{DurationOption, SeedOption};
-use crate::setting::parse::{duration_in, number_in};
+use crate::setting::parse::number_in;
 
 /// The experiment's name in documents.
 pub const NAME: &str = "stat-setup";
@@ -40,15 +38,6 @@ pub struct StatSetupSpec {
     /// CPUs to count on, e.g. 0-3 [default: all online]
     #[arg(long, value_name = "CPULIST", help_heading = "Events")]
     pub cpus: Option<CpuList>,
-
-    /// Time that events count between enable and read
-    #[arg(long, value_name = "TIME", default_value = "0ms", help_heading = "Events",
-          value_parser = duration_in(Duration::ZERO..=Duration::from_secs(60)))]
-    pub count: Duration,
-
-    /// Set up once by `auto`, or by the one strategy that is named, and print the counts as `perf stat -x,` does
-    #[arg(long, conflicts_with_all = ["against", "json", "save_baseline"], help_heading = "Events")]
-    pub once: bool,
 
     /// Rounds that count; every arm runs once in each
     #[arg(long, value_name = "N", default_value = "15", value_parser = number_in(1..=10_000), help_heading = "Rounds")]

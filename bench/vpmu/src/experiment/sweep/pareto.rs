@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use results::stats::pareto::front;
 use serde::Serialize;
 
+use results::document::Arm;
 use results::metric::HOST_WORK;
 use results::paired::Statistic;
-use results::sweep::{Arm, Line};
+use results::sweep::Line;
 
 /// Position of a strategy relative to the Pareto front of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -159,7 +160,7 @@ mod tests {
         own.host_ops.insert("open".to_owned(), HostOp { count: 10 * creates, ..HostOp::default() });
         let latency = Summary { count: 10, p50, ..Summary::default() };
         let metrics = [(NMI_HANDLER.key.to_owned(), latency)].into();
-        Arm { name: name.to_owned(), kind, not_available: None, incomplete: Vec::new(), metrics, own }
+        Arm { name: name.to_owned(), kind, metrics, own, ..trials::fixture::document(1).arms[0].clone() }
     }
 
     proptest! {

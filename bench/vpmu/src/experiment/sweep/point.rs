@@ -101,8 +101,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use results::document::Arm;
     use results::metric::HOST_WORK;
-    use results::sweep::Arm;
 
     use super::super::grid::Grid;
     use super::*;
@@ -154,6 +154,6 @@ mod tests {
         let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
         assert_eq!(point[0].arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
         let text = serde_json::to_string(&point[0]).unwrap();
-        assert_eq!(Line::parse(&text).unwrap(), point[0]);
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), point[0]);
     }
 }

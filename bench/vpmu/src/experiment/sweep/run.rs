@@ -38,7 +38,7 @@ pub fn run(
     progress: &mut (dyn Progress + Send),
 ) -> Result<Outcome, Error> {
     let stored: BTreeMap<&str, &str> = found.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
-    let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| Line::parse(text).ok());
+    let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| serde_json::from_str(text).ok());
     let mut lines: Vec<Option<Line>> = points.iter().map(parsed).collect();
     let skipped = lines.iter().flatten().count();
     progress.begin((points.len() - skipped) as u64);

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use results::document::{Arm, Record};
 use results::error::{Error, Exit};
@@ -40,6 +41,10 @@ pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 
 /// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
 const SHORTEST_CLOCK: u64 = 100_000;
+/// Length of a turn.
+const TURN: Duration = Duration::from_millis(200);
+/// Samples a second of all threads, about.
+const FREQUENCY: f64 = 1000.0;
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
 /// Stacks and broken ends that are said, and frames of a stack.
@@ -112,7 +117,7 @@ impl Triage {
             Plain::new(self.arm(variant, counted), backend, move |_| self.take(variant, counted))
         };
         let mut arms: Vec<_> = all.into_iter().map(arm).collect();
-        let (Spec { workload, rounds, turn, seed, .. }, threads) = (&self.spec, self.threads);
+        let (Spec { workload, rounds, seed, .. }, threads) = (&self.spec, self.threads);
         if threads > self.cpus.len() {
             let why = "a part of the switches is the scheduler's";
             arms[0].note(format!("{threads} threads share {} CPUs: {why}", self.cpus.len()));
@@ -125,10 +130,10 @@ impl Triage {
             "threads": threads,
             "cpus": self.cpus,
             "rounds": rounds,
-            "turn_ns": turn.as_nanos() as u64,
+            "turn_ns": TURN.as_nanos() as u64,
         });
         let parameters = parameters.as_object().cloned().unwrap_or_default();
-        (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, *seed) }, arms)
+        (Experiment { name: NAME, parameters, rounds: Rounds::of(*rounds, seed.seed) }, arms)
     }
 
     /// Runs a workload; `attach` and `begin` are called before it has threads, and before these work.
@@ -139,9 +144,9 @@ impl Triage {
         begin: impl FnOnce(&T) -> io::Result<()>,
         mut meanwhile: impl FnMut(&mut T),
     ) -> io::Result<(Done, T)> {
-        let Spec { workload, turn, .. } = &self.spec;
+        let workload = &self.spec.workload;
         let apart = variant == Variant::Apart;
-        let job = Job { threads: self.threads, duration: *turn * turns, apart, program: self.program.clone() };
+        let job = Job { threads: self.threads, duration: TURN * turns, apart, program: self.program.clone() };
         let mut child = Child::start(if variant == Variant::Idle { IDLE } else { workload.name }, &job)?;
         let mut attached = attach(child.pid())?;
         child.prepare()?;
@@ -248,10 +253,9 @@ impl Triage {
         let user_only = *user_only.map_err(|why| io::Error::other(format!("{}: {why}", event.name)))?;
         let busy =
             rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
-        let period =
-            period(event, results::stats::median(busy).unwrap_or(0.0), self.spec.frequency).ok_or_else(|| {
-                io::Error::other("it did not happen while it was counted: no period follows from its rate")
-            })?;
+        let period = period(event, results::stats::median(busy).unwrap_or(0.0)).ok_or_else(|| {
+            io::Error::other("it did not happen while it was counted: no period follows from its rate")
+        })?;
         let attach = |pid| Sampler::attach(pid, event, user_only, period, &self.cpus);
         let (_, sampler) = self.run((variant, SAMPLED_TURNS), attach, Sampler::enable, Sampler::drain)?;
         let taken = sampler.finish();
@@ -287,9 +291,9 @@ fn in_spin_locks(folded: &Folded) -> Option<u64> {
 /// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
 /// without a rate.
 #[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64, frequency: u64) -> Option<u64> {
+fn period(event: &Event, per_second: f64) -> Option<u64> {
     let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
-    (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
+    (per_second > 0.0).then(|| ((per_second / FREQUENCY) as u64).max(least))
 }
 
 /// Says what the samples are, the answer first.
@@ -340,9 +344,9 @@ mod tests {
     #[test]
     fn periods_give_about_a_thousand_samples_a_second() {
         let switches = Event::named("context-switches").unwrap();
-        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate)), [Some(240), Some(1), None]);
         let clock = Event::named("cpu-clock").unwrap();
-        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
+        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate));
         assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
     }
 

@@ -1,18 +1,13 @@
 //! The options of `triage`.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 use results::error::Error;
 use triage::child::MOST_THREADS;
 use triage::counting::Event;
 use triage::workloads::{WITH_BOTTLENECK, Workload};
 
-use crate::setting::parse::{duration_in, number_in, one_of};
-
-/// Shortest and longest turn.
-const TURNS: RangeInclusive<Duration> = Duration::from_millis(5)..=Duration::from_secs(60);
+use crate::setting::options::SeedOption;
+use crate::setting::parse::{number_in, one_of};
 
 /// A kind of turn, by what runs in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,17 +58,9 @@ pub struct Spec {
     #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=1000))]
     pub rounds: u64,
 
-    /// Length of a turn; the run that is sampled is five times as long
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration_in(TURNS))]
-    pub turn: Duration,
-
-    /// Samples a second of all threads, about; fewer where each costs much, as in an emulated guest
-    #[arg(short = 'F', long, value_name = "HZ", default_value = "1000", value_parser = number_in(1..=10_000))]
-    pub frequency: u64,
-
-    /// Seed of the order of turns
-    #[arg(long, hide = true, default_value = "1")]
-    pub seed: u64,
+    /// Seed of the order of turns.
+    #[command(flatten)]
+    pub seed: SeedOption,
 
     /// The event to sample by, in place of the one that the counts name
     #[arg(long = "sampled-by", hide = true, value_parser = |name: &str| Event::named(name).ok_or("no such event"))]

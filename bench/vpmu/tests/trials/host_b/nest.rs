@@ -279,7 +279,7 @@ pub(crate) fn modes_are_told_apart(parts: &Parts) -> Result<()> {
 /// A model of hardware events: of a PMU, with its counters, labelled as what it was measured on, and the simulator takes it.
 pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
     let run = format!(
-        "vpmu calibrate --backend hardware --rounds 2 --samples 10 --quiet -o /tmp/model.toml >/tmp/said && cat /tmp/model.toml; \
+        "vpmu calibrate --backend hardware --rounds 2 --quiet -o /tmp/model.toml >/tmp/said && cat /tmp/model.toml; \
          echo '{MARK}'; vpmu sim /tmp/model.toml --strategy reuse --rounds 1 --no-save --quiet --json"
     );
     let [done] = job(parts)?.command(middle_host("milan", "", &run)).run(parts)?;
@@ -289,8 +289,7 @@ pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// The series of 2019 as a whole: calibrated, predicted with AMD guests, measured with the middle host's watchdog off and on,
-/// which is left as it was.
+/// The series of 2019 as a whole: calibrated, predicted with AMD guests, measured with the middle host's watchdog off and on.
 pub(crate) fn series(parts: &Parts) -> Result<()> {
     let watchdog = "cat /proc/sys/kernel/nmi_watchdog";
     let run = format!(

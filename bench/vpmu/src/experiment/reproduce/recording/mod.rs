@@ -4,34 +4,37 @@
 mod guest;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::process::Command;
 use std::time::Instant;
 
 use host_pmu::stats::ns;
 use perf_data::reader::Recording;
 use perf_data::record::Record as RecordOf;
-use results::child::{Gathered, Keep, POLL, Supervised};
 use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{ELAPSED, PROCESSOR};
+use results::published::{Number, Row};
 use results::write::OutputFolder;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use triage::child::this_program;
 
-use super::here::Asked;
+use super::measure::{Asked, interrupted};
+use super::recipe::{FIGURES, RECIPES, Recipe, Statistic};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
 use crate::experiment::stat_setup::peer;
 use crate::machine;
+use crate::setting::tool;
 use crate::sys;
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents, which is that of the published figure.
 pub(super) const NAME: &str = "record-compression";
+/// What its recipe runs, which is this module.
+pub(super) const RUN: &str = "record";
 /// zstd's levels that were published; 0 is without compression.
 const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 /// Rounds by default.
@@ -42,27 +45,49 @@ const HERTZ: &str = "3989";
 const DEPTH: u64 = 100;
 /// Products that the guest makes, some ms each.
 const PRODUCTS: u64 = 1000;
-/// Most bytes of a command's words on stderr.
-const MOST_WORDS: usize = 64 << 10;
 /// The recording in its folder.
 const FILE: &str = "x.data";
 /// Keys of what a recording leaves beside its times, a value a turn.
 const SAMPLES: &str = "samples";
-pub(super) const TRANSFERRED: &str = "transferred_bytes";
-pub(super) const COMPRESSED: &str = "compressed_bytes";
+const TRANSFERRED: &str = "transferred_bytes";
+const COMPRESSED: &str = "compressed_bytes";
+
+/// Returns the published table, by level and way to write: time over that without compression, and bytes before it over bytes after
+/// it; for this tool's recorder and for stock perf.
+pub(super) fn rows() -> Vec<(Row, Recipe)> {
+    let mut all = Vec::new();
+    let figure = FIGURES.iter().find(|figure| figure.id == NAME);
+    let Some((usual, figure)) = RECIPES.get(NAME).zip(figure) else { return all };
+    let levels = figure.rows.iter().filter_map(|row| row.clone().try_into::<(u32, f64, f64, f64, f64)>().ok());
+    for ((level, serial, bytes, aio, aio_bytes), by) in levels.flat_map(|row| ["vpmu", "perf"].map(|by| (row, by))) {
+        for (writes, time, bytes) in [("serial", serial, bytes), ("aio", aio, aio_bytes)] {
+            let [with, without] = [level, 0].map(|level| Way { by, level, aio: writes == "aio" }.name());
+            for (what, number, published, arms, metrics, statistic) in [
+                ("time", Number::Ratio, time, [&with, &without], &[ELAPSED.key][..], Statistic::P50),
+                ("bytes", Number::After, bytes, [&without, &with], &[TRANSFERRED, COMPRESSED], Statistic::Quotient),
+            ] {
+                let (figure, unit) = (format!("{NAME}.{by}.{level}-{writes}.{what}"), "ratio".to_owned());
+                let row = Row { figure, number, unit, published: Some(published), ..Row::default() };
+                let metrics = metrics.iter().map(|&key| key.to_owned()).collect();
+                all.push((row, Recipe { arms: arms.map(String::clone), metrics, statistic, ..usual.clone() }));
+            }
+        }
+    }
+    all
+}
 
 /// A way to record the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+struct Way {
     /// `vpmu`, the guest; or `perf`, the VMM that runs the guest.
-    pub(super) by: &'static str,
-    pub(super) level: u32,
-    pub(super) aio: bool,
+    by: &'static str,
+    level: u32,
+    aio: bool,
 }
 
 impl Way {
     /// Returns the name of its arm.
-    pub(super) fn name(&self) -> String {
+    fn name(&self) -> String {
         let Self { by, level, aio } = *self;
         format!("{by} {HERTZ} Hz -g, level {level}, {}", if aio { "aio" } else { "serial" })
     }
@@ -84,7 +109,7 @@ struct Recordings {
 pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Record, Option<String>), Error> {
     let all = Recordings::prepare()?;
     let arms = all.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| all.take(*way)));
-    let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed);
+    let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed.seed);
     let experiment = Experiment { name: NAME, parameters: all.parameters.clone(), rounds };
     let fs = HostFs::default();
     let facts = (HostFacts::begin(&fs), &fs);
@@ -123,20 +148,17 @@ impl Recordings {
         command.args((way.level > 0).then(|| format!("--compression-level={}", way.level)));
         command.args(way.aio.then_some("--aio=1")).arg("--");
         command.args((way.by == "perf").then_some(&self.tool)).args(["run", "--quiet", guest::IMAGE]);
-        command.current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.current_dir(self.folder.path());
         let what = || format!("cannot record the guest ({})", way.name());
         let (began, before) = (Instant::now(), sys::children_s());
-        let cannot = |error: std::io::Error| Error::host(what(), error.to_string(), "");
-        let mut command = Supervised::start(command.stderr(Stdio::piped())).map_err(cannot)?;
-        let errors = command.process.stderr.take().map(|pipe| Gathered::start(pipe, Keep::First(MOST_WORDS)));
-        let ended = command.wait(POLL, || sys::interrupted().load(Ordering::Relaxed)).map_err(cannot)?;
-        let Some(status) = ended else { return Ok(None) };
+        let ran = tool::run(&mut command, interrupted).map_err(|error| Error::host(what(), error.to_string(), ""))?;
         let (elapsed, busy) = (ns(began.elapsed()), sys::children_s() - before);
-        if !status.success() {
-            let said = errors.map(|errors| errors.text(POLL).0).unwrap_or_default();
-            let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it does not say why").to_owned();
-            let exit = if status.code() == Some(4) { Exit::Host } else { Exit::Inconclusive };
-            return Err(Error::new(exit, what(), why, "vpmu doctor says what this host can do"));
+        if interrupted() {
+            return Ok(None);
+        }
+        if !ran.status.success() {
+            let exit = if ran.exit() == Some(Exit::Host) { Exit::Host } else { Exit::Inconclusive };
+            return Err(Error::new(exit, what(), ran.why(), "vpmu doctor says what this host can do"));
         }
         let damaged = |why: String| Error::new(Exit::Inconclusive, what(), why, "make room, and measure again");
         let bytes = machine::read(&self.folder.path().join(FILE), "the recording")?;

@@ -1,0 +1,468 @@
+//! Published figures measured on this host by commands of this tool, beside what a model of this host predicts.
+//!
+//! The published regimes of the series of 2019 differ in whether another host event is there already, which the NMI watchdog's is: a
+//! guest's event is then not the first, and cheap to create. Without a PMU two stand-ins have the two costs: a tracepoint, whose last
+//! close and first open take tens of ms, and a clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use host_pmu::backend::BackendKey;
+use host_pmu::kernel;
+use results::document::{Document, Record, Status};
+use results::error::{Error, Exit};
+use results::host::noise::load;
+use results::host::{HostFacts, HostFs};
+use results::published::{Here, Number, Reproduction, Row};
+use results::stats::interval::Interval;
+use results::table::layout::ratio;
+use results::verdict::{Judged, Tally, Verdict};
+use triage::child::this_program;
+use vmm::machine::Cpu;
+
+use super::recipe::{RECIPES, Recipe, rows};
+use super::recording;
+use crate::arms::arm::sim as simulated;
+use crate::arms::rounds::options::HostOptions;
+use crate::experiment::calibrate::run::run as calibrate;
+use crate::experiment::calibrate::spec::CalibrateSpec;
+use crate::experiment::nmi_latency::simulated::simulate;
+use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu, open_kvm};
+use crate::setting::options::{BehindOptions, SeedOption};
+use crate::setting::parse::{folder, number_in, options};
+use crate::setting::tool;
+use crate::sys;
+use crate::terminal::console::internal;
+use crate::terminal::progress::Progress;
+
+/// The figures of the series of 2019.
+const SERIES: &str = "vpmu-reuse";
+/// Its workloads, by their begin.
+const WORKLOADS: [&str; 2] = ["sampling10/", "counting1/"];
+/// Stands for the published list in a recipe's words: 700 software events, seven of ten in a weak group. Clocks are left out: the time
+/// that a busy host takes from a group's clock looks like a wrong count.
+const LIST: &str = "LIST";
+const TEN: &str = "page-faults,context-switches,cpu-migrations,\
+    {minor-faults,dummy,page-faults,context-switches,cpu-migrations,minor-faults,dummy}:W";
+
+/// A request to measure figures on this host.
+#[derive(Clone, Debug, Args)]
+pub struct Asked {
+    /// Folder for the documents of --run
+    #[arg(short = 'o', long = "output", value_name = "DIR", requires = "run", value_parser = folder)]
+    pub output: Option<PathBuf>,
+
+    /// Rounds of --run, with everything once; five have an interval [default: as many as the command has]
+    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(2..=1000))]
+    pub rounds: Option<u64>,
+
+    /// Seed of the simulations; with --run of the order of what is measured.
+    #[command(flatten)]
+    pub seed: SeedOption,
+}
+
+/// What is measured so far, by the words or the regime of its rows.
+#[derive(Debug, Default)]
+struct Found {
+    measured: BTreeMap<String, Record>,
+    predicted: BTreeMap<String, Document>,
+    notes: Vec<String>,
+    missing: Vec<String>,
+    error: Option<Error>,
+}
+
+impl Found {
+    /// Keeps what a command found, and why a part of it is missing.
+    fn keep(&mut self, id: &str, found: Result<(Record, Option<String>), Error>) {
+        match found {
+            Ok((document, doubt)) => {
+                self.missing.extend(doubt.map(|why| format!("a part of {id}, because {why}")));
+                self.measured.insert(id.to_owned(), document);
+            }
+            Err(error) => {
+                self.missing.push(format!("{id}, because {error}"));
+                self.error.get_or_insert(error);
+            }
+        }
+    }
+}
+
+/// Names the run that measures the numbers of a recipe.
+fn id(recipe: &Recipe) -> String {
+    recipe.run.clone().unwrap_or_else(|| regime(recipe.first_event, &recipe.workload))
+}
+
+fn regime(first_event: bool, workload: &str) -> String {
+    format!("{}-{}", if first_event { "expensive-create" } else { "cheap-create" }, workload.trim_end_matches('/'))
+}
+
+/// Measures a figure, or those whose ids begin so. What was measured before an error or Ctrl-C is in the result.
+///
+/// # Errors
+/// The first error, if nothing was measured.
+pub fn measure(
+    figure: &str,
+    asked: &Asked,
+    probe: &dyn EventProbe,
+    progress: &mut dyn Progress,
+) -> Result<Reproduction, Error> {
+    let fs = HostFs::default();
+    let host = HostFacts::read(&fs);
+    let mut found = Found::default();
+    let mut all = if figure == recording::NAME { recording::rows() } else { Vec::new() };
+    if figure == SERIES {
+        open_kvm()?;
+        series(&mut found, asked, &host, probe, progress)?;
+    }
+    for row in rows(figure) {
+        let recipe = RECIPES.get(&row.figure).filter(|recipe| recipe.run.is_some() || figure == SERIES);
+        all.extend(recipe.filter(|_| figure != recording::NAME).map(|recipe| (row, recipe.clone())));
+    }
+    for words in all.iter().filter_map(|(_, recipe)| recipe.run.clone()).collect::<BTreeSet<_>>() {
+        if interrupted() {
+            break;
+        }
+        progress.expect(&words);
+        let one = if words == recording::RUN { recording::measure(asked, progress) } else { carry_out(&words, asked) };
+        found.keep(&words, one);
+    }
+    if interrupted() {
+        found.missing.push("the rest, because of the interrupt".to_owned());
+    }
+    if found.measured.is_empty() {
+        let why = [&found.notes[..], &found.missing[..]].concat().join(" ");
+        let nothing = || Error::new(Exit::Inconclusive, "nothing was measured", why, "nothing is saved");
+        return Err(found.error.unwrap_or_else(nothing));
+    }
+    let mut rows: Vec<Row> =
+        all.into_iter().filter_map(|(row, recipe)| of_run(row, &recipe, &host, &mut found)).collect();
+    if let Some(load) = load(&host, HostFacts::read(&fs)) {
+        undecided(&mut rows, &load);
+    }
+    found.notes.extend(facts(&host, &found.measured));
+    Ok(conclude(asked.seed.seed, rows, host, found))
+}
+
+/// Returns a row with what is known of it here; `None` if that is nothing.
+fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) -> Option<Row> {
+    let id = id(recipe);
+    if let Some(document) = found.predicted.get(&id) {
+        let percent = document.host.model_percent;
+        row.predicted =
+            recipe.of(document, row.number).map_or_else(Vec::new, |one| range(one.value, row.number, percent));
+    }
+    if let Some(document) = found.measured.get(&id) {
+        row.measured = recipe.of(document, row.number);
+        // An arm may not be there, as stock perf.
+        let is_lost = row.measured.is_none() && recipe.arms.iter().any(|name| document.arm(name).is_some());
+        if is_lost && recipe.run.is_some() {
+            found.missing.push(format!("{} {}", row.figure, row.number.key()));
+        }
+    }
+    judge(&mut row, recipe, host);
+    (row.measured.is_some() || !row.predicted.is_empty()).then_some(row)
+}
+
+/// Returns the backends of the series that this host has, each with whether a guest's event is the first, and what is left out and why.
+fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Vec<(bool, BackendKey)>, Vec<String>), Error> {
+    let Err(refused) = probe.try_open(&BackendKey::Hardware) else {
+        let what = "whether the NMI watchdog is on is unknown";
+        let on = watchdog.ok_or_else(|| Error::host(what, "/proc/sys/kernel/nmi_watchdog cannot be read", ""))?;
+        let [here, other] = if on { ["on", "0"] } else { ["off", "1"] };
+        let note =
+            format!("The NMI watchdog is {here}: for the other regime sysctl kernel.nmi_watchdog={other}, and again.");
+        return Ok((vec![(!on, BackendKey::Hardware)], vec![note]));
+    };
+    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({refused}).")];
+    let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
+    let mut found = Vec::new();
+    for (backend, first_event, regime) in
+        [(tracepoint, true, "watchdog-off"), (BackendKey::CpuClock, false, "watchdog-on")]
+    {
+        match probe.try_open(&backend) {
+            Ok(()) => {
+                notes.push(format!("{backend} stands in for {regime}; it counts something else than was asked for."));
+                found.push((first_event, backend));
+            }
+            Err(why) => notes.push(format!("{regime} is left out: {backend} does not open ({why}).")),
+        }
+    }
+    if found.is_empty() {
+        let what = "nothing can stand behind a counter here";
+        return Err(Error::host(what, refused.why.as_str(), "`vpmu doctor` says what is missing"));
+    }
+    Ok((found, notes))
+}
+
+/// Calibrates this host for each regime, predicts by that model, and measures.
+fn series(
+    found: &mut Found,
+    asked: &Asked,
+    host: &HostFacts,
+    probe: &dyn EventProbe,
+    progress: &mut dyn Progress,
+) -> Result<(), Error> {
+    let (regimes, notes) = regimes(probe, host.nmi_watchdog)?;
+    found.notes = notes;
+    for (first_event, backend) in regimes {
+        let cpu = guest_cpu(&backend, host);
+        progress.expect(&format!("calibration of {backend}"));
+        let rounds = Some(asked.rounds.unwrap_or(10).min(10));
+        let calibration = CalibrateSpec { name: "here".to_owned(), rounds, ..CalibrateSpec::default() };
+        let chosen = Chosen::here(backend.clone(), "calibration".to_owned());
+        let model = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| draft.model());
+        for workload in WORKLOADS.into_iter().take_while(|_| !interrupted()) {
+            let (id, words) = (regime(first_event, workload), words(workload, first_event, &backend));
+            match model.as_ref().map_err(Clone::clone).and_then(|model| predict(model.clone(), &words, cpu)) {
+                Ok(document) => drop(found.predicted.insert(id.clone(), document)),
+                Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
+            }
+            progress.expect(&id);
+            let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
+            let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
+            let line =
+                format!("nmi-latency {words}{below_kvm} --backend {backend} --cpu {} --duration 100s", cpu.name());
+            found.keep(&id, carry_out(&line, asked));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the options of the guests that stand for a workload.
+fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
+    let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
+    let workload = match (workload, is_tracepoint) {
+        // More events of a tracepoint take longer to create than a tick.
+        ("sampling10/", true) => "single/io",
+        // The period of the simulated guests.
+        ("sampling10/", false) => "sampling10 --period 20000000",
+        (_, true) => "counting1/io",
+        (_, false) => "counting1",
+    };
+    // Creations are counted per NMI, and each guest has some at its start. Guests that live at the same time would spare each other the
+    // first event.
+    let turns = if first_event { "--samples 10 --time-limit 5s" } else { "--samples 50 --guest-rounds 40" };
+    // At the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the guest no time between two.
+    let tick = if first_event && !is_tracepoint { "100ms" } else { "4ms" };
+    format!("--workload {workload} {turns} --mux-interval {tick} --strategy recreate,reuse,reuse-lazy")
+}
+
+/// Simulates guests with these options on a host of this model.
+fn predict(model: sim::model::Model, words: &str, cpu: Cpu) -> Result<Document, Error> {
+    let words: Vec<&str> = words.split(' ').chain(["--rounds", "20"]).collect();
+    let spec: NmiLatencySpec = options(&words).map_err(|error| internal("options of the series", error))?;
+    let behind = BehindOptions::of(BackendChoice::Sim(model.name.clone()));
+    let plan = spec.plan(&HostOptions { behind, cpu }, &simulated::chosen(&model, "prediction"), None)?;
+    simulate(&plan, model, sys::interrupted())
+}
+
+/// Carries a command of this tool out; returns its document, and what keeps that from being whole.
+///
+/// # Errors
+/// It does not start, or leaves no document.
+fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+    let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "");
+    let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
+    let mut command = Command::new(this_program().map_err(host)?);
+    let list = vec![TEN; 70].join(",");
+    command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word }));
+    command.args(["--json".to_owned(), "--quiet".to_owned(), format!("--seed={}", asked.seed.seed)]);
+    command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
+    match &asked.output {
+        Some(folder) => command.arg("--output").arg(folder),
+        None => command.arg("--no-save"),
+    };
+    let ran = tool::run(&mut command, interrupted).map_err(host)?;
+    match (ran.exit(), ran.document()) {
+        (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
+            let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
+            // That says whether its events were counted, and counted right.
+            let doubt = words.starts_with("stat-setup") && exit != Exit::Done;
+            Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
+        }
+        (exit, _) => Err(failed(exit.filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Inconclusive), ran.why())),
+    }
+}
+
+/// Returns whether the user has ended it.
+pub(super) fn interrupted() -> bool {
+    sys::interrupted().load(Ordering::Relaxed)
+}
+
+/// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
+fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
+    let Some([low, high]) = percent.map(|ends| ends.map(|end| end as f64 / 100.0)) else { return vec![value] };
+    match number {
+        Number::Before | Number::After => vec![value / high, value / low],
+        Number::Ratio => vec![value * low / high, value * high / low],
+        // It is one of counts and not of times.
+        Number::Change => vec![value],
+    }
+}
+
+/// Compares the measured number with the published one and with those that were predicted.
+fn judge(row: &mut Row, recipe: &Recipe, host: &HostFacts) {
+    let Some(measured) = &row.measured else { return };
+    let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
+    let differs = recipe.differs.as_deref();
+    let of_another = match row.number {
+        _ if measured.stand_in => Some("a stand-in for hardware events"),
+        // A guest's events and rotations decide creations of hardware events, not what they cost.
+        Number::Change => None,
+        _ => (!published_host).then_some("the published processor is a Cascade Lake on bare metal"),
+    };
+    let of = |value| row.number.judged(value);
+    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
+    let judged = |others: &[f64], incomparable: Option<&str>| match incomparable {
+        Some(why) => Judged::not_comparable(why),
+        None => Judged::of(of(measured.value), interval, &others.iter().map(|&one| of(one)).collect::<Vec<_>>()),
+    };
+    let against_published = row.published.map(|published| judged(&[published], differs.or(of_another)));
+    row.against_predicted = (!row.predicted.is_empty()).then(|| judged(&row.predicted, differs));
+    row.against_published = against_published;
+}
+
+/// Leaves open what differs on a busy host: its load may be why.
+fn undecided(rows: &mut [Row], load: &str) {
+    let judged = rows.iter_mut().flat_map(|row| [&mut row.against_published, &mut row.against_predicted]).flatten();
+    for one in judged.filter(|one| matches!(one.verdict, Verdict::Slower | Verdict::Faster)) {
+        (one.verdict, one.why) = (Verdict::Inconclusive, Some(format!("this host was busy, load {load}")));
+    }
+}
+
+/// Describes what the figures depend on.
+fn facts(host: &HostFacts, runs: &BTreeMap<String, Record>) -> Vec<String> {
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
+    let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
+    let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog {watchdog}", host.class)];
+    let mut of_runs = BTreeSet::new();
+    for arm in runs.values().flat_map(|document| &document.arms) {
+        let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
+        let said = arm.notes.iter().chain(&arm.incomplete).cloned().chain(doubts);
+        of_runs.extend(said.chain(arm.not_available.clone()).map(|what| format!("{}: {what}", arm.name)));
+    }
+    facts.extend(of_runs);
+    let parameter = |document: &Record, key: &str| Some(format!("{key}: {}", document.parameter(key)?));
+    facts.extend(runs.values().flat_map(|one| ["guest", "perf"].map(|key| parameter(one, key))).flatten());
+    // The load of each run has figures of its own.
+    let warnings = runs.values().flat_map(|document| &document.warnings).filter(|one| one.arm.is_none());
+    let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();
+    facts.extend(by_code.into_values().map(str::to_owned));
+    facts
+}
+
+/// Returns the measured rows with their conclusion: by how much the ratios, whether numbers agree, and what is missing.
+fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missing, .. }: Found) -> Reproduction {
+    let ratio_of = |row: &Row| Some(format!("{} × {}", ratio(row.measured.as_ref()?.value), row.figure));
+    let ratios = rows.iter().filter(|row| row.number == Number::Ratio && row.published.is_some()).filter_map(ratio_of);
+    let ratios: Vec<String> = ratios.collect();
+    let ratios = match ratios.len() {
+        0 => "no ratio was measured".to_owned(),
+        1..=6 => ratios.join(", "),
+        many => format!("{many} ratios"),
+    };
+    let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
+        let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
+        let (differ, all) = (slower + faster, slower + faster + same + open);
+        let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open");
+        if all == 0 { String::new() } else { text }
+    };
+    let published = side("published", |row| row.against_published.as_ref());
+    let predicted = side("predicted", |row| row.against_predicted.as_ref());
+    let whole = missing.is_empty();
+    if rows.iter().any(|row| row.measured.as_ref().is_some_and(|one| one.stand_in)) {
+        missing.push("evidence on hardware, because hardware events do not open here".to_owned());
+    }
+    let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
+    let conclusion = format!("Before over after: {ratios}{published}{predicted}.{missing}");
+    let here = Some(Here { host, notes, whole, conclusion });
+    Reproduction { schema: "vpmu-reproduce/1", seed, rows, fitted: Vec::new(), here }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::rounds::mock;
+    use crate::setting::backend::fake::Opens;
+
+    #[test]
+    fn regimes_are_the_present_one_or_two_stand_ins_or_what_there_is_with_a_line() {
+        const TRACEPOINT: &str = "tracepoint:kvm/kvm_userspace_exit";
+        let of = |opens: &'static [&'static str], watchdog| {
+            let found = regimes(&Opens(opens), watchdog);
+            found.map(|(found, notes)| {
+                let names = found.iter().map(|(first, backend)| format!("{first} {backend}")).collect::<Vec<_>>();
+                (names.join(", "), notes.join(" "))
+            })
+        };
+        let (found, notes) = of(&["hardware", "cpu-clock"], Some(true)).unwrap();
+        assert!(found == "false hardware" && notes.contains("kernel.nmi_watchdog=0"), "{found} {notes}");
+        assert_eq!(of(&["hardware"], Some(false)).unwrap().0, "true hardware");
+        assert_eq!(of(&["hardware"], None).unwrap_err().exit, Exit::Host, "it is not taken for off");
+        let (found, notes) = of(&["cpu-clock", TRACEPOINT], None).unwrap();
+        assert_eq!(found, format!("true {TRACEPOINT}, false cpu-clock"));
+        assert!(notes.starts_with("Stand-ins, since hardware events do not open (No such file"), "{notes}");
+        let (found, notes) = of(&["cpu-clock"], None).unwrap();
+        assert!(found == "false cpu-clock" && notes.contains("watchdog-off is left out"), "{found} {notes}");
+        assert_eq!(of(&[], None).unwrap_err().exit, Exit::Host);
+    }
+
+    /// Returns a row of a document that is predicted and measured.
+    fn row(predicted: &Document, measured: &Document, stand_in: bool, mut row: Row) -> Row {
+        let recipe = &RECIPES[&row.figure];
+        let mut measured = measured.clone();
+        measured.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
+        let mut found = Found::default();
+        found.predicted.insert(id(recipe), predicted.clone());
+        row.measured = recipe.of(&measured, row.number);
+        let host = measured.host.clone();
+        of_run(row, recipe, &host, &mut found).unwrap()
+    }
+
+    #[test]
+    fn a_prediction_has_the_range_of_its_model_and_a_busy_host_decides_nothing() {
+        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let of = |document: &Document, number| {
+            let empty = Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
+            row(document, document, false, empty)
+        };
+        document.host.model_percent = Some([80, 125]);
+        for (number, ends) in [(Number::After, [0.8, 1.25]), (Number::Ratio, [0.64, 1.5625])] {
+            let row = of(&document, number);
+            let value = row.measured.unwrap().value;
+            let found: Vec<f64> = row.predicted.iter().map(|end| (end / value * 1e4).round() / 1e4).collect();
+            assert_eq!(found, ends, "{number:?}");
+        }
+        // Three times as long as is predicted.
+        document.host.model_percent = Some([300, 300]);
+        let mut all = [of(&document, Number::After)];
+        let said = |all: &[Row]| all[0].against_predicted.as_ref().unwrap().to_string();
+        assert_eq!(said(&all), "differs, +200.0 %");
+        undecided(&mut all, "4.00 on 2 CPUs");
+        assert_eq!(said(&all), "open, +200.0 %");
+    }
+
+    #[test]
+    fn a_row_is_compared_with_what_is_comparable() {
+        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        document.host.cpu_signature = Some([6, 85, 7]);
+        document.host.virtualized = false;
+        let judged = |document: &Document, stand_in: bool| {
+            [("vpmu-reuse.watchdog-on.mean", 1000.0), ("vpmu-reuse.v1.mean", 500.0)].map(|(figure, published)| {
+                let empty = Row { number: Number::After, published: Some(published), ..Row::default() };
+                let row = row(document, document, stand_in, Row { figure: figure.to_owned(), ..empty });
+                assert_eq!(row.against_predicted.unwrap().to_string(), "agrees");
+                row.against_published.unwrap().to_string()
+            })
+        };
+        assert_eq!(judged(&document, false), ["agrees", "differs, +100.0 %"]);
+        assert_eq!(judged(&document, true), ["not comparable", "not comparable"]);
+        document.host.virtualized = true;
+        assert_eq!(judged(&document, false), ["not comparable", "not comparable"]);
+    }
+}

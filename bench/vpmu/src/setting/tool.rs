@@ -1,0 +1,78 @@
+//! This tool, or another build of it, as a child process that leaves a document.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use results::child::{Gathered, Keep, POLL, Supervised};
+use results::document::Record;
+use results::error::{Exit, one_line};
+use results::read::of_text;
+use rustix::process::Signal;
+
+/// Longest output that is read, in bytes.
+const MAX_OUTPUT: usize = 64 << 20;
+/// Part of the child's stderr that is kept, in bytes.
+const MAX_STDERR: usize = 64 << 10;
+/// Time in which a child that was interrupted saves its document.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Time to wait for the last output of a child that has ended.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+
+/// What a child left.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its output, and whether there was more.
+    output: (String, bool),
+    /// The end of its stderr.
+    stderr: String,
+}
+
+impl Ran {
+    /// Returns the exit code, unless a signal ended it.
+    pub fn exit(&self) -> Option<Exit> {
+        self.status.code().and_then(|code| u8::try_from(code).ok()).map(Exit::from_code)
+    }
+
+    /// Reads the document on its stdout. A regression that it found, and an inconclusive end, leave one too.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn document(&self) -> Result<Record, String> {
+        match &self.output {
+            (_, true) => Err(format!("it wrote more than {} MiB, or did not end", MAX_OUTPUT >> 20)),
+            (text, false) => of_text(Path::new("stdout"), text).map_err(|error| error.why),
+        }
+    }
+
+    /// Returns the error that it named on stderr, or its end.
+    pub fn why(&self) -> String {
+        let lines: Vec<String> = self.stderr.lines().map(one_line).filter(|line| !line.is_empty()).collect();
+        let named = lines.iter().find_map(|line| line.strip_prefix("vpmu: error: "));
+        let last = || lines.last().map_or_else(String::new, |line| format!(" ('{line}')"));
+        named.map_or_else(|| format!("it ended with {}{}", self.status, last()), str::to_owned)
+    }
+}
+
+/// Runs a command to its end. As soon as `over` holds it is interrupted, and killed if that does not end it.
+///
+/// # Errors
+/// Errors of starting it and of waiting for it.
+pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran> {
+    let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
+    let pipes = &mut child.process;
+    let output = pipes.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_OUTPUT)));
+    let stderr = pipes.stderr.take().map(|pipe| Gathered::start(pipe, Keep::Last(MAX_STDERR)));
+    let mut status = child.wait(POLL, over)?;
+    if status.is_none() {
+        child.signal(Signal::INT);
+        let until = Instant::now() + PATIENCE;
+        status = child.wait(POLL, || Instant::now() >= until)?;
+    }
+    let status = status.or_else(|| child.kill()).ok_or_else(|| io::Error::other("its status is lost"))?;
+    let output = output.map(|output| output.text(DRAIN_TIME)).unwrap_or_default();
+    Ok(Ran { status, output, stderr: stderr.map(|stderr| stderr.text(DRAIN_TIME).0).unwrap_or_default() })
+}

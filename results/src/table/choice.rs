@@ -1,0 +1,147 @@
+//! The rule by which a strategy is chosen, by the main job and by `advise`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::column::{self, Figures, Place};
+use super::ranking::{AS_GOOD, contenders};
+use crate::document::{Document, Experiment};
+use crate::metric::Metric;
+use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
+use crate::stats::interval::Interval;
+
+/// A strategy in a result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Regret {
+    /// Its name.
+    pub strategy: String,
+    /// Its time over that of the fastest.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+    #[serde(skip)]
+    work: BTreeMap<&'static str, f64>,
+}
+
+/// A strategy over all results.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Ranked {
+    /// Its name.
+    pub strategy: String,
+    /// Its time over that of the result's fastest strategy: the worst of all results.
+    pub worst_regret: f64,
+    /// Bounds of that: the worst of the 95 % intervals' ends.
+    pub worst_interval: Interval,
+    /// Figures by column, means over results.
+    pub work: BTreeMap<&'static str, f64>,
+    /// Results that have it.
+    pub results: usize,
+}
+
+/// What is left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// The result, or strategies of it.
+    pub what: String,
+    /// The reason.
+    pub why: String,
+    /// The choice might be another with it.
+    #[serde(skip)]
+    pub is_open: bool,
+}
+
+/// Returns a ratio of two arms; a model that was calibrated knows it no better than the runs that it was made from.
+fn ratio_of<E: Experiment>(document: &Document<E>, metric: &Metric, arm: &str, base: &str) -> Option<Ratio> {
+    let ratio = paired::over_runs(document, document.arm(arm)?, document.arm(base)?, metric.key, Statistic::P50)?;
+    let spread = document.host.model_percent.map_or(1.0, |[low, high]| high as f64 / low as f64);
+    let wide = |Interval { low, high }| Interval { low: low / spread, high: high * spread };
+    Some(Ratio { interval: ratio.interval.map(wide), ..ratio })
+}
+
+/// Returns the strategies of a result with their times over that of the fastest, which is the first; and those without figures.
+pub fn regrets<E: Experiment>(document: &Document<E>, metric: &Metric) -> (Vec<Regret>, Vec<LeftOut>) {
+    let (mut names, mut lacks) = (Vec::new(), Vec::new());
+    let mut lack = |what: &str, why: String, is_open| lacks.push(LeftOut { what: what.to_owned(), why, is_open });
+    for arm in document.arms.iter().filter(|arm| arm.is_strategy()) {
+        if let Some(why) = &arm.not_available {
+            lack(&arm.name, why.clone(), false);
+        } else if contenders(document, metric).any(|one| one.name == arm.name) {
+            names.push(arm.name.as_str());
+        } else {
+            lack(&arm.name, "it has no whole figures".to_owned(), true);
+        }
+    }
+    let one = Ratio { interval: Some(Interval { low: 1.0, high: 1.0 }), ..Ratio::of_means(1.0, 0) };
+    // The rounds that say by how much others are slower say which is the fastest.
+    let (mut first, mut ratios) = (names.first().copied(), Vec::new());
+    for _ in 0..=names.len() {
+        let Some(name) = first.take() else { break };
+        let ratio = |own: &str| if own == name { Some(one) } else { ratio_of(document, metric, own, name) };
+        ratios = names.iter().map(|own| (*own, ratio(own))).collect();
+        let ahead = ratios.iter().filter_map(|(name, ratio)| Some((*name, (*ratio)?.ratio)));
+        first = ahead.filter(|(_, ratio)| *ratio < 1.0).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name);
+    }
+    let mut regrets = Vec::new();
+    for (name, found) in ratios {
+        let Some(found) = found.filter(|found| found.interval.is_some()) else {
+            lack(name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"), true);
+            continue;
+        };
+        let figures = document.arm(name).map(|arm| Figures::new(arm, arm.metric(metric)));
+        let work = column::columns(Place::Advice).filter_map(|one| Some((one.key, (one.value)(figures.as_ref()?)?)));
+        let (ratio, work) = (Ratio { ratio: found.ratio.max(1.0), ..found }, work.collect());
+        regrets.push(Regret { strategy: name.to_owned(), ratio, work });
+    }
+    regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
+    (regrets, lacks)
+}
+
+/// Ranks the strategies of results by their worst, the least first.
+pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
+    let mut by_name: BTreeMap<&str, Vec<&Regret>> = BTreeMap::new();
+    for regret in results.flatten() {
+        by_name.entry(&regret.strategy).or_default().push(regret);
+    }
+    let ranked = |(name, own): (&str, Vec<&Regret>)| {
+        let worst = |of: fn(&Ratio) -> f64| own.iter().map(|one| of(&one.ratio)).fold(0.0, f64::max);
+        let mean = |column: &column::Column| {
+            let values: Vec<f64> = own.iter().filter_map(|one| one.work.get(column.key).copied()).collect();
+            (!values.is_empty()).then(|| (column.key, values.iter().sum::<f64>() / values.len() as f64))
+        };
+        Ranked {
+            strategy: name.to_owned(),
+            worst_regret: worst(|ratio| ratio.ratio),
+            worst_interval: Interval {
+                low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
+                high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
+            },
+            work: column::columns(Place::Advice).filter_map(mean).collect(),
+            results: own.len(),
+        }
+    };
+    let mut all: Vec<Ranked> = by_name.into_iter().map(ranked).collect();
+    all.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
+    all
+}
+
+/// Returns whether a strategy is a model of a later KVM, which is shown, and chosen if it was named alone.
+pub fn is_modelled(strategy: &str) -> bool {
+    strategy.starts_with("mediated")
+}
+
+/// Chooses the strategy whose worst is the least of those that are in the most results; of those within 1 % the one that holds the
+/// fewest events. Returns it with those that are as good, and those that may be.
+pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked>, Vec<&Ranked>)> {
+    let most = ranked.iter().map(|one| one.results).max()?;
+    let may = |one: &&Ranked| one.results == most && (modelled || !is_modelled(&one.strategy));
+    let whole: Vec<&Ranked> = ranked.iter().filter(may).collect();
+    let held = |one: &Ranked| one.work.get("held_mean").copied().unwrap_or(f64::INFINITY);
+    let least = whole.first().filter(|_| whole.len() > 1)?.worst_regret;
+    let is_good = |one: &&Ranked| one.worst_regret <= least * (1.0 + AS_GOOD);
+    let chosen = whole.iter().copied().filter(is_good).min_by(|a, b| held(a).total_cmp(&held(b)))?;
+    let is_open = |one: &&Ranked| chosen.worst_interval.high > one.worst_interval.low * (1.0 + AS_GOOD);
+    let others = |of: &dyn Fn(&&Ranked) -> bool| -> Vec<&Ranked> {
+        whole.iter().copied().filter(|one| one.strategy != chosen.strategy && of(one)).collect()
+    };
+    Some((chosen, others(&is_good), others(&is_open)))
+}
