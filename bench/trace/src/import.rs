@@ -400,11 +400,11 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
         return Err(refuse(why.to_owned()));
     }
     if threads.is_empty() {
-        let list: Vec<String> = vms.iter().map(ToString::to_string).collect();
+        let pids: Vec<String> = vms.iter().map(ToString::to_string).collect();
         return Err(Error::usage(
             what,
             "it has VMs of other processes",
-            format!("give --pid one of {}", list.join(", ")),
+            format!("give --pid one of {}", pids.join(", ")),
         ));
     }
     if !threads.iter().any(tells_of_counters) {

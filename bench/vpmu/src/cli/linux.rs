@@ -23,8 +23,8 @@ Examples:
   vpmu linux root/boot/vmlinuz-6.12 --run dmesg \\
     --modules root/lib/modules/6.12
 
-Exit codes: that of the command of --run (128+N: signal N), or
-2 bad usage or input, 3 the guest panicked, rebooted or did not end
+Exit codes: 0 or what the command of --run ended with (128+N:
+signal N). Without its status: 2 bad usage or input, 3 the guest panicked, rebooted or did not end
 (time limit, interruption), 4 the host cannot do it,
 70 a bug of vpmu.";
 

@@ -35,6 +35,6 @@ pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
     let ImportOptions { recording, pid, output, quiet } = options;
     let output = &output.or(record::FOLDER);
     let bytes = machine::read(recording, "the recording")?;
-    record::summarize(output, &import::import((recording, &bytes), *pid, output)?, quiet.quiet)?;
+    record::summarize(output, &import::import((recording, &bytes), *pid, output)?, quiet.quiet);
     Ok(Exit::Done)
 }

@@ -128,7 +128,7 @@ fn traced(
     };
     let lost = tracing.lanes.iter().map(host_pmu::trace::Lane::lost).sum();
     (writer.meta().ops, writer.meta().pmis, writer.meta().lost) = (ops, Some(pmis), lost);
-    summarize(output, &writer.finish()?, quiet)?;
+    summarize(output, &writer.finish()?, quiet);
     if lost > 0 {
         complain(&format!(
             "warning: {lost} rows are missing, for which there was no room: give the recorder a CPU of its own"
@@ -138,21 +138,11 @@ fn traced(
 }
 
 /// Says what a finished trace has.
-pub(super) fn summarize(output: &Path, meta: &Meta, quiet: bool) -> Result<(), Error> {
+pub(super) fn summarize(output: &Path, meta: &Meta, quiet: bool) {
     if !quiet {
-        let bytes = trace::read::Trace::open(output)?.bytes();
-        let each = match meta.accesses {
-            0 => "none of the guest's".to_owned(),
-            accesses => format!("{:.2} bytes each", bytes as f64 / accesses as f64),
-        };
-        complain(&format!(
-            "{} accesses of {} in {}, {each}",
-            meta.accesses,
-            plural(meta.vcpus, "vCPU"),
-            output.display()
-        ));
+        let Meta { accesses, vcpus, .. } = meta;
+        complain(&format!("{accesses} accesses of {} in {}", plural(*vcpus, "vCPU"), output.display()));
     }
-    Ok(())
 }
 
 /// Longest time between two looks at the lanes.

@@ -140,18 +140,18 @@ mod tests {
         let (path, out) = (folder.path().join("x"), folder.path().join("out"));
         fs::write(&path, "kept").unwrap();
         let output = Output::open(&out).unwrap();
-        fs::write(out.join("flood"), "kept").unwrap();
+        fs::write(out.join("kept"), "kept").unwrap();
         let (mut agent, _guest) = fake::start(|_, _, path| match path {
-            b"/flood\0" => [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat(),
+            b"/flood\0" | b"/kept\0" => [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat(),
             _ => refused(),
         });
         assert!(kallsyms(&mut agent, &Target::of(&path).unwrap()).is_err());
         assert!(get(&mut agent, "/tmp/y", MOST, &output).is_err());
         let flooded = get(&mut agent, "/flood", 50_000, &output);
         assert!(matches!(flooded, Err(AgentError::Flood { .. })), "{flooded:?}");
-        let met = get(&mut agent, "/flood", MOST, &output);
+        let met = get(&mut agent, "/kept", MOST, &output);
         assert!(matches!(met, Err(AgentError::Host { .. })), "{met:?}");
-        assert_eq!([&path, &out.join("flood")].map(|path| fs::read(path).unwrap()), [b"kept", b"kept"]);
+        assert_eq!([&path, &out.join("kept")].map(|path| fs::read(path).unwrap()), [b"kept", b"kept"]);
         assert_eq!((count(folder.path()), count(&out)), (2, 1));
     }
 }
