@@ -127,7 +127,11 @@ pub fn measure(
             break;
         }
         progress.expect(&words);
-        let one = if words == recording::RUN { recording::measure(asked, progress) } else { carry_out(&words, asked) };
+        let one = if words == recording::RUN {
+            recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
+        } else {
+            carry_out(&words, asked)
+        };
         found.keep(&words, one);
     }
     if interrupted() {
@@ -289,7 +293,7 @@ fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Err
 }
 
 /// Returns whether the user has ended it.
-pub(super) fn interrupted() -> bool {
+fn interrupted() -> bool {
     sys::interrupted().load(Ordering::Relaxed)
 }
 

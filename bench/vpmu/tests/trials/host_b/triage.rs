@@ -12,7 +12,7 @@ const MARK: &str = "== next\n";
 /// `vpmu triage` in a guest counts hardware events, samples by them, and takes the clock that stands in their place for
 /// what it is. Two rounds have no interval, so that each ends inconclusive.
 pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
-    let line = "--threads 2 --rounds 2 --turn 500ms -F 20 -q --json";
+    let line = "--threads 2 --rounds 2 -F 50 -q --json";
     let script = format!(
         "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; uname -r; echo '{mark}'; vpmu triage context-switch {line}; s=$?; echo '{mark}'; \
          vpmu triage rand {line}; t=$?; echo '{mark}'; echo status $s $t",
