@@ -135,10 +135,12 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
 fn choice(own: &[&Record], least: &str, chosen: &Ranked, as_good: &[&Ranked]) -> String {
     let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
     let (name, bound) = (&chosen.strategy, ratio(chosen.worst_interval.high));
-    let mut text = format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}");
-    if !as_good.is_empty() {
-        text += &format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
-    }
+    let good = if as_good.is_empty() {
+        String::new()
+    } else {
+        format!("; as good within 1 %, and holding no fewer events: {}", names(as_good))
+    };
+    let text = format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}{good}");
     text + &own.iter().map(|record| origin(record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
 }
 

@@ -57,7 +57,7 @@ pub struct Asked {
     pub output: Option<PathBuf>,
 
     /// Rounds of --run, with everything once; five have an interval [default: as many as the command has]
-    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(2..=1000))]
+    #[arg(long, value_name = "N", requires = "run", value_parser = number_in(1..=1000))]
     pub rounds: Option<u64>,
 
     /// Seed of the simulations; with --run of the order of what is measured.
@@ -127,7 +127,11 @@ pub fn measure(
             break;
         }
         progress.expect(&words);
-        let one = if words == recording::RUN { recording::measure(asked, progress) } else { carry_out(&words, asked) };
+        let one = if words == recording::RUN {
+            recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
+        } else {
+            carry_out(&words, asked)
+        };
         found.keep(&words, one);
     }
     if interrupted() {
@@ -211,7 +215,7 @@ fn series(
     for (first_event, backend) in regimes {
         let cpu = guest_cpu(&backend, host);
         progress.expect(&format!("calibration of {backend}"));
-        let rounds = Some(asked.rounds.unwrap_or(10).min(10));
+        let rounds = Some(asked.rounds.unwrap_or(10).clamp(2, 10));
         let calibration = CalibrateSpec { name: "here".to_owned(), rounds, ..CalibrateSpec::default() };
         let chosen = Chosen::here(backend.clone(), "calibration".to_owned());
         let model = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| draft.model());
@@ -289,7 +293,7 @@ fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Err
 }
 
 /// Returns whether the user has ended it.
-pub(super) fn interrupted() -> bool {
+fn interrupted() -> bool {
     sys::interrupted().load(Ordering::Relaxed)
 }
 

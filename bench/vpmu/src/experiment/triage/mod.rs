@@ -43,8 +43,6 @@ pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 const SHORTEST_CLOCK: u64 = 100_000;
 /// Length of a turn.
 const TURN: Duration = Duration::from_millis(200);
-/// Samples a second of all threads, about.
-const FREQUENCY: f64 = 1000.0;
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
 /// Stacks and broken ends that are said, and frames of a stack.
@@ -253,7 +251,8 @@ impl Triage {
         let user_only = *user_only.map_err(|why| io::Error::other(format!("{}: {why}", event.name)))?;
         let busy =
             rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
-        let period = period(event, results::stats::median(busy).unwrap_or(0.0)).ok_or_else(|| {
+        let rate = results::stats::median(busy).unwrap_or(0.0);
+        let period = period(event, rate, self.spec.frequency).ok_or_else(|| {
             io::Error::other("it did not happen while it was counted: no period follows from its rate")
         })?;
         let attach = |pid| Sampler::attach(pid, event, user_only, period, &self.cpus);
@@ -291,9 +290,9 @@ fn in_spin_locks(folded: &Folded) -> Option<u64> {
 /// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
 /// without a rate.
 #[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64) -> Option<u64> {
+fn period(event: &Event, per_second: f64, frequency: u64) -> Option<u64> {
     let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
-    (per_second > 0.0).then(|| ((per_second / FREQUENCY) as u64).max(least))
+    (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
 }
 
 /// Says what the samples are, the answer first.
@@ -344,9 +343,9 @@ mod tests {
     #[test]
     fn periods_give_about_a_thousand_samples_a_second() {
         let switches = Event::named("context-switches").unwrap();
-        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate)), [Some(240), Some(1), None]);
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
         let clock = Event::named("cpu-clock").unwrap();
-        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate));
+        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
         assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
     }
 

@@ -58,6 +58,10 @@ pub struct Spec {
     #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=1000))]
     pub rounds: u64,
 
+    /// Samples a second of all threads, about; fewer where each costs much, as in an emulated guest
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "1000", value_parser = number_in(1..=10_000))]
+    pub frequency: u64,
+
     /// Seed of the order of turns.
     #[command(flatten)]
     pub seed: SeedOption,

@@ -10,7 +10,7 @@ use super::parts::Parts;
 /// `vpmu triage` in a guest counts hardware events, samples by them, and takes the clock that stands in their place for
 /// what it is. Two rounds have no interval, so that each ends inconclusive.
 pub(crate) fn in_a_guest(parts: &Parts) -> Result<()> {
-    let run = "--threads 2 --rounds 2 --turn 500ms -F 20 -q --json; echo '==' $?";
+    let run = "--threads 2 --rounds 2 -F 50 -q --json; echo '==' $?";
     let script = format!(
         "echo 0 >/proc/sys/kernel/perf_cpu_time_max_percent; \
          vpmu triage context-switch {run}; vpmu triage rand {run}; uname -r"

@@ -3,8 +3,9 @@
 
 mod guest;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use host_pmu::stats::ns;
@@ -20,7 +21,6 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use triage::child::this_program;
 
-use super::measure::{Asked, interrupted};
 use super::recipe::{FIGURES, RECIPES, Recipe, Statistic};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
@@ -106,15 +106,19 @@ struct Recordings {
 ///
 /// # Errors
 /// Exit 4: this host has no compiler for the guest.
-pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Record, Option<String>), Error> {
+pub(super) fn measure(
+    (rounds, seed): (Option<u64>, u64),
+    output: Option<&Path>,
+    progress: &mut dyn Progress,
+) -> Result<(Record, Option<String>), Error> {
     let all = Recordings::prepare()?;
     let arms = all.ways.iter().map(|way| Plain::new(way.name(), "cpu-clock", |_| all.take(*way)));
-    let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed.seed);
+    let rounds = Rounds::of(rounds.unwrap_or(ROUNDS), seed);
     let experiment = Experiment { name: NAME, parameters: all.parameters.clone(), rounds };
     let fs = HostFs::default();
     let facts = (HostFacts::begin(&fs), &fs);
     let (document, error) = experiment.measure(&mut arms.collect::<Vec<_>>(), facts, &[], progress, &mut |_| Ok(()))?;
-    if let Some(folder) = &asked.output {
+    if let Some(folder) = output {
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
         OutputFolder::open(folder)?.write(NAME, json.as_bytes())?;
     }
@@ -151,6 +155,7 @@ impl Recordings {
         command.current_dir(self.folder.path());
         let what = || format!("cannot record the guest ({})", way.name());
         let (began, before) = (Instant::now(), sys::children_s());
+        let interrupted = || sys::interrupted().load(Ordering::Relaxed);
         let ran = tool::run(&mut command, interrupted).map_err(|error| Error::host(what(), error.to_string(), ""))?;
         let (elapsed, busy) = (ns(began.elapsed()), sys::children_s() - before);
         if interrupted() {
