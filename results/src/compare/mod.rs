@@ -24,7 +24,7 @@ pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
-pub use judge::{Comparison, Group, SCHEMA, Side, arms, compare, conclude};
+pub use judge::{Comparison, Group, SCHEMA, Side, answer, arms, compare, conclude};
 pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 pub use rules::{CompareSpec, Rules};
 pub(crate) use sample::{asked, value};
@@ -183,10 +183,7 @@ mod tests {
         };
         for row in of(&of_side(5), &of_side(6)).rows().filter(|row| row.question != Question::Counts) {
             let (base, new) = (row.base.as_ref().unwrap(), row.new.as_ref().unwrap());
-            let between = match row.question {
-                Question::OneArm => new.ratio.unwrap() / base.ratio.unwrap(),
-                _ => new.median_ns.unwrap() / base.median_ns.unwrap(),
-            };
+            let between = new.value.unwrap() / base.value.unwrap();
             assert!((between - 1.0 - row.change.unwrap()).abs() < 1e-9, "{row:?}");
         }
     }

@@ -54,7 +54,6 @@ impl HostFacts {
                 .find(|module| fs.exists(&format!("sys/module/{module}")))
                 .map(str::to_owned),
             kvm_mediated_pmu: mediated(fs),
-            kernel_module: fs.text("sys/module/vpmu_kvm/version"),
             kvm_enable_pmu: fs.text("sys/module/kvm/parameters/enable_pmu"),
             governor: governor(fs),
             turbo: fs

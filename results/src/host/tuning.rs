@@ -103,7 +103,7 @@ impl Tuning {
 }
 
 /// Returns the word in brackets, as sysfs shows which of several is selected.
-pub(super) fn selected(text: &str) -> Option<String> {
+fn selected(text: &str) -> Option<String> {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(word.to_owned())
 }

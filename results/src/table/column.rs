@@ -7,7 +7,6 @@ use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
 use crate::document::{Arm, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
-use crate::metric::{Metric, PMI_DELIVERY, SIGNAL};
 
 /// A table that columns stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,10 +74,6 @@ impl<'a> Figures<'a> {
         }
         let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
         (self.own.cycles > 0 && !self.own.host_ops.is_empty()).then(|| count as f64 / self.own.cycles as f64)
-    }
-
-    fn median(&self, metric: &Metric) -> Option<f64> {
-        self.metrics.get(metric.key).map(|summary| summary.p50 as f64)
     }
 
     fn phase(&self, key: &str) -> Option<&'a Summary> {
@@ -154,12 +149,6 @@ pub const ALL: &[Column] = &[
     column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
-    // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
-    column("signal_ns", "signal", NS, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
-        "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
-    ),
-    column("delivery_ns", "delivery", NS, &[Latency], |arm| arm.median(&PMI_DELIVERY))
-        .about("delivery: from there to the handler's entry"),
     column("opens", "opens", MEAN, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
     column("host_ops", "ops", MEAN, &[Work, Advice], |arm| arm.ops(None))

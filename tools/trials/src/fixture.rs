@@ -8,9 +8,9 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use results::document::{
-    Arm, ArmKind, Column, Counts, Document, EventParameter, EventsHeld, GuestArm, GuestExtra, HostOp, Metrics,
-    MsrCount, Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost,
-    latency_histogram, warnings,
+    Arm, ArmKind, Column, Counts, Document, EventParameter, EventsHeld, GuestArm, HostOp, Metrics, MsrCount,
+    Parameters, Record, Rounds, SCHEMA, Status, StrategyParameter, Summary, Tool, WorkloadCost, latency_histogram,
+    warnings,
 };
 use results::host::HostFacts;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
@@ -56,7 +56,9 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
         host,
         arms: arms.collect(),
         warnings: Vec::new(),
-        extra: GuestExtra { first_guest_instruction_ns: Some(2_000_000), answers: Vec::new() },
+        first_guest_instruction_ns: Some(2_000_000),
+        answer: Vec::new(),
+        exit: None,
     };
     document.warnings = warnings::collect(&document);
     document
@@ -227,9 +229,8 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
             let most = times.iter().copied().max().unwrap_or(0);
             if most > 0 {
                 let column = &mut arm["rounds"]["metrics"][metric];
-                let (count, mean): (_, Vec<f64>) =
-                    (column["count"].clone(), times.iter().map(|ns| *ns as f64).collect());
-                *column = json!({"count": count, "p50": times, "p99": times, "max": times, "mean": mean});
+                let count = column["count"].clone();
+                *column = json!({"count": count, "p50": times, "p99": times, "max": times, "mean": times});
                 let all = &mut arm["metrics"][metric];
                 let count = all["count"].clone();
                 *all = json!({"count": count, "min": 1, "p50": most, "p90": most, "p99": most, "p99_9": most, "max": most,
