@@ -195,7 +195,7 @@ pub fn copied(path: &Path, first: &Path) -> Error {
 }
 
 /// Returns whether both are the same run: no two runs take the same time to the nanosecond.
-fn is_copy(a: &Record, b: &Record) -> bool {
+pub(crate) fn is_copy(a: &Record, b: &Record) -> bool {
     a.started_unix == b.started_unix && a.wall_ns == b.wall_ns && a.experiment == b.experiment && a.arms == b.arms
 }
 

@@ -264,7 +264,7 @@ mod tests {
             let lines: Vec<String> = found.bad.iter().map(|(_, error)| error.to_string()).collect();
             assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 5), "{lines:?}");
             assert!(lines[0].contains("000.json") && lines[0].contains("vpmu-result/1"), "{lines:?}");
-            assert!(lines[1].contains("002.json") && lines[1].contains("not JSON"), "{lines:?}");
+            assert!(lines[1].contains("002.json") && lines[1].contains("EOF"), "{lines:?}");
             assert!(lines[2].contains("copy.json: it is a copy of") && lines[2].contains("001.json"), "{lines:?}");
         }
         // Mended, it is read; an absent one is named.

@@ -251,14 +251,9 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     let reference = pair.reference().map_or("", String::as_str);
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
-    let mut without = Vec::new();
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
-        without.push(format!("{}, {}", row.arm, row.metric));
-    }
-    if let [first, more @ ..] = &without[..] {
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        notes.push(format!("{first}{more}: not judged: {reference} has none to divide it by"));
+        notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
     let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
     rows.extend(metrics.into_iter().filter_map(|metric| of_all(samples, metric, request, simulated)));

@@ -175,20 +175,6 @@ mod tests {
     }
 
     #[test]
-    fn columns_agree() {
-        // Rounds of two modes.
-        let of_side = |at: u64| {
-            let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
-            record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
-        };
-        for row in of(&of_side(5), &of_side(6)).rows().filter(|row| row.question != Question::Counts) {
-            let (base, new) = (row.base.as_ref().unwrap(), row.new.as_ref().unwrap());
-            let between = new.value.unwrap() / base.value.unwrap();
-            assert!((between - 1.0 - row.change.unwrap()).abs() < 1e-9, "{row:?}");
-        }
-    }
-
-    #[test]
     fn a_change_of_all_arms_is_not_passed_in_silence() {
         let times = |factor: u64| move |_: &str, round: u64| ns(round) * factor / 10;
         let of = |factor| of(&record(20, 5, times(10)), &record(20, 6, times(factor)));

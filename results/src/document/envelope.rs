@@ -47,6 +47,18 @@ pub enum Status {
     Interrupted,
 }
 
+impl Status {
+    /// Returns it in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Running => "still running, or killed",
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Interrupted => "interrupted: finished rounds only",
+        }
+    }
+}
+
 /// Parameters of an experiment, as a document has them.
 pub trait Experiment: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
 impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Experiment for T {}

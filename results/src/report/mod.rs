@@ -97,7 +97,7 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         badges.push("stand-in events: compare arms only".to_owned());
     }
     if shown.status != Status::Complete {
-        badges.push(state(shown.status).to_owned());
+        badges.push(shown.status.words().to_owned());
     }
     if group.records.len() > 1 {
         let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
@@ -178,15 +178,6 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
     }
     about
-}
-
-const fn state(status: Status) -> &'static str {
-    match status {
-        Status::Complete => "complete",
-        Status::Running => "left by a killed run",
-        Status::Incomplete => "incomplete",
-        Status::Interrupted => "interrupted",
-    }
 }
 
 /// Returns the newest results of each workload and backend in which published figures may have measured counterparts, which are those of

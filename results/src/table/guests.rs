@@ -354,11 +354,8 @@ fn course(document: &Document, report: &mut Report) {
         };
     }
     report.line(line);
-    match document.status {
-        Status::Complete => {}
-        Status::Running => report.line("the experiment was still running"),
-        Status::Interrupted => report.line("interrupted: finished rounds only"),
-        Status::Incomplete => report.line("* incomplete:"),
+    if document.status != Status::Complete {
+        report.line(format!("* {}", document.status.words()));
     }
     for arm in &document.arms {
         arm.incomplete.iter().for_each(|why| report.line(format!("  {}: {why}", arm.name)));
@@ -386,48 +383,12 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::document::{
-        Column, EventCount, LinuxParameters, PhaseResult, SET_UP as PHASES, SetUpParameters, Summary, latency_histogram,
-    };
+    use crate::document::LinuxParameters;
     use crate::fixture::{self, record, timed};
-    use crate::metric;
     use crate::synthetic::{Host, Random};
 
-    fn set_up() -> Document {
-        let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
-        let set_up = SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 };
-        document.parameters.set_up = Some(set_up);
-        document.parameters.workload = "64 counting events/ftest".to_owned();
-        for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
-            let mut histogram = latency_histogram();
-            histogram.saturating_record(ns);
-            let summary = Summary::of(&histogram).unwrap();
-            let rounds = arm.rounds.len();
-            let column = Column { count: vec![1; rounds], p50: vec![summary.p50; rounds], ..Column::default() };
-            arm.rounds.metrics.insert(metric::SET_UP.key.to_owned(), column);
-            arm.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone());
-            let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
-            let phase = PhaseResult {
-                begun: 10,
-                msr_reads: 20,
-                msr_writes: 22,
-                host_ops: ops.into_iter().collect(),
-                host_ops_ns: 9,
-            };
-            for key in ["program", "enable", "read", "disable", "rotate", PHASES] {
-                arm.own.phases.insert(key.to_owned(), phase.clone());
-                for time in ["call_ns", "total_ns"] {
-                    arm.metrics.insert(format!("phases/{key}/{time}"), summary.clone());
-                }
-            }
-            let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
-            arm.own.event_counts = vec![event(100), event(90), EventCount::default()];
-        }
-        document
-    }
-
     /// What tables have to show, each with what it shows.
-    fn documents() -> [(&'static str, Document); 5] {
+    fn documents() -> [(&'static str, Document); 4] {
         let whole = fixture::document(10);
         let mut doubtful = whole.clone();
         doubtful.status = Status::Incomplete;
@@ -463,7 +424,6 @@ mod tests {
             ("a run that is not whole", doubtful),
             ("a Linux guest, ended by its duration", linux),
             ("large figures", large),
-            ("a guest's set-up", set_up()),
         ]
     }
 
