@@ -213,11 +213,12 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         };
         return Err(Error::usage(format!("no series in {source}"), why, remedy));
     }
-    let change = |Series { arm, metric, changes, .. }: &Series| {
-        let answer = |Change { change, first_changed_revision, point, .. }: &Change| json!({"arm": arm, "metric": metric, "change": change, "p": point.p, "first_changed_revision": first_changed_revision});
-        changes.iter().map(answer).collect::<Vec<_>>()
-    };
-    let answer = series.iter().flat_map(change).collect();
+    let all = series.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
+    let answer = all.map(|(Series { arm, metric, .. }, change)| {
+        let (size, p, revision) = (change.change, change.point.p, &change.first_changed_revision);
+        json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
+    });
+    let answer = answer.collect();
     let (source, documents, order) = (source.to_owned(), records.len(), request.order.name());
     Ok(History { source, documents, order, notes, series, answer })
 }

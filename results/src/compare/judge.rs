@@ -128,7 +128,10 @@ impl Comparison {
 /// Returns what was judged, in short.
 pub fn answer(groups: &[Group]) -> Vec<Value> {
     let rows = groups.iter().flat_map(|group| &group.rows).filter(|row| row.verdict != Verdict::NotJudged);
-    let pair = |Row { arm, metric, change, change_interval, verdict, .. }: &Row| json!({"arm": arm, "metric": metric, "change": change, "interval": change_interval, "verdict": verdict});
+    let pair = |row: &Row| {
+        let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
+        json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
+    };
     rows.map(pair).collect()
 }
 

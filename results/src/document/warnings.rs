@@ -303,10 +303,13 @@ fn rounds(arm: &Arm, wanted: impl Fn(Round) -> bool) -> u64 {
 fn short(arm: &Arm, document: &Document) -> u64 {
     let parameters = &document.parameters;
     let count = |metric, at| arm.rounds.metric(metric, at).map_or(0, |summary: Summary| summary.count);
-    let measured = |at: usize| match parameters.samples_events() {
-        // The log may be full before the target is reached; NMIs are counted regardless.
-        true => arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER, at)),
-        false => count(&ROTATION, at).max(count(&SET_UP, at)),
+    let measured = |at: usize| {
+        if parameters.samples_events() {
+            // The log may be full before the target is reached; NMIs are counted regardless.
+            arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER, at))
+        } else {
+            count(&ROTATION, at).max(count(&SET_UP, at))
+        }
     };
     let is_short = |round: Round| round.complete && measured(round.at) / parameters.vcpus.max(1) < parameters.samples;
     if parameters.is_replayed() { 0 } else { rounds(arm, is_short) }

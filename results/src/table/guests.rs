@@ -279,7 +279,7 @@ impl Against {
         let doubt = match ratio.interval {
             None => ": too few for an interval",
             Some(_) if ratio.is_distinguishable() => "",
-            Some(_) => ", not distinguishable",
+            Some(_) => ",\n  not distinguishable",
         };
         format!("{arm} against {base}: {}, {}{doubt}", layout::ratio_with(ratio), plural(ratio.rounds, "round"))
     }

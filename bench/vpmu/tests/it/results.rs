@@ -174,7 +174,7 @@ fn every_json_has_a_schema_and_the_exit_and_comparisons_an_answer() {
         ("history .", true),
         ("advise a.json", true),
         ("reproduce", false),
-        ("sweep --strategy reuse,gate workload=single samples=20", false),
+        ("sweep strategy=reuse,gate samples=20", false),
         ("conformance", false),
         ("doctor", false),
         ("show strategies", false),
