@@ -34,7 +34,9 @@ pub(super) fn records<P: AsRef<Path>>(sources: &[P]) -> Result<Vec<Record>, Erro
     let mut records = Vec::new();
     for source in sources {
         let (sound, left_out) = read::gather(source.as_ref())?;
-        left_out.iter().for_each(|why| complain(&format!("left out: {why}")));
+        for why in left_out {
+            complain(&format!("left out: {why}"));
+        }
         records.extend(sound);
     }
     Ok(records)

@@ -199,7 +199,9 @@ pub fn diagnose(
     findings.extend(event_findings(fs, &host, rights, &auto));
     findings.extend(noise::findings(&host, &[]));
     if rights.root {
-        findings.iter_mut().for_each(|found| found.remedy = found.remedy.replace("sudo ", ""));
+        for found in &mut findings {
+            found.remedy = found.remedy.replace("sudo ", "");
+        }
     }
     let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
     Diagnosis {
