@@ -1,6 +1,11 @@
-//! The answer of a run, as its table gives it and as its document keeps it: each arm's p50 and ratio to the floor, with intervals.
+//! Answers: each arm of a run beside the floor or the first arm, as its table gives them and its document keeps them; and the keys that
+//! every command's JSON has.
 
-use crate::document::{Answer, ArmKind, Document, Parameters};
+use serde_json::{Map, Value, json};
+
+use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
+use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Record, Status};
+use crate::error::Exit;
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -25,25 +30,63 @@ pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ra
     paired::over_runs(document, arm, floor, metric.key, Statistic::P50)
 }
 
-/// The answers of a document, in the order of its arms; an arm without rounds that count has none.
-pub fn of(document: &Document) -> Vec<Answer> {
-    let metric = metric(&document.parameters);
+/// The answers of a document by its metric, in the order of its arms; an arm without rounds that count has none.
+pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
     let bounds = |Interval { low, high }| [low, high];
-    let answer = |(place, arm): (usize, &crate::document::Arm)| {
-        let level = paired::level(arm, metric.key, Statistic::P50)?;
-        let ratio = over_floor(document, place, metric);
+    let base = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(document.arms.first());
+    let answer = |arm: &Arm| {
+        let level = paired::level(arm, metric, Statistic::P50)?;
+        let base = base.filter(|base| base.name != arm.name);
+        let ratio = base.and_then(|base| paired::over_runs(document, arm, base, metric, Statistic::P50));
         Some(Answer {
             arm: arm.name.clone(),
-            metric: metric.key.to_owned(),
+            metric: metric.to_owned(),
             rounds: level.rounds as u64,
             whole: arm.incomplete.is_empty() && arm.own.doubts().next().is_none(),
-            p50_ns: level.ns,
-            p50_interval_ns: level.interval.map(bounds),
-            times_floor: ratio.map(|ratio| ratio.ratio),
-            times_floor_interval: ratio.and_then(|ratio| ratio.interval).map(bounds),
+            p50: level.ns,
+            p50_interval: level.interval.map(bounds),
+            base: base.filter(|_| ratio.is_some()).map(|base| base.name.clone()),
+            ratio: ratio.map(|ratio| ratio.ratio),
+            ratio_interval: ratio.and_then(|ratio| ratio.interval).map(bounds),
         })
     };
-    document.arms.iter().enumerate().filter_map(answer).collect()
+    document.arms.iter().filter_map(answer).collect()
+}
+
+/// Judges whether a document answers its question.
+pub fn exit<E: Experiment>(document: &Document<E>) -> Exit {
+    let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
+    let unsure = document.warnings.iter().any(|warning| [UNSURE, NO_OVERFLOWS, LIVELOCK].contains(&&*warning.code));
+    if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
+}
+
+impl<E: Experiment> Document<E> {
+    /// Adds what a document ends with: its answers by this metric, and its exit.
+    pub fn conclude(&mut self, metric: &str) {
+        self.answer = of(self, metric).iter().map(|answer| json!(answer)).collect();
+        self.exit = Some(exit(self).code());
+    }
+}
+
+impl Record {
+    /// As [`Document::conclude`], by its own metric.
+    pub fn conclude_any(&mut self) {
+        let metric = self.metric().unwrap_or_default().to_owned();
+        self.conclude(&metric);
+    }
+}
+
+/// Returns what a command prints as JSON: the value's keys, those of a list being `items`, with `schema` unless it has its own, and
+/// `exit`. What judges pairs has them with their intervals as `answer`.
+pub fn output(schema: &str, value: Value, exit: Exit) -> Value {
+    let own = match value {
+        Value::Object(own) => own,
+        items => Map::from_iter([("items".to_owned(), items)]),
+    };
+    let mut all = Map::from_iter([("schema".to_owned(), schema.into())]);
+    all.extend(own);
+    all.insert("exit".to_owned(), exit.code().into());
+    Value::Object(all)
 }
 
 #[cfg(test)]
@@ -52,20 +95,39 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn answers_are_those_of_the_table() {
-        let document = fixture::document(10);
-        let found = of(&document);
+    fn answers_are_those_of_the_table_and_end_a_document() {
+        let mut document = fixture::document(10);
+        let found = of(&document, NMI_HANDLER.key);
         let names: Vec<&str> = found.iter().map(|answer| answer.arm.as_str()).collect();
         assert_eq!(names, ["recreate", "reuse", "reuse-lazy", "floor"]);
         let recreate = &found[0];
-        assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.p50_ns), ("nmi_handler_ns", 10, 2000.0));
-        assert_eq!((recreate.p50_interval_ns, recreate.times_floor), (Some([2000.0, 2000.0]), Some(2.0)));
-        assert!(recreate.times_floor_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
-        assert_eq!((found[3].times_floor, found[3].times_floor_interval), (None, None));
-        let few = of(&fixture::document(3));
+        assert_eq!((recreate.metric.as_str(), recreate.rounds, recreate.p50), ("nmi_handler_ns", 10, 2000.0));
+        assert_eq!((recreate.p50_interval, recreate.ratio), (Some([2000.0, 2000.0]), Some(2.0)));
+        assert!(recreate.ratio_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
+        assert_eq!((recreate.base.as_deref(), &found[3].base, found[3].ratio), (Some("floor"), &None, None));
+        let few = of(&fixture::document(3), NMI_HANDLER.key);
         let table = crate::table::report(&document).text(100);
         let of = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
-        assert_eq!((few[0].p50_interval_ns, few[0].times_floor_interval), (None, None));
+        assert_eq!((few[0].p50_interval, few[0].ratio_interval), (None, None));
+        document.conclude(NMI_HANDLER.key);
+        assert_eq!((document.answer.len(), document.exit), (4, Some(0)));
+        for change in [
+            |document: &mut Document| document.arms[0].own.lost = Some(1),
+            |document: &mut Document| document.arms[0].own.counts.periods_missed = 1_000_000,
+            |document: &mut Document| document.status = Status::Interrupted,
+        ] {
+            let mut doubtful = document.clone();
+            change(&mut doubtful);
+            assert_eq!(exit(&doubtful), Exit::Inconclusive);
+        }
+    }
+
+    #[test]
+    fn every_output_has_a_schema_and_an_exit() {
+        let of = |value: Value| output("vpmu-x/1", value, Exit::Regression);
+        assert_eq!(of(json!({"a": 1, "exit": 7})), json!({"schema": "vpmu-x/1", "a": 1, "exit": 1}));
+        assert_eq!(of(json!({"schema": "vpmu-y/2"})), json!({"schema": "vpmu-y/2", "exit": 1}));
+        assert_eq!(of(json!([2])), json!({"schema": "vpmu-x/1", "items": [2], "exit": 1}));
     }
 }

@@ -284,23 +284,8 @@ mod tests {
         assert_eq!(text(Keep::First(6)), ("abcdef".to_owned(), false));
     }
 
-    /// Output of these reads.
-    struct Reads(std::vec::IntoIter<Result<u8, ErrorKind>>);
-
-    impl Read for Reads {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            let Some(read) = self.0.next() else { return Ok(0) };
-            into[0] = read?;
-            Ok(1)
-        }
-    }
-
     #[test]
     fn output_that_was_not_read_to_its_end_is_cut() {
-        let text =
-            |reads: Vec<_>| Gathered::start(Reads(reads.into_iter()), Keep::First(9)).text(Duration::from_secs(60));
-        assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Interrupted), Ok(b'b')]), ("ab".to_owned(), false));
-        assert_eq!(text(vec![Ok(b'a'), Err(ErrorKind::Other)]), ("a".to_owned(), true));
         let mut open = shell("printf x; exec sleep 600");
         let gathered = Gathered::start(open.process.stdout.take().unwrap(), Keep::First(9));
         assert!(gathered.text(POLL).1);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::compare::{Statistic, asked, definitions, differences, group_label, grouped, reference, value};
 use crate::document::{ArmKind, Record};
@@ -88,14 +89,14 @@ pub struct History {
     pub source: String,
     /// Documents.
     pub documents: usize,
-    /// The quantile of a round behind each value.
-    pub statistic: Statistic,
     /// What the runs are in the order of.
     pub order: &'static str,
     /// Runs that are left out, and orders that are mixed.
     pub notes: Vec<String>,
     /// The series.
     pub series: Vec<Series>,
+    /// The changes of all of them, in short.
+    pub answer: Vec<Value>,
 }
 
 impl History {
@@ -110,8 +111,6 @@ impl History {
 pub struct HistorySpec {
     /// Rules for accepting a change.
     pub rules: Rules,
-    /// Quantile of a round.
-    pub statistic: Statistic,
     /// Only these arms; empty: all.
     pub arms: Vec<String>,
     /// Only these metrics; empty: all.
@@ -214,8 +213,14 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         };
         return Err(Error::usage(format!("no series in {source}"), why, remedy));
     }
+    let all = series.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
+    let answer = all.map(|(Series { arm, metric, .. }, change)| {
+        let (size, p, revision) = (change.change, change.point.p, &change.first_changed_revision);
+        json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
+    });
+    let answer = answer.collect();
     let (source, documents, order) = (source.to_owned(), records.len(), request.order.name());
-    Ok(History { source, documents, statistic: request.statistic, order, notes, series })
+    Ok(History { source, documents, order, notes, series, answer })
 }
 
 fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
@@ -228,12 +233,10 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     }
     let run = |record: &Record| {
         let own = record.arm(arm)?;
-        let value_ns = value(own, metric, request.statistic)?;
+        let value_ns = value(own, metric, Statistic::P50)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
-            Some(base) => {
-                Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, request.statistic))?.exp())
-            }
+            Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, Statistic::P50))?.exp()),
             None => None,
         };
         let point = Point {
@@ -320,8 +323,7 @@ pub fn report(history: &History) -> Report {
         let against = of_label().find_map(|series| series.against.as_deref());
         let what =
             against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
-        let (order, statistic) = (history.order, history.statistic.name());
-        let caption = format!("{label}: {runs} by {order}, {statistic} {what}");
+        let caption = format!("{label}: {runs} by {}, p50 {what}", history.order);
         let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption.clone());
         let mut notes = Vec::new();
         for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
@@ -372,13 +374,7 @@ mod tests {
     use crate::fixture::{changed, value};
 
     fn request() -> HistorySpec {
-        HistorySpec {
-            rules: Rules::default(),
-            statistic: Statistic::P50,
-            arms: Vec::new(),
-            metrics: Vec::new(),
-            order: Order::Time,
-        }
+        HistorySpec { rules: Rules::default(), arms: Vec::new(), metrics: Vec::new(), order: Order::Time }
     }
 
     fn hash_of(revision: u64) -> String {

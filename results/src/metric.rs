@@ -3,8 +3,6 @@
 //! A new metric is an entry of `metrics!`. Reading, comparison, history, exports and the report take
 //! every metric of a document, those that this table lacks included.
 
-use serde::Serialize;
-
 /// Returns the metric of that key.
 pub fn find(key: &str) -> Option<&'static Metric> {
     ALL.into_iter().find(|metric| metric.key == key)
@@ -35,35 +33,24 @@ pub fn name(key: &str) -> String {
 }
 
 /// A time that experiments measure many times per round; smaller is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Its key in documents. The suffix names the unit.
     pub key: &'static str,
-    /// Its unit.
-    pub unit: &'static str,
     /// Its name in tables and plots.
     pub name: &'static str,
     /// Description of the measured interval, from start to end.
     pub about: &'static str,
-    /// The experiments that measure it.
-    pub experiments: &'static [&'static str],
     /// True if it represents an arm where there is room for one metric only. A comparison judges it; others are shown if asked for.
     pub headline: bool,
 }
 
-/// Defines a constant for each metric, and [`ALL`] in this order: key, name, meaning, experiments.
+/// Defines a constant for each metric, and [`ALL`] in this order: key, name, meaning.
 macro_rules! metrics {
-    ($($name:ident: $key:literal, $shown:literal, $about:literal, $experiments:expr, headline $headline:literal;)*) => {
+    ($($name:ident: $key:literal, $shown:literal, $about:literal, headline $headline:literal;)*) => {
         $(
             #[doc = concat!("Metric `", $key, "`: ", $shown, ".")]
-            pub const $name: Metric = Metric {
-                key: $key,
-                unit: "ns",
-                name: $shown,
-                about: $about,
-                experiments: &$experiments,
-                headline: $headline,
-            };
+            pub const $name: Metric = Metric { key: $key, name: $shown, about: $about, headline: $headline };
         )*
         /// Every metric. The first headline metric that an arm has represents it.
         pub const ALL: [&Metric; 12] = [$(&$name),*];
@@ -73,29 +60,28 @@ macro_rules! metrics {
 metrics! {
     HOST_WORK: "host_work_ns", "host work",
         "a trace replayed on a model: exits, the VMM, operations and switches from one PMI to the next (without PMIs: from one start of \
-         counters)", ["nmi-latency"], headline true;
+         counters)", headline true;
     NMI_HANDLER: "nmi_handler_ns", "guest NMI handler latency",
-        "guest NMI handler that re-armed a counter, entry to exit", ["nmi-latency"], headline true;
+        "guest NMI handler that re-armed a counter, entry to exit", headline true;
     SET_UP: "set_up_ns", "guest set-up time",
-        "one set-up of all events in the guest: program, enable, read, disable", ["guest-stat"], headline true;
+        "one set-up of all events in the guest: program, enable, read, disable", headline true;
     ROTATION: "rotation_ns", "guest rotation latency",
-        "guest rotation of multiplexed events, or stop and restart at a task switch", ["nmi-latency"], headline true;
+        "guest rotation of multiplexed events, or stop and restart at a task switch", headline true;
     TOTAL: "total_ns", "set-up and tear-down time",
-        "all phases of a set-up on the host, open to close", ["stat-setup"], headline true;
+        "all phases of a set-up on the host, open to close", headline true;
     TO_COUNTS: "to_counts_ns", "time to counts",
-        "from the first open to the last count read", ["stat-setup"], headline false;
+        "from the first open to the last count read", headline false;
     ELAPSED: "elapsed_ns", "time of the command",
-        "a command, from its start to its end", ["record-compression", "record-overhead", "stat-setup"], headline true;
+        "a command, from its start to its end", headline true;
     PROCESSOR: "processor_ns", "processor time of the command",
-        "user and system time of a command and all that it started", ["record-compression", "record-overhead"], headline false;
+        "user and system time of a command and all that it started", headline false;
     SIGNAL: "signal_ns", "signal latency",
-        "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
-        ["nmi-latency", "guest-stat"], headline false;
+        "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it", headline false;
     PMI_DELIVERY: "pmi_delivery_ns", "PMI delivery latency",
-        "from the VMM seeing an overflow to the handler's entry", ["nmi-latency"], headline false;
+        "from the VMM seeing an overflow to the handler's entry", headline false;
     EXIT_PATH: "exit_path_ns", "VMM time per MSR exit",
-        "VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN", ["nmi-latency", "guest-stat"], headline false;
+        "VMM time from KVM_RUN's return at an MSR exit to the next KVM_RUN", headline false;
     // The guest's driver was off.
     NMI_DRIVER_OFF: "nmi_driver_off_ns", "latency of NMIs that re-armed nothing",
-        "guest NMI handler that re-armed no counter, as the guest's driver was off, entry to exit", ["nmi-latency"], headline false;
+        "guest NMI handler that re-armed no counter, as the guest's driver was off, entry to exit", headline false;
 }

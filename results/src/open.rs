@@ -22,14 +22,15 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
     if descriptor(path).is_none() {
-        no_fifo(path)?;
         return found(path, most);
     }
-    let file = stream(path)?;
+    let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    // Its data are waited for.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let stat = fstat(&file)?;
     let is_file = kind(&stat) == FileType::RegularFile;
     let size = if is_file { check(&stat, most)? } else { most.saturating_add(1) };
-    Ok(file.take(size))
+    Ok(File::from(file).take(size))
 }
 
 /// Reads the text of a file that the user names.
@@ -38,27 +39,6 @@ pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
 /// Returns the errors of [`named`] and [`text`].
 pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
     text(named(path, most)?)
-}
-
-/// Opens what the user names as the input of another program: a file, a device, or a pipe as of [`named`].
-///
-/// # Errors
-/// Returns the errors of the file system, and that of a FIFO.
-pub fn stream(path: &Path) -> io::Result<File> {
-    no_fifo(path)?;
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    // Its data are waited for.
-    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
-    Ok(File::from(file))
-}
-
-/// Refuses a FIFO that the user names, which would be waited for.
-fn no_fifo(path: &Path) -> io::Result<()> {
-    let kind = kind(&statat(CWD, path, AtFlags::empty())?);
-    if kind != FileType::Fifo || descriptor(path).is_some() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("{}: <(cat FIFO) gives what comes out of it", refused(kind))))
 }
 
 /// Opens a file of a folder; a link is followed, as folders of results may be made of them.
@@ -226,7 +206,9 @@ fn check(stat: &Stat, most: u64) -> io::Result<u64> {
 pub(crate) fn refused(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "folder",
-        FileType::Fifo => "FIFO",
+        FileType::Fifo => {
+            return io::Error::other("it is a FIFO, not a regular file; <(cat FIFO) is read, >(cat > FIFO) written");
+        }
         FileType::Socket => "socket",
         FileType::Symlink => "link",
         _ => "device",
@@ -273,7 +255,6 @@ mod tests {
                 assert!(error.starts_with(&format!("it is a {kind}, not a regular file")), "{error}");
             }
         }
-        assert!(stream(&dir.path().join("to-fifo")).is_err());
         assert!(named(Path::new("/dev/zero"), 9).unwrap_err().to_string().contains("a device"));
         // A file of the kernel's has the size 0, and may never end.
         assert_eq!(text(named(Path::new("/proc/version"), 9).unwrap()).unwrap(), "");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use results::compare::{Comparison, Group, Over, Row, Rules, SCHEMA, Side, conclude, judge};
+use results::compare::{Comparison, Group, Over, Row, Rules, SCHEMA, Side, answer, conclude, judge};
 use results::error::Error;
 use results::stats::trimmed;
 use results::table::layout::plural;
@@ -90,6 +90,7 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), rules: &Rules) -> Resu
         unlike,
         unlike_hosts_allowed: true,
         notes,
+        answer: answer(&groups),
         groups,
         exit: exit.code(),
         verdict,

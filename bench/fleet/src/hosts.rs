@@ -14,7 +14,7 @@ use crate::run::Run;
 use crate::series::{Grid, Question, Series, block, caveats, mean, scale};
 
 /// Fewest hosts of a class in which one can stand apart, and fewest of a verdict on a comparison by hosts.
-pub(crate) const MIN_HOSTS: usize = 5;
+pub const MIN_HOSTS: usize = 5;
 /// Least difference from its class of a host that stands apart.
 pub(crate) const APART: f64 = 0.03;
 /// Share of the hosts that stand apart that may do so by chance.

@@ -19,7 +19,7 @@ pub mod slurm;
 mod synthetic;
 
 pub use compare::{compare, too_few};
-pub use hosts::{Analysis, HostRow, LevelRow, analyse};
+pub use hosts::{Analysis, HostRow, LevelRow, MIN_HOSTS, analyse};
 pub use run::{Figure, Labels, Run};
 pub use series::Question;
 pub use show::{groups, progress, report, shortened};

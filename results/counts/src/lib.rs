@@ -105,15 +105,15 @@ counts! {
     /// PMIs dropped by LVTPC's mask or a local APIC that is off, as on hardware (the STATUS bit stays).
     masked: sum;
     /// PMIs that met LVTPC masked by the delivery of an earlier one.
-    #[serde(rename = "held", skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     deferred: sum;
     /// Deferred PMIs delivered once the guest had unmasked LVTPC: their overflow was still in STATUS.
-    #[serde(rename = "late", skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     deferred_delivered: sum;
     /// Deferred PMIs without a delivery of their own: the overflow was acknowledged by then, the next delivery's
     /// handler found it, the local APIC was switched off, or LVTPC was no longer that of the delivery. The rest,
     /// besides one that is still deferred, is among the `undeliverable`.
-    #[serde(rename = "settled", skip_serializing_if = "none")]
+    #[serde(skip_serializing_if = "none")]
     deferred_dropped: sum;
     /// PMIs that found the NMI of an earlier one still pending, on a guest's processor whose deliveries do not mask LVTPC.
     #[serde(skip_serializing_if = "none")]
@@ -244,8 +244,8 @@ mod tests {
         let wanted = Counts { overflows: u64::MAX, deferred: 3, held_max: 5, opens: 5, ..Counts::default() };
         assert_eq!(all, wanted, "no sum wraps around");
         let text = serde_json::to_string(&all).unwrap();
-        assert!(text.contains("\"held\":3") && text.contains("\"masked\":0"), "{text}");
-        assert!(!["\"late\"", "\"opens\"", "held_max"].iter().any(|key| text.contains(key)), "{text}");
+        assert!(text.contains("\"deferred\":3") && text.contains("\"masked\":0"), "{text}");
+        assert!(!["deferred_delivered", "\"opens\"", "held_max"].iter().any(|key| text.contains(key)), "{text}");
         assert_eq!(serde_json::from_str::<Counts>(&text).unwrap(), all.written());
         assert_eq!(all.written(), Counts { held_max: 0, opens: 0, ..all });
     }

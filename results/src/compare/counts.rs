@@ -14,7 +14,6 @@ use crate::document::Arm;
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, over_groups};
-use crate::verdict::Verdict;
 
 /// All host operations of a PMI.
 pub(super) const OPERATIONS: &str = "operations/PMI";
@@ -105,20 +104,16 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row
             sides.each_ref().map(|works| works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64);
         let level = |side: usize| {
             let n = sides[side].iter().map(|work| work.rounds).sum();
-            Some(SideLevel { count: Some(means[side]), n, runs: sides[side].len(), ..SideLevel::default() })
+            Some(SideLevel { value: Some(means[side]), n, runs: sides[side].len() })
         };
-        let row = new(name, [level(0), level(1)]);
-        if exact {
-            return row.exactly(means);
-        }
-        let [before, after] = means;
-        if **name != OPERATIONS || before <= 0.0 || after <= 0.0 {
-            let change = (before > 0.0).then(|| after / before - 1.0);
-            return Row { change, verdict: Verdict::NotJudged, ..row };
-        }
-        let found = of_few(&sides.each_ref().map(|works| works.iter().map(|work| work.operations).collect()), false);
-        let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
-        row.with(Some(Change { log: found.log.widened(between), ..found }))
+        let is_judged = **name == OPERATIONS && means.iter().all(|mean| *mean > 0.0);
+        let found = (is_judged && !exact).then(|| {
+            let found =
+                of_few(&sides.each_ref().map(|works| works.iter().map(|work| work.operations).collect()), false);
+            let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
+            Change { log: found.log.widened(between), ..found }
+        });
+        new(name, [level(0), level(1)]).counted(means, exact, found)
     };
     names.iter().map(row).collect()
 }

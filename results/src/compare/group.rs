@@ -1,6 +1,6 @@
 //! Which documents go with which: those that measured the same, on both sides.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::facts::doubt_of;
 use crate::document::{ArmKind, Record};
 use crate::error::Error;
+use crate::read;
 use crate::table::layout::plural;
 
 /// The two sides of a comparison, BASE first.
@@ -100,16 +101,11 @@ pub(crate) fn grouped<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTre
     groups
 }
 
-/// Returns which runs of NEW are also in BASE: one file, or a copy of one.
+/// Returns which runs of NEW are also in BASE: one file, or a copy of one. Simulated runs of one seed are the same by design.
 pub(super) fn same_runs(base: &[Record], new: &[Record]) -> Vec<bool> {
     let file = |record: &Record| std::fs::canonicalize(&record.path).ok();
-    let key = |record: &Record| (record.started_unix, record.wall_ns);
     let files: HashSet<PathBuf> = base.iter().filter_map(file).collect();
-    // Simulated runs of one seed are the same by design.
-    let times: HashMap<_, &Record> = base.iter().filter(|one| !one.is_simulated()).map(|one| (key(one), one)).collect();
-    let is_copy = |record: &Record| {
-        times.get(&key(record)).is_some_and(|other| other.arms == record.arms && other.host == record.host)
-    };
+    let is_copy = |record: &Record| base.iter().any(|other| !other.is_simulated() && read::is_copy(other, record));
     new.iter().map(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record)).collect()
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::change::{self, Change};
 use super::group::{self, Both, MIN_RUNS, Pair};
@@ -14,7 +15,6 @@ use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
-use crate::stats::median;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
@@ -70,6 +70,8 @@ pub struct Comparison {
     pub notes: Vec<String>,
     /// Groups that were compared.
     pub groups: Vec<Group>,
+    /// What was judged: pairs with their intervals.
+    pub answer: Vec<Value>,
     /// The exit code.
     pub exit: u8,
     /// The verdict in a sentence.
@@ -117,9 +119,20 @@ impl Comparison {
             let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         };
+        self.answer = answer(&self.groups);
         (self.exit, self.verdict) = (exit.code(), verdict);
         self
     }
+}
+
+/// Returns what was judged, in short.
+pub fn answer(groups: &[Group]) -> Vec<Value> {
+    let rows = groups.iter().flat_map(|group| &group.rows).filter(|row| row.verdict != Verdict::NotJudged);
+    let pair = |row: &Row| {
+        let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
+        json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
+    };
+    rows.map(pair).collect()
 }
 
 /// Compares `new` with `base`, each with the name it was given by.
@@ -241,23 +254,13 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     let reference = pair.reference().map_or("", String::as_str);
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
-    let mut without = Vec::new();
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
-        without.push(format!("{}, {}", row.arm, row.metric));
-    }
-    if let [first, more @ ..] = &without[..] {
-        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
-        notes.push(format!("{first}{more}: not judged: {reference} has none to divide it by"));
+        notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
     let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
     rows.extend(metrics.into_iter().filter_map(|metric| of_all(samples, metric, request, simulated)));
     rows
-}
-
-/// Returns the level of these values of so many runs.
-fn level(values: &[f64], ratio: Option<f64>, runs: usize) -> Option<SideLevel> {
-    Some(SideLevel { median_ns: Some(median(values)?), ratio, count: None, n: values.len(), runs })
 }
 
 fn few_rounds() -> String {
@@ -267,15 +270,15 @@ fn few_rounds() -> String {
 /// The row of an arm.
 fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let sides = sample.sides.each_ref().map(|runs| {
-        let values: Vec<f64> = runs.iter().flat_map(|run| run.values.iter().copied()).collect();
         let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
-        level(&values, paired::centre(&pairs).map(f64::exp), runs.len())
+        let n = runs.iter().map(|run| run.values.len()).sum();
+        (n > 0).then(|| SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() })
     });
     let lacks = group::SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_none());
     let (whole, why) = match (lacks, &sample.not_whole) {
         (Some((which, _)), _) => (false, format!("one-sided: {which} has no rounds of it")),
         (None, Some(why)) => (false, format!("not whole: {why}")),
-        _ if sides.iter().flatten().any(|side| side.ratio.is_none()) => (true, NO_RATIO.to_owned()),
+        _ if sides.iter().flatten().any(|side| side.value.is_none()) => (true, NO_RATIO.to_owned()),
         _ => (true, few_rounds()),
     };
     let of = (&*sample.arm, &*sample.metric);
@@ -292,7 +295,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
     let side = |at: usize| {
         let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         let runs = arms.iter().map(|arm| arm.sides[at].len()).max()?;
-        Some(SideLevel { n, runs, ..SideLevel::default() })
+        Some(SideLevel { value: None, n, runs })
     };
     if arms.is_empty() {
         return None;
@@ -327,17 +330,16 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
     let row = rows.max_by(|a, b| size(a).partial_cmp(&size(b)).unwrap_or(std::cmp::Ordering::Equal))?;
     let by = row.change.map_or_else(String::new, |share| format!("{} % ", layout::percent(share)));
     let what = if row.metric == counts::OPERATIONS { "host operations" } else { &row.metric };
-    let [base, new] =
-        [&row.base, &row.new].map(|side| side.as_ref().map_or_else(layout::dash, |side| side.text(&row.metric)));
+    let [base, new] = row.sides();
     Some(format!("{by}more {what} ({}: {base} → {new} of a PMI)", row.arm))
 }
 
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric, request.statistic);
-    let side = |arm: &Arm, ratio: Option<f64>| {
-        let values: Vec<f64> = paired::counting(arm, metric, request.statistic).map(|(_, value)| value).collect();
-        level(&values, ratio, 1)
+    let side = |arm: &Arm, value: Option<f64>| {
+        let n = paired::counting(arm, metric, request.statistic).count();
+        (n > 0).then_some(SideLevel { value, n, runs: 1 })
     };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
     let few = || format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS);

@@ -53,30 +53,12 @@ pub enum Over {
 /// One side of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
-    /// Median over rounds of the statistic, ns; of all arms the mean of their logarithms.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub median_ns: Option<f64>,
-    /// Ratio to the reference arm, in paired rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
-    /// Count, for a PMI or a sample.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub count: Option<f64>,
+    /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample.
+    pub value: Option<f64>,
     /// Rounds.
     pub n: usize,
     /// Number of runs.
     pub runs: usize,
-}
-
-impl SideLevel {
-    /// Formats it: its ratio to the reference arm, its count, or its level of the metric.
-    pub(super) fn text(&self, metric: &str) -> String {
-        match (self.ratio, self.count, self.median_ns) {
-            (Some(ratio), ..) => format!("× {ratio:.3}"),
-            (_, Some(count), _) => format!("{count:.3}"),
-            (.., level) => level.map_or_else(layout::dash, |level| layout::value(metric, level)),
-        }
-    }
 }
 
 /// One arm and metric.
@@ -143,16 +125,25 @@ impl Row {
     /// Shows these logarithms of the two sides: one definition for the sides and for what is between them.
     pub(super) fn shows(mut self, sides: Both<f64>) -> Self {
         for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(sides) {
-            let Some(level) = level else { continue };
-            match self.question {
-                Question::OneArm => level.ratio = Some(log.exp()),
-                Question::AllArms => level.median_ns = Some(log.exp()),
-                Question::Turns => level.median_ns = level.median_ns.map(|_| log.exp()),
-                Question::Counts => level.count = Some(log.exp()),
+            // Turns of all arms have no time.
+            if let Some(level) =
+                level.as_mut().filter(|level| self.question != Question::Turns || level.value.is_some())
+            {
+                level.value = Some(log.exp());
             }
         }
         self.change = Some((sides[1] - sides[0]).exp_m1());
         self
+    }
+
+    /// Formats its sides.
+    pub(super) fn sides(&self) -> Both<String> {
+        [&self.base, &self.new].map(|side| match (self.question, side.as_ref().and_then(|side| side.value)) {
+            (_, None) => layout::dash(),
+            (Question::OneArm, Some(ratio)) => format!("× {ratio:.3}"),
+            (Question::Counts, Some(count)) => format!("{count:.3}"),
+            (_, Some(level)) => layout::value(&self.metric, level),
+        })
     }
 
     /// Builds a row whose blocks are hosts, from the logarithms of each on both sides; `runs` are those of a side. Times of all arms
@@ -166,14 +157,16 @@ impl Row {
         Self { blocks: logs.len(), ..row.with(change) }
     }
 
-    /// Judges counts that repeat on each side: any difference is a change.
-    pub(super) fn exactly(self, [before, after]: Both<f64>) -> Self {
+    /// Judges counts: those that repeat on each side exactly, so that any difference is a change, others by what was found.
+    pub(super) fn counted(self, [before, after]: Both<f64>, exact: bool, found: Option<Change>) -> Self {
         let verdict = match before.total_cmp(&after) {
+            _ if !exact => Verdict::NotJudged,
             _ if is_same(before, after) => Verdict::NoChange,
             Ordering::Less => Verdict::Slower,
             _ => Verdict::Faster,
         };
-        Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact: true, ..self }
+        let row = Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact, ..self };
+        if exact { row } else { row.with(found) }
     }
 
     /// Returns the verdict in a word.

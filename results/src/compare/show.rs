@@ -16,13 +16,14 @@ fn shown_change(row: &Row) -> String {
 }
 
 fn cells(row: &Row) -> [String; 7] {
+    let [base, new] = row.sides();
     [
         row.arm.clone(),
         row.metric.clone(),
         shown_change(row),
         row.word().to_owned(),
-        row.base.as_ref().map_or_else(dash, |side| side.text(&row.metric)),
-        row.new.as_ref().map_or_else(dash, |side| side.text(&row.metric)),
+        base,
+        new,
         row.p_value_adjusted.or(row.p_value).map_or_else(dash, layout::p),
     ]
 }

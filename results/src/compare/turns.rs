@@ -6,7 +6,7 @@ use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
 use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
 use crate::stats::{median, trimmed};
-use crate::verdict::{Limits, Verdict};
+use crate::verdict::Limits;
 
 /// Begin of the metrics of an arm that are its counts, for [`PMIS`] PMIs.
 pub const COUNTS: &str = "counts/";
@@ -52,7 +52,7 @@ fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
     let (n, logs) = (pairs.len(), logarithms(pairs));
-    let side = |ns: Option<f64>| Some(SideLevel { median_ns: ns, n, runs: n, ..SideLevel::default() });
+    let side = |value: Option<f64>| Some(SideLevel { value, n, runs: n });
     let why = format!("too few pairs: an interval needs {MIN_ROUNDS}, and a verdict more yet");
     let centre = trimmed::centre(&logs)?;
     let sides = [side(level), side(level.map(|ns| ns * centre.exp()))];
@@ -73,7 +73,7 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
     let means = sides.each_ref().map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS);
     let level = |at: usize| {
         let n = sides[at].len();
-        (n > 0).then(|| SideLevel { count: Some(means[at]), n, runs: n, ..SideLevel::default() })
+        (n > 0).then(|| SideLevel { value: Some(means[at]), n, runs: n })
     };
     let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
     let row = Row::new(Question::Counts, (arm, metric), *limits, [level(0), level(1)]);
@@ -81,11 +81,8 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
         return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), ..row });
     }
     let repeats = |all: &Vec<f64>| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
-    if sides.iter().all(repeats) {
-        return Some(row.exactly(means));
-    }
     let logs = logarithms(&pairs(new, base, key, Statistic::P50));
     let is_judged = metric == super::counts::OPERATIONS && means[0] > 0.0 && logs.len() >= MIN_ROUNDS;
     let change = of_blocks(&logs, |log| [means[0].ln(), means[0].ln() + log]).filter(|_| is_judged);
-    Some(if change.is_some() { row.with(change) } else { Row { verdict: Verdict::NotJudged, ..row } })
+    Some(row.counted(means, sides.iter().all(repeats), change))
 }

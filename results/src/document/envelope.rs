@@ -1,13 +1,15 @@
 //! The document: what every experiment's has in common.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::arm::Arm;
-use super::guest::{Any, Experiment, GuestRun};
+use super::parameters::Parameters;
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -45,10 +47,31 @@ pub enum Status {
     Interrupted,
 }
 
-/// A result document. Without a parameter: that of a guest run ([`GuestRun`]).
+impl Status {
+    /// Returns it in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Running => "still running, or killed",
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Interrupted => "interrupted: finished rounds only",
+        }
+    }
+}
+
+/// Parameters of an experiment, as a document has them.
+pub trait Experiment: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
+impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Experiment for T {}
+
+/// Parameters of guest runs.
+pub type GuestRun = Parameters;
+/// Parameters of whatever experiment, by name, for readers that do not care which it was.
+pub type Any = Map<String, Value>;
+
+/// A result document; without a type of its parameters, that of guest runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(bound = "")]
-#[schemars(bound = "E::Parameters: JsonSchema, E::Extra: JsonSchema")]
+#[schemars(bound = "E: JsonSchema")]
 pub struct Document<E: Experiment = GuestRun> {
     /// The file it was read from; empty for one that was not.
     #[serde(skip)]
@@ -74,16 +97,22 @@ pub struct Document<E: Experiment = GuestRun> {
     /// Seed of the order of arms.
     pub seed: u64,
     /// Parameters.
-    pub parameters: E::Parameters,
+    pub parameters: E,
     /// The host.
     pub host: HostFacts,
     /// The arms, in the order of the command line, the floor and `kvm` last.
     pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
-    /// The experiment's own parts.
-    #[serde(flatten)]
-    pub extra: E::Extra,
+    /// Of guests that were measured: from the process's `main` to the first instruction of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_guest_instruction_ns: Option<u64>,
+    /// The first table ([`Answer`]), of `ab` its rows; none while the run goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answer: Vec<Value>,
+    /// The exit code that the document stands for; `None` while the run goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<u8>,
 }
 
 /// A document of any experiment.

@@ -1,39 +1,14 @@
 //! Parts of documents of guest runs: experiments `nmi-latency` and `guest-stat`.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use counts::Counts;
 use schemars::JsonSchema;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::linux::LinuxArm;
-use super::parameters::Parameters;
 
-/// A part of a document: written, read back, compared in tests.
-pub trait Part: Serialize + DeserializeOwned + Clone + Debug + PartialEq {}
-impl<T: Serialize + DeserializeOwned + Clone + Debug + PartialEq> Part for T {}
-
-/// The parts of a document that an experiment has for itself. Each is an object in JSON; its fields lie beside the common ones.
-pub trait Experiment: Clone + Debug + PartialEq {
-    /// Its parameters.
-    type Parameters: Part;
-    /// Part of a document beside the arms.
-    type Extra: Part;
-}
-
-/// A guest runs, on this host or simulated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestRun;
-
-impl Experiment for GuestRun {
-    type Parameters = Parameters;
-    type Extra = GuestExtra;
-}
-
-/// Time of an arm as in the first table: over its rounds that count, paired with the floor's.
+/// Level of an arm as in the first table: over its rounds that count, paired with the floor's or the first arm's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// The arm.
@@ -45,26 +20,19 @@ pub struct Answer {
     /// The arm ended each of its turns as it should, and none of its counts raises doubts.
     pub whole: bool,
     /// Median over rounds of each round's median. Those of [`Arm::metrics`](super::Arm::metrics) are of all samples together.
-    pub p50_ns: f64,
+    pub p50: f64,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_interval_ns: Option<[f64; 2]>,
-    /// Ratio to the floor, over paired rounds; `None` of the floor itself.
+    pub p50_interval: Option<[f64; 2]>,
+    /// The arm that it is compared with: the floor, else the first; `None` of that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub times_floor: Option<f64>,
+    pub base: Option<String>,
+    /// Ratio to it, over paired rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
     /// Its 95 % interval; `None` with fewer than five rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub times_floor_interval: Option<[f64; 2]>,
-}
-
-/// The part of a document beside the arms.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct GuestExtra {
-    /// From the process's `main` to the first instruction of its first guest; `None` of a simulation.
-    pub first_guest_instruction_ns: Option<u64>,
-    /// The first table; none while the run goes on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<Answer>,
+    pub ratio_interval: Option<[f64; 2]>,
 }
 
 /// One kind of host operation.
@@ -237,21 +205,4 @@ impl EventCount {
     pub fn rate(&self) -> Option<f64> {
         (self.running_ns > 0).then(|| self.count as f64 / self.running_ns as f64)
     }
-}
-
-/// Beside the arms of any experiment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct AnyExtra {
-    /// The answers, as the experiment has them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub answers: Vec<Value>,
-}
-
-/// Any experiment. Made for reading: parameters are kept as JSON, and arms have the counts of a guest, 0 where there is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Any;
-
-impl Experiment for Any {
-    type Parameters = Map<String, Value>;
-    type Extra = AnyExtra;
 }

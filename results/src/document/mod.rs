@@ -1,16 +1,13 @@
 //! The result document, `"schema": "vpmu-result/2"`: everything measured, and everything needed to measure it again.
 //!
-//! One family of types writes documents and reads them. [`Document`] has what every experiment has in common: the
-//! envelope, the host, warnings, and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). An [`Experiment`]
-//! names the types of its own parts: [`GuestRun`] for guests, [`Any`] for readers that do not care which experiment it
-//! was.
+//! One family of types writes documents and reads them. [`Document`] has what every experiment has: the envelope, the host, warnings,
+//! and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). Parameters are typed for guests, and [`Any`] for readers that
+//! do not care which experiment it was.
 
-pub mod agreement;
 mod arm;
 mod envelope;
 mod guest;
 mod linux;
-mod no_overflows;
 mod parameters;
 mod rounds;
 mod schema;
@@ -19,11 +16,10 @@ pub mod warnings;
 
 pub use arm::{Arm, ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 pub use counts::{CountColumns, Counts};
-pub use envelope::{Document, GUEST_STAT, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning};
-pub use guest::{
-    Answer, Any, AnyExtra, EventCount, EventsHeld, Experiment, GuestArm, GuestExtra, GuestRun, HostOp, MsrCount,
-    PhaseResult, SET_UP, WorkloadCost,
+pub use envelope::{
+    Any, Document, Experiment, GUEST_STAT, GuestRun, NMI_LATENCY, Record, SCHEMA, Status, Tool, Warning,
 };
+pub use guest::{Answer, EventCount, EventsHeld, GuestArm, HostOp, MsrCount, PhaseResult, SET_UP, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
 pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
 pub use rounds::{Column, Metrics, Round, Rounds};

@@ -6,7 +6,6 @@ use counts::{CountColumns, column};
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Number;
 
 use super::summary::Summary;
 use crate::metric::Metric;
@@ -19,16 +18,6 @@ type Sparse<T> = Vec<Option<T>>;
 
 fn is_bare<T>(column: &[Option<T>]) -> bool {
     column.iter().all(Option::is_none)
-}
-
-/// Writes a column of means in ns; a whole number is written as one.
-fn means<S: Serializer>(means: &[Option<f64>], serializer: S) -> Result<S::Ok, S::Error> {
-    #[expect(clippy::cast_sign_loss, reason = "the guard says that it fits")]
-    let number = |mean: &Option<f64>| match mean {
-        Some(ns) if ns.fract() == 0.0 && (0.0..1e15).contains(ns) => Some(Number::from(*ns as u64)),
-        mean => mean.and_then(Number::from_f64),
-    };
-    column(&means.iter().map(number).collect::<Vec<_>>(), serializer)
 }
 
 /// Writes metrics, each without 99th percentiles where they are the largest values: a round has seldom a hundred.
@@ -52,18 +41,16 @@ pub(super) fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rounds
     Ok(rounds)
 }
 
-/// Stretches a column of one value to all rounds.
+/// Stretches a column of one value to all rounds; an absent one stays so.
 fn stretch<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
     if let [value] = column.as_slice() {
         *column = vec![value.clone(); rounds];
     }
-    let found = column.len();
-    if found == rounds { Ok(()) } else { Err(format!("{name} has {found} values for {rounds} rounds")) }
-}
-
-/// Stretches a column that may be absent.
-fn stretch_any<T: Clone>(name: &str, column: &mut Vec<T>, rounds: usize) -> Result<(), String> {
-    if column.is_empty() { Ok(()) } else { stretch(name, column, rounds) }
+    match column.len() {
+        0 => Ok(()),
+        found if found == rounds => Ok(()),
+        found => Err(format!("{name} has {found} values for {rounds} rounds")),
+    }
 }
 
 /// The rounds of an arm, in order of time. In a document a column has a value a round, or one value that stands for all rounds.
@@ -129,9 +116,9 @@ pub struct Column {
     /// Largest.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub max: Sparse<u64>,
-    /// Arithmetic mean.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "means")]
-    pub mean: Sparse<f64>,
+    /// Arithmetic mean; a histogram has three digits, so that parts of a ns are no figures.
+    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
+    pub mean: Sparse<u64>,
 }
 
 /// One round, without what was measured in it.
@@ -152,19 +139,21 @@ fn value<T: Copy>(column: &[Option<T>], at: usize) -> Option<T> {
 }
 
 impl Column {
+    /// The columns that may be absent, with the names of their keys.
+    fn sparse(&mut self) -> [(&'static str, &mut Sparse<u64>); 6] {
+        let Self { min, p10, p90, p99, max, mean, .. } = self;
+        [("min", min), ("p10", p10), ("p90", p90), ("p99", p99), ("max", max), ("mean", mean)]
+    }
+
     /// Adds a round, which may lack the metric.
+    #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
     pub fn push(&mut self, summary: Option<&Summary>) {
         let none = Summary::default();
         let Summary { count, min, p10, p50, p90, p99, max, mean, .. } = summary.unwrap_or(&none);
         self.count.push(*count);
-        self.min.push(*min);
-        self.p10.push(*p10);
         self.p50.push(*p50);
-        self.p90.push(*p90);
-        self.p99.push(*p99);
-        self.max.push(*max);
-        // A histogram has three digits: parts of a ns are no figures.
-        self.mean.push(mean.map(f64::round));
+        let values = [*min, *p10, *p90, *p99, *max, mean.map(|mean| mean.round() as u64)];
+        self.sparse().into_iter().zip(values).for_each(|((_, column), value)| column.push(value));
     }
 
     /// Returns the summary of the round at a place; `None` where the round lacks the metric.
@@ -177,7 +166,7 @@ impl Column {
             p90: value(&self.p90, at),
             p99: value(&self.p99, at),
             max: value(&self.max, at),
-            mean: value(&self.mean, at),
+            mean: value(&self.mean, at).map(|mean| mean as f64),
             ..Summary::default()
         })
     }
@@ -190,16 +179,7 @@ impl Column {
     fn stretch(&mut self, rounds: usize) -> Result<(), String> {
         stretch("count", &mut self.count, rounds)?;
         stretch("p50", &mut self.p50, rounds)?;
-        for (name, column) in [
-            ("min", &mut self.min),
-            ("p10", &mut self.p10),
-            ("p90", &mut self.p90),
-            ("p99", &mut self.p99),
-            ("max", &mut self.max),
-        ] {
-            stretch_any(name, column, rounds)?;
-        }
-        stretch_any("mean", &mut self.mean, rounds)?;
+        self.sparse().into_iter().try_for_each(|(name, column)| stretch(name, column, rounds))?;
         if self.p99.is_empty() && !self.p90.is_empty() {
             self.p99.clone_from(&self.max);
         }
@@ -253,12 +233,12 @@ impl Rounds {
         stretch("position", &mut self.position, rounds)?;
         stretch("complete", &mut self.complete, rounds)?;
         stretch("started_us", &mut self.started_us, rounds)?;
-        stretch_any("guest", &mut self.guest, rounds)?;
-        stretch_any("end", &mut self.end, rounds)?;
-        stretch_any("lost", &mut self.lost, rounds)?;
-        stretch_any("wall_us", &mut self.wall_us, rounds)?;
-        stretch_any("guest_start_us", &mut self.guest_start_us, rounds)?;
-        self.counts.columns().try_for_each(|(name, column)| stretch_any(name, column, rounds))?;
+        stretch("guest", &mut self.guest, rounds)?;
+        stretch("end", &mut self.end, rounds)?;
+        stretch("lost", &mut self.lost, rounds)?;
+        stretch("wall_us", &mut self.wall_us, rounds)?;
+        stretch("guest_start_us", &mut self.guest_start_us, rounds)?;
+        self.counts.columns().try_for_each(|(name, column)| stretch(name, column, rounds))?;
         let mut metrics = self.metrics.iter_mut();
         metrics.try_for_each(|(key, column)| column.stretch(rounds).map_err(|why| format!("{key}: {why}")))
     }

@@ -4,8 +4,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::envelope::{Document, SCHEMA};
-use super::guest::Experiment;
+use super::envelope::{Document, Experiment, SCHEMA};
 
 /// Builds the schema of an experiment's documents, as they are written.
 pub fn schema<E: Experiment>(title: &str) -> Value

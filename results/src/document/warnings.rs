@@ -1,13 +1,11 @@
 //! Caveats as data: what a reader should know before trusting a figure.
 
-use super::agreement::{Agreement, DOUBTFUL};
 use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool, Warning};
+use super::guest::EventCount;
 use super::linux::LinuxArm;
-use super::no_overflows;
-pub use super::no_overflows::{LIVELOCK, NO_OVERFLOWS};
-use super::parameters::Parameters;
 use super::rounds::Round;
+use super::summary::Summary;
 use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
@@ -19,13 +17,20 @@ pub const UNSURE: &str = "until-ci";
 pub const LATE_PERIODS: &str = "late-periods";
 /// Code of the warning that a simulated figure is known to a range only.
 pub const UNIDENTIFIED: &str = "unidentified";
+/// Code of the warning of arms that no counter overflowed in.
+pub const NO_OVERFLOWS: &str = "no-overflows";
+/// Code of the warning of an arm whose guest gets no period whole.
+pub const LIVELOCK: &str = "livelock";
 /// Share of stolen CPU time above which it is worth a warning.
 const STEAL: f64 = 0.01;
+/// Difference of scaled counts from which on it is worth a warning: what is scaled is an estimate, and a stand-in's clock stops while
+/// others have the CPU, the guest's does not.
+const DOUBTFUL: f64 = 0.2;
 
 /// Conditions of a whole document: their codes, and the sentence where one holds.
 type Condition = (&'static str, fn(&Document) -> Option<String>);
 
-const CONDITIONS: [Condition; 7] = [
+const CONDITIONS: [Condition; 8] = [
     ("overcommit", |document| {
         let (parameters, online) = (&document.parameters, document.host.online().map_or(1, |list| list.len() as u64));
         let cpus = if document.is_simulated() { parameters.cpus.unwrap_or(parameters.vcpus) } else { online };
@@ -46,16 +51,29 @@ const CONDITIONS: [Condition; 7] = [
         (played && !document.parameters.is_replayed()).then(|| text.to_owned())
     }),
     ("counts-differ", |document| {
-        let counts = Agreement::of(document);
-        let share = [counts.between_arms, counts.between_events].into_iter().flatten().reduce(f64::max);
-        let percent = share.filter(|share| *share > DOUBTFUL)? * 100.0;
+        let percent = disagreement(document).filter(|share| *share > DOUBTFUL)? * 100.0;
         Some(format!(
             "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much"
         ))
     }),
     ("not-counted", |document| {
-        let events = Some(Agreement::of(document).never_counted).filter(|events| *events > 0)?;
+        let never = |arm: &Arm| arm.own.event_counts.iter().filter(|event| event.running_ns == 0).count();
+        let events = document.arms.iter().map(never).max().filter(|events| *events > 0)?;
         Some(format!("a counter was never left for {events} of an arm's events: give fewer --events"))
+    }),
+    (NO_OVERFLOWS, |document| {
+        let parameters = &document.parameters;
+        let (limit, period) = (ms(parameters.time_limit_ns), parameters.period);
+        let (backend, workload) = (&parameters.backend, &parameters.workload);
+        is_silent(document).then(|| match backend.strip_prefix("tracepoint:") {
+            Some(_) => format!(
+                "no overflow in any arm: {backend} occurs fewer than {period} times in {limit} of {workload}; lower --period, or take \
+                 work that causes it (--workload io for VM exits)"
+            ),
+            None => format!(
+                "no overflow in any arm: --period {period} is longer than --time-limit {limit}; lower it or raise the limit"
+            ),
+        })
     }),
 ];
 
@@ -69,9 +87,63 @@ pub fn collect(document: &Document) -> Vec<Warning> {
         let pinned = parameters.pin.as_deref().and_then(|list| list.parse::<CpuList>().ok());
         found.extend(of_settings(&document.host, &pinned.map_or_else(Vec::new, |list| list.0)));
     }
-    found.extend(no_overflows::of(document));
-    found.extend(document.arms.iter().flat_map(|arm| of_arm(arm, parameters)));
+    found.extend(document.arms.iter().flat_map(|arm| of_arm(arm, document)));
     found
+}
+
+/// Returns how much scaled counts differ that should agree (count × enabled / running, per time enabled): (largest − smallest) / largest,
+/// of one event between arms whose host events count the same, or between the events of an arm where all of them count one clock.
+///
+/// Host work takes time from the guest, which hardware does not count and a clock of the host does. So where a clock stands in, the
+/// counts themselves are compared between arms, and elsewhere an event's share of all that its arm counted.
+fn disagreement(document: &Document) -> Option<f64> {
+    // A tracepoint's occurrences come in bursts, many of them in the set-ups themselves: no rate is that of a part of the time.
+    let arms = || document.arms.iter().filter(|arm| !arm.own.event_counts.is_empty());
+    let is_burst = document.parameters.backend.starts_with("tracepoint:");
+    let spread = |rates: Vec<f64>| {
+        let most = rates.iter().copied().reduce(f64::max).filter(|most| *most > 0.0)?;
+        Some((most - rates.into_iter().fold(most, f64::min)) / most)
+    };
+    let rates = |arm: &Arm| arm.own.event_counts.iter().filter_map(EventCount::rate).collect::<Vec<f64>>();
+    // The floor counts the TSC, and so do stand-ins after scaling.
+    let stand_in = arms().any(|arm| arm.stand_in);
+    let same_events = |arm: &&Arm| arm.kind == ArmKind::Strategy || stand_in && arm.kind == ArmKind::Floor;
+    let whole = |arm: &Arm| if stand_in { 1.0 } else { rates(arm).iter().sum() };
+    let of_event = |event: usize| {
+        let rate = |arm: &Arm| Some(arm.own.event_counts.get(event)?.rate()? / whole(arm));
+        spread(arms().filter(same_events).filter_map(rate).collect())
+    };
+    let events = arms().map(|arm| arm.own.event_counts.len()).max().unwrap_or(0);
+    let one_clock = arms().filter(|arm| arm.stand_in || arm.kind == ArmKind::Floor).map(|arm| spread(rates(arm)));
+    (0..events).map(of_event).chain(one_clock).flatten().reduce(f64::max).filter(|_| !is_burst)
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
+/// Returns the strategies that were to sample and ended a round.
+fn sampled(document: &Document) -> impl Iterator<Item = &Arm> {
+    let samples = document.parameters.events.iter().any(|event| event.period > 0);
+    document
+        .arms
+        .iter()
+        .filter(move |arm| samples && arm.kind == ArmKind::Strategy && arm.rounds.complete.contains(&true))
+}
+
+/// Returns the time in which an arm without a figure restarts its periods, where that takes longer than a tick: no period is ever whole.
+fn restart(arm: &Arm, document: &Document) -> Option<u64> {
+    // A handler that finds the driver off is no figure either.
+    let stuck = arm.own.counts.overflows == 0 || arm.metric(&NMI_HANDLER).is_none();
+    let rotation = arm.metric(&ROTATION).map(|rotation| rotation.p50).filter(|_| stuck);
+    rotation
+        .filter(|&p50| p50 >= document.parameters.mux_interval_ns && sampled(document).any(|one| one.name == arm.name))
+}
+
+/// Returns whether no strategy that was to sample had an overflow, and none of them livelocks.
+fn is_silent(document: &Document) -> bool {
+    let mut all = sampled(document).peekable();
+    all.peek().is_some() && all.all(|arm| arm.own.counts.overflows == 0 && restart(arm, document).is_none())
 }
 
 /// Says how far choices by a model can be trusted, if it is more than a tenth off what it was made from.
@@ -140,23 +212,28 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
 /// in braces one of [`word`]'s.
 const TEXTS: &str = include_str!("caveats.txt");
 
-type Count = fn(&Arm, &Parameters) -> u64;
-
-/// Code of a warning: what a trace's guest read, a replay's reads otherwise.
-pub const READ_OTHERWISE: &str = "read-otherwise";
+type Count = fn(&Arm, &Document) -> u64;
 
 /// Every such count, in the order of the warnings.
-const CAVEATS: [(&str, Count); 26] = [
+const CAVEATS: [(&str, Count); 28] = [
+    (LIVELOCK, |arm, document| restart(arm, document).unwrap_or(0)),
+    (NO_OVERFLOWS, |arm, document| {
+        let silent = |one: &Arm| one.name == arm.name && one.own.counts.overflows == 0;
+        u64::from(restart(arm, document).is_none() && !is_silent(document) && sampled(document).any(silent))
+    }),
     ("incomplete", |arm, _| if arm.left_out.is_empty() { rounds(arm, |round| !round.complete) } else { 0 }),
     ("left-out", |arm, _| arm.left_out.len() as u64),
     ("fewer-samples", short),
-    ("lost-nmis", lost),
+    ("lost-nmis", |arm, _| arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)),
     ("surplus-nmis", |arm, _| arm.own.counts.surplus),
     ("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0)),
     ("missed-periods", |arm, _| arm.own.mostly_missed()),
-    (LATE_PERIODS, late),
+    (LATE_PERIODS, |arm, _| if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }),
     // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-    ("unknown-nmis", |arm, parameters| if parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status }),
+    (
+        "unknown-nmis",
+        |arm, document| if document.parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status },
+    ),
     ("log-full", |arm, _| arm.own.counts.log_dropped),
     ("log-invalid", |arm, _| arm.own.counts.log_invalid),
     // KVM's own vPMU reports no deliveries.
@@ -168,7 +245,7 @@ const CAVEATS: [(&str, Count); 26] = [
     }),
     ("guest-throttled", |arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
     ("trace-full", |arm, _| of_linux(arm, |linux| linux.trace_lost)),
-    (READ_OTHERWISE, |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
+    ("read-otherwise", |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
     ("undeliverable", |arm, _| arm.own.counts.undeliverable),
     ("pinned-errors", |arm, _| arm.own.counts.pinned_errors),
     ("throttled", |arm, _| arm.own.counts.throttled),
@@ -180,11 +257,13 @@ const CAVEATS: [(&str, Count); 26] = [
 ];
 
 /// Returns what stands for a word in braces.
-fn word(arm: &Arm, name: &str, n: u64) -> String {
+fn word(arm: &Arm, document: &Document, name: &str, n: u64) -> String {
     let counts = &arm.own.counts;
     let text = |text: Option<&String>| text.map_or_else(String::new, Clone::clone);
     match name {
         "n" => n.to_string(),
+        "time" => ms(n),
+        "tick" => ms(document.parameters.mux_interval_ns),
         "rounds" => arm.rounds.len().to_string(),
         "incomplete" => text(arm.incomplete.first()),
         "left_out" => text(arm.left_out.first()),
@@ -199,26 +278,20 @@ fn word(arm: &Arm, name: &str, n: u64) -> String {
     }
 }
 
-/// Fills a text in, piece by piece: what comes from the document is not looked at again.
-fn filled(arm: &Arm, text: &str, n: u64) -> String {
-    let piece = |piece: &str| {
-        let (inside, rest) = piece.split_once(['}', ']']).unwrap_or(("", piece));
-        match inside.split_once('|') {
-            Some((one, more)) => if n == 1 { one } else { more }.to_owned() + rest,
-            None => word(arm, inside, n) + rest,
-        }
-    };
-    text.split(['{', '['])
-        .enumerate()
-        .map(|(place, text)| if place == 0 { text.to_owned() } else { piece(text) })
-        .collect()
-}
-
-fn of_arm(arm: &Arm, parameters: &Parameters) -> impl Iterator<Item = Warning> {
+fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
     CAVEATS.iter().filter_map(|(code, count)| {
-        let n = Some(count(arm, parameters)).filter(|n| *n > 0)?;
+        let n = Some(count(arm, document)).filter(|n| *n > 0)?;
         let text = TEXTS.lines().find_map(|line| line.strip_prefix(code)?.strip_prefix(": "))?;
-        Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, filled(arm, text, n)) })
+        // Piece by piece: what comes from the document is not looked at again.
+        let piece = |(place, piece): (usize, &str)| {
+            let (inside, rest) = piece.split_once(['}', ']']).filter(|_| place > 0).unwrap_or(("", piece));
+            match inside.split_once('|') {
+                Some((one, more)) => if n == 1 { one } else { more }.to_owned() + rest,
+                None => word(arm, document, inside, n) + rest,
+            }
+        };
+        let message: String = text.split(['{', '[']).enumerate().map(piece).collect();
+        Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message) })
     })
 }
 
@@ -227,38 +300,29 @@ fn rounds(arm: &Arm, wanted: impl Fn(Round) -> bool) -> u64 {
 }
 
 /// Counts the rounds that ended early; a part of a trace has what it has.
-fn short(arm: &Arm, parameters: &Parameters) -> u64 {
-    let is_short = |round: Round| round.complete && measured(arm, round.at, parameters) < parameters.samples;
+fn short(arm: &Arm, document: &Document) -> u64 {
+    let parameters = &document.parameters;
+    let count = |metric, at| arm.rounds.metric(metric, at).map_or(0, |summary: Summary| summary.count);
+    let measured = |at: usize| {
+        if parameters.samples_events() {
+            // The log may be full before the target is reached; NMIs are counted regardless.
+            arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER, at))
+        } else {
+            count(&ROTATION, at).max(count(&SET_UP, at))
+        }
+    };
+    let is_short = |round: Round| round.complete && measured(round.at) / parameters.vcpus.max(1) < parameters.samples;
     if parameters.is_replayed() { 0 } else { rounds(arm, is_short) }
-}
-
-fn lost(arm: &Arm, _: &Parameters) -> u64 {
-    arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)
-}
-
-fn late(arm: &Arm, _: &Parameters) -> u64 {
-    if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }
 }
 
 fn of_linux(arm: &Arm, count: fn(&LinuxArm) -> u64) -> u64 {
     arm.own.linux.as_ref().map_or(0, count)
 }
 
-/// Samples of a round per vCPU.
-fn measured(arm: &Arm, at: usize, parameters: &Parameters) -> u64 {
-    let count = |metric| arm.rounds.metric(metric, at).map_or(0, |summary| summary.count);
-    let all = if parameters.samples_events() {
-        // The log may be full before the target is reached; NMIs are counted regardless.
-        arm.rounds.counts.nmis.get(at).copied().unwrap_or(0).max(count(&NMI_HANDLER))
-    } else {
-        count(&ROTATION).max(count(&SET_UP))
-    };
-    all / parameters.vcpus.max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::latency_histogram;
     use crate::fixture;
     use crate::host::{CpuTime, Quota, Throttling};
 
@@ -349,5 +413,78 @@ mod tests {
         });
         // Each has a code of its own.
         assert_eq!(found.iter().collect::<std::collections::BTreeSet<_>>().len(), 26, "{found:?}");
+    }
+
+    /// Returns the lines about overflows of a document whose named arms had none.
+    fn of_silent(silent: &[&str], change: impl FnOnce(&mut Document)) -> Vec<String> {
+        let mut document = fixture::document(2);
+        for arm in &mut document.arms {
+            arm.own.counts.overflows = u64::from(!silent.contains(&arm.name.as_str()));
+        }
+        change(&mut document);
+        let all = collect(&document).into_iter().filter(|one| [NO_OVERFLOWS, LIVELOCK].contains(&&*one.code));
+        all.map(|one| format!("{}: {}", one.arm.unwrap_or_default(), one.message)).collect()
+    }
+
+    #[test]
+    fn arms_without_an_overflow_are_named_with_a_cause() {
+        let all = ["recreate", "reuse", "reuse-lazy"];
+        let counting = |document: &mut Document| document.parameters.events[0].period = 0;
+        assert!(of_silent(&[], |_| {}).is_empty() && of_silent(&all, counting).is_empty());
+        let of_tracepoint =
+            |document: &mut Document| document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
+        for (found, said) in [
+            (
+                of_silent(&all, |_| {}),
+                ": no overflow in any arm: --period 2000000 is longer than --time-limit 1100.0 ms",
+            ),
+            (of_silent(&all, of_tracepoint), "--workload io"),
+            (of_silent(&["recreate"], |_| {}), "recreate: no overflow, where other arms had some"),
+        ] {
+            assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
+        }
+        let mut times = latency_histogram();
+        times.record(20_000_000).unwrap();
+        // A few overflows that met the driver switched off are no figure.
+        let slow = |overflows, has_figure| {
+            of_silent(&["recreate"], |document| {
+                let arm = &mut document.arms[0];
+                arm.metrics.insert(ROTATION.key.to_owned(), super::Summary::of(&times).unwrap());
+                arm.own.counts.overflows = overflows;
+                arm.metrics.retain(|key, _| has_figure || key != NMI_HANDLER.key);
+            })
+        };
+        let line =
+            "recreate: livelock: to stop and restart its events takes 20.0 ms, a tick is 4.0 ms, so no period is ever";
+        assert!(slow(0, true)[0].starts_with(line) && slow(14, true).is_empty() && slow(14, false) == slow(0, true));
+    }
+
+    /// Returns the disagreement of arms whose events count so much in 100 ns.
+    fn differ(counts: [&[u64]; 3], stand_in: bool, backend: &str) -> Option<f64> {
+        let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
+        document.parameters.backend = backend.to_owned();
+        let event = |&count: &u64| {
+            let running_ns = if count > 0 { 100 } else { 0 };
+            EventCount { count, enabled_ns: 200, running_ns, scaled: None }
+        };
+        for (arm, counts) in document.arms.iter_mut().zip(counts) {
+            arm.own.event_counts = counts.iter().map(event).collect();
+            arm.stand_in &= stand_in;
+        }
+        disagreement(&document)
+    }
+
+    #[test]
+    fn counts_of_stand_ins_agree_themselves_and_those_of_hardware_by_their_shares() {
+        assert_eq!(differ([&[200, 190], &[200, 200], &[100, 200]], true, "cpu-clock"), Some(0.5));
+        // Host work took half of the guest's time in the second arm; the floor is no hardware.
+        assert_eq!(differ([&[200, 50], &[100, 25], &[3, 3]], false, "hardware"), Some(0.0));
+        assert!(differ([&[200, 50], &[100, 50], &[3, 3]], false, "hardware").is_some_and(|share| share > 0.3));
+        // An event without a counter has no rate, and neither have bursts.
+        assert_eq!(differ([&[200, 200], &[200, 0], &[200, 200]], true, "cpu-clock"), Some(0.0));
+        assert_eq!(differ([&[200, 200], &[200, 0], &[200, 200]], true, "tracepoint:kvm/kvm_exit"), None);
+        assert_eq!(differ([&[], &[], &[]], true, "cpu-clock"), None);
+        let never = EventCount { count: 0, enabled_ns: 200, running_ns: 0, scaled: None };
+        assert_eq!(codes(|document| document.arms[0].own.event_counts = vec![never]), ["not-counted"]);
     }
 }

@@ -16,8 +16,6 @@ pub struct Format {
     pub name: &'static str,
     /// Description of it.
     pub about: &'static str,
-    /// An arm without figures has a place in it.
-    pub shows_empty_arms: bool,
     write: fn(&[Record]) -> Result<String, Error>,
 }
 
@@ -27,15 +25,12 @@ pub const ALL: [Format; 4] = [
     format("benchstat", "Go benchmark text, a line per arm and round, for benchstat", |records| {
         Ok(gobench::text(records))
     }),
-    Format {
-        shows_empty_arms: true,
-        ..format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text)
-    },
+    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text),
     format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];
 
 const fn format(name: &'static str, about: &'static str, write: fn(&[Record]) -> Result<String, Error>) -> Format {
-    Format { name, about, shows_empty_arms: false, write }
+    Format { name, about, write }
 }
 
 /// Draws the strategies of the only record against its floor.
@@ -57,17 +52,6 @@ fn picture(records: &[Record]) -> Result<String, Error> {
 pub fn export(format: Format, records: &[Record]) -> Result<String, Error> {
     // A terminal shows a file as well as stdout.
     (format.write)(records).map(|text| shown::text(&text).into_owned())
-}
-
-/// Returns one line for each arm that a format without figures cannot name.
-pub fn left_out(records: &[Record]) -> Vec<String> {
-    let arms = records.iter().flat_map(|record| record.arms.iter().map(move |arm| (record, arm)));
-    arms.filter(|(_, arm)| arm.metrics.is_empty())
-        .map(|(record, arm)| {
-            let why = arm.not_available.as_deref().unwrap_or("none was measured");
-            format!("{}: arm {} has no figures: {why}", record.path.display(), arm.name)
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -126,8 +110,5 @@ mod tests {
             let both = export(format, &twice);
             assert_eq!(both.is_ok(), format.name != "svg", "{}", format.name);
         }
-        let left = left_out(&twice[..1]);
-        assert_eq!(left.len(), 1);
-        assert!(left[0].contains("arm kvm has no figures: the mock has no vPMU"), "{left:?}");
     }
 }

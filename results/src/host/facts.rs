@@ -44,9 +44,6 @@ pub struct HostFacts {
     /// `enable_mediated_pmu` of KVM's vendor module (Linux 7.0): whether its vPMU is the PMU itself, which the guest owns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kvm_mediated_pmu: Option<bool>,
-    /// Version of the kernel module below KVM's vPMU (`host-pmu/kernel`), while it is loaded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernel_module: Option<String>,
     /// cpufreq governor; of several, each once.
     pub governor: Option<String>,
     /// True if turbo is on; `None` if unknown.

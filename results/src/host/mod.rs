@@ -5,7 +5,6 @@ mod fs;
 pub mod noise;
 mod quota;
 mod read;
-pub mod settings;
 mod tuning;
 
 pub use facts::{CpuTime, HostFacts, host_class};

@@ -5,14 +5,15 @@ use cpu_list::CpuList;
 use serde::Serialize;
 
 use super::facts::HostFacts;
-use super::settings::{DEEP_IDLE_US, WATCHDOG, remedy};
 
+/// Leaving an idle state that takes longer than this shows among handler latencies of tens of µs.
+const DEEP_IDLE_US: u64 = 10;
 /// A CPU that is busy for this share of time while nothing is measured, or while its sibling measures, serves other users.
 const BUSY: f64 = 0.1;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
-/// A line a check: its name, why it matters, and what helps where no one write of [`super::settings`] does.
+/// A line a check: its name, why it matters, and the command or what else helps.
 const CHECKS: &str = include_str!("checks.txt");
 
 /// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
@@ -23,7 +24,7 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut add = |check: &'static str, good: bool, found: String| {
         let about = CHECKS.lines().find_map(|line| line.strip_prefix(check)?.strip_prefix(" | ")).unwrap_or_default();
         let (why, helps) = about.split_once(" | ").unwrap_or((about, ""));
-        all.push(Finding::new(check, Status::warn_unless(good), found, why, remedy(check) + helps));
+        all.push(Finding::new(check, Status::warn_unless(good), found, why, helps));
     };
     let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
     let on_off = |value: Option<bool>| known(value.map(|on| if on { "on" } else { "off" }));
@@ -60,7 +61,7 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
         (Some(_), false) => "without effect: there is no hardware PMU",
         (None, _) => "unknown",
     };
-    add(WATCHDOG, !(host.hardware_pmu && host.nmi_watchdog == Some(true)), watchdog.to_owned());
+    add("NMI watchdog", !(host.hardware_pmu && host.nmi_watchdog == Some(true)), watchdog.to_owned());
     add("huge pages", tuning.thp.as_deref() != Some("always"), known(tuning.thp.as_deref()));
     add("KSM", tuning.ksm != Some(true), on_off(tuning.ksm));
     add("NUMA balancing", tuning.numa_balancing != Some(true), on_off(tuning.numa_balancing));

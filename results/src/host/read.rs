@@ -10,9 +10,16 @@ use super::tuning::Tuning;
 impl HostFacts {
     /// Reads every fact.
     pub fn read(fs: &HostFs) -> Self {
-        let (loadavg_1m, steal_before) = (loadavg(fs), cpu_time(fs));
-        let (quota, tuning) = (Quota::read(fs), Tuning::read(fs));
-        Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) }
+        let mut facts = Self::begin(fs);
+        facts.complete(fs);
+        facts
+    }
+
+    /// Reads the facts that [`Self::begin`] left out.
+    fn complete(&mut self, fs: &HostFs) {
+        let tuning = Tuning::read(fs, std::mem::take(&mut self.tuning));
+        let Self { loadavg_1m, steal_before, quota, .. } = *self;
+        *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
     }
 
     /// Reads facts that do not change during a measurement, but for [`Tuning`].
@@ -51,7 +58,6 @@ impl HostFacts {
                 .find(|module| fs.exists(&format!("sys/module/{module}")))
                 .map(str::to_owned),
             kvm_mediated_pmu: mediated(fs),
-            kernel_module: fs.text("sys/module/vpmu_kvm/version"),
             kvm_enable_pmu: fs.text("sys/module/kvm/parameters/enable_pmu"),
             governor: governor(fs),
             turbo: fs
@@ -91,10 +97,7 @@ impl HostFacts {
     /// Notes stolen, throttled and busy time once more, after the measurement, and what the kernel said meanwhile.
     pub fn finish(&mut self, fs: &HostFs) {
         if self.begun {
-            let mut tuning = std::mem::take(&mut self.tuning);
-            tuning.complete(fs);
-            let Self { loadavg_1m, steal_before, quota, .. } = *self;
-            *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
+            self.complete(fs);
         }
         if let Some(quota) = &mut self.quota {
             quota.after = Quota::read(fs).map(|now| now.before);

@@ -50,8 +50,8 @@ pub(super) struct Busy {
 }
 
 impl Tuning {
-    /// Reads every setting; `cpu_busy` comes with [`Self::finish`].
-    pub(super) fn read(fs: &HostFs) -> Self {
+    /// Reads every setting that was not read at its begin; `cpu_busy` comes with [`Self::finish`].
+    pub(super) fn read(fs: &HostFs, begun: Self) -> Self {
         let flag = |path: &str| fs.number(path).map(|n| n != 0);
         Self {
             thp: fs.text("sys/kernel/mm/transparent_hugepage/enabled").as_deref().and_then(selected),
@@ -60,21 +60,14 @@ impl Tuning {
             ksm: fs.number("sys/kernel/mm/ksm/run").map(|n| n == 1),
             halt_poll_ns: fs.number("sys/module/kvm/parameters/halt_poll_ns").and_then(|n| n.try_into().ok()),
             deepest_idle: deepest_idle(fs),
-            smt_siblings: smt_siblings(fs),
             irqs: irqs(fs),
-            cpu_busy: BTreeMap::new(),
-            began: cpu_times(fs),
+            ..begun
         }
     }
 
     /// Reads the facts on which a choice of CPUs depends, and those that change during a measurement.
     pub(super) fn begin(fs: &HostFs) -> Self {
         Self { smt_siblings: smt_siblings(fs), began: cpu_times(fs), ..Self::default() }
-    }
-
-    /// Reads the settings that [`Self::begin`] left out.
-    pub(super) fn complete(&mut self, fs: &HostFs) {
-        *self = Self { began: std::mem::take(&mut self.began), ..Self::read(fs) };
     }
 
     /// Notes how busy each CPU was since [`Self::read`].
@@ -103,7 +96,7 @@ impl Tuning {
 }
 
 /// Returns the word in brackets, as sysfs shows which of several is selected.
-pub(super) fn selected(text: &str) -> Option<String> {
+fn selected(text: &str) -> Option<String> {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(word.to_owned())
 }
@@ -196,7 +189,7 @@ mod tests {
         ];
         let files: Vec<(&str, &str)> = owned.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let (_dir, fs) = tree(&files);
-        let tuning = Tuning::read(&fs);
+        let tuning = Tuning::read(&fs, Tuning::begin(&fs));
         assert_eq!(tuning.thp.as_deref(), Some("madvise"));
         assert_eq!((tuning.ksm, tuning.numa_balancing), (Some(true), Some(false)));
         assert_eq!(tuning.halt_poll_ns, Some(200_000));
@@ -210,7 +203,7 @@ mod tests {
     fn how_busy_a_cpu_was_is_the_share_of_its_own_time_between_two_looks() {
         let (_dir, fs) =
             tree(&[("proc/stat", "cpu  9 9\ncpu0 10 0 10 80 0 0 0 0 5 0\ncpu1 0 0 0 100 0 0 0 0\nintr 5\n")]);
-        let mut tuning = Tuning::read(&fs);
+        let mut tuning = Tuning::read(&fs, Tuning::begin(&fs));
         let then = "cpu0 40 0 10 150 0 0 0 0 35 0\ncpu1 0 0 0 190 10 0 0 0\ncpu7 1 1 1 1 1 1 1 1\n";
         std::fs::write(fs.path("proc/stat"), then).unwrap();
         tuning.finish(&fs);

@@ -8,7 +8,7 @@ use super::groups::{groups, repeat};
 use super::rounds::{Pair, Statistic, counting, pairs};
 use crate::document::{Arm, Document, Experiment};
 use crate::metric::HOST_WORK;
-use crate::stats::interval::{CONFIDENCE, Interval};
+use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate, known};
 use crate::stats::trimmed;
 
@@ -56,27 +56,6 @@ impl Ratio {
     /// Returns half of the interval's width, as a share: 0.02 is ± 2 %.
     pub fn half_width(&self) -> Option<f64> {
         self.interval.map(|Interval { low, high }| ((high / low).sqrt() - 1.0).max(0.0))
-    }
-
-    /// Returns the number of further rounds, in further guests, that show a relative difference in nine runs of ten. 0:
-    /// these do. `None` where the spread of the rounds is unknown, or that between runs is too wide.
-    pub fn more_rounds(&self, difference: f64) -> Option<u64> {
-        let log = self.log?;
-        let wanted = difference.abs().ln_1p();
-        if wanted <= 0.0 {
-            return None;
-        }
-        log.times_as_many(&self.between, f64::midpoint(1.0, CONFIDENCE), wanted).map(|times| self.further(times))
-    }
-
-    /// Returns the further rounds by which there are so many times as many.
-    #[expect(clippy::cast_sign_loss, reason = "no share of rounds is negative")]
-    pub fn further(&self, times: f64) -> u64 {
-        let more = self.rounds as f64 * (times - 1.0);
-        // Two digits are more than is known.
-        let unit =
-            10.0_f64.powf((more.max(1.0).log10().floor() - 1.0).max(0.0)).max(if more >= 10.0 { 10.0 } else { 1.0 });
-        ((more / unit).ceil() * unit) as u64
     }
 }
 
@@ -233,20 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_are_missing_are_about_enough() {
-        let host = Host { rounds_per_guest: 1, ..Host::default() };
-        let few = of_turns(&rounds(&Host { rounds: 40, ..host }, 1.0, 9)).unwrap();
-        let more = few.more_rounds(0.02).unwrap();
-        assert!(more > 0 && more.is_multiple_of(10), "{more}");
-        let enough = Host { rounds: few.rounds + more as usize, ..host };
-        let found =
-            (0..40).filter(|&seed| of_turns(&rounds(&enough, 1.02, seed)).is_some_and(|one| one.is_distinguishable()));
-        assert!(found.count() >= 28, "of 40 runs with {more} rounds more");
-        assert_eq!(of_turns(&rounds(&host, 1.0, 1)).unwrap().more_rounds(0.5), Some(0));
-        assert_eq!(few.more_rounds(0.0), None);
-    }
-
-    #[test]
     fn parts_of_a_trace_add_up() {
         let mut parts = vec![[10.0, 10.0]; 9];
         parts.push([1000.0, 410.0]);
@@ -282,6 +247,6 @@ mod tests {
         assert!((few.ratio - 0.1_f64.exp()).abs() < 1e-12 && few.interval.is_none() && !few.is_distinguishable());
         // Rounds that are all the same have an interval without width.
         let same = of_turns(&(0..9).map(pair).collect::<Vec<_>>()).unwrap();
-        assert!(same.is_distinguishable() && same.half_width() == Some(0.0) && same.more_rounds(0.01) == Some(0));
+        assert!(same.is_distinguishable() && same.half_width() == Some(0.0));
     }
 }

@@ -10,45 +10,22 @@ const OTHERS: usize = 3;
 /// Patterns of a further colour: solid, dashed, dotted.
 const PATTERNS: usize = 3;
 
-/// A class of the style sheet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ink {
-    /// A strategy's colour and pattern.
-    Strategy(usize, usize),
-    /// The floor.
-    Floor,
-}
-
-impl Ink {
-    /// Returns the classes of an element in this ink.
-    pub(crate) fn class(self) -> String {
-        match self {
-            Self::Strategy(colour, 0) => format!("c{colour}"),
-            Self::Strategy(colour, pattern) => format!("c{colour} d{pattern}"),
-            Self::Floor => "c-floor".to_owned(),
-        }
-    }
-
-    /// Returns the classes of a mark: filled, or hollow where a line would have a pattern.
-    pub(crate) fn mark(self) -> String {
-        let hollow = matches!(self, Self::Strategy(_, pattern) if pattern > 0);
-        format!("{} {}", if hollow { 'o' } else { 'f' }, self.class())
-    }
-}
-
-/// Returns the ink of a name, the same on every page.
+/// Returns the classes of a name in the style sheet, the same on every page: a colour, and perhaps a pattern.
 ///
-/// Presets have their own. Every other name has one of the further colours and patterns by its hash: two may share one, and the name
-/// stands beside the line. `kvm:NAME`, a strategy below KVM's own vPMU, has the colour of NAME with another pattern.
-pub(crate) fn ink(name: &str) -> Ink {
+/// Presets have a colour of their own. Every other name has one of the further colours and patterns by its hash: two may share one, and
+/// the name stands beside the line. `kvm:NAME`, a strategy below KVM's own vPMU, has the colour of NAME with another pattern.
+pub(crate) fn ink(name: &str) -> String {
     let base = plain(name);
     if base == "floor" {
-        return Ink::Floor;
+        return "c-floor".to_owned();
     }
     let place = hash(base) % (OTHERS * PATTERNS);
     let preset = PRESETS.iter().position(|own| *own == base).map(|colour| (colour, 0));
     let (colour, pattern) = preset.unwrap_or((PRESETS.len() + place % OTHERS, place / OTHERS));
-    Ink::Strategy(colour, (pattern + usize::from(name.starts_with(BELOW_KVM))) % PATTERNS)
+    match (pattern + usize::from(name.starts_with(BELOW_KVM))) % PATTERNS {
+        0 => format!("c{colour}"),
+        pattern => format!("c{colour} d{pattern}"),
+    }
 }
 
 /// Returns a strategy's name without the place where it runs, what a sweep gave it, and the star of figures that are not whole.
@@ -69,24 +46,15 @@ mod tests {
 
     #[test]
     fn presets_have_colours_of_their_own_and_others_a_stable_one_that_is_no_presets() {
-        let colour = |name: &str| match ink(name) {
-            Ink::Strategy(colour, _) => colour,
-            Ink::Floor => panic!("{name}"),
-        };
+        let colour = |name: &str| -> usize { ink(name).split(' ').next().unwrap()[1..].parse().unwrap() };
         for (place, name) in PRESETS.into_iter().enumerate() {
             assert_eq!((colour(name), colour(&format!("kvm:{name}"))), (place, place));
             assert_ne!(ink(&format!("kvm:{name}")), ink(name));
         }
-        assert!((0..40).all(|n| colour(&format!("mine-{n}")) >= PRESETS.len()));
-        assert_eq!((ink("floor"), ink("mine*")), (Ink::Floor, ink("mine")));
-    }
-
-    #[test]
-    fn every_class_is_in_the_style_sheet() {
-        let style = crate::plot::STYLE;
-        for colour in 0..PRESETS.len() + OTHERS {
-            assert!(style.contains(&format!(".{} {{", Ink::Strategy(colour, 0).class())), "{colour}");
-        }
-        assert!(style.contains(".c-floor {"));
+        let others: Vec<usize> = (0..40).map(|n| colour(&format!("mine-{n}"))).collect();
+        assert!(others.iter().all(|colour| (PRESETS.len()..PRESETS.len() + OTHERS).contains(colour)), "{others:?}");
+        assert_eq!((ink("floor"), ink("mine*")), ("c-floor".to_owned(), ink("mine")));
+        let names = (0..PRESETS.len() + OTHERS).map(|colour| format!(".c{colour} {{"));
+        assert!(names.chain([".c-floor {".to_owned()]).all(|class| crate::plot::STYLE.contains(&class)));
     }
 }

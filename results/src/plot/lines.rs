@@ -1,7 +1,7 @@
 //! Plots of lines.
 
 use super::axis::{Axis, Format};
-use super::colour::{Ink, ink};
+use super::colour::ink;
 use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::table::Table;
 
@@ -16,7 +16,6 @@ const MARKED: usize = 40;
 /// A line of a plot, or its only point.
 struct Curve<'a> {
     name: &'a str,
-    ink: Ink,
     points: Vec<(f64, f64)>,
 }
 
@@ -27,7 +26,7 @@ fn curves(table: &Table, x: usize, y: usize) -> Vec<Curve<'_>> {
         let name = row[0].text();
         let place = curves.iter().position(|curve| curve.name == name).unwrap_or(curves.len());
         if place == curves.len() {
-            curves.push(Curve { name, ink: ink(name), points: Vec::new() });
+            curves.push(Curve { name, points: Vec::new() });
         }
         curves[place].points.extend(row[x].value.zip(row[y].value));
         curves[place].points.extend(&row[y].points);
@@ -63,14 +62,14 @@ pub(crate) fn lines(
     let ends: Vec<(f64, f64)> = placed.iter().filter_map(|points| points.last().copied()).collect();
     let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
     for (index, curve) in curves.iter().enumerate() {
-        let (class, points, end) = (curve.ink.class(), &placed[index], ends[index]);
+        let (class, points, end) = (ink(curve.name), &placed[index], ends[index]);
         svg.open(curve.name, curve.name);
         if points.len() > 1 {
             svg.line(&format!("l {class}"), 4.0, points);
         }
         if points.len() <= MARKED {
             for &at in points {
-                svg.circle(curve.ink, at, 8.0);
+                svg.circle(&class, at, 8.0);
             }
         }
         let name = (area.right + 12.0, heights[index]);

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use minijinja::HtmlEscape;
 
 use super::axis::Axis;
-use super::colour::Ink;
 use crate::error::one_line;
 use crate::shown;
 
@@ -60,10 +59,10 @@ impl Svg {
         self.0.push_str("\"/>\n");
     }
 
-    /// Draws a circle, filled or hollow by its ink.
-    pub(super) fn circle(&mut self, ink: Ink, (x, y): (f64, f64), radius: f64) {
-        let class = ink.mark();
-        let _ = writeln!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>");
+    /// Draws a circle of this ink, filled, or hollow where a line would have a pattern.
+    pub(super) fn circle(&mut self, ink: &str, (x, y): (f64, f64), radius: f64) {
+        let fill = if ink.contains(' ') { 'o' } else { 'f' };
+        let _ = writeln!(self.0, "<circle class=\"{fill} {ink}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\"/>");
     }
 
     /// Draws a filled rectangle from its upper left corner.

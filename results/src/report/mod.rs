@@ -14,16 +14,14 @@ use figure::{Figure, capital, date};
 use group::{Group, groups};
 use page::{Piece, Section, pieces, render};
 
-use crate::document::warnings::LIVELOCK;
-use crate::document::{Arm, ArmKind, Document, Record, Status, Tool};
+use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
 use crate::metric;
-use crate::paired::{self, Statistic};
 use crate::plot;
-use crate::table::layout::{plural, ratio, value};
+use crate::table::layout::plural;
 use crate::table::{self, Part, Report, Table};
 
-/// Kinds of results with plots of their own, the newest; the overview has all.
+/// Most kinds of results, the newest.
 const GROUPS: usize = 20;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
@@ -59,7 +57,6 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     for (index, group) in groups.iter().take(GROUPS).enumerate() {
         sections.push(kind(index, group, groups.len() == 1)?);
     }
-    sections.push(overview(&groups));
     let figures = figure::by_parameter(records, BY_PARAMETER);
     let parameters = (!figures.is_empty()).then(|| vec![Piece::Figures { figures, beside: Vec::new() }]);
     for (id, title, pieces) in [
@@ -68,17 +65,21 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     ] {
         sections.extend(pieces.map(|pieces| Section { nav: title, ..Section::new(id, title, pieces) }));
     }
-    render(title, &summary(records), tool, &sections)
+    render(title, &summary(records, groups.len()), tool, &sections)
 }
 
-/// Returns what the page is of.
-fn summary(records: &[Record]) -> String {
+/// Returns what the page is of, and what has no place on it.
+fn summary(records: &[Record], groups: usize) -> String {
     let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
     let count = plural(records.len(), "result");
-    match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
+    let of = match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
         Some([first, last]) if first == last => format!("{count} of {first} UTC."),
         Some([first, last]) => format!("{count} from {first} to {last} UTC."),
         None => format!("{}.", plural(records.len(), "simulated result")),
+    };
+    match groups.saturating_sub(GROUPS) {
+        0 => of,
+        more => format!("{of} Of {groups} kinds the newest {GROUPS} are here; {more} more need a page of their own."),
     }
 }
 
@@ -92,7 +93,7 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         badges.push("stand-in events: compare arms only".to_owned());
     }
     if shown.status != Status::Complete {
-        badges.push(state(shown.status).to_owned());
+        badges.push(shown.status.words().to_owned());
     }
     if group.records.len() > 1 {
         let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
@@ -175,61 +176,6 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
     about
 }
 
-/// Returns the arms but for KVM's own vPMU where there is none: every run tries it.
-fn tried(record: &Record) -> impl Iterator<Item = &Arm> {
-    record.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm || arm.not_available.is_none())
-}
-
-/// Returns the arms of a result in short: p50 and the ratio to the floor.
-fn brief(record: &Record) -> String {
-    let (metric, base) = (record.metric(), group::base(record));
-    let arm = |arm: &Arm| {
-        let Some((key, p50)) = metric.and_then(|key| Some((key, paired::p50(arm, key)?))) else {
-            let stuck = record.warnings.iter().any(|one| one.code == LIVELOCK && one.arm.as_ref() == Some(&arm.name));
-            let why = if arm.not_available.is_some() { "not available" } else { "–" };
-            return format!("{}: {}", arm.name, if stuck { "livelock" } else { why });
-        };
-        let over = base.filter(|base| base.name != arm.name).and_then(|base| {
-            let log = paired::centre(&paired::pairs(arm, base, key, Statistic::P50))?;
-            Some(format!(" ({} × {})", ratio(log.exp()), base.name))
-        });
-        format!("{} {}{}", arm.name, value(key, p50), over.unwrap_or_default())
-    };
-    tried(record).map(arm).collect::<Vec<_>>().join(", ")
-}
-
-fn overview(groups: &[Group<'_>]) -> Section {
-    let head = ["what", "host", "results", "newest (UTC)", "state", "p50s"];
-    let plots = if groups.len() > GROUPS { format!("; the newest {GROUPS} have plots") } else { String::new() };
-    let caption = format!("Kinds of results, the newest first{plots}");
-    let mut table = Table::new(head).keys(2).left(4).left(5).caption(caption).cut();
-    for group in groups {
-        let newest = group.latest();
-        table.add_row([
-            group::title(newest),
-            newest.host.class.clone(),
-            group.records.len().to_string(),
-            date(newest.started_unix),
-            state(newest.status).to_owned(),
-            brief(group.shown()),
-        ]);
-    }
-    let text = "Compare arms of one row: absolute times belong to the host they were taken on, and a stand-in's or a simulated host's \
-                figures are never those of a host with a PMU.";
-    let links = (1..=groups.len().min(GROUPS)).map(|number| format!("results-{number}")).collect();
-    let pieces = vec![Piece::text(text), Piece::Table { table, links }];
-    Section { nav: "Overview", ..Section::new("overview", "Overview", pieces) }
-}
-
-const fn state(status: Status) -> &'static str {
-    match status {
-        Status::Complete => "complete",
-        Status::Running => "left by a killed run",
-        Status::Incomplete => "incomplete",
-        Status::Interrupted => "interrupted",
-    }
-}
-
 /// Returns the published figures beside ours, folded.
 fn published(report: &Report) -> Vec<Piece> {
     let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
@@ -298,10 +244,7 @@ mod tests {
         assert!(series.len() < 1_500_000 && series.contains("each point is the median of 7 neighbours"));
         assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
         let kinds = shown(records(1000), "kinds");
-        assert!(kinds.len() < 1_500_000, "{}", kinds.len());
-        assert!(kinds.contains("the newest 20 have plots") && kinds.contains("600 more rows are in the documents"));
+        assert!(kinds.len() < 1_500_000 && kinds.contains("980 more need a page of their own"), "{}", kinds.len());
         assert_eq!(kinds.matches("<section id=\"results-").count(), GROUPS);
-        // The overview has each with its figures.
-        assert_eq!(kinds.matches("recreate 2.00 µs (2.00 × floor)").count(), 400);
     }
 }

@@ -31,10 +31,8 @@ pub(super) enum Piece {
     Facts {
         facts: Vec<(&'static str, String)>,
     },
-    /// `links` are the sections of its rows.
     Table {
         table: Table,
-        links: Vec<String>,
     },
     /// Plots, and other pieces beside them.
     Figures {
@@ -54,7 +52,7 @@ impl Piece {
     }
 
     pub(super) const fn table(table: Table) -> Self {
-        Self::Table { table, links: Vec::new() }
+        Self::Table { table }
     }
 
     pub(super) fn fold(summary: impl Into<String>, pieces: Vec<Self>) -> Option<Self> {

@@ -6,8 +6,7 @@
 use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
-use crate::document::{Arm, GuestArm, Metrics, PhaseResult, SET_UP, Summary};
-use crate::metric::{Metric, PMI_DELIVERY, SIGNAL};
+use crate::document::{Arm, GuestArm, PhaseResult, SET_UP, Summary};
 
 /// A table that columns stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,6 @@ const MEAN: Format = ratio;
 #[derive(Clone, Copy, Debug)]
 pub struct Figures<'a> {
     own: &'a GuestArm,
-    metrics: &'a Metrics,
     /// The metric that the row is of, over all rounds or in one.
     summary: Option<&'a Summary>,
 }
@@ -47,7 +45,7 @@ pub struct Figures<'a> {
 impl<'a> Figures<'a> {
     /// Takes the figures of an arm, with the metric that the row is of.
     pub fn new(arm: &'a Arm, summary: Option<&'a Summary>) -> Self {
-        Self { own: &arm.own, metrics: &arm.metrics, summary }
+        Self { own: &arm.own, summary }
     }
 
     /// Returns a count per sample of the metric, or per NMI if there were more.
@@ -75,18 +73,6 @@ impl<'a> Figures<'a> {
         }
         let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
         (self.own.cycles > 0 && !self.own.host_ops.is_empty()).then(|| count as f64 / self.own.cycles as f64)
-    }
-
-    fn median(&self, metric: &Metric) -> Option<f64> {
-        self.metrics.get(metric.key).map(|summary| summary.p50 as f64)
-    }
-
-    fn phase(&self, key: &str) -> Option<&'a Summary> {
-        self.metrics.get(&format!("phases/{key}"))
-    }
-
-    fn phase_median(&self, key: &str) -> Option<f64> {
-        self.phase(key).map(|summary| summary.p50 as f64)
     }
 }
 
@@ -154,12 +140,6 @@ pub const ALL: &[Column] = &[
     column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
-    // Without NMIs no overflow asked for one, and the signals are those of others, such as the floor's timer.
-    column("signal_ns", "signal", NS, &[Latency], |arm| arm.median(&SIGNAL).filter(|_| arm.own.counts.nmis > 0)).about(
-        "signal: median from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it",
-    ),
-    column("delivery_ns", "delivery", NS, &[Latency], |arm| arm.median(&PMI_DELIVERY))
-        .about("delivery: from there to the handler's entry"),
     column("opens", "opens", MEAN, &[Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
     column("host_ops", "ops", MEAN, &[Work, Advice], |arm| arm.ops(None))
@@ -182,11 +162,6 @@ pub const ALL: &[Column] = &[
     column("resumes", "resumes", MEAN, &[Work], |arm| arm.ops(Some("resume"))),
     column("periods", "periods", MEAN, &[Work], |arm| arm.ops(Some("period"))),
     column("reads", "reads", MEAN, &[Work], |arm| arm.ops(Some("read"))),
-    column("program_ns", "program", NS, &[SetUp], |arm| arm.phase_median("program/total_ns"))
-        .about("others: median of the phase's calls together"),
-    column("enable_ns", "enable", NS, &[SetUp], |arm| arm.phase_median("enable/total_ns")),
-    column("read_ns", "read", NS, &[SetUp], |arm| arm.phase_median("read/total_ns")),
-    column("disable_ns", "disable", NS, &[SetUp], |arm| arm.phase_median("disable/total_ns")),
     column("set_up_opens", "opens", MEAN, &[SetUpWork], |arm| arm.set_up_ops(Some("open")))
     .about(
         "opens, perf ops, exits: host events opened, operations on them and MSR exits per set-up; held max: most events at once",
@@ -196,11 +171,6 @@ pub const ALL: &[Column] = &[
         arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
     }),
     column("set_up_events_held", "held max", COUNT, &[SetUpWork], most_held),
-    column("call_ns", "call", NS, &[SetUpWork], |arm| arm.phase_median("enable/call_ns"))
-        .about("call, call p99: enabling one event"),
-    column("call_p99_ns", "call p99", NS, &[SetUpWork], |arm| Some(arm.phase("enable/call_ns")?.p99? as f64)),
-    column("rotation_ns", "rotation", NS, &[SetUpWork], |arm| arm.phase_median("rotate/total_ns"))
-        .about("rotation: median of a tick that rotates the events"),
 ];
 
 /// Returns the columns of a table.
@@ -217,7 +187,10 @@ pub(super) fn add(report: &mut Report, heading: String, place: Place, arms: &[(S
     report.gap();
     report.heading(heading);
     report.table(table);
-    report.note(legend(place).collect::<Vec<_>>().join("; "));
+    let legend = legend(place).collect::<Vec<_>>().join("; ");
+    if !legend.is_empty() {
+        report.note(legend);
+    }
 }
 
 /// Returns the sentences under a table.

@@ -54,7 +54,7 @@ impl Cell {
 
     /// Makes the cell of a level of a metric.
     pub fn level(metric: &str, level: Option<&Level>) -> Self {
-        let text = level.map_or_else(layout::dash, |level| layout::level_of(metric, level));
+        let text = level.map_or_else(layout::dash, |level| layout::level(metric, level));
         Self { value: level.map(|level| level.ns), interval: level.and_then(|level| level.interval), ..text.into() }
     }
 

@@ -1,7 +1,5 @@
 //! What runs of guests found: the answer first, one table, what must be known about it, and all of it where that is asked for.
 
-use std::fmt::Write as _;
-
 use super::choice::{choose, rank, regrets};
 use super::column::{self, Figures, Place};
 use super::fold::{Cell, Table};
@@ -19,11 +17,6 @@ use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 const OLDEST: &str = "recreate";
 /// Headings of the columns of host work that the first table has.
 const WORK: [&str; 3] = ["opens", "ops", "perf ops"];
-/// Two arms that seem closer than this are advised the number of rounds that this difference needs.
-const LEAST: f64 = 0.01;
-/// More rounds than this are no advice.
-const MOST: u64 = 20_000;
-
 /// Returns the results of one or several workloads as they are shown first; `more` says how to see the rest.
 pub fn brief(documents: &[Document], more: &str) -> Report {
     let mut report = Report::default();
@@ -268,30 +261,12 @@ impl Against {
     /// Formats the comparison as a sentence without a full stop.
     pub fn sentence(&self) -> String {
         let Self { arm, base, ratio } = self;
-        let figure = layout::ratio_with(ratio);
-        let rounds = layout::plural(ratio.rounds, "round");
-        let mut text = format!("{arm} against {base}: {figure}, {rounds}");
-        if ratio.interval.is_none() {
-            let _ = write!(text, ": too few for an interval");
-            return text;
-        }
-        if !ratio.is_distinguishable() {
-            text.push_str(",\n  not distinguishable");
-            if ratio.constant {
-                return text;
-            }
-            let seen = (ratio.ratio - 1.0).abs();
-            match ratio.more_rounds(seen.max(LEAST)) {
-                Some(0) => {}
-                None => text.push_str("; more runs might help, rounds not"),
-                Some(more) if more > MOST => text.push_str("; more rounds would hardly help"),
-                Some(more) => {
-                    let (rounds, of) = (layout::plural(more as usize, "more round"), layout::percent(seen.max(LEAST)));
-                    let _ = write!(text, ";\n  about {rounds} (--rounds) would show a difference of {of} %");
-                }
-            }
-        }
-        text
+        let doubt = match ratio.interval {
+            None => ": too few for an interval",
+            Some(_) if ratio.is_distinguishable() => "",
+            Some(_) => ",\n  not distinguishable",
+        };
+        format!("{arm} against {base}: {}, {}{doubt}", layout::ratio_with(ratio), plural(ratio.rounds, "round"))
     }
 }
 
@@ -364,11 +339,8 @@ fn course(document: &Document, report: &mut Report) {
         };
     }
     report.line(line);
-    match document.status {
-        Status::Complete => {}
-        Status::Running => report.line("the experiment was still running"),
-        Status::Interrupted => report.line("interrupted: finished rounds only"),
-        Status::Incomplete => report.line("* incomplete:"),
+    if document.status != Status::Complete {
+        report.line(format!("* {}", document.status.words()));
     }
     for arm in &document.arms {
         arm.incomplete.iter().for_each(|why| report.line(format!("  {}: {why}", arm.name)));
@@ -396,49 +368,12 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::document::{
-        Column, EventCount, LinuxParameters, PhaseResult, Record, SET_UP as PHASES, SetUpParameters, Summary,
-        latency_histogram,
-    };
+    use crate::document::LinuxParameters;
     use crate::fixture::{self, record, timed};
-    use crate::metric;
     use crate::synthetic::{Host, Random};
 
-    fn set_up() -> Document {
-        let mut document = fixture::of_strategies(10, &["recreate", "reuse"]);
-        let set_up = SetUpParameters { enable: "each".to_owned(), window_ticks: 2, gap_ticks: 1 };
-        document.parameters.set_up = Some(set_up);
-        document.parameters.workload = "64 counting events/ftest".to_owned();
-        for (arm, ns) in document.arms.iter_mut().zip([43_163_000, 2_000, 1_000]) {
-            let mut histogram = latency_histogram();
-            histogram.saturating_record(ns);
-            let summary = Summary::of(&histogram).unwrap();
-            let rounds = arm.rounds.len();
-            let column = Column { count: vec![1; rounds], p50: vec![summary.p50; rounds], ..Column::default() };
-            arm.rounds.metrics.insert(metric::SET_UP.key.to_owned(), column);
-            arm.metrics.insert(metric::SET_UP.key.to_owned(), summary.clone());
-            let ops = [("open".to_owned(), 140), ("pause".to_owned(), 2)];
-            let phase = PhaseResult {
-                begun: 10,
-                msr_reads: 20,
-                msr_writes: 22,
-                host_ops: ops.into_iter().collect(),
-                host_ops_ns: 9,
-            };
-            for key in ["program", "enable", "read", "disable", "rotate", PHASES] {
-                arm.own.phases.insert(key.to_owned(), phase.clone());
-                for time in ["call_ns", "total_ns"] {
-                    arm.metrics.insert(format!("phases/{key}/{time}"), summary.clone());
-                }
-            }
-            let event = |count| EventCount { count, enabled_ns: 200, running_ns: 100, scaled: None };
-            arm.own.event_counts = vec![event(100), event(90), EventCount::default()];
-        }
-        document
-    }
-
     /// What tables have to show, each with what it shows.
-    fn documents() -> [(&'static str, Document); 5] {
+    fn documents() -> [(&'static str, Document); 4] {
         let whole = fixture::document(10);
         let mut doubtful = whole.clone();
         doubtful.status = Status::Incomplete;
@@ -474,7 +409,6 @@ mod tests {
             ("a run that is not whole", doubtful),
             ("a Linux guest, ended by its duration", linux),
             ("large figures", large),
-            ("a guest's set-up", set_up()),
         ]
     }
 
@@ -514,34 +448,18 @@ mod tests {
         assert!(text.starts_with("recreate: 1.000 × reuse's") && text.ends_with("; as good: reuse"), "{text}");
     }
 
-    /// Returns a run of so many rounds with the floor at 1 and these strategies.
-    fn run(rounds: u64, truth: [f64; 3]) -> Record {
-        let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
-        let [a, b, c] = truth.map(f64::ln);
-        let arms = host.run(&[a, b, c, 0.0], &mut Random::new(3));
-        record(rounds, 5, |arm, round| {
-            let place = ["recreate", "reuse", "reuse-lazy", "floor"].iter().position(|name| *name == arm).unwrap();
-            #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
-            let ns = (arms[place][round as usize].log.exp() * 100_000.0) as u64;
-            ns
-        })
-    }
-
     #[test]
-    fn pairs_that_differ_are_distinguishable_and_others_get_the_rounds_that_would_do() {
-        let found = against(&run(160, [1.3, 1.2, 1.204]), &NMI_HANDLER);
+    fn pairs_are_distinguishable_or_not_and_the_floor_is_left_out_where_it_is_clearly_below() {
+        let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
+        let arms = host.run(&[1.3_f64.ln(), 1.2_f64.ln(), 1.204_f64.ln(), 0.0], &mut Random::new(3));
+        let template = record(1, 1, |_, _| 1000);
+        let arms: Vec<_> = arms.iter().map(|turns| turns[..160].to_vec()).collect();
+        let found = against(&fixture::of_turns(&template, 5, &arms), &NMI_HANDLER);
         let sentences: Vec<String> = found.iter().map(Against::sentence).collect();
-        assert_eq!(found.len(), 3, "the floor is clearly below: {sentences:?}");
+        assert_eq!(found.len(), 3, "{sentences:?}");
         assert!(sentences[0].starts_with("reuse against recreate: 0.91"), "{sentences:?}");
         assert!(sentences[0].ends_with("], 160 rounds"), "{sentences:?}");
-        assert!(sentences[2].starts_with("reuse-lazy against reuse: ") && sentences[2].contains("not distinguishable"));
-        let few = against(&run(20, [1.02, 1.0, 1.0]), &NMI_HANDLER);
-        let text = few[0].sentence();
-        assert!(
-            text.contains("not distinguishable;\n  about ") && text.contains("0 more rounds (--rounds) would"),
-            "{text}"
-        );
-        assert!(text.contains(" show a difference of ") && text.ends_with(" %"), "{text}");
-        assert!(few.iter().any(|one| one.base == "floor"), "{few:?}");
+        let alike = &sentences[2];
+        assert!(alike.starts_with("reuse-lazy against reuse: ") && alike.ends_with("not distinguishable"), "{alike}");
     }
 }

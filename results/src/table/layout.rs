@@ -61,19 +61,20 @@ fn decimals(value: f64, unit: &str) -> usize {
 /// Text in place of an interval of rounds that are all the same, as a simulation's may be.
 pub const NO_SPREAD: &str = "[no spread]";
 
-/// Formats a time with its interval in the same unit: `70.1 µs [69.5, 71.0]`.
-pub fn level(level: &Level) -> String {
+/// Formats a level of a metric with its interval, a time in one unit: `70.1 µs [69.5, 71.0]`.
+pub fn level(metric: &str, level: &Level) -> String {
+    let interval = |text: &dyn Fn(f64) -> String| match level.interval {
+        Some(_) if level.constant => format!(" {NO_SPREAD}"),
+        Some(Interval { low, high }) => format!(" [{}, {}]", text(low), text(high)),
+        None => String::new(),
+    };
+    if !metric.ends_with("_ns") {
+        return value(metric, level.ns) + &interval(&|end| value(metric, end));
+    }
     let (value, name) = unit(level.ns);
     let decimals = decimals(value, name);
     let scale = if level.ns > 0.0 { value / level.ns } else { 1.0 };
-    let interval = level.interval.map_or_else(String::new, |interval| {
-        if level.constant {
-            return format!(" {NO_SPREAD}");
-        }
-        let Interval { low, high } = interval;
-        format!(" [{:.decimals$}, {:.decimals$}]", low * scale, high * scale)
-    });
-    format!("{value:.decimals$} {name}{interval}")
+    format!("{value:.decimals$} {name}{}", interval(&|end| format!("{:.decimals$}", end * scale)))
 }
 
 /// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
@@ -114,19 +115,6 @@ pub fn value(metric: &str, value: f64) -> String {
         whole if whole.fract() == 0.0 => format!("{whole:.0}"),
         mean => ratio(mean),
     }
-}
-
-/// Formats a level of a metric with its interval, as [`level`] does that of a time.
-pub fn level_of(metric: &str, found: &Level) -> String {
-    if metric.ends_with("_ns") {
-        return level(found);
-    }
-    let interval = match found.interval {
-        Some(_) if found.constant => format!(" {NO_SPREAD}"),
-        Some(Interval { low, high }) => format!(" [{}, {}]", value(metric, low), value(metric, high)),
-        None => String::new(),
-    };
-    value(metric, found.ns) + &interval
 }
 
 /// Formats the [`time`] of whole nanoseconds; a dash where there are none.
@@ -222,7 +210,7 @@ mod tests {
     #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
         let shown = |ns, interval| {
-            level(&Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
+            level("a_ns", &Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
         };
         let interval = |low, high| Some(Interval { low, high });
         assert_eq!(shown(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");

@@ -6,7 +6,7 @@ use super::fold::{Cell, Table};
 use super::guests;
 use super::layout::{self, plural, time};
 use super::report::Report;
-use crate::document::{Arm, Record, Status, Summary};
+use crate::document::{Arm, Record, Summary};
 use crate::metric;
 use crate::paired::{self, Statistic};
 
@@ -65,11 +65,6 @@ pub fn state(document: &Record, report: &mut Report) {
         report.notes(incomplete.iter().map(|why| format!("{name}: {why}")));
     }
     report.line(format!("host: {}", document.host.class));
-    let ended = match document.status {
-        Status::Running => "still running",
-        Status::Complete => "complete",
-        Status::Incomplete => "incomplete",
-        Status::Interrupted => "interrupted: finished rounds only",
-    };
-    report.line(format!("{ended} in {}, seed {}", time(document.wall_ns as f64), document.seed));
+    let (ended, wall) = (document.status.words(), time(document.wall_ns as f64));
+    report.line(format!("{ended} in {wall}, seed {}", document.seed));
 }

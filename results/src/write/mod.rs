@@ -66,14 +66,6 @@ impl Target {
         fresh.map_err(|error| os(&error).map_or(error, io::Error::from_raw_os_error))
     }
 
-    /// Makes such a file of `bytes`, which are on the disk.
-    fn passing_of(&self, bytes: &[u8]) -> io::Result<NamedTempFile> {
-        let mut file = self.passing()?;
-        file.as_file_mut().write_all(bytes)?;
-        file.as_file().sync_all()?;
-        Ok(file)
-    }
-
     /// Waits until the names of its folder are on the disk. Some file systems of other hosts have no way to do that.
     fn sync(&self) {
         let _ = self.folder.handle().and_then(|folder| folder.sync_all());
@@ -136,8 +128,7 @@ impl Target {
             FileType::RegularFile | FileType::Symlink => Ok(false),
             _ if !self.through => Ok(false),
             FileType::CharacterDevice => Ok(true),
-            // Its reader would be waited for.
-            FileType::Fifo => Err(io::Error::other(format!("{}: >(cat > FIFO) writes to it", refused(kind)))),
+            // The reader of a FIFO would be waited for.
             _ => Err(refused(kind)),
         }
     }
@@ -172,6 +163,19 @@ impl Target {
         let mut pending = self.begin()?;
         pending.write_all(bytes)?;
         pending.finish()
+    }
+
+    /// Writes it unless something is there; false if so.
+    fn place_new(&self, bytes: &[u8]) -> io::Result<bool> {
+        let mut file = self.passing()?;
+        file.as_file_mut().write_all(bytes)?;
+        file.as_file().sync_all()?;
+        match file.persist_noclobber(self.place()) {
+            Err(taken) if taken.error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            done => done?,
+        };
+        self.sync();
+        Ok(true)
     }
 
     /// Replaces it by an empty file, to be filled from here on.
@@ -237,20 +241,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 /// # Errors
 /// Returns the errors of the file system.
 pub fn place(path: &Path, text: &[u8]) -> io::Result<bool> {
-    let target = Target::of(path)?;
-    Ok(placed(target.passing_of(text)?, &target)?.is_none())
-}
-
-/// Puts a file that is whole in its place; returns it if something is there.
-fn placed(file: NamedTempFile, target: &Target) -> io::Result<Option<NamedTempFile>> {
-    match file.persist_noclobber(target.place()) {
-        Err(taken) if taken.error.kind() == ErrorKind::AlreadyExists => Ok(Some(taken.file)),
-        done => {
-            done?;
-            target.sync();
-            Ok(None)
-        }
-    }
+    Target::of(path)?.place_new(text)
 }
 
 /// Opens a regular file, or makes it, to read it and add to its end.
@@ -309,17 +300,14 @@ pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<I
 pub struct OutputFolder {
     dir: PathBuf,
     folder: Folder,
-    _made: Made,
+    /// The folders that this run made, innermost first. Those that are empty at its end go again: `remove_dir` refuses others.
+    made: Vec<PathBuf>,
     document: Option<PathBuf>,
 }
 
-/// The folders this run made, innermost first. Those that are empty at its end go again: `remove_dir` refuses others.
-#[derive(Debug)]
-struct Made(Vec<PathBuf>);
-
-impl Drop for Made {
+impl Drop for OutputFolder {
     fn drop(&mut self) {
-        for made in &self.0 {
+        for made in &self.made {
             let _ = std::fs::remove_dir(made);
         }
     }
@@ -332,11 +320,11 @@ impl OutputFolder {
     /// Exit 2 if it cannot be made or written to.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
-        let made = Made(dir.ancestors().take_while(missing).map(Path::to_owned).collect());
+        let made = dir.ancestors().take_while(missing).map(Path::to_owned).collect();
         let folder = Folder::make(dir).map_err(|error| cannot(dir, &error))?;
-        let tried = Target::at(&folder, Path::new("document")).and_then(|target| target.passing());
-        tried.map_err(|error| cannot(dir, &error))?;
-        Ok(Self { dir: dir.to_owned(), folder, _made: made, document: None })
+        let open = Self { dir: dir.to_owned(), folder, made, document: None };
+        let tried = Target::at(&open.folder, Path::new("document")).and_then(|target| target.passing());
+        tried.map(|_| open).map_err(|error| cannot(dir, &error))
     }
 
     /// Returns the path of the document, once it was written.
@@ -351,10 +339,9 @@ impl OutputFolder {
     /// As of [`Error::output`]; of what was there before only this experiment's own document goes.
     pub fn write(&mut self, stem: &str, text: &[u8]) -> Result<&Path, Error> {
         let document = match &self.document {
-            Some(document) => self.replace(document, text).or_else(|_| {
-                // On a full disk its earlier state leaves the room; a run that ends is not to be one that goes on.
+            Some(document) => self.replace(document, text).inspect_err(|_| {
+                // A run that ended is not to be one that goes on.
                 let _ = unlinkat(&self.folder, document.file_name().unwrap_or_default(), AtFlags::empty());
-                self.replace(document, text)
             }),
             None => self.first(stem, text).map_err(|error| cannot(&self.dir, &error)),
         };
@@ -371,13 +358,11 @@ impl OutputFolder {
     }
 
     fn first(&mut self, stem: &str, text: &[u8]) -> io::Result<PathBuf> {
-        let mut file = Target::at(&self.folder, Path::new(stem))?.passing_of(text)?;
         for n in 1..=1000_u32 {
             let name = if n == 1 { format!("{stem}.json") } else { format!("{stem}-{n}.json") };
             let path = self.dir.join(name);
-            match placed(file, &Target::at(&self.folder, &path)?)? {
-                Some(again) => file = again,
-                None => return Ok(path),
+            if Target::at(&self.folder, &path)?.place_new(text)? {
+                return Ok(path);
             }
         }
         Err(io::Error::other("1000 results of the same second are there already"))
@@ -429,8 +414,7 @@ mod tests {
     #[test]
     fn an_empty_folder_of_ours_goes_away_but_not_one_that_was_there() {
         let dir = tempfile::tempdir().unwrap();
-        let ours = dir.path().join("a/b");
-        drop(OutputFolder::open(&ours).unwrap());
+        drop(OutputFolder::open(&dir.path().join("a/b")).unwrap());
         assert!(!dir.path().join("a").exists());
         drop(OutputFolder::open(dir.path()).unwrap());
         assert!(dir.path().exists());

@@ -113,9 +113,8 @@ pub fn value(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> V
             let most = times.iter().copied().max().unwrap_or(0);
             if most > 0 {
                 let column = &mut arm["rounds"]["metrics"][metric];
-                let (count, mean): (_, Vec<f64>) =
-                    (column["count"].clone(), times.iter().map(|ns| *ns as f64).collect());
-                *column = json!({"count": count, "p50": times, "p99": times, "max": times, "mean": mean});
+                let count = column["count"].clone();
+                *column = json!({"count": count, "p50": times, "p99": times, "max": times, "mean": times});
                 let all = &mut arm["metrics"][metric];
                 let count = all["count"].clone();
                 *all = json!({"count": count, "min": 1, "p50": most, "p90": most, "p99": most, "p99_9": most, "max": most,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Experiment, Plan, Target, Variant};
+use super::plan::{Experiment, Plan, Target};
 
 /// One run of `vpmu`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,9 +15,6 @@ pub struct Element {
     pub name: String,
     /// Name of the experiment in the plan.
     pub experiment: String,
-    /// Names of experiments that have ended before.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<String>,
     /// Name of the variant.
     pub variant: String,
     /// Place at which it is to run.
@@ -57,16 +54,16 @@ pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
 /// a host beside each other and in turns first.
 pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
     let mut elements = Vec::new();
-    for experiment in &plan.experiments {
-        for variant in &plan.variants {
-            let words = words(experiment, variant);
+    for (at, experiment) in plan.experiments.iter().enumerate() {
+        for (side, variant) in plan.variants.iter().enumerate() {
+            let options = experiment.options.with(&variant.options).words();
+            let words: Vec<String> = std::iter::once(experiment.run.clone()).chain(options).collect();
             let expected = estimate(&words);
-            let limit = experiment.time.unwrap_or_else(|| limit(expected));
+            let limit = expected.map(|time| time.saturating_mul(2).saturating_add(MARGIN));
             let common = Element {
                 number: 0,
                 name: String::new(),
                 experiment: experiment.name.clone(),
-                after: experiment.after.clone(),
                 variant: variant.name.clone(),
                 target: Target::Any,
                 repetition: 0,
@@ -74,20 +71,17 @@ pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
                 words,
                 begins_s: 0,
                 estimate_s: expected.map(whole_seconds),
-                limit_s: whole_seconds(limit),
+                limit_s: whole_seconds(experiment.time.or(limit).unwrap_or(DEFAULT_LIMIT)),
             };
-            elements.extend(of_variant(plan, experiment, &common));
+            for (place, element) in of_variant(plan, experiment, &common) {
+                // Each side is first as often as the other.
+                let turn = if element.repetition % 2 == 0 { side } else { plan.variants.len() - side };
+                elements.push(((at, element.repetition, place, turn), element));
+            }
         }
     }
-    elements.sort_by_cached_key(|(at, element): &(usize, Element)| {
-        let experiment = plan.experiments.iter().position(|one| one.name == element.experiment);
-        let variant = plan.variants.iter().position(|one| one.name == element.variant).unwrap_or(0);
-        // Each side is first as often as the other.
-        let turn = if element.repetition % 2 == 0 { variant } else { plan.variants.len() - variant };
-        (experiment, element.repetition, *at, turn)
-    });
-    let numbered = |(number, (_, element)): (usize, (usize, Element))| Element { number: number as u64, ..element };
-    elements.into_iter().enumerate().map(numbered).collect()
+    elements.sort_by_key(|(place, _)| *place);
+    (0..).zip(elements).map(|(number, (_, element))| Element { number, ..element }).collect()
 }
 
 /// Lists the elements of one experiment and variant, each with its place among the targets or parts.
@@ -125,16 +119,6 @@ fn of_variant(plan: &Plan, experiment: &Experiment, common: &Element) -> Vec<(us
         (at, element)
     };
     repetitions.map(element).collect()
-}
-
-/// Builds the command line of an experiment and variant, after the binary's name.
-fn words(experiment: &Experiment, variant: &Variant) -> Vec<String> {
-    let options = experiment.options.with(&variant.options).words();
-    std::iter::once(experiment.run.clone()).chain(options).collect()
-}
-
-fn limit(estimate: Option<Duration>) -> Duration {
-    estimate.map_or(DEFAULT_LIMIT, |estimate| estimate.saturating_mul(2).saturating_add(MARGIN))
 }
 
 const fn whole_seconds(time: Duration) -> u64 {

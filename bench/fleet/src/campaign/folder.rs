@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use results::document::Tool;
-use results::error::{Error, one_line};
+use results::error::Error;
 use results::open::{self, below};
 use results::write::place;
 use rustix::process::geteuid;
@@ -207,16 +207,11 @@ impl Folder {
     fn read(self) -> Result<(Self, Campaign), Error> {
         let file = self.path.join(CAMPAIGN);
         let text = self.text(&file).map_err(|error| refuse(&file, error.to_string()))?;
-        let value: serde_json::Value = parsed(&file, &text)?;
-        if let Some(schema) = value["schema"].as_str().filter(|schema| *schema != SCHEMA) {
-            return Err(Error::usage(
-                format!("cannot use {}", file.display()),
-                format!("its schema is {}, not {SCHEMA}", one_line(schema)),
-                "use the version of vpmu that wrote it",
-            ));
+        let campaign: Campaign = parsed(&file, &text)?;
+        if campaign.schema == SCHEMA {
+            return Ok((self, campaign));
         }
-        let campaign = serde_json::from_value(value).map_err(|error| refuse(&file, error.to_string()))?;
-        Ok((self, campaign))
+        Err(refuse(&file, format!("its schema is {}, not {SCHEMA}", campaign.schema)))
     }
 
     /// Returns the path of a binary, by its hash.

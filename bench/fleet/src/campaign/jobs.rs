@@ -1,6 +1,6 @@
 //! A campaign's elements as Slurm's array jobs: the elements of an array, its call of `sbatch`, and the list of all jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::element::Element;
 use super::folder::{Campaign, Folder, cannot, make};
 use super::plan::{SlurmOptions, Target};
 use crate::slurm::command::{Failure, Slurm};
-use crate::slurm::query::{States, Submitted};
+use crate::slurm::query::Submitted;
 
 /// A line for each job that was submitted.
 const SUBMISSIONS: &str = "submissions.jsonl";
@@ -39,7 +39,7 @@ pub fn submitted(folder: &Folder) -> Result<Vec<Submitted>, Error> {
 }
 
 /// Submits these elements, one to a task; gives back the jobs. Each job is noted before the next is submitted. `options` are those of
-/// the plan, and `states` what became of earlier jobs.
+/// the plan.
 ///
 /// # Errors
 /// Exit 2 for what `sbatch` refuses, with its words, and if a job cannot be noted; exit 4 if there is no `sbatch` or no controller. The
@@ -49,30 +49,19 @@ pub fn submit(
     (folder, campaign, options): (&Folder, &Campaign, &SlurmOptions),
     due: &[&Element],
     now: u64,
-    states: &States,
 ) -> Result<Vec<Submitted>, Error> {
     let most = slurm.max_array_size()?;
     let logs = folder.path.join("slurm");
     make(&logs).map_err(|error| cannot(&logs, &error))?;
     let mut all = submitted(folder)?;
     let before = all.len();
-    let mut of_experiment: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
-    for element in &campaign.elements {
-        let task = states.elements.get(&element.number).filter(|task| task.state.is_active());
-        let job = task.and_then(|task| task.id.split('_').next()?.parse::<u64>().ok());
-        of_experiment.entry(&element.experiment).or_default().extend(job);
-    }
     for (array, elements) in arrays(campaign, due, now) {
         let mut earlier = None;
         for elements in elements.chunks(most) {
             // With a bound on elements at once, an array begins after the one before it.
-            let chained = earlier.filter(|_| options.at_once.is_some());
-            let after = array.first.after.iter().filter_map(|name| of_experiment.get(name.as_str())).flatten();
-            let after: BTreeSet<u64> = after.copied().chain(chained).collect();
-            let words = array.words((folder, campaign, options), elements.len(), &after)?;
+            let words = array.words((folder, campaign, options), elements.len(), earlier)?;
             let job = sbatch(slurm, &campaign.name, &words, &script((folder, campaign), elements)?)?;
-            earlier = Some(job);
-            of_experiment.entry(&array.first.experiment).or_default().insert(job);
+            earlier = Some(job).filter(|_| options.at_once.is_some());
             all.push(Submitted { job, elements: elements.to_vec() });
             note(folder, &all)?;
         }
@@ -110,7 +99,7 @@ impl Array<'_> {
         &self,
         (folder, campaign, options): (&Folder, &Campaign, &SlurmOptions),
         tasks: usize,
-        after: &BTreeSet<u64>,
+        after: Option<u64>,
     ) -> Result<Vec<String>, Error> {
         let path = plain(&folder.path)?;
         let at_once = options.at_once.map_or_else(String::new, |most| format!("%{most}"));
@@ -148,10 +137,7 @@ impl Array<'_> {
             words.push(format!("--begin=now+{}", self.begins_s));
         }
         words.extend(options.options.iter().cloned());
-        if !after.is_empty() {
-            let jobs: Vec<String> = after.iter().map(u64::to_string).collect();
-            words.push(format!("--dependency=afterany:{}", jobs.join(":")));
-        }
+        words.extend(after.map(|job| format!("--dependency=afterany:{job}")));
         Ok(words)
     }
 }
@@ -238,14 +224,14 @@ mod tests {
     /// Four arrays of up to seven elements, three of which are split.
     const PLAN: &str = "name = 'x'\nhosts = [{ constraint = 'clx&ib', count = 5 }, { names = 'n7' }]\n\
         repeat = { times = 2, every = '1h' }\n[[experiment]]\nrun = 'sim'\n\
-        [[experiment]]\nname = 'later'\nrun = 'sim'\nafter = ['sim']\n\
+        [[experiment]]\nname = 'later'\nrun = 'sim'\n\
         [slurm]\nat-once = 2\npartition = 'fleet'\naccount = 'perf'\nqos = 'low'\nreservation = 'night'\noptions = ['--mail-type=FAIL']";
 
     fn all(slurm: &Slurm, dir: &Path, plan: &str) -> (Folder, Campaign, Result<Vec<Submitted>, Error>) {
         let (folder, campaign) = campaign(dir, plan);
         let plan = Plan::parse(plan, "/".into(), slurm).unwrap();
         let due: Vec<&Element> = campaign.elements.iter().collect();
-        let jobs = submit(slurm, (&folder, &campaign, &plan.slurm), &due, 7, &States::default());
+        let jobs = submit(slurm, (&folder, &campaign, &plan.slurm), &due, 7);
         (folder, campaign, jobs)
     }
 
@@ -271,7 +257,6 @@ mod tests {
         assert!(words(41).contains("--nodelist=n7\n") && !words(41).contains("dependency"));
         assert!(words(43).ends_with("--dependency=afterany:42\n"), "{}", words(43));
         assert!(words(45).contains("--begin=now+3600\n"), "{}", words(45));
-        assert!(words(47).ends_with("--dependency=afterany:41:42:43:44:45:46\n"), "{}", words(47));
         // Without a bound arrays do not wait for each other, and a node can be shared.
         let plan = "name = 'x'\nhosts = [{ constraint = 'clx', count = 6 }]\nexperiment = [{ run = 'sim' }]\n\
                     slurm = { exclusive = false }";

@@ -46,9 +46,6 @@ pub struct Experiment {
     pub time: Option<Duration>,
     /// Parts of a sweep, which always has some.
     pub parts: Option<u64>,
-    /// Names of experiments that have ended before.
-    #[serde(default)]
-    pub after: Vec<String>,
 }
 
 /// One side of a comparison.
@@ -313,7 +310,7 @@ fn check_experiments(experiments: &mut [Experiment]) -> Result<(), String> {
         return Err("it has no [[experiment]]".to_owned());
     }
     let mut names: BTreeSet<String> = BTreeSet::new();
-    for Experiment { name, run, options, parts, after, .. } in experiments {
+    for Experiment { name, run, options, parts, .. } in experiments {
         if name.is_empty() {
             name.clone_from(run);
         }
@@ -322,9 +319,6 @@ fn check_experiments(experiments: &mut [Experiment]) -> Result<(), String> {
         if !RUNNABLE.contains(&run.as_str()) {
             let known = parse::suggestion(run, &RUNNABLE, "");
             return refuse(format!("run = '{run}' is no experiment of a campaign; {known}"));
-        }
-        if let Some(other) = after.iter().find(|other| !names.contains(*other)) {
-            return refuse(format!("after '{other}', which is no experiment above it"));
         }
         if !names.insert(name.clone()) {
             return refuse("it is there twice; give each a name".to_owned());
@@ -358,7 +352,7 @@ mod tests {
             "name = 'x'\nrepeat = { times = 3, every = '6h' }\n\
              [[hosts]]\nnames = 'clx01,clx02,clx03,clx04'\n[[hosts]]\nconstraint = 'icx'\ncount = 2\n\
              [[variant]]\nname = 'old'\nbinary = 'bin/old'\n[[variant]]\nname = 'new'\n\
-             [[experiment]]\nrun = 'sim'\n[[experiment]]\nrun = 'sweep'\nparts = 16\nafter = ['sim']\n",
+             [[experiment]]\nrun = 'sim'\n[[experiment]]\nrun = 'sweep'\nparts = 16\n",
         )
         .unwrap();
         assert_eq!(plan.runs(&plan.experiments[0]), 6 * 3 * 2);
@@ -379,7 +373,6 @@ mod tests {
             (&more("parts = 3"), "only a sweep"),
             (&more("options = { output = 'x' }"), "output"),
             (&more("time = 'soon'"), "line 4: not a duration"),
-            (&more("after = ['sim']"), "after 'sim', which is no experiment above it"),
             (&more("[slurm]\nat-once = 0"), "line 5: invalid value"),
             (&more("[slurm]\noptions = ['--arr=0-9']"), "vpmu fleet sets it"),
             (&more("[slurm]\noptions = ['-a']"), "write it as --option=value"),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use results::compare::Rules;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -157,7 +158,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
         duration: args.duration.duration.unwrap_or(MINUTE),
         pairs: args.pairs,
         seed: args.seed.seed,
-        rules: args.limits.limits(),
+        rules: Rules::read(None, args.limits.alpha, args.limits.threshold)?.default,
     })
 }
 
@@ -180,13 +181,14 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
     let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), grows);
-    let outcome = ran.inspect_err(|error| {
+    let mut outcome = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let saved = write(&outcome.document);
     let report = show::report(&outcome, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
+    outcome.document.exit = Some(exit.code());
+    let saved = write(&outcome.document);
     let reported = junit(&report);
     if args.form.json.json {
         print(&compact(&outcome.document)?)?;

@@ -26,7 +26,7 @@ use crate::setting::backend::BackendChoice;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
 use crate::sys::fail_large_writes;
-use crate::terminal::console::print;
+use crate::terminal::console::{print, print_output};
 
 /// Examples of the root's help.
 const EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ Examples:
   # a published host, four events of a task
   vpmu sim icx-2021 --workload sampling4
   # a figure for a script
-  vpmu --json | jq '{workload: .parameters.workload, answers}'
+  vpmu --json | jq '{workload: .parameters.workload, answer}'
 
 Exit codes: 0 done, 1 a regression or a failed case, 2 bad usage or
 input, 3 inconclusive, 4 the host cannot do it, 70 a bug of vpmu.";
@@ -290,7 +290,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Parsed::Print(text) => return print(&text).map(|()| Exit::Done),
         Parsed::Run(command) => command,
     };
-    match command {
+    let ended = match command {
         Command::NmiLatency(args) => nmi_latency::run(&args, &invocation),
         Command::Sim(args) => nmi_latency::run_simulated(&args, &invocation),
         Command::Advise(args) => advise::run(&args, &invocation),
@@ -314,7 +314,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
-    }
+    };
+    print_output(&schema(&invocation.command_line), *ended.as_ref().unwrap_or_else(|error| &error.exit))?;
+    ended
+}
+
+/// Names what a command prints as JSON, unless that has a name of its own.
+fn schema(words: &[String]) -> String {
+    let depth = if words.get(1).is_some_and(|word| word == "fleet") { 2 } else { 1 };
+    format!("vpmu-{}/1", words.iter().skip(1).take(depth).map(String::as_str).collect::<Vec<_>>().join("-"))
 }
 
 /// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.

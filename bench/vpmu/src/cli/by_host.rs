@@ -11,37 +11,25 @@ use results::table::layout::plural;
 use crate::terminal::console::complain;
 use fleet::campaign::folder::{Campaign, Folder};
 
-/// Runs, and whether all documents are among them.
-#[derive(Debug)]
+/// Runs, the files they are of, and whether all documents are among them.
+#[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) runs: Vec<Run>,
+    pub(super) files: Vec<PathBuf>,
     /// Documents that cannot be used; each had its line.
     pub(super) bad: usize,
 }
 
 impl Gathered {
-    /// Lists the files that were read from `source`.
-    pub(super) fn files(&self, source: &Path) -> Vec<PathBuf> {
-        let below = self.runs.iter().map(|run| source.join(&run.file));
-        std::iter::once(source.to_owned()).chain(below).collect()
-    }
-
     /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
     pub(super) fn exit(&self, verdict: Exit) -> Exit {
         if self.bad > 0 && verdict == Exit::Done { Exit::Inconclusive } else { verdict }
     }
 }
 
-/// Returns whether a source is judged by host: asked for, or a campaign.
-pub(super) fn is_wanted(source: &Path, asked: bool) -> bool {
-    asked || Folder::is_one(source)
-}
-
-/// Refuses options that statistics by host do not have, each with whether it was given.
-pub(super) fn refuse(source: &Path, options: &[(&str, bool)]) -> Result<(), Error> {
-    let Some((given, _)) = options.iter().find(|(_, given)| *given) else { return Ok(()) };
-    let what = format!("{given} is not for results by host");
-    Err(Error::usage(what, format!("{} is judged by host", source.display()), "leave it out"))
+/// Returns whether a source is judged by host: a campaign, or more documents than fit in memory together.
+pub(super) fn is_wanted(source: &Path) -> bool {
+    Folder::is_one(source) || read::files(source).is_ok_and(|files| files.len() > read::MAX_DOCUMENTS)
 }
 
 /// Gathers the runs of a campaign, of a folder, or of one document.
@@ -52,7 +40,7 @@ pub(super) fn gather(source: &Path) -> Result<Gathered, Error> {
     }
     if !source.is_dir() {
         let run = Run::of(&read::record(source)?, &source.to_string_lossy(), Labels::default());
-        return Ok(Gathered { runs: vec![run], bad: 0 });
+        return Ok(Gathered { runs: vec![run], files: vec![source.to_owned()], bad: 0 });
     }
     let files = read::files(source)?;
     let relative = |path: PathBuf| path.strip_prefix(source).map_or_else(|_| path.clone(), Path::to_owned);
@@ -106,21 +94,13 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Er
             "`vpmu fleet status` says more of a campaign",
         ));
     }
-    Ok(Gathered { runs, bad: bad.len() })
+    let files = runs.iter().map(|run| dir.join(&run.file)).chain([dir.to_owned()]).collect();
+    Ok(Gathered { runs, files, bad: bad.len() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn folders_of_ordinary_size_are_judged_by_host_only_when_asked() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a.json"), "{}").unwrap();
-        assert!(!is_wanted(dir.path(), false) && is_wanted(dir.path(), true));
-        std::fs::write(dir.path().join("campaign.json"), "{}").unwrap();
-        assert!(is_wanted(dir.path(), false));
-    }
 
     #[test]
     fn a_bad_document_is_left_out_and_no_success() {

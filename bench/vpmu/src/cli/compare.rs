@@ -1,21 +1,18 @@
 //! `vpmu compare`.
 
-use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
-use results::document::Record;
 use results::error::{Error, Exit};
-use results::read;
-use results::table::layout::plural;
 use results::write::check_no_input;
 
 use super::by_host;
-use super::files::write_junit;
+use super::files::{records, write_junit};
 use super::options::SeriesOptions;
 use crate::setting::options::{FormOptions, GateOptions, LimitOptions};
-use crate::terminal::console::{self, complain};
+use crate::setting::parse::one_of;
+use crate::terminal::console;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +63,11 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
 
-    /// Arms, metrics and statistic to compare.
+    /// Per-round statistic
+    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
+    pub quantile: Statistic,
+
+    /// Arms and metrics to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
 
@@ -75,12 +76,8 @@ pub struct CompareArgs {
     pub ignore_host_differences: bool,
 
     /// Compare each host with itself, then average over hosts; implied for campaigns
-    #[arg(long, requires = "new", conflicts_with_all = ["arms", "arm", "metric", "quantile", "all_metrics", "ignore_host_differences"])]
+    #[arg(long, requires = "new", conflicts_with = "arms")]
     pub by_host: bool,
-
-    /// Folder of results; baseline names are looked up in its baselines/
-    #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
-    pub results: PathBuf,
 
     /// How the result is passed on.
     #[command(flatten)]
@@ -94,101 +91,57 @@ pub struct CompareArgs {
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     let rules = Rules::read(args.rules.as_deref(), args.limits.alpha, args.limits.threshold)?;
     if let Some(new) = &args.new {
-        let (base, new) = (Path::new(&args.base), Path::new(new));
-        if [base, new].into_iter().any(|source| by_host::is_wanted(source, args.by_host)) {
-            return hosts(args, base, new, &rules);
+        let sides = [Path::new(&args.base), Path::new(new)];
+        if args.by_host || sides.into_iter().any(by_host::is_wanted) {
+            return hosts(args, sides, &rules);
         }
     }
     let request = CompareSpec {
         rules,
-        statistic: args.series.quantile,
+        statistic: args.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
     };
-    // The process ends with the comparison: giving the memory of a thousand documents back piece by piece would take a tenth of it.
-    let base = ManuallyDrop::new(read::gather(&args.base, &args.results)?);
-    let Some(name) = &args.new else {
-        let [record] = base.as_slice() else {
-            let why = format!("it holds {} results", base.len());
+    let base = records(&[&args.base])?;
+    let new = args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
+    let found = match (&args.new, &base[..]) {
+        (Some(name), _) => compare::compare((&args.base, &base), (name, &new), &request)?,
+        (None, [record]) => compare::arms(&args.base, record, &args.arms, &request)?,
+        (None, several) => {
+            let why = format!("it holds {} results", several.len());
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
-        };
-        let found = compare::arms(&args.base, record, &args.arms, &request)?;
-        return show(args, base.iter().map(|record| &record.path).chain(&args.rules), &found);
+        }
     };
-    let mut new = ManuallyDrop::new(read::gather(name, &args.results)?);
-    if !Path::new(&args.base).exists()
-        && *name != args.base
-        && let Some(left) = leave_out_older(&base, &mut new)
-    {
-        complain(&format!("note: {left} of {name} left out: not newer than baseline {}", args.base));
-    }
-    let sides = ((args.base.as_str(), base.as_slice()), (name.as_str(), new.as_slice()));
-    let found = compare::compare(sides.0, sides.1, &request)?;
-    show(args, base.iter().chain(&*new).map(|record| &record.path).chain(&args.rules), &found)
-}
-
-/// Leaves out of the new results those that were there when the baseline of their experiment was saved, its own run
-/// among them, and says how many. Where all are such, they are meant.
-fn leave_out_older(base: &[Record], new: &mut Vec<Record>) -> Option<String> {
-    let saved = |experiment: &str| base.iter().filter(|of| of.experiment == experiment).map(|of| of.started_unix).max();
-    let newer = |record: &Record| {
-        record.is_simulated() || saved(&record.experiment).is_none_or(|last| record.started_unix > last)
-    };
-    let old = new.iter().filter(|record| !newer(record)).count();
-    if old == 0 || old == new.len() {
-        return None;
-    }
-    new.retain(newer);
-    Some(plural(old, "result"))
+    show(args, base.iter().chain(&new).map(|record| &record.path), &found)
 }
 
 /// Compares per host.
-fn hosts(args: &CompareArgs, base: &Path, new: &Path, rules: &Rules) -> Result<Exit, Error> {
-    let of_results = [
-        ("--arm", !args.series.arm.is_empty()),
-        ("--metric", !args.series.metric.is_empty()),
-        ("--quantile", args.series.quantile != Statistic::default()),
-        ("--ignore-host-differences", args.ignore_host_differences),
-        ("--all-metrics", args.gate.all_metrics),
-    ];
-    by_host::refuse(base, &of_results)?;
-    let gathered = [by_host::gather(base)?, by_host::gather(new)?];
-    let inputs = [gathered[0].files(base), gathered[1].files(new)].concat();
-    let [base, new] = [base, new].map(|source| source.to_string_lossy());
-    let found = fleet::compare((&base, &gathered[0].runs), (&new, &gathered[1].runs), rules)?;
-    let exit = show(args, inputs.iter().chain(&args.rules), &found)?;
-    Ok(gathered[0].exit(gathered[1].exit(exit)))
+fn hosts(args: &CompareArgs, sides: [&Path; 2], rules: &Rules) -> Result<Exit, Error> {
+    let SeriesOptions { arm, metric } = &args.series;
+    let whole = arm.is_empty() && metric.is_empty() && args.quantile == Statistic::default();
+    if !whole || args.ignore_host_differences || args.gate.all_metrics {
+        let what =
+            "--arm, --metric, --quantile, --all-metrics and --ignore-host-differences are not for results by host";
+        return Err(Error::usage(what, "each host is compared with itself, in all arms", "leave them out"));
+    }
+    let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];
+    let names = sides.map(Path::to_string_lossy);
+    let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), rules)?;
+    let exit = show(args, base.files.iter().chain(&new.files), &found)?;
+    Ok(base.exit(new.exit(exit)))
 }
 
 /// Prints a comparison, and writes it for `--junit`, which may be none of the inputs.
-fn show<'a>(args: &CompareArgs, inputs: impl Iterator<Item = &'a PathBuf>, found: &Comparison) -> Result<Exit, Error> {
+fn show<'a>(
+    args: &'a CompareArgs,
+    inputs: impl Iterator<Item = &'a PathBuf>,
+    found: &Comparison,
+) -> Result<Exit, Error> {
     let report = compare::report(found, args.gate.all_metrics);
-    args.gate.junit.as_deref().map_or(Ok(()), |file| check_no_input(file, inputs))?;
-    write_junit(args.gate.junit.as_deref(), &report.junit())?;
+    let junit = args.gate.junit.as_deref();
+    junit.map_or(Ok(()), |file| check_no_input(file, inputs.chain(&args.rules)))?;
+    write_junit(junit, &report.junit())?;
     console::show(args.form.form(), &report, found)?;
     Ok(found.exit())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arms::rounds::mock;
-
-    fn record(started: u64) -> Record {
-        let mut document = mock::finished(&[]).document;
-        document.started_unix = started;
-        serde_json::from_value(serde_json::to_value(document).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn results_that_were_there_before_the_baseline_are_left_out() {
-        let base = [record(100)];
-        let mut new = vec![record(50), record(100), record(200)];
-        assert_eq!(leave_out_older(&base, &mut new).as_deref(), Some("2 results"));
-        assert_eq!(new.iter().map(|record| record.started_unix).collect::<Vec<_>>(), [200]);
-        assert_eq!(leave_out_older(&base, &mut new), None);
-        let mut old = vec![record(50), record(60)];
-        assert_eq!((leave_out_older(&base, &mut old), old.len()), (None, 2), "only older ones are meant");
-    }
 }

@@ -17,11 +17,6 @@ Examples:
   vpmu doctor
   # the same for a script
   vpmu doctor --json | jq '.findings[] | select(.status != \"ok\")'
-  # set what can be set, measure, and put it back
-  vpmu doctor --json >before.json
-  jq -r '.set[]' before.json | sh
-  vpmu
-  jq -r '.put_back[]' before.json | sh
 
 Exit codes: 0 this host can measure, 4 it cannot,
 2 bad usage, 70 a bug of vpmu.";
@@ -29,7 +24,7 @@ Exit codes: 0 this host can measure, 4 it cannot,
 /// Options of `vpmu doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct DoctorArgs {
-    /// The findings and the commands as JSON.
+    /// The findings as JSON.
     #[command(flatten)]
     pub json: JsonOption,
 }

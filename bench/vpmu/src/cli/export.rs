@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use results::error::{Error, Exit};
-use results::export::{ALL, Format, export, left_out};
+use results::export::{ALL, Format, export};
 use results::write::check_no_input;
 
 use super::files::{records, write};
 
 use crate::setting::options::OutputOption;
 use crate::setting::parse::one_of;
-use crate::terminal::console::{complain, print};
+use crate::terminal::console::print;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -43,11 +43,6 @@ pub struct ExportArgs {
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
     let records = records(&args.sources)?;
     let text = export(args.format, &records)?;
-    if !args.format.shows_empty_arms {
-        for line in left_out(&records) {
-            complain(&format!("notice: {line}"));
-        }
-    }
     match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
             check_no_input(file, records.iter().map(|record| &record.path))?;

@@ -1,11 +1,13 @@
 //! Files that commands read and write.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use results::document::Record;
 use results::error::Error;
 use results::read;
 use results::write::{Target, replace};
+
+use crate::terminal::console::complain;
 
 /// Writes a file for `-o`, whole or not at all.
 pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), Error> {
@@ -27,15 +29,15 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
     write(file, xml.as_bytes()).map_err(|error| Error { remedy: "give --junit another file".to_owned(), ..error })
 }
 
-/// Reads the documents of files and folders, in the order given.
-pub(super) fn records(sources: &[PathBuf]) -> Result<Vec<Record>, Error> {
+/// Reads the documents of files, folders and baselines, in the order given, and says what is left out.
+pub(super) fn records<P: AsRef<Path>>(sources: &[P]) -> Result<Vec<Record>, Error> {
     let mut records = Vec::new();
     for source in sources {
-        if source.is_dir() {
-            records.extend(read::folder(source)?);
-        } else {
-            records.push(read::record(source)?);
+        let (sound, left_out) = read::gather(source.as_ref())?;
+        for why in left_out {
+            complain(&format!("left out: {why}"));
         }
+        records.extend(sound);
     }
     Ok(records)
 }

@@ -1,15 +1,15 @@
 //! `vpmu history`.
 
-use std::mem::ManuallyDrop;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
 use results::error::{Error, Exit};
 use results::history::{self, HistorySpec, Order};
+use results::open;
 use results::stats::change_points::Rules;
-use results::{open, read};
 
+use super::files::records;
 use super::options::SeriesOptions;
 use crate::setting::options::{JsonOption, LimitOptions};
 use crate::terminal::console::{self, Form};
@@ -43,13 +43,9 @@ pub struct HistoryArgs {
     #[arg(long, value_name = "ORDER", default_value = "time")]
     pub by: String,
 
-    /// Arms, metrics and statistic to follow.
+    /// Arms and metrics to follow.
     #[command(flatten)]
     pub series: SeriesOptions,
-
-    /// Folder of results; baseline names are looked up in its baselines/
-    #[arg(long, value_name = "DIR", default_value = "vpmu-results")]
-    pub results: PathBuf,
 
     /// JSON in place of the table.
     #[command(flatten)]
@@ -64,14 +60,11 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     }
     let request = HistorySpec {
         rules: Rules { p: alpha, strength: threshold },
-        statistic: args.series.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
         order: order(&args.by)?,
     };
-    // As in `compare`, memory is not given back piece by piece at the end.
-    let records = ManuallyDrop::new(read::gather(&args.source, &args.results)?);
-    let found = history::history(&args.source, &records, &request)?;
+    let found = history::history(&args.source, &records(&[&args.source])?, &request)?;
     console::show(Form::of(args.json.json, false), &history::report(&found), &found)?;
     Ok(found.exit())
 }

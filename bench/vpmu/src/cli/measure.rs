@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
-use results::document::{ArmKind, Document, Experiment, Record, Status, warnings};
+use results::answers::exit;
+use results::document::{ArmKind, Document, Experiment, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
@@ -155,10 +156,10 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             complain("warning: the baseline is left as it was: this run is not complete");
         } else {
             let mut documents = names.iter().zip(&found);
-            documents.try_for_each(|(name, document)| baseline.keep(document, name, verdict(document)))?;
+            documents.try_for_each(|(name, document)| baseline.keep(document, name, exit(document)))?;
         }
     }
-    let worst = found.iter().map(verdict).find(|exit| *exit != Exit::Done);
+    let worst = found.iter().map(exit).find(|exit| *exit != Exit::Done);
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
 }
 
@@ -242,17 +243,8 @@ impl Shown {
     }
 }
 
-/// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows.
-pub(super) fn measure_plain(
-    experiment: (plain::Experiment, Vec<Plain<'_>>),
-    shown: &Shown,
-    invocation: &Invocation,
-    report: &dyn Fn(&Record) -> Report,
-) -> Result<Record, Error> {
-    measure_then(experiment, shown, invocation, &mut |_| (), report)
-}
-
-/// As [`measure_plain`]; `then` adds to the document what follows from its rounds.
+/// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows; `then` adds to the document what
+/// follows from its rounds.
 pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
     shown: &Shown,
@@ -359,14 +351,6 @@ fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> Strin
     format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
-/// Judges whether the document answers its question.
-fn verdict(document: &Document) -> Exit {
-    let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
-    let no_answer = [warnings::UNSURE, warnings::NO_OVERFLOWS, warnings::LIVELOCK];
-    let unsure = document.warnings.iter().any(|warning| no_answer.contains(&warning.code.as_str()));
-    if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
-}
-
 /// Returns the name of an experiment's document, without extension.
 fn stem<E: Experiment>(document: &Document<E>, opened_unix: u64) -> String {
     // A simulated document has no date; the name of its file has one.
@@ -416,20 +400,8 @@ mod tests {
     use crate::arms::rounds::mock;
 
     #[test]
-    fn lost_nmis_make_a_result_inconclusive() {
-        let mut document = mock::finished(&[]).document;
-        assert_eq!(verdict(&document), Exit::Done);
-        document.arms[0].own.lost = Some(1);
-        assert_eq!(verdict(&document), Exit::Inconclusive);
-        document.arms[0].own.lost = Some(0);
-        assert_eq!(verdict(&document), Exit::Done);
-        document.arms[0].own.counts.periods_missed = 1_000_000;
-        assert_eq!(verdict(&document), Exit::Inconclusive, "nine periods of ten had no overflow");
-    }
-
-    #[test]
     fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
-        let of = |rounds| verdict(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
+        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
         assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
     }
 

@@ -38,7 +38,7 @@ Examples:
   vpmu nmi-latency --guest linux \\
     --kernel /boot/vmlinuz-6.1.0-50-amd64
   # a figure for a script
-  vpmu --json | jq '{workload: .parameters.workload, answers}'
+  vpmu --json | jq '{workload: .parameters.workload, answer}'
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 4 the host cannot do it, 70 a bug of vpmu.";

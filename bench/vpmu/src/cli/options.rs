@@ -3,23 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use results::compare::Statistic;
 use results::document::{Document, Experiment, Status};
 use results::error::{Error, Exit};
-use results::read;
+use results::read::{self, RESULTS};
 use results::write::OutputFolder;
 
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
-use crate::setting::parse::one_of;
 use crate::terminal::console::{complain, internal};
 
-/// Arms, metrics and statistic to compare or follow.
+/// Arms and metrics to compare or follow.
 #[derive(Clone, Debug, Args)]
 pub struct SeriesOptions {
-    /// Per-round statistic
-    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub quantile: Statistic,
-
     /// Only these arms
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub arm: Vec<String>,
@@ -65,9 +59,6 @@ pub struct GuestResultOptions {
     #[command(flatten)]
     pub baseline: BaselineOptions,
 }
-
-/// Folder of results, unless another is given.
-pub(super) const RESULTS: &str = "vpmu-results";
 
 impl ResultOptions {
     /// Returns the folder of results.

@@ -1,17 +1,18 @@
 //! `vpmu report`.
 
-use std::mem::ManuallyDrop;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fleet::{Labels, Run};
+use results::document::Record;
 use results::error::{Error, Exit};
-use results::read::{folder_beside, record};
 use results::report::{self, Sources, html};
 use results::table::layout::plural;
 use results::write::check_no_input;
 
-use super::by_host;
-use super::files::write;
+use super::by_host::{self, Gathered};
+use super::files::{records, write};
 use crate::experiment::reproduce::{self, run::Simulated};
 use crate::setting::options::OutputOption;
 use crate::setting::process;
@@ -23,15 +24,14 @@ Examples:
   vpmu report
   # two results, the page on stdout
   vpmu report before.json after.json -o -
-
-  # many hosts
-  vpmu report --by-host fleet/ -o fleet.html
+  # many hosts: the level of each, and which stand apart
+  vpmu report /shared/nightly -o nightly.html
 
 The page needs no network and no script: open it in any browser,
 send it, print it.
 
 Exit codes: 0 done, 2 bad usage or input, 3 a document
-could not be used, 70 a bug of vpmu.";
+of a campaign could not be used, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
@@ -43,43 +43,44 @@ pub struct ReportArgs {
     /// The page.
     #[command(flatten)]
     pub output: OutputOption,
-
-    /// A page by host: the level of each, and hosts that stand apart; always so for campaigns
-    #[arg(long)]
-    pub by_host: bool,
-
-    /// The title of the page
-    #[arg(long, value_name = "TEXT", default_value = "vPMU lab report")]
-    pub title: String,
 }
 
+/// Title of a page.
+const TITLE: &str = "vPMU lab report";
+
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
-    if let [source] = &args.sources[..]
-        && by_host::is_wanted(source, args.by_host)
-    {
-        let gathered = by_host::gather(source)?;
-        let page = report::page(&fleet::report(&fleet::analyse(&gathered.runs)), &args.title, &process::tool())?;
-        put(args, &page, gathered.files(source), gathered.runs.len())?;
-        return Ok(gathered.exit(Exit::Done));
+    if args.sources.iter().any(|source| by_host::is_wanted(source)) {
+        let mut all = Gathered::default();
+        for source in &args.sources {
+            let Gathered { runs, files, bad } = by_host::gather(source)?;
+            all.runs.extend(runs);
+            all.files.extend(files);
+            all.bad += bad;
+        }
+        put(args, &of_hosts(&all.runs)?, &all.files, all.runs.len())?;
+        return Ok(all.exit(Exit::Done));
     }
-    if args.by_host || args.sources.iter().any(|source| by_host::is_wanted(source, false)) {
-        return Err(Error::usage("a page by host has one source", "several are given", "give one campaign or folder"));
-    }
-    let (sources, done) = sources(&args.sources)?;
-    // As in `compare`, memory is not given back piece by piece at the end.
-    let sources = ManuallyDrop::new(sources);
-    let page = html(&sources, &args.title)?;
-    put(args, &page, sources.records.iter().map(|record| &record.path), sources.records.len())?;
-    Ok(done)
+    let records = records(&args.sources)?;
+    let (inputs, count) = (records.iter().map(|record| record.path.clone()).collect::<Vec<_>>(), records.len());
+    let hosts: BTreeSet<&str> = records.iter().filter_map(|record| record.host.name.as_deref()).collect();
+    let page = if hosts.len() >= fleet::MIN_HOSTS {
+        let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
+        of_hosts(&records.iter().map(run).collect::<Vec<_>>())?
+    } else {
+        let published = reproduce::show::report(&Simulated::stored()?.beside()?, false);
+        html(&Sources { records, published, tool: process::tool() }, TITLE)?
+    };
+    put(args, &page, &inputs, count)?;
+    Ok(Exit::Done)
+}
+
+/// Makes a page of the levels of hosts.
+fn of_hosts(runs: &[Run]) -> Result<String, Error> {
+    report::page(&fleet::report(&fleet::analyse(runs)), TITLE, &process::tool())
 }
 
 /// Prints a page, or writes it, to none of its inputs, and says what is in it.
-fn put<P: AsRef<Path>>(
-    args: &ReportArgs,
-    page: &str,
-    inputs: impl IntoIterator<Item = P>,
-    results: usize,
-) -> Result<(), Error> {
+fn put(args: &ReportArgs, page: &str, inputs: &[PathBuf], results: usize) -> Result<(), Error> {
     let output = args.output.or("report.html");
     if output == Path::new("-") {
         return print(page);
@@ -89,23 +90,4 @@ fn put<P: AsRef<Path>>(
     let (what, size) = (plural(results, "result"), page.len() as f64 / 1e6);
     complain(&format!("{what} in {} ({size:.1} MB)", output.display()));
     Ok(())
-}
-
-/// Reads the results of files and folders, beside the published figures, and says what is left out.
-fn sources(given: &[PathBuf]) -> Result<(Sources, Exit), Error> {
-    let (mut records, mut done) = (Vec::new(), Exit::Done);
-    for source in given {
-        if !source.is_dir() {
-            records.push(record(source)?);
-            continue;
-        }
-        let (sound, left_out) = folder_beside(source)?;
-        records.extend(sound);
-        for (path, why) in left_out {
-            complain(&format!("left out: {} ({})", path.display(), why.why));
-            done = Exit::Inconclusive;
-        }
-    }
-    let published = reproduce::show::report(&Simulated::stored()?.beside()?, false);
-    Ok((Sources { records, published, tool: process::tool() }, done))
 }

@@ -22,7 +22,7 @@ use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
 use crate::setting::workload::{EventSet, GuestWork};
-use crate::terminal::console::{internal, print, print_json};
+use crate::terminal::console::{indented, internal, print, print_json};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -78,7 +78,7 @@ pub struct ShowArgs {
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
     let json = args.json.json;
     match (args.kind, &args.name) {
-        (Kind::Schemas, Some(name)) => print_json(&schema_of(name)?)?,
+        (Kind::Schemas, Some(name)) => print(&indented(&schema_of(name)?)?)?,
         (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
             let text = if kind == Kind::Models { model_text(name)?.to_owned() } else { strategy(name)? };
             let table: toml::Table = text.parse().map_err(|error| internal("a definition is no TOML", error))?;

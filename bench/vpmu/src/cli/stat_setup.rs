@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use results::document::Status;
+use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use stat_setup::list::sysfs::Sysfs;
 
-use super::measure::{Invocation, Shown, measure_plain};
+use super::measure::{Invocation, Shown, measure_then};
 use super::options::{BaselineOptions, ResultOptions};
 use crate::experiment::stat_setup::arms::prepare;
 use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
@@ -60,13 +60,16 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
     let mut exit = Exit::Done;
     for one in &all {
         let (experiment, arms, whole) = prepare(one)?;
-        let document = measure_plain((experiment, arms), &Shown::of(result), invocation, &show::report)?;
         // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
         // and every event of the list can be counted here.
-        let answered = show::is_answered(&document);
-        if document.status != Status::Complete || !whole || !answered {
-            exit = Exit::Inconclusive;
-        }
+        let mut conclude = |document: &mut Record| {
+            if document.status != Status::Complete || !whole || !show::is_answered(document) {
+                exit = Exit::Inconclusive;
+                document.exit = Some(exit.code());
+            }
+        };
+        let shown = Shown::of(result);
+        let document = measure_then((experiment, arms), &shown, invocation, &mut conclude, &show::report)?;
         if let Some(baseline) = &baseline {
             baseline.keep(&document, &document.experiment, exit)?;
         }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use results::error::{Error, Exit};
 
-use super::options::RESULTS;
 use crate::experiment::sweep::grid::Grid;
 use crate::experiment::sweep::store::{self, Store};
 use crate::experiment::sweep::{pareto, run as sweep, show};
@@ -13,6 +12,7 @@ use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
+use results::read::RESULTS;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! `vpmu triage`.
 
 use clap::Args;
+use results::document::Record;
 use results::error::{Error, Exit};
 
 use super::measure::{Invocation, Shown, measure_then};
@@ -34,7 +35,10 @@ pub struct TriageArgs {
 
 pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let triage = Triage::prepare(args.spec.clone())?;
-    let then = &mut |document: &mut _| triage.sample(document);
+    let then = &mut |document: &mut Record| {
+        triage.sample(document);
+        document.exit = Some(show::exit(document).code());
+    };
     measure_then(triage.experiment(), &Shown::of(&args.result), invocation, then, &show::report)
         .map(|document| show::exit(&document))
 }

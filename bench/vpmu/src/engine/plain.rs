@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use host_pmu::stats::ns;
-use results::document::{
-    AnyExtra, Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Summary, warnings,
-};
+use results::document::{Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Summary, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::metric::Metric;
@@ -174,12 +172,15 @@ impl Experiment {
                 host: host.clone(),
                 arms: arms.iter().map(Plain::result).collect(),
                 warnings,
-                extra: AnyExtra::default(),
+                first_guest_instruction_ns: None,
+                answer: Vec::new(),
+                exit: None,
             }
         };
         let course =
             Course { document: &mut document, enough: &mut |_, _| false, saves_sessions: false, save: &mut *save };
-        let (document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
+        let (mut document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
+        document.conclude_any();
         save(&document)?;
         Ok((document, error))
     }

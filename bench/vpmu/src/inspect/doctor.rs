@@ -1,6 +1,5 @@
 //! `vpmu doctor`: abilities of this host, noise sources on it, the backend of `auto`.
 
-use std::fmt::Write;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,7 +7,6 @@ use std::time::Duration;
 
 use results::error::{Exit, one_line};
 use results::host::noise::{Finding, Status};
-use results::host::settings::{self, Mend};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::{layout, wrapped};
 use serde::Serialize;
@@ -30,10 +28,6 @@ pub struct Diagnosis {
     pub auto_why: String,
     /// The checks.
     pub findings: Vec<Finding>,
-    /// Commands that mend findings by one write each.
-    pub set: Vec<String>,
-    /// Commands that put back today's values.
-    pub put_back: Vec<String>,
     /// All facts.
     pub host: HostFacts,
 }
@@ -204,24 +198,9 @@ pub fn diagnose(
     let mut findings = kvm_findings(fs, &host, kvm);
     findings.extend(event_findings(fs, &host, rights, &auto));
     findings.extend(noise::findings(&host, &[]));
-    let checks: Vec<_> = findings.iter().filter(|found| found.status != Status::Ok).map(|found| found.check).collect();
-    let (mut set, mut put_back) = (Vec::new(), Vec::new());
-    for Mend { check, commands } in settings::mends(fs, &checks) {
-        match commands {
-            Ok([new, today]) => {
-                set.push(new);
-                put_back.push(today);
-            }
-            Err(why) => {
-                let of_check = findings.iter_mut().filter(|found| found.check == check);
-                of_check.for_each(|found| found.remedy.clone_from(&why));
-            }
-        }
-    }
     if rights.root {
-        let remedies = findings.iter_mut().map(|found| &mut found.remedy);
-        for text in remedies.chain(&mut set).chain(&mut put_back) {
-            *text = text.replace("sudo ", "");
+        for found in &mut findings {
+            found.remedy = found.remedy.replace("sudo ", "");
         }
     }
     let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
@@ -231,8 +210,6 @@ pub fn diagnose(
         auto_backend: backend.map(|key| key.to_string()),
         auto_why: why,
         findings,
-        set,
-        put_back,
         host,
     }
 }
@@ -270,13 +247,6 @@ pub fn text(diagnosis: &Diagnosis) -> String {
     let why = one_line(&diagnosis.auto_why);
     out += "\n";
     out += &filled(&format!("{:<INDENT$}{auto}: {why}", "--backend auto uses"), width);
-    for (what, commands) in
-        [("set what one write mends", &diagnosis.set), ("put back today's values", &diagnosis.put_back)]
-    {
-        if !commands.is_empty() {
-            let _ = write!(out, "\n# {what}\n{}\n", commands.join("\n"));
-        }
-    }
     out
 }
 
@@ -353,22 +323,10 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_nothing_can_write_has_another_remedy_and_no_command() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let poll = "sys/module/kvm/parameters/halt_poll_ns";
-        let (_dir, fs) = tree(&[CASCADE_LAKE, &[(poll, "200000\n")]].concat());
-        let look_as = |rights| diagnose(&fs, rights, Ok(kvm_without(&[])), &Opens(&[]), Duration::ZERO);
-        assert_eq!(look_as(Rights { root: true, ..PLENTY }).set[0], "sysctl kernel.nmi_watchdog=0");
-        let look = || look_as(PLENTY);
-        let has_command = |found: &Diagnosis| found.set.iter().any(|command| command.contains("halt_poll_ns"));
-        let found = look();
-        assert!(has_command(&found) && status(&found, "halt_poll_ns").remedy.contains("| sudo tee"));
-        let put_back = format!("\n# put back today's values\n{}\n", found.put_back.join("\n"));
-        assert!(text(&found).ends_with(&put_back) && text(&found).contains(&found.set.join("\n")));
-        std::fs::set_permissions(fs.path(poll), std::fs::Permissions::from_mode(0o444)).unwrap();
-        let found = look();
-        let remedy = &status(&found, "halt_poll_ns").remedy;
-        assert!(!has_command(&found) && remedy.contains("options kvm halt_poll_ns=0"), "{remedy}");
+    fn root_needs_no_sudo() {
+        let remedy = |rights| status(&look(CASCADE_LAKE, rights, &[]), "NMI watchdog").remedy.clone();
+        assert!(remedy(PLENTY).starts_with("sudo sysctl kernel.nmi_watchdog=0"));
+        assert!(remedy(Rights { root: true, ..PLENTY }).starts_with("sysctl kernel.nmi_watchdog=0"));
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
-use results::verdict::Limits;
 
 use super::backend::BackendChoice;
 use super::parse::{defaults, duration_in, folder, number_in, share};
@@ -97,16 +96,6 @@ pub struct LimitOptions {
     /// Smallest change that is called one [default: 3%; of history 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
-}
-
-impl LimitOptions {
-    /// Returns the rules of verdicts.
-    pub fn limits(self) -> Limits {
-        let usual = Limits::default();
-        let threshold = self.threshold.unwrap_or(usual.threshold);
-        let bound = usual.bound.max(threshold);
-        Limits { alpha: self.alpha.unwrap_or(usual.alpha), threshold, bound, report_only: false }
-    }
 }
 
 /// How a comparison of two sides is passed on.

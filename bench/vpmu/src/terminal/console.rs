@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use results::answers::output;
 use results::error::{Error, Exit, one_line};
 use results::shown;
 use results::table::Report;
@@ -14,6 +15,7 @@ use results::table::layout::columns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll as poll_fds};
 use rustix::io::Errno;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::sys;
 
@@ -141,9 +143,20 @@ pub(crate) fn indented<T: Serialize + ?Sized>(value: &T) -> Result<String, Error
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
 }
 
-/// Writes a value to stdout as JSON.
+/// What a command prints as JSON, until its exit is known.
+static JSON: Mutex<Option<Value>> = Mutex::new(None);
+
+/// Hands over what the command prints as JSON: [`print_output`] adds its exit.
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
-    print(&indented(value)?)
+    let value = serde_json::to_value(value).map_err(|error| internal("a value has no JSON", error))?;
+    *JSON.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    Ok(())
+}
+
+/// Prints the JSON that a command handed over, with its exit and a schema.
+pub(crate) fn print_output(schema: &str, exit: Exit) -> Result<(), Error> {
+    let value = JSON.lock().unwrap_or_else(PoisonError::into_inner).take();
+    value.map_or(Ok(()), |value| print(&indented(&output(schema, value, exit))?))
 }
 
 /// The form in which a command prints its result.

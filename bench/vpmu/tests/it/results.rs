@@ -40,7 +40,6 @@ fn no_output_destroys_its_input() {
         "export a.json -f csv -o a.json",
         "export . -f csv -o ./a.json",
         "report a.json -o a.json",
-        "report --by-host . -o a.json",
         "compare a.json b.json --junit a.json",
         "compare a.json --arms reuse,recreate --junit a.json",
         "compare --by-host . . --junit a.json",
@@ -113,25 +112,29 @@ fn a_bisection_finds_the_first_slow_commit() {
     assert!(found.contains(&format!("{} is the first bad commit", commits[5])), "{found}");
 }
 
-/// What each experiment leaves is read by each command.
+/// What each experiment leaves is read by each command, and has its answer and its exit.
 #[test]
 fn every_experiments_result_goes_through_every_reader() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
-    let sim = ["--backend", "sim:development-host"];
-    let ab = [&["ab", VPMU, VPMU, "--pairs", "5", "-q", "--json", "--", "--samples", "5"][..], &sim].concat();
-    let guest_stat =
-        [&["guest-stat", "--rounds", "5", "--samples", "3", "--no-save", "-q", "--json"][..], &sim].concat();
-    let stat_setup =
-        ["stat-setup", "--events", "3", "--rounds", "5", "--strategy", "event-major,auto", "--no-save", "-q", "--json"];
-    let nmi_latency = ["sim", "--rounds", "5", "--samples", "30", "--no-save", "-q", "--json"];
-    let all: [(&str, &[&str]); 4] =
-        [("nmi-latency", &nmi_latency), ("guest-stat", &guest_stat), ("ab", &ab), ("stat-setup", &stat_setup)];
-    for (experiment, line) in all {
+    let sim = "--backend sim:development-host";
+    for line in [
+        "sim --rounds 5 --samples 30 --no-save -q --json".to_owned(),
+        format!("guest-stat --rounds 5 --samples 3 --no-save -q --json {sim}"),
+        format!("ab {VPMU} {VPMU} --pairs 5 -q --json -- --samples 5 {sim}"),
+        "stat-setup --events 3 --rounds 5 --strategy event-major,auto --no-save -q --json".to_owned(),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        let experiment = if words[0] == "sim" { "nmi-latency" } else { words[0] };
         let [base, new] = ["base", "new"].map(|side| {
-            let output = vpmu(at, line);
+            let output = vpmu(at, &words);
             assert!(matches!(output.status.code(), Some(0 | 1 | 3)), "{experiment}: {}", text(&output.stderr));
-            assert_eq!(parsed(&output)["experiment"], experiment);
+            let document = parsed(&output);
+            assert_eq!(
+                (&document["experiment"], &document["exit"]),
+                (&json!(experiment), &json!(output.status.code()))
+            );
+            assert!(document["answer"].as_array().is_some_and(|all| all.len() > 1), "{experiment}");
             let folder = format!("{experiment}-{side}");
             std::fs::create_dir(at.join(&folder)).unwrap();
             std::fs::write(at.join(&folder).join("x.json"), output.stdout).unwrap();
@@ -154,27 +157,66 @@ fn every_experiments_result_goes_through_every_reader() {
     }
 }
 
+/// Whatever the command, its JSON has a schema and the exit code, and an answer where something is compared or found.
+#[test]
+fn every_json_has_a_schema_and_the_exit_and_comparisons_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    simulate(dir.path(), "a.json", &[]);
+    simulate(dir.path(), "b.json", &["--seed", "2"]);
+    let plan =
+        "name = 'x'\nexperiment = [{ run = 'sim', options = { rounds = 5, samples = 5, strategy = 'reuse' } }]\n";
+    std::fs::write(dir.path().join("plan.toml"), plan).unwrap();
+    assert_eq!(vpmu(dir.path(), &["fleet", "submit", "plan.toml", "-q", "-o", "camp"]).status.code(), Some(0));
+    for (line, has_answer) in [
+        ("compare a.json b.json", true),
+        ("compare a.json --arms recreate,reuse", true),
+        ("compare --by-host a.json b.json", true),
+        ("history .", true),
+        ("advise a.json", true),
+        ("reproduce", false),
+        ("sweep strategy=reuse,gate samples=20", false),
+        ("conformance", false),
+        ("doctor", false),
+        ("show strategies", false),
+        ("show strategies gate", false),
+        ("fleet plan plan.toml", false),
+        ("fleet status camp", false),
+        ("fleet report camp", false),
+    ] {
+        let output = vpmu(dir.path(), &line.split(' ').chain(["--json"]).collect::<Vec<_>>());
+        let found: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", text(&output.stderr)));
+        let exit = output.status.code();
+        assert!(
+            found["exit"] == json!(exit) && found["schema"].as_str().is_some_and(|name| name.starts_with("vpmu-")),
+            "{line}: {exit:?}"
+        );
+        assert!(!has_answer || found["answer"].is_array(), "{line}");
+    }
+}
+
 #[test]
 fn bad_input_is_one_line_and_exit_2() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     simulate(at, "good.json", &[]);
     simulate(at, "next.json", &["--seed", "2"]);
-    std::fs::write(at.join("ab.json"), "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
+    std::fs::write(at.join("foreign.json"), "{\"schema\": \"vpmu-ab/2\", \"rows\": []}").unwrap();
     assert!(Command::new("mkfifo").arg(at.join("fifo")).status().unwrap().success());
     let good = std::fs::read_to_string(at.join("good.json")).unwrap();
     std::fs::write(at.join("cut.json"), &good[..good.len() / 3]).unwrap();
     std::fs::write(at.join("limits.toml"), "treshold = 0.1").unwrap();
+    let foreign = "cannot use foreign.json: missing field `";
     for (line, needle) in [
-        ("compare cut.json good.json", "not JSON"),
-        ("compare good.json ab.json", "its schema is vpmu-ab/2, and not vpmu-result/2; give the result of a run"),
-        ("history ab.json", "vpmu-ab/2"),
-        ("report ab.json", "vpmu-ab/2"),
-        ("export ab.json -f csv", "vpmu-ab/2"),
-        ("export . -f csv", "vpmu-ab/2"),
+        ("compare cut.json good.json", "EOF"),
+        ("compare good.json foreign.json", foreign),
+        ("history foreign.json", foreign),
+        ("report foreign.json", foreign),
+        ("export foreign.json -f csv", foreign),
         ("export good.json -f csv -o fifo", "it is a FIFO"),
         ("compare good.json next.json --rules limits.toml", "treshold"),
         ("compare good.json next.json --junit no/such/x.xml", "--junit"),
+        ("compare good.json none", "a baseline's name"),
         ("sim --save-baseline ../x", "baseline's name"),
     ] {
         let output = vpmu(at, &line.split(' ').collect::<Vec<_>>());
@@ -183,6 +225,11 @@ fn bad_input_is_one_line_and_exit_2() {
         assert!(said.starts_with("vpmu: error: ") && said.contains(needle), "{said} lacks {needle}");
         assert!(output.stdout.is_empty());
     }
+    // In a folder it is left out by name.
+    let output = vpmu(at, &["export", ".", "-f", "csv"]);
+    assert!(
+        output.status.code() == Some(0) && text(&output.stderr).contains(foreign.trim_start_matches("cannot use "))
+    );
 }
 
 /// Every file of a folder, however hidden.

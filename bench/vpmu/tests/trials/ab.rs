@@ -72,7 +72,7 @@ fn the_document() {
             assert_eq!(values, Some(5), "{name}");
         }
     }
-    let rows = document["answers"].as_array().expect("answers");
+    let rows = document["answer"].as_array().expect("an answer");
     assert!(rows.len() > 3 && rows.iter().all(|row| row["verdict"] == "no-change"), "{rows:?}");
     let saved = std::fs::read(dir.path().join("ab.json")).expect("the file");
     assert_eq!(saved, output.stdout);

@@ -13,7 +13,7 @@ use crate::setting::process;
 use crate::terminal::progress::{Progress, Silent};
 use host_pmu::stats::ns;
 use results::answers;
-use results::document::{Document, GuestExtra, Parameters, SCHEMA, Warning, warnings};
+use results::document::{Document, Parameters, SCHEMA, Warning, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
@@ -79,7 +79,6 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
     };
     let course = Course { document: &mut document, enough: &mut enough, saves_sessions: true, save: &mut *save };
     let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), (stop, progress), course)?;
-    document.extra.answers = answers::of(&document);
     if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
@@ -91,6 +90,7 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
         // What was measured is kept.
         Err(of_forms) => error.or(Some(of_forms)),
     };
+    document.conclude(answers::metric(&document.parameters).key);
     save(&document)?;
     Ok(Finished { document, error })
 }
@@ -121,7 +121,9 @@ fn document(
         host: host.clone(),
         arms: arms.iter().map(|arm| arm.fold.result()).collect(),
         warnings: Vec::new(),
-        extra: GuestExtra { first_guest_instruction_ns: first_instruction.map(ns), answers: Vec::new() },
+        first_guest_instruction_ns: first_instruction.map(ns),
+        answer: Vec::new(),
+        exit: None,
     };
     document.warnings = warnings::collect(&document);
     document
@@ -139,7 +141,8 @@ fn unidentified(
     (few.parameters.duration_ns, few.parameters.until_ci) = (None, None);
     few.parameters.rounds = few.parameters.rounds.min(FEW);
     let ratios = |document: &Document| -> Vec<(String, f64)> {
-        answers::of(document).into_iter().filter_map(|answer| Some((answer.arm, answer.times_floor?))).collect()
+        let answers = answers::of(document, answers::metric(&document.parameters).key);
+        answers.into_iter().filter_map(|answer| Some((answer.arm, answer.ratio?))).collect()
     };
     let mut found = Vec::new();
     for mut runner in forms {
@@ -266,10 +269,11 @@ mod tests {
             }),
         );
         assert_eq!(document.status, Status::Complete);
-        let whole: Vec<_> = document.extra.answers.iter().map(|answer| (answer.rounds, answer.whole)).collect();
+        let answers = answers::of(&document, "nmi_handler_ns");
+        let whole: Vec<_> = answers.iter().map(|answer| (answer.rounds, answer.whole)).collect();
         assert_eq!(whole, [(40, true), (39, true), (40, true)]);
         // The pair is left out, and shifts no other.
-        assert_eq!(document.extra.answers[1].times_floor, Some(1.0));
+        assert_eq!(answers[1].ratio, Some(1.0));
         let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
         let said = "1 turn is not whole and left out, beside 40 rounds: round 5, vCPU 0: the";
         assert!(warning.message.starts_with(said), "{warning:?}");
@@ -287,7 +291,7 @@ mod tests {
         });
         let document = document(&plan, runner);
         assert!(document.arms.iter().all(|arm| arm.own.counts.periods_missed == 0));
-        assert!(document.extra.answers.iter().all(|one| one.metric == "rotation_ns"), "{:?}", document.extra);
+        assert!(document.answer.iter().all(|one| one["metric"] == "rotation_ns"), "{:?}", document.answer);
     }
 
     #[test]

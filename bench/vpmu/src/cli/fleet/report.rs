@@ -44,10 +44,10 @@ fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gather
     let has_documents = standing.elements.iter().zip(&campaign.elements).any(|(line, element)| {
         element.part.is_none() && line.done.as_ref().is_some_and(|done| !done.documents.is_empty())
     });
-    let found = if has_documents { of_campaign(folder, campaign) } else { Ok(Gathered { runs: Vec::new(), bad: 0 }) };
+    let found = if has_documents { of_campaign(folder, campaign) } else { Ok(Gathered::default()) };
     found.unwrap_or_else(|error| {
         complain(&format!("error: {error}"));
-        Gathered { runs: Vec::new(), bad: 1 }
+        Gathered { bad: 1, ..Gathered::default() }
     })
 }
 

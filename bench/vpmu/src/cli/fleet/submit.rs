@@ -67,7 +67,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         }
         On::Slurm => {
             let due: Vec<&Element> = due.iter().filter_map(|number| campaign.element(*number)).collect();
-            for job in jobs::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now, &states)? {
+            for job in jobs::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now)? {
                 print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
             }
             Ok((dir, true))

@@ -146,7 +146,7 @@ pub fn run(
     let mut doubts = many;
     doubts.extend(alone(&arms, &shared));
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
-    document.extra.answers = answer.as_array().cloned().unwrap_or_default();
+    document.answer = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
         arm.stand_in = turn.record.arms.iter().any(|arm| arm.stand_in);
     }

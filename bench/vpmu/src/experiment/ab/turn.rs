@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_side_that_is_no_build_dies_or_floods_is_one_clear_error() {
         for (body, exit, needle) in [
-            ("echo hello", Exit::Usage, "wrote no result: it is not JSON"),
+            ("echo hello", Exit::Usage, "wrote no result: expected value"),
             ("exit 0", Exit::Usage, "wrote no result"),
             ("yes | head -c 70000000; exit 0", Exit::Usage, "more than 64 MiB"),
             (

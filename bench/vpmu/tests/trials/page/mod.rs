@@ -40,7 +40,7 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
         vpmu(dir, &[line, &short].concat())?;
     }
     hostile(&dir.join("results"))?;
-    vpmu(dir, &["report", "results", "--title", "A <b>title</b>"])?;
+    vpmu(dir, &["report", "results"])?;
     Ok(dir.join("report.html"))
 }
 
