@@ -14,6 +14,7 @@ Examples:
   vpmu run x86/apic.flat --vcpus 2 --memory 512M
   vpmu run x86/vmexit.flat --time-limit 2m \\
     --append 'cpuid wr_tsc_adjust_msr'
+  vpmu run kernel.elf --module initrd
 
 Exit codes: 0 the guest ended with code 0 (OUT 0 to port 0xf4:
 status 1), 1 it ended with another code, 2 bad usage or input,

@@ -215,7 +215,6 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
         }
         // A release build has no unwinding: nothing is dropped, and it would end by SIGABRT.
         if cfg!(panic = "abort") {
-            undo_all();
             std::process::exit(Exit::Internal.code().into());
         }
     }));
@@ -230,40 +229,6 @@ pub fn guarded(command: impl FnOnce() -> Result<Exit, Error>) -> Exit {
         }
         Err(_) => Exit::Internal,
     }
-}
-
-/// A function that puts the terminal or the host back.
-type Undoing = Box<dyn FnOnce() + Send>;
-
-/// Changes that outlive this process unless they are undone.
-static CHANGES: Mutex<Vec<Option<Undoing>>> = Mutex::new(Vec::new());
-
-/// A change of the terminal or of the host, which is undone when this is dropped, and at a panic.
-#[derive(Debug)]
-pub(crate) struct Change(usize);
-
-impl Change {
-    /// Notes how a change that was made is undone.
-    pub(crate) fn undone_by(undo: impl FnOnce() + Send + 'static) -> Self {
-        let mut changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        changes.push(Some(Box::new(undo)));
-        Self(changes.len() - 1)
-    }
-}
-
-impl Drop for Change {
-    fn drop(&mut self) {
-        let undo = CHANGES.lock().unwrap_or_else(PoisonError::into_inner)[self.0].take();
-        if let Some(undo) = undo {
-            undo();
-        }
-    }
-}
-
-/// Undoes all changes, the last first.
-fn undo_all() {
-    let changes = std::mem::take(&mut *CHANGES.lock().unwrap_or_else(PoisonError::into_inner));
-    changes.into_iter().rev().flatten().for_each(|undo| undo());
 }
 
 fn of_panic(info: &PanicHookInfo<'_>) -> Error {
@@ -307,20 +272,6 @@ mod tests {
         assert_eq!(guarded(|| Err(Error::usage("a", "b", "c"))), Exit::Usage);
         assert_eq!(guarded(|| Err(internal("cannot show the result", "key must be a string"))).code(), 70);
         assert_eq!(guarded(|| panic!("index out of bounds\nhere")).code(), 70);
-    }
-
-    #[test]
-    fn changes_are_undone_once_when_dropped_and_at_a_panic() {
-        let (sent, undone) = std::sync::mpsc::channel();
-        let [first, second, third] = [1, 2, 3].map(|number| {
-            let sent = sent.clone();
-            Change::undone_by(move || sent.send(number).unwrap())
-        });
-        drop(second);
-        // As the hook of a release build does, which drops nothing.
-        std::mem::forget([first, third]);
-        undo_all();
-        assert_eq!(undone.try_iter().collect::<Vec<_>>(), [2, 3, 1]);
     }
 
     #[test]

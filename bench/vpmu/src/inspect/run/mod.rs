@@ -2,6 +2,7 @@
 
 pub mod spec;
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
@@ -21,15 +22,21 @@ use spec::RunSpec;
 /// # Errors
 /// Conditions that keep it from starting.
 pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> Result<(Exit, PcOutcome), Error> {
-    // kvm-unit-tests read the machine's size there.
-    let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
-    let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let module = |path: &PathBuf| Ok(FileForImage { name: name(path), contents: machine::read(path, "module")? });
+    let mut modules = args.module.iter().map(module).collect::<Result<Vec<_>, Error>>()?;
+    if modules.is_empty() {
+        // kvm-unit-tests read the machine's size there.
+        let (vcpus, mib) = (args.counters.guest.vcpus, args.memory >> 20);
+        let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
+        modules.push(FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() });
+    }
     let plan = ImagePlan {
         machine: args.plan(backend, watch)?,
         memory: args.memory,
-        program: args.image.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        program: name(&args.image),
         arguments: args.append.clone(),
-        modules: vec![FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() }],
+        modules,
     };
     let host = open_kvm()?;
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;

@@ -26,6 +26,13 @@ pub struct RunSpec {
     #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     pub append: String,
 
+    /// A boot module; repeat for more
+    ///
+    /// Without one there is a module "environ", from which kvm-unit-tests read their environment: NR_CPUS, MEMSIZE (MiB) and
+    /// TEST_DEVICE=0.
+    #[arg(long, value_name = "FILE")]
+    pub module: Vec<PathBuf>,
+
     /// Guest memory: a number and K, M or G
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
     pub memory: u64,

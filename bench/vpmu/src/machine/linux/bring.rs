@@ -142,7 +142,9 @@ mod tests {
         let output = Output::open(&out).unwrap();
         fs::write(out.join("kept"), "kept").unwrap();
         let (mut agent, _guest) = fake::start(|_, _, path| match path {
-            b"/flood\0" | b"/kept\0" => [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat(),
+            b"/flood\0" | b"/kept\0" => {
+                [file(FOLDER, "", 0o755, b""), file(FILE, "f", 0o644, &vec![0; 60_000])].concat()
+            }
             _ => refused(),
         });
         assert!(kallsyms(&mut agent, &Target::of(&path).unwrap()).is_err());

@@ -114,7 +114,8 @@ impl Below {
         let end = format!("echo '{MARK}end';");
         let script = format!("{strategies} {end} {probed} {control} {end} {guests} {end} {unload}");
         let [done] = Job { by_instructions, ..self.job(&script)? }.run(parts)?;
-        let [strategies, control, guests, ends] = done.succeeded()?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
+        let [strategies, control, guests, ends] =
+            done.succeeded()?.split(&format!("{MARK}end\n")).collect::<Vec<_>>()[..]
         else {
             anyhow::bail!("{done:?}")
         };
