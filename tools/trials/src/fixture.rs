@@ -36,8 +36,9 @@ pub fn of_strategies(rounds: u64, strategies: &[&str]) -> Document {
     value["parameters"]["rounds"] = rounds.into();
     let definition = |name| json!({"name": name, "definition": null});
     value["parameters"]["strategies"] = strategies.iter().map(definition).collect();
-    let arms = strategies.iter().copied().chain(["floor", "kvm"]).zip(0..);
-    value["arms"] = arms.map(|(name, place)| arm(&template["measured"], name, rounds, place, count)).collect();
+    let kinds = strategies.iter().map(|name| (*name, "strategy")).chain([("floor", "floor"), ("kvm", "kvm")]);
+    let arms = kinds.zip(0..).map(|(of, place)| arm(&template["measured"], of, rounds, place, count));
+    value["arms"] = arms.collect();
     value["warnings"] = json!([]);
     value["schema"] = SCHEMA.into();
     let mut document: Document = serde_json::from_value(value).unwrap();
@@ -56,14 +57,9 @@ pub fn tool() -> Tool {
 }
 
 /// Builds an arm of so many rounds, which `count` arms share; arm `kvm` has none.
-fn arm(measured: &Value, name: &str, rounds: u64, place: u64, count: u64) -> Value {
+fn arm(measured: &Value, (name, kind): (&str, &str), rounds: u64, place: u64, count: u64) -> Value {
     const EACH_ROUND: &str = "/overflows /pmi_requests /pmis /entries /signals /nmis /guest_overflows /nmis_delivered /workload_ns \
          /host_ops/open/count /host_ops/open/total_ns /msr_exits/0x38f/writes";
-    let (kind, backend) = match name {
-        "floor" => ("floor", "none"),
-        "kvm" => ("kvm", "kvm"),
-        _ => ("strategy", "cpu-clock"),
-    };
     let rounds = if kind == "kvm" { 0 } else { rounds };
     let mut arm = if rounds > 0 { measured.clone() } else { json!({"rounds": {"complete": []}}) };
     let places = (0..rounds).map(|round| (place + round) % count);
@@ -90,7 +86,11 @@ fn arm(measured: &Value, name: &str, rounds: u64, place: u64, count: u64) -> Val
     }
     arm["strategy"] = name.into();
     arm["kind"] = kind.into();
-    arm["backend"] = backend.into();
+    arm["backend"] = match kind {
+        "floor" => "none".into(),
+        "kvm" => "kvm".into(),
+        _ => "cpu-clock".into(),
+    };
     arm["stand_in"] = (kind == "strategy").into();
     arm["not_available"] = (kind == "kvm").then_some("the mock has no vPMU of its own").into();
     arm["incomplete"] = json!([]);
