@@ -321,7 +321,7 @@ fn sureness(own: &[&Setting<'_>], open: &[String], any_left_out: bool, absent: u
         parts.push("hardware events may order otherwise than a stand-in".to_owned());
     }
     if records().any(Record::is_simulated) {
-        let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
+        let other = "in KVM's own code (model clx-in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
     }
     let cut = records().filter(|record| record.status != Status::Complete);

@@ -78,6 +78,11 @@ impl Model {
         embedded(name).and_then(Self::parse).map_err(|why| ModelError { name: name.to_owned(), why })
     }
 
+    /// Returns the text of the embedded model `name`.
+    pub fn text(name: &str) -> Option<&'static str> {
+        EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
+
     /// Parses a model; `origin` names it in errors.
     ///
     /// # Errors
@@ -222,11 +227,9 @@ struct CountKeys {
     events: BTreeMap<String, f64>,
 }
 
-/// Returns the text of an embedded model.
 fn embedded(name: &str) -> Result<&'static str, String> {
-    let found = EMBEDDED.iter().find(|(known, _)| *known == name);
     let known = || EMBEDDED.map(|(name, _)| name).join(", ");
-    found.map(|(_, text)| *text).ok_or_else(|| format!("no such model; there are {}, and files ending in .toml", known()))
+    Model::text(name).ok_or_else(|| format!("no such model; there are {}, and files ending in .toml", known()))
 }
 
 /// Fills in what a file with a `base` leaves out: the constants of that embedded model.

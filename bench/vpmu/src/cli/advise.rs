@@ -23,9 +23,9 @@ use super::measure::{Invocation, Kept, MakePlan, can_have, carry_out, named_mode
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
@@ -194,9 +194,6 @@ fn plan(
     usable: Option<&[u32]>,
 ) -> Result<Plan, Error> {
     let arms = ArmsOptions { strategy: strategy.to_vec(), duration: DurationOption { duration }, ..args.arms.clone() };
-    // Guests that live on would spare each other the first hardware event.
-    let many = args.arms.rounds.is_none() && !chosen.shares_first;
-    let length = LengthOptions { guest_rounds: many.then_some(GUEST_ROUNDS), ..LengthOptions::default() };
     let mut host = args.host.clone();
     if let Some(model) = model {
         host.behind.backend = BackendChoice::Sim(model.name.clone());
@@ -206,8 +203,12 @@ fn plan(
         // The trace replaces it below.
         Load::Trace(_) => args.workload[0],
     };
-    let mut plan = NmiLatencySpec { arms, length, workload, period: None, freq: None }.plan(&host, chosen, usable)?;
+    let spec = NmiLatencySpec { arms, length: <_>::default(), workload: Some(workload), period: None, freq: None };
+    let mut plan = spec.plan(&PAYLOAD, &host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
+    if plan.until_order && plan.keeps_guests() {
+        plan.parameters.rounds_per_guest = Some(GUEST_ROUNDS);
+    }
     match (model, load) {
         (_, Load::Work(_)) => {}
         (Some(_), Load::Trace(parts)) => plan.replay(parts),

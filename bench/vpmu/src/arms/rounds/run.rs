@@ -1,7 +1,7 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::guest_arm::{GuestArm, Guests};
@@ -10,7 +10,7 @@ use super::precision;
 use crate::arms::arm::runner::ArmRunner;
 use crate::engine::{self, Arm as _, Course, State};
 use crate::setting::process;
-use crate::terminal::progress::{Progress, Silent};
+use crate::terminal::progress::Progress;
 use host_pmu::stats::ns;
 use results::answers;
 use results::document::{Document, GuestExtra, Parameters, SCHEMA, Warning, warnings};
@@ -19,11 +19,6 @@ use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
 use results::write::now_unix;
-
-/// Rounds of each form of a model.
-const FEW: u64 = 4;
-/// Share by which an arm's ratio to the floor differs between forms of a model, where it is said.
-const APART: f64 = 0.01;
 
 /// The surroundings of an experiment.
 pub(crate) struct Context<'a> {
@@ -57,7 +52,6 @@ pub(crate) struct Finished {
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
 pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
-    let forms = runner.fitting_forms();
     let guests = Guests::new(plan, runner, context.stop, context.process_began);
     // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
     let began_unix = if plan.simulated { 0 } else { now_unix() };
@@ -83,14 +77,6 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
     if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
-    let error = match unidentified(plan, &document, forms, (stop, fs)) {
-        Ok(apart) => {
-            document.warnings.extend(apart);
-            error
-        }
-        // What was measured is kept.
-        Err(of_forms) => error.or(Some(of_forms)),
-    };
     save(&document)?;
     Ok(Finished { document, error })
 }
@@ -127,53 +113,6 @@ fn document(
     document
 }
 
-/// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
-/// rounds of the model itself, which is the first form, are their base.
-fn unidentified(
-    plan: &Plan,
-    document: &Document,
-    forms: Vec<Box<dyn ArmRunner>>,
-    (stop, fs): (&AtomicBool, &HostFs),
-) -> Result<Vec<Warning>, Error> {
-    let mut few = Plan { until_order: false, ..plan.clone() };
-    (few.parameters.duration_ns, few.parameters.until_ci) = (None, None);
-    few.parameters.rounds = few.parameters.rounds.min(FEW);
-    let ratios = |document: &Document| -> Vec<(String, f64)> {
-        answers::of(document).into_iter().filter_map(|answer| Some((answer.arm, answer.times_floor?))).collect()
-    };
-    let mut found = Vec::new();
-    for mut runner in forms {
-        let alone = Context {
-            process_began: Instant::now(),
-            stop,
-            fs,
-            host: document.host.clone(),
-            command_line: Vec::new(),
-            progress: &mut Silent,
-            save: &mut |_| Ok(()),
-        };
-        if stop.load(Ordering::Relaxed) {
-            return Ok(Vec::new());
-        }
-        found.push(ratios(&run(&few, runner.as_mut(), alone)?.document));
-    }
-    let warning = |(arm, ratio): (String, f64)| {
-        let of_forms: Vec<f64> =
-            found.iter().flatten().filter(|(name, _)| *name == arm).map(|(_, ratio)| *ratio).collect();
-        let own = *of_forms.first()?;
-        let [low, high] = [f64::min, f64::max].map(|end: fn(f64, f64) -> f64| of_forms.iter().copied().fold(own, end));
-        let [from, to] = [low, high].map(|other| ratio * (other / own));
-        (high > low * (1.0 + APART)).then(|| Warning {
-            code: warnings::UNIDENTIFIED.to_owned(),
-            message: format!("{from:.2} to {to:.2} × floor by the form of the model"),
-            arm: Some(arm),
-            remedy: None,
-        })
-    };
-    let stopped = stop.load(Ordering::Relaxed);
-    Ok(ratios(document).into_iter().filter(|_| !stopped).filter_map(warning).collect())
-}
-
 /// Tells a user who waits for the result what to expect.
 fn expectation(plan: &Plan, arms: usize) -> String {
     let arms = plural(arms, "arm");
@@ -193,6 +132,8 @@ fn expectation(plan: &Plan, arms: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use guest::abi::LOG_ROTATION;
     use vmm::outcome::End;
 
@@ -323,7 +264,9 @@ mod tests {
 
     /// A plan whose guests live for two rounds each.
     fn sessions(rounds: &str) -> Plan {
-        plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse", "--guest-rounds", "2"]).unwrap()
+        let mut plan = plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse"]).unwrap();
+        plan.parameters.rounds_per_guest = Some(2);
+        plan
     }
 
     #[test]
@@ -427,8 +370,8 @@ mod tests {
 
     /// A plan without an end of strategies of which one is twice as slow.
     fn plan_of_two() -> Plan {
-        let mut plan = plan(&["--samples", "40", "--strategy", "recreate,reuse", "--guest-rounds", "2"]).unwrap();
-        plan.parameters.rounds = OPEN_ENDED;
+        let mut plan = plan(&["--samples", "40", "--strategy", "recreate,reuse"]).unwrap();
+        (plan.parameters.rounds, plan.parameters.rounds_per_guest) = (OPEN_ENDED, Some(2));
         plan
     }
 }

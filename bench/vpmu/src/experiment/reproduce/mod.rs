@@ -32,7 +32,7 @@ mod tests {
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
     fn fitted_from(model: &str) -> Vec<(String, String)> {
-        let (text, _) = crate::arms::arm::sim::model_text(model).unwrap();
+        let text = sim::model::Model::text(model).unwrap();
         let table: toml::Table = text.parse().unwrap();
         let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
         table["fitted"]
@@ -118,11 +118,6 @@ mod tests {
             assert_eq!(measured::first_event(&document).is_err(), watchdog.is_none());
         }
         document.host.nmi_watchdog = Some(false);
-        document.arms.iter_mut().for_each(|arm| arm.backend = "hardware".to_owned());
-        document.parameters.rounds_per_guest = Some(20);
-        assert_eq!(figures(&document), [false; 2], "each arm's events are there besides the other arms'");
-        assert!(measured::first_event(&document).unwrap_err().contains("--guest-rounds 1"));
-        document.parameters.rounds_per_guest = None;
         document.parameters.workload = "single/ftest".to_owned();
         assert_eq!(figures(&document), [false; 2], "only a tracepoint has no ten events");
     }

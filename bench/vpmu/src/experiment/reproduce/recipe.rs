@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use results::document::warnings::{first_open_is_expensive, shares_first_event};
+use results::document::warnings::first_open_is_expensive;
 use results::document::{Arm, ArmKind, Document, Experiment, Summary};
 use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
@@ -159,9 +159,6 @@ pub fn first_event(document: &Document) -> Result<bool, &'static str> {
         _ if backend.starts_with("sim:") => Err("a simulation is no measurement"),
         ("hardware", None) => Err("whether the host's NMI watchdog held an event is unknown"),
         ("hardware", Some(true)) => Ok(false),
-        _ if first_open_is_expensive(backend) && shares_first_event(document) => {
-            Err("guests of several strategies held events at the same time; take --guest-rounds 1")
-        }
         _ => Ok(first_open_is_expensive(backend)),
     }
 }

@@ -33,7 +33,7 @@ use crate::experiment::calibrate::draft::Draft;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::experiment::nmi_latency::simulated::simulate;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu};
 use crate::setting::options::BehindOptions;
 use crate::setting::parse::options;
@@ -101,7 +101,7 @@ impl Regime {
             // Linux's perf takes seconds to start.
             (LINUX, _) => "--samples 1000 --warmup 0 --time-limit 5s",
             // Creations are counted per NMI, and each guest has some at its start.
-            (_, true) => "--samples 50 --guest-rounds 40",
+            (_, true) => "--samples 50",
             // Guests that live at the same time would spare each other the first event.
             (_, false) => "--samples 10 --time-limit 5s",
         };
@@ -176,7 +176,7 @@ fn planned(
     let spec: NmiLatencySpec = options(&line.split_whitespace().collect::<Vec<_>>())
         .map_err(|error| internal("options of the series", error))?;
     let host = HostOptions { behind: BehindOptions::of(behind), cpu };
-    Ok((spec.plan(&host, chosen, None)?, spec.workload))
+    Ok((spec.plan(&PAYLOAD, &host, chosen, None)?, spec.workload.unwrap_or(PAYLOAD.workload)))
 }
 
 /// Simulates the guests of a regime on a host of this model.
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn where_another_event_is_there_creating_is_cheap_and_nothing_else_changes() {
-        let draft = Draft(simulated::model_text("clx-ap-watchdog-off").unwrap().0.parse().unwrap());
+        let draft = Draft(Model::text("clx-ap-watchdog-off").unwrap().parse().unwrap());
         let (off, on) = (draft.model().unwrap(), draft.clone().with_another_event().model().unwrap());
         assert_eq!((&on.costs.open_first, &on.costs.release_last), (&off.costs.open_more, &off.costs.release));
         assert_eq!((&on.costs.resume, &on.costs.exit, on.base), (&off.costs.resume, &off.costs.exit, off.base));

@@ -5,19 +5,18 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use arch_pmu::spec::Vendor;
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use crate::arms::rounds::options::{ArmsOptions, LengthOptions};
-use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::options::HostOptions;
+use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, Finished, run};
 use crate::engine::Turn;
 use crate::setting::backend::Chosen;
-use crate::setting::parse::{defaults, options};
-use crate::setting::workload::Workload;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
+use crate::setting::parse::options;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
 use results::document::{Counts, Document};
@@ -209,22 +208,19 @@ pub(crate) fn experiment(
 #[derive(clap::Args)]
 struct Line {
     #[command(flatten)]
-    arms: ArmsOptions,
+    spec: NmiLatencySpec,
     #[command(flatten)]
-    length: LengthOptions,
-    #[arg(long, default_value = "single")]
-    workload: Workload,
+    host: HostOptions,
 }
 
 /// Returns a plan of these options, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
-    let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
-    let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
-    let (flags, period) = (workload.events.flags(), 2_000_000);
-    let events = workload.events.events(Vendor::Intel, period);
-    let task = GuestTask { workload, events, flags, period, freq_hz: None };
+    let usual = ["--rounds", "10", "--samples", "800"];
+    let Line { spec, host } = options(&[&usual[..], line].concat()).unwrap();
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
-    Plan::new("nmi-latency", (&arms, &length, &defaults()), task, &chosen, Some(&[0, 1, 2, 3]))
+    let mut plan = spec.plan(&PAYLOAD, &host, &chosen, Some(&[0, 1, 2, 3]))?;
+    plan.parameters.rounds_per_guest = None;
+    Ok(plan)
 }
 
 /// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.
