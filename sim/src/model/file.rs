@@ -144,19 +144,7 @@ impl Model {
             rates.insert(code, rate(value, counts.follow)?);
         }
         let (base, default_rate) = (counts.follow, rate(counts.default, counts.follow)?);
-        Ok(Self {
-            name,
-            about,
-            tsc_khz: tsc,
-            host,
-            base,
-            default_rate,
-            rates,
-            costs: cost,
-            fitted,
-            sources,
-            checked,
-        })
+        Ok(Self { name, about, tsc_khz: tsc, host, base, default_rate, rates, costs: cost, fitted, sources, checked })
     }
 
     /// Returns its constants as text: costs, and all others; without names and sources.

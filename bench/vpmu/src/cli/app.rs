@@ -235,15 +235,9 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 
 /// The commands of the root's help. Options of the main job are in that of `vpmu nmi-latency`.
 const GROUPS: [(&str, &[&str]); 3] = [
-    (
-        "Compare strategies",
-        &["nmi-latency", "advise", "sim", "sweep", "reproduce", "guest-stat", "stat-setup"],
-    ),
+    ("Compare strategies", &["nmi-latency", "advise", "sim", "sweep", "reproduce", "guest-stat", "stat-setup"]),
     ("Guests", &["linux", "run", "record", "trace", "conformance"]),
-    (
-        "Workshop",
-        &["compare", "ab", "history", "fleet", "report", "export", "calibrate", "triage", "doctor", "show"],
-    ),
+    ("Workshop", &["compare", "ab", "history", "fleet", "report", "export", "calibrate", "triage", "doctor", "show"]),
 ];
 
 /// Returns the definition of the command line.

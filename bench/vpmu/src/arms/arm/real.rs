@@ -46,11 +46,7 @@ impl RealRunner {
         ensure(guest.machine.vcpus as u64)?;
         // A replay waits for its PMIs: a clock's counts are ns.
         let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
-        Ok(Self {
-            host,
-            guest: guest.clone(),
-            paced: backend.pace(period).or(of_replay),
-        })
+        Ok(Self { host, guest: guest.clone(), paced: backend.pace(period).or(of_replay) })
     }
 
     /// Plans a guest of an arm that takes so many samples.

@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
         let text = Model::text("clx-ap-watchdog-off").unwrap();
-        let model = Model::from_toml("known", &text).unwrap();
+        let model = Model::from_toml("known", text).unwrap();
         let (mut calibration, measured) = measured(&model, Cpu::default(), true);
         calibration.pmu = Some(Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 });
         let found = fit(&calibration, "a simulated host", &measured).unwrap().0;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
         let text = Model::text("clx-ap-watchdog-on").unwrap();
-        let model = Model::from_toml("known", &text).unwrap();
+        let model = Model::from_toml("known", text).unwrap();
         let (mut calibration, measured) = measured(&model, Cpu::default(), false);
         let known = Some(Processor::CascadeLakeNoSmt);
         for (processor, outside, follow) in

@@ -90,7 +90,8 @@ impl CalibrateSpec {
             ..usual
         };
         let backend = BackendChoice::Key(chosen.backend.clone());
-        let mut plan = spec.plan(&PAYLOAD, &HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
+        let mut plan =
+            spec.plan(&PAYLOAD, &HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
         plan.parameters.rounds_per_guest = None;
         plan.guest.boot.flags |= FLAG_TIME_LOOP;
         Ok(plan)

@@ -35,12 +35,9 @@ mod tests {
         let text = sim::model::Model::text(model).unwrap();
         let table: toml::Table = text.parse().unwrap();
         let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
-        table["fitted"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|entry| (text(entry, "constant"), text(entry, "figure")))
-            .collect()
+        // A model with a base has its base's.
+        let all = table.get("fitted").into_iter().flat_map(|all| all.as_array().unwrap());
+        all.map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()
     }
 
     /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce

@@ -142,9 +142,7 @@ mod tests {
 
     #[test]
     fn a_line_is_the_document_that_sim_would_have() {
-        let point = lines(
-            "strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1",
-        );
+        let point = lines("strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1");
         let spec: SimSpec = of_keys(&point[0].point).unwrap();
         let model = spec.model().unwrap();
         let mut plan = spec.plan(&model).unwrap();
