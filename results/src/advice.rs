@@ -178,7 +178,7 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> S
         parts.push("hardware events may order otherwise than a stand-in".to_owned());
     }
     if own.iter().any(|record| record.is_simulated()) {
-        let other = "in KVM's own code (MODEL:in-kernel) another may be the fastest";
+        let other = "in KVM's own code (model clx-in-kernel) another may be the fastest";
         parts.push(format!("of models, and of a VMM in userspace: {other}"));
     }
     let cut = own.iter().filter(|record| record.status != Status::Complete);

@@ -21,10 +21,7 @@ fn main() {
         _ => TEN,
     };
     let model = model.first().map_or("clx-ap-watchdog-on", String::as_str);
-    let model = match model.split_once(':') {
-        Some((model, form)) => Model::embedded(model).expect("an embedded model").form(form).expect("its form"),
-        None => Model::embedded(model).expect("an embedded model"),
-    };
+    let model = Model::embedded(model).expect("an embedded model");
     let samples = samples.parse().expect("a number of samples");
     let guests = sim::host::run(&model, &plan(strategy, &boot(events, 2_000_000, samples, u64::MAX)), 0);
     let accesses: u64 = guests[0].side.msrs.iter().map(|line| line.reads + line.writes).sum();

@@ -94,7 +94,7 @@ fn operations_per_pmi_are_those_of_real_runs_where_exits_are_counted() {
 
 #[test]
 fn in_kvm_a_look_at_a_hardware_event_is_no_operation() {
-    let model = model("clx-ap-watchdog-on").form("in-kernel").unwrap();
+    let model = model("clx-in-kernel");
     let totals = run(&model, &plan("virtual", &boot(SINGLE, 2_000_000, 1000, 10_000)), 1);
     assert_eq!(totals.ops.count(OpKind::Read), 0);
 }

@@ -64,7 +64,7 @@ pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
 }
 
 /// Every parameter of the experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Parameters {
     /// The strategies.
     pub strategies: Vec<StrategyParameter>,

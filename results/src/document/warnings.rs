@@ -15,8 +15,6 @@ use cpu_list::CpuList;
 pub const UNSURE: &str = "until-ci";
 /// Code of the warning that some periods had no overflow of their own, but not nine of ten.
 pub const LATE_PERIODS: &str = "late-periods";
-/// Code of the warning that a simulated figure is known to a range only.
-pub const UNIDENTIFIED: &str = "unidentified";
 /// Code of the warning of arms that no counter overflowed in.
 pub const NO_OVERFLOWS: &str = "no-overflows";
 /// Code of the warning of an arm whose guest gets no period whole.
@@ -30,7 +28,7 @@ const DOUBTFUL: f64 = 0.2;
 /// Conditions of a whole document: their codes, and the sentence where one holds.
 type Condition = (&'static str, fn(&Document) -> Option<String>);
 
-const CONDITIONS: [Condition; 8] = [
+const CONDITIONS: [Condition; 7] = [
     ("overcommit", |document| {
         let (parameters, online) = (&document.parameters, document.host.online().map_or(1, |list| list.len() as u64));
         let cpus = if document.is_simulated() { parameters.cpus.unwrap_or(parameters.vcpus) } else { online };
@@ -39,11 +37,6 @@ const CONDITIONS: [Condition; 8] = [
     }),
     ("model-off", |document| document.host.model_percent.and_then(model_off)),
     ("quick", |document| document.parameters.quick.then(|| "a quick run: its figures are indicative only".to_owned())),
-    ("shared-first-event", |document| {
-        let text = "guests of several strategies were alive at the same time: the cost of the host's first such event and of its last \
-                    close is in none of their figures; take --guest-rounds 1, unless others hold such an event anyway";
-        shares_first_event(document).then(|| text.to_owned())
-    }),
     ("played", |document| {
         let text = "the payload's own instructions are in a played handler: where KVM emulates them it takes several times the guest's; \
                     compare differences between arms, not × floor";
@@ -159,13 +152,6 @@ pub fn model_off([low, high]: [u64; 2]) -> Option<String> {
 /// Returns whether the first event of this backend costs a host more than another one.
 pub fn first_open_is_expensive(backend: &str) -> bool {
     backend == "hardware" || backend.starts_with("tracepoint:")
-}
-
-/// Returns whether events of one arm spared another arm the cost of a host's first event.
-pub fn shares_first_event(document: &Document) -> bool {
-    let arms = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy && arm.not_available.is_none());
-    document.parameters.rounds_per_guest.is_some_and(|rounds| rounds > 1)
-        && arms.filter(|arm| first_open_is_expensive(&arm.backend)).count() > 1
 }
 
 /// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a
@@ -354,23 +340,6 @@ mod tests {
         assert!(load.remedy.as_deref().is_some_and(|remedy| remedy.contains("--pin")), "{load:?}");
         document.parameters.backend = "sim:icx-2021".to_owned();
         assert!(collect(&document).iter().all(|warning| warning.remedy.is_none()), "a simulated host has no settings");
-    }
-
-    #[test]
-    fn strategies_that_spared_each_other_the_first_event_are_named() {
-        let of = |backend: &str, rounds_per_guest: Option<u64>| {
-            codes(|document| {
-                document.parameters.rounds_per_guest = rounds_per_guest;
-                for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
-                    arm.backend = backend.to_owned();
-                }
-            })
-        };
-        for dear in ["hardware", "tracepoint:kvm/kvm_exit"] {
-            assert_eq!(of(dear, Some(20)), ["shared-first-event"]);
-            assert!(of(dear, None).is_empty());
-        }
-        assert!(of("cpu-clock", Some(20)).is_empty());
     }
 
     #[test]

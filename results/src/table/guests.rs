@@ -7,7 +7,7 @@ use super::layout::{self, name, plural, ratio_with, time};
 use super::ranking::{AS_GOOD, contenders, fastest, is_whole, listed, origin, with_figures};
 use super::report::{Part, Report};
 use crate::answers;
-use crate::document::warnings::{LATE_PERIODS, UNIDENTIFIED};
+use crate::document::warnings::LATE_PERIODS;
 use crate::document::{Arm, ArmKind, Document, Experiment, Status, Warning};
 use crate::error::Exit;
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
@@ -124,13 +124,6 @@ fn known(document: &Document, report: &mut Report) {
     let metric = metric(document);
     if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
         report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
-    }
-    let open = || document.warnings.iter().filter(|warning| warning.code == UNIDENTIFIED);
-    for Warning { arm, message, .. } in open() {
-        report.line(format!("{}: {message}", arm.as_deref().unwrap_or_default()));
-    }
-    if open().next().is_some() {
-        report.line("form: published figures fit each (vpmu show models; vpmu sim MODEL:FORM)");
     }
     let short = document.arms.iter().map(|arm| (&arm.name, paired::short(arm, metric.key)));
     for (arm, short) in short.filter(|(_, short)| *short > 0) {
@@ -355,7 +348,7 @@ pub fn warnings(warnings: &[Warning]) -> impl Iterator<Item = String> {
         warnings.iter().filter(|warning| warning.remedy.is_some()).map(|warning| warning.code.as_str()).collect();
     let settings = (!settings.is_empty())
         .then(|| format!("noise sources on this host: {}; see `vpmu doctor`", settings.join(", ")));
-    let own = warnings.iter().filter(|one| one.remedy.is_none() && ![UNIDENTIFIED, LATE_PERIODS].contains(&&*one.code));
+    let own = warnings.iter().filter(|one| one.remedy.is_none() && one.code != LATE_PERIODS);
     let own = own.map(|warning| match &warning.arm {
         Some(arm) => format!("{arm}: {}", warning.message),
         None => warning.message.clone(),
@@ -380,9 +373,6 @@ mod tests {
         doubtful.arms[0].incomplete.push("round 2, vCPU 0: the time limit passed".into());
         doubtful.arms[1].own.lost = Some(3);
         doubtful.warnings = crate::document::warnings::collect(&doubtful);
-        let message = "1.34 to 1.52 × floor by the form of the model".to_owned();
-        let arm = Some("recreate".to_owned());
-        doubtful.warnings.push(Warning { code: UNIDENTIFIED.to_owned(), arm, message, remedy: None });
         let mut linux = fixture::document(3);
         (linux.parameters.rounds, linux.parameters.duration_ns) = (9, Some(2_000_000_000));
         linux.parameters.linux = Some(LinuxParameters {

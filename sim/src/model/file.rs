@@ -12,21 +12,16 @@ use toml::{Table, Value};
 use super::cost::Cost;
 use super::costs::Costs;
 
-/// Returns the text of a model with the costs of clx-ap-watchdog-on, and of its forms.
-macro_rules! with_forms {
-    ($name:literal) => {
-        concat!(include_str!(concat!("../../models/", $name, ".toml")), include_str!("../../models/clx-forms.toml"))
-    };
-}
-
 /// Names and texts of the embedded models.
-pub const EMBEDDED: [(&str, &str); 6] = [
+pub const EMBEDDED: [(&str, &str); 8] = [
     ("development-host", include_str!("../../models/development-host.toml")),
-    ("clx-ap-watchdog-on", with_forms!("clx-ap-watchdog-on")),
-    ("clx-ap-watchdog-off", with_forms!("clx-ap-watchdog-off")),
-    ("icx-2021", with_forms!("icx-2021")),
-    ("spr-2026", with_forms!("spr-2026")),
+    ("clx-ap-watchdog-on", include_str!("../../models/clx-ap-watchdog-on.toml")),
+    ("clx-ap-watchdog-off", include_str!("../../models/clx-ap-watchdog-off.toml")),
+    ("icx-2021", include_str!("../../models/icx-2021.toml")),
+    ("spr-2026", include_str!("../../models/spr-2026.toml")),
     ("development-host-tracepoint", include_str!("../../models/development-host-tracepoint.toml")),
+    ("clx-in-kernel", include_str!("../../models/clx-in-kernel.toml")),
+    ("clx-resume-other", include_str!("../../models/clx-resume-other.toml")),
 ];
 
 /// A fitted constant.
@@ -62,17 +57,6 @@ pub struct Model {
     pub sources: BTreeMap<String, String>,
     /// Least and greatest percent of what was measured that it takes, of a calibrated model.
     pub checked: Option<[u64; 2]>,
-    /// Its other forms.
-    pub forms: Vec<Form>,
-}
-
-/// A form of a model: some of its costs are replaced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Form {
-    /// The model, named MODEL:FORM.
-    pub model: Model,
-    /// Figure of `results/published.toml` and its number which does not tell it from the model itself.
-    pub fits: Option<String>,
 }
 
 /// A model that cannot be used; displayed as one line with the key.
@@ -91,13 +75,12 @@ impl Model {
     /// # Errors
     /// No embedded model has this name.
     pub fn embedded(name: &str) -> Result<Self, ModelError> {
-        let known = || EMBEDDED.map(|(name, _)| name).join(", ");
-        let found = EMBEDDED.iter().find(|(known, _)| *known == name);
-        let (_, text) = found.ok_or_else(|| ModelError {
-            name: name.to_owned(),
-            why: format!("no such model; there are {}, and files ending in .toml", known()),
-        })?;
-        Self::from_toml(name, text)
+        embedded(name).and_then(Self::parse).map_err(|why| ModelError { name: name.to_owned(), why })
+    }
+
+    /// Returns the text of the embedded model `name`.
+    pub fn text(name: &str) -> Option<&'static str> {
+        EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
     /// Parses a model; `origin` names it in errors.
@@ -113,12 +96,7 @@ impl Model {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message())
         })?;
-        Self::read(table)
-    }
-
-    fn read(mut table: Table) -> Result<Self, String> {
-        let forms = table.remove("form");
-        let base = table.clone();
+        let mut table = whole(table)?;
         let mut sources = BTreeMap::new();
         let follow = table.get("counts").and_then(|counts| counts.get("follow")).and_then(Value::as_str);
         let per = if follow == Some("exits") { "per-exit" } else { "per-us" };
@@ -165,43 +143,11 @@ impl Model {
             let code = code.ok_or_else(|| format!("counts.events.{key}: not an umask and event code in hex"))?;
             rates.insert(code, rate(value, counts.follow)?);
         }
-        let forms = forms.map_or(Ok(Vec::new()), |forms| read_forms(&base, forms))?;
         let (base, default_rate) = (counts.follow, rate(counts.default, counts.follow)?);
-        Ok(Self {
-            name,
-            about,
-            tsc_khz: tsc,
-            host,
-            base,
-            default_rate,
-            rates,
-            costs: cost,
-            fitted,
-            sources,
-            checked,
-            forms,
-        })
+        Ok(Self { name, about, tsc_khz: tsc, host, base, default_rate, rates, costs: cost, fitted, sources, checked })
     }
 
-    /// Returns the form of this name.
-    ///
-    /// # Errors
-    /// It has none of this name: those that it has.
-    pub fn form(&self, name: &str) -> Result<Self, String> {
-        let full = format!("{}:{name}", self.name);
-        let found = self.forms.iter().find(|form| form.model.name == full);
-        let known: Vec<&str> = self.forms.iter().map(|form| form.model.name.as_str()).collect();
-        let known = if known.is_empty() { "no forms".to_owned() } else { known.join(", ") };
-        found.map(|form| form.model.clone()).ok_or_else(|| format!("no form '{name}'; there are {known}"))
-    }
-
-    /// Returns the forms that agree with the published figures as well as the model itself does: a figure of the model is
-    /// known to the range that it and these give, and no better. `reproduce` and `sim` show that range.
-    pub fn fitting_forms(&self) -> impl Iterator<Item = &Self> {
-        self.forms.iter().filter(|form| form.fits.is_some()).map(|form| &form.model)
-    }
-
-    /// Returns its constants as text: costs, and all others; without names, sources and forms.
+    /// Returns its constants as text: costs, and all others; without names and sources.
     pub fn constants(&self) -> [String; 2] {
         let others = (self.tsc_khz, &self.host, self.base, self.default_rate, &self.rates);
         [format!("{:?}", self.costs), format!("{others:?}")]
@@ -269,12 +215,23 @@ struct CountKeys {
     events: BTreeMap<String, f64>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FormKeys {
-    source: String,
-    fits: Option<String>,
-    cost: Table,
+fn embedded(name: &str) -> Result<&'static str, String> {
+    let known = || EMBEDDED.map(|(name, _)| name).join(", ");
+    Model::text(name).ok_or_else(|| format!("no such model; there are {}, and files ending in .toml", known()))
+}
+
+/// Fills in what a file with a `base` leaves out: the constants of that embedded model.
+fn whole(mut own: Table) -> Result<Table, String> {
+    let Some(base) = own.remove("base") else { return Ok(own) };
+    let text = embedded(base.as_str().unwrap_or_default()).map_err(|why| format!("base: {why}"))?;
+    let mut table = whole(text.parse().map_err(|error| one_line(&error))?)?;
+    for (key, value) in own {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(all)), Value::Table(some)) => all.extend(some),
+            (_, value) => _ = table.insert(key, value),
+        }
+    }
+    Ok(table)
 }
 
 /// Puts its value in the place of each constant, a table of a value by its unit and a source, and notes the source. Its 95 %
@@ -343,38 +300,6 @@ fn complete(file: &mut Table) {
 /// Puts an error, with its key, into one line.
 fn one_line(error: &toml::de::Error) -> String {
     error.to_string().trim().replace('\n', " ")
-}
-
-/// Reads the forms of the model in `base`, each a table of costs, ns, with their source.
-fn read_forms(base: &Table, forms: Value) -> Result<Vec<Form>, String> {
-    let Value::Table(forms) = forms else { return Err("form: not a table".to_owned()) };
-    let as_good: Table = forms
-        .iter()
-        .filter(|(_, value)| value.get("fits").is_some())
-        .map(|(name, it)| (name.clone(), it.clone()))
-        .collect();
-    let form = |name: &str, value: Value| {
-        let form: FormKeys = value.try_into().map_err(|error| one_line(&error))?;
-        let mut table = base.clone();
-        if form.fits.is_none() {
-            // Another host, known no better than the model.
-            table.insert("form".to_owned(), Value::Table(as_good.clone()));
-        }
-        let whole = table.get("name").and_then(Value::as_str).unwrap_or_default();
-        let full = format!("{whole}:{name}");
-        table.insert("name".to_owned(), full.into());
-        if let Some(Value::Table(all)) = table.get_mut("cost") {
-            for (key, ns) in form.cost {
-                let constant = [("ns".to_owned(), ns), ("source".to_owned(), form.source.clone().into())];
-                all.insert(key, Value::Table(constant.into_iter().collect()));
-            }
-        }
-        Ok(Form { model: Model::read(table)?, fits: form.fits })
-    };
-    forms
-        .into_iter()
-        .map(|(name, value)| form(&name, value).map_err(|why: String| format!("form.{name}: {why}")))
-        .collect()
 }
 
 /// Cost of a look at a clock's count without a host call, by the vDSO, where a model has none.

@@ -11,7 +11,7 @@ mod file;
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use file::{CountBase, Rate};
-pub use file::{EMBEDDED, Fitted, Form, Model, ModelError};
+pub use file::{EMBEDDED, Fitted, Model, ModelError};
 pub use file::{HostModel, HostPmu, Others};
 
 #[cfg(test)]
@@ -65,10 +65,7 @@ mod tests {
             (on_clx("[0x3c]", "[0x10000]"), "pinned"),
             (on_clx("[0x3c]", &format!("[{}]", "0x3c,".repeat(65))), "host.pinned: 65"),
             (on_clx("pinned = { events = [0x3c]", "counters = { value = 1"), "unknown field `counters`"),
-            (on_clx("cost = { peek = 40 }", "cost = { peek = -40 }"), "form.in-kernel: -40 is not"),
-            (on_clx("cost = { peek = 40 }", "cost = { peak = 40 }"), "form.in-kernel: unknown field `peak`"),
-            (on_clx("cost = { peek = 40 }", "cost = 40"), "form.in-kernel: "),
-            (on_clx("[form.in-kernel]", "[form]\nx = 3\n[form.in-kernel]"), "form.x: "),
+            ((0, "name = ", "base = 'clx'\nname = ".to_owned()), "base: no such model; there are development-host"),
         ] {
             let (name, text) = EMBEDDED[model];
             assert!(text.contains(from), "{from}");
@@ -82,18 +79,10 @@ mod tests {
     }
 
     #[test]
-    fn a_form_is_the_model_with_other_costs_and_some_fit_as_well() {
-        let model = Model::embedded(EMBEDDED[1].0).unwrap();
-        let in_kernel = model.form("in-kernel").unwrap();
-        assert_eq!(
-            (in_kernel.name.as_str(), &in_kernel.costs.peek),
-            ("clx-ap-watchdog-on:in-kernel", &Some(Cost::fixed(40)))
-        );
-        assert_eq!((&model.costs.peek, &in_kernel.costs.resume), (&None, &model.costs.resume));
-        let fitting: Vec<&str> = model.fitting_forms().map(|model| model.name.rsplit(':').next().unwrap()).collect();
-        assert_eq!(fitting, ["resume-other-250", "resume-other-485"]);
-        assert_eq!(in_kernel.fitting_forms().count(), 2, "it is known no better");
-        assert_eq!(model.form("x").unwrap_err().matches("clx-ap-watchdog-on:").count(), 3);
+    fn a_model_with_a_base_has_the_constants_that_it_leaves_out() {
+        let [base, in_kernel] = ["clx-ap-watchdog-on", "clx-in-kernel"].map(|name| Model::embedded(name).unwrap());
+        assert_eq!((&base.costs.peek, &in_kernel.costs.peek), (&None, &Some(Cost::fixed(40))));
+        assert_eq!((&base.costs.resume, &base.host), (&in_kernel.costs.resume, &in_kernel.host));
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub struct AbArgs {
 
     /// Options of nmi-latency for both sides: of the arms, the guest and the host
     ///
-    /// --strategy, --workload, --period, --samples, --time-limit, --vcpus, --backend, --pin and others. Rounds, duration, warm-up and seed
+    /// --strategy, --workload, --period, --samples, --vcpus, --backend, --pin and others. Rounds, duration, warm-up and seed
     /// are the comparison's. One that a side has of its own is that side's.
     #[arg(last = true, value_name = "OPTIONS", allow_hyphen_values = true)]
     pub both: Vec<String>,
@@ -110,7 +110,7 @@ fn words(text: &str) -> Result<Words, String> {
 }
 
 /// Options of a turn that `ab` gives itself, or that have no place in one.
-const OWN: &str = "--duration --guest-rounds --json --junit --markdown --no-save --output --quick --quiet --rounds \
+const OWN: &str = "--duration --json --junit --markdown --no-save --output --quick --quiet --rounds \
                    --save-baseline --seed --until-ci --verbose --warmup -o -q";
 
 /// # Errors

@@ -23,10 +23,10 @@ use super::measure::{Invocation, Kept, can_have, carry_out, named_model, ready};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::Finished;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::Chosen;
 use crate::setting::options::DurationOption;
 use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
@@ -179,17 +179,17 @@ fn plan(
     usable: Option<&[u32]>,
 ) -> Result<Plan, Error> {
     let arms = ArmsOptions { strategy: strategy.to_vec(), duration: DurationOption { duration }, ..args.arms.clone() };
-    // Guests that live on would spare each other the first hardware event.
-    let many = args.arms.rounds.is_none() && !chosen.shares_first;
-    let length = LengthOptions { guest_rounds: many.then_some(GUEST_ROUNDS), ..LengthOptions::default() };
     let workload = match load {
         Load::Work(workload) => workload,
         // The trace replaces it below.
         Load::Trace(_) => args.workload[0],
     };
-    let spec = NmiLatencySpec { arms, length, workload, period: None, freq: None };
-    let mut plan = spec.plan(&args.host, chosen, usable)?;
+    let spec = NmiLatencySpec { arms, length: <_>::default(), workload: Some(workload), period: None, freq: None };
+    let mut plan = spec.plan(&PAYLOAD, &args.host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
+    if plan.until_order && plan.keeps_guests() {
+        plan.parameters.rounds_per_guest = Some(GUEST_ROUNDS);
+    }
     match load {
         Load::Work(_) => {}
         Load::Trace(parts) if chosen.simulated => plan.replay(parts),

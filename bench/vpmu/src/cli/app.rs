@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
@@ -16,7 +15,7 @@ use super::{
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
-use crate::experiment::guest_stat::spec;
+use crate::experiment::nmi_latency::spec::{LINUX, PAYLOAD};
 use crate::experiment::sweep::grid::Grid;
 use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
@@ -210,19 +209,11 @@ where
     T: Into<OsString>,
 {
     let args = help_first(record::as_perf_spells(args.into_iter().map(Into::into).collect()));
-    if args.len() == 2 && (args[1] == "--version" || args[1] == "-V") {
-        // Scripts ask for it often, and it needs no definition of commands, which takes half a millisecond.
-        return Ok(Parsed::Print(format!("vpmu {VERSION}\n")));
-    }
-    let matched = definition().try_get_matches_from(&args).and_then(|found| {
-        let is_given = |id| found.value_source(id) == Some(ValueSource::CommandLine);
-        let mut cli = Cli::from_arg_matches(&found)?;
-        cli.nmi_latency.is_main = !nmi_latency::NAMED.into_iter().any(is_given);
-        Ok(cli)
-    });
-    match matched {
-        Ok(Cli { command, nmi_latency }) => {
-            Ok(Parsed::Run(command.unwrap_or_else(|| Command::NmiLatency(Box::new(nmi_latency)))))
+    match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
+        Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
+        Ok(Cli { nmi_latency, .. }) => {
+            let is_main = nmi_latency.names_nothing();
+            Ok(Parsed::Run(Command::NmiLatency(Box::new(nmi_latency::NmiLatencyArgs { is_main, ..nmi_latency }))))
         }
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
@@ -243,23 +234,15 @@ fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The commands of the root's help. Options of the main job are in that of `vpmu nmi-latency`.
-const GROUPS: [(&str, &[&str]); 4] = [
-    (
-        "Compare strategies",
-        &["nmi-latency", "advise", "sim", "sweep", "calibrate", "reproduce", "guest-stat", "stat-setup"],
-    ),
-    ("Judge and show results", &["compare", "ab", "history", "fleet", "report", "export"]),
-    ("Run guests", &["linux", "run", "record", "trace", "conformance"]),
-    ("Host and tool", &["doctor", "show", "triage"]),
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Compare strategies", &["nmi-latency", "advise", "sim", "sweep", "reproduce", "guest-stat", "stat-setup"]),
+    ("Guests", &["linux", "run", "record", "trace", "conformance"]),
+    ("Workshop", &["compare", "ab", "history", "fleet", "report", "export", "calibrate", "triage", "doctor", "show"]),
 ];
 
-/// Returns the definition of the command line. Options that several commands share have the defaults of their command.
+/// Returns the definition of the command line.
 pub fn definition() -> clap::Command {
-    let command = nmi_latency::with_defaults(Cli::command())
-        .mut_subcommand("nmi-latency", nmi_latency::with_defaults)
-        .mut_subcommand("advise", advise::with_defaults)
-        .mut_subcommand("sim", nmi_latency::with_trace)
-        .mut_subcommand("guest-stat", spec::other_defaults);
+    let command = Cli::command().mut_subcommand("advise", advise::with_defaults);
     let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (group, names) in GROUPS {
         let _ = writeln!(help, "\n{group}:");
@@ -346,7 +329,8 @@ fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
         Command::NmiLatency(args) => {
             let (spec, backend) = (&args.spec, &args.host.behind.backend);
             names(&spec.arms, backend)?;
-            Ok(spec.length.rounds(&spec.arms, matches!(backend, BackendChoice::Sim(_))).1)
+            let usual = if args.linux.kernel.is_some() { &LINUX } else { &PAYLOAD };
+            Ok(spec.length.rounds(&spec.arms, usual, matches!(backend, BackendChoice::Sim(_))).1)
         }
         Command::GuestStat(args) => {
             names(&args.spec.arms, &args.host.behind.backend)?;

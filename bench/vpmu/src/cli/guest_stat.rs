@@ -8,7 +8,7 @@ use super::options::GuestResultOptions;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::options::HostOptions;
-use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, MAX, MAX_LINUX};
+use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, LINUX, MAX, MAX_LINUX, PAYLOAD};
 use crate::setting::backend::Chosen;
 
 pub(super) const EXAMPLES: &str = "\
@@ -47,21 +47,21 @@ pub struct GuestStatArgs {
 pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let GuestStatArgs { spec, host, .. } = args;
     let linux = LinuxJob::new(&args.linux, Kind::SetUp)?;
-    if linux.is_some() && spec.enable == Enable::Each {
+    if linux.is_some() && spec.enable == Some(Enable::Each) {
         return Err(Error::usage(
             "--enable each is not for a Linux guest",
             "its perf stat enables all events at once",
             "leave it out",
         ));
     }
-    let most = if linux.is_some() { MAX_LINUX } else { MAX };
+    let (most, usual) = if linux.is_some() { (MAX_LINUX, &LINUX) } else { (MAX, &PAYLOAD) };
     if let Some(events) = spec.events.iter().find(|&&events| events > most) {
         return Err(Error::usage(format!("{events} events"), "", format!("give 1 to {most}")));
     }
     let linux = linux.as_ref();
     let plan = |events: u64, chosen: &Chosen, usable: Option<&[u32]>| {
         // The payload's boot page has room for MAX events; Linux's list is set below.
-        let mut plan = spec.plan(events.min(MAX), host, chosen, usable)?;
+        let mut plan = spec.plan((usual, events.min(MAX)), host, chosen, usable)?;
         if let Some(job) = linux {
             plan.parameters.events = spec::events(events, host.cpu.vendor());
             plan.parameters.workload = spec::workload(events);

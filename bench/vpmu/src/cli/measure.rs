@@ -301,7 +301,10 @@ fn real(
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
 ) -> Result<Ready, Error> {
-    let chosen = choose(backend, &ThisHost)?;
+    let mut chosen = choose(backend, &ThisHost)?;
+    // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
+    let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
+    chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
     let usable = usable(&host);
     // Unclaimed CPUs come first, and are claimed, so that another run takes others.
     let mut plan = plan(&chosen, usable.map(free_last).as_deref())?;

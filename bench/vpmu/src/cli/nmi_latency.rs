@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Command};
+use clap::Args;
 
 use super::measure::{Invocation, MakePlan, Wanted, measure_all};
 use super::options::GuestResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{LinuxGuestOptions, other_defaults};
+use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::nmi_latency::simulated::SimSpec;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{LINUX, NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::strategy::StrategyChoice;
 use crate::setting::workload::{EventSet, GuestWork, Workload};
@@ -50,8 +50,8 @@ Examples:
   vpmu sim
   # a published host, four events of a task
   vpmu sim icx-2021 --workload sampling4
-  # its form in which KVM reads counts without a call
-  vpmu sim icx-2021:in-kernel --strategy virtual
+  # a host whose KVM reads counts without a call
+  vpmu sim clx-in-kernel --strategy virtual
   # a PMU that the guest owns, which only a model has
   vpmu sim spr-2026 --strategy deferred,mediated
   # a guest's trace (vpmu trace record) under strategies
@@ -61,9 +61,6 @@ Examples:
 
 Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
-
-/// Options that say what is compared: without them, and without a command, it is the main job.
-pub(super) const NAMED: [&str; 4] = ["workload", "strategy", "trace", "guest"];
 
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
 const WORKLOADS: [EventSet; 2] = [EventSet::Sampling10, EventSet::Single];
@@ -113,22 +110,17 @@ pub struct SimArgs {
     pub out: GuestResultOptions,
 }
 
-/// Options of `vpmu sim` that a replay obeys.
-const WITH_TRACE: [&str; 10] =
-    ["model", "trace", "strategy", "seed", "rounds", "output", "json", "no_save", "quiet", "save_baseline"];
-
-/// Makes `--trace` refuse what a replay does not obey: its guest is the trace's.
-pub(super) fn with_trace(command: Command) -> Command {
-    let others = command.get_arguments().map(|arg| arg.get_id().clone());
-    let others: Vec<_> = others.filter(|id| !WITH_TRACE.contains(&id.as_str())).collect();
-    command.mut_arg("trace", |arg| arg.conflicts_with_all(others))
+impl NmiLatencyArgs {
+    /// Returns whether the options leave open what is compared.
+    pub(super) fn names_nothing(&self) -> bool {
+        let payload = self.linux.guest == GuestKind::Payload;
+        payload && self.spec.workload.is_none() && self.spec.arms.strategy.is_empty() && self.trace.is_none()
+    }
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let linux = LinuxJob::new(&args.linux, Kind::Record)?;
-    let mut spec = args.spec.clone();
-    // A Linux guest is measured from its boot to its end.
-    spec.length.guest_rounds = linux.as_ref().map(|_| 1).or(spec.length.guest_rounds);
+    let (spec, usual) = (&args.spec, if linux.is_some() { &LINUX } else { &PAYLOAD });
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
     let is_bare = invocation.command_line.len() == 1;
@@ -138,9 +130,9 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         return run_main(args, &wanted, invocation);
     }
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
-        let mut plan = spec.plan(&args.host, chosen, usable)?;
+        let mut plan = spec.plan(usual, &args.host, chosen, usable)?;
         if let Some(job) = &linux {
-            job.adapt(&mut plan, spec.workload)?;
+            job.adapt(&mut plan, spec.workload.unwrap_or(usual.workload))?;
         }
         if let Some(trace) = &trace {
             if chosen.simulated {
@@ -159,26 +151,18 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation)
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut spec = args.spec.clone();
-            spec.workload = Workload { events, work: GuestWork::Ftest };
-            spec.arms.strategy = STRATEGIES.map(|name| StrategyChoice::Preset(name.to_owned())).to_vec();
+            spec.workload = Some(Workload { events, work: GuestWork::Ftest });
+            spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
             let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
             let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();
             *duration = match duration {
                 Some(both) => Some(*both / 2),
                 None => (!is_bounded && !chosen.simulated).then_some(LONGEST),
             };
-            spec.plan(&args.host, chosen, usable)
+            spec.plan(&PAYLOAD, &args.host, chosen, usable)
         }
     });
     measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), invocation)
-}
-
-/// Sets other defaults for a Linux guest: it takes seconds to boot, and its perf to start. Each round boots one.
-pub(super) fn with_defaults(command: Command) -> Command {
-    other_defaults(
-        command.mut_arg("guest_rounds", |arg| arg.conflicts_with("kernel")),
-        &[("rounds", "5"), ("warmup", "0"), ("samples", "1000"), ("time_limit", "3s"), ("workload", "sampling10")],
-    )
 }
 
 pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {

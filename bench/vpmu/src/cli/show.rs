@@ -15,7 +15,7 @@ use results::table::wrapped;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sim::mediated::{MEDIATED, Mediated};
-use sim::model::EMBEDDED;
+use sim::model::{EMBEDDED, Model};
 
 use crate::arms::arm::sim::model;
 use crate::setting::options::JsonOption;
@@ -80,7 +80,11 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
     match (args.kind, &args.name) {
         (Kind::Schemas, Some(name)) => print(&indented(&schema_of(name)?)?)?,
         (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
-            let text = if kind == Kind::Models { model_text(name)?.to_owned() } else { strategy(name)? };
+            let text = match (kind, Model::text(name)) {
+                (Kind::Models, Some(text)) => text.to_owned(),
+                (Kind::Models, None) => return Err(unknown("model", name, &EMBEDDED.map(|(name, _)| name))),
+                _ => strategy(name)?,
+            };
             let table: toml::Table = text.parse().map_err(|error| internal("a definition is no TOML", error))?;
             if json { print_json(&json!({ "name": name, "definition": table }))? } else { print(&text)? }
         }
@@ -127,14 +131,7 @@ fn items(kind: Kind) -> Result<Vec<Item>, Error> {
             presets.chain(below).chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
         }
         Kind::Models => {
-            let item = |&(name, _): &(&str, &str)| {
-                let model = model(name)?;
-                let forms: Vec<&str> =
-                    model.forms.iter().filter_map(|form| form.model.name.rsplit(':').next()).collect();
-                let forms = if forms.is_empty() { String::new() } else { format!("; forms: {}", forms.join(", ")) };
-                Ok(Item::new(name, model.about + &forms))
-            };
-            EMBEDDED.iter().map(item).collect::<Result<_, Error>>()?
+            EMBEDDED.iter().map(|(name, _)| Ok(Item::new(*name, model(name)?.about))).collect::<Result<_, Error>>()?
         }
         // A workload is one of each, EVENTS/WORK.
         Kind::Workloads => {
@@ -171,12 +168,6 @@ fn strategy(name: &str) -> Result<String, Error> {
     }
     let choices = text.split_once('\n').map_or("", |(_, choices)| choices);
     Ok(format!("# As preset {name}; a strategy is named by its file, unless it has a `name`.\n{choices}"))
-}
-
-/// Returns an embedded model's definition in TOML.
-fn model_text(name: &str) -> Result<&'static str, Error> {
-    let found = EMBEDDED.iter().find(|(known, _)| *known == name);
-    found.map(|(_, text)| *text).ok_or_else(|| unknown("model", name, &EMBEDDED.map(|(name, _)| name)))
 }
 
 /// Returns the events that may stand behind a guest's counters and those that a guest is recorded by, tried on this thread.
@@ -242,9 +233,6 @@ mod tests {
         std::fs::write(&file, strategy("deferred").unwrap()).unwrap();
         let mine = Strategy::from_toml(&strategy(file.to_str().unwrap()).unwrap()).unwrap();
         assert_eq!(mine, Strategy { name: "mine".to_owned(), ..Strategy::preset("deferred").unwrap() });
-        for (name, _) in EMBEDDED {
-            assert!(sim::model::Model::from_toml(name, model_text(name).unwrap()).is_ok());
-        }
         for (name, _) in SCHEMAS {
             assert!(schema_of(name).unwrap()["properties"]["arms"].is_object(), "{name}");
         }

@@ -16,9 +16,9 @@ use vmm::outcome::Account;
 use vmm::sample::{MOST_EVENTS, Sampling};
 
 use crate::arms::arm::real;
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::inspect::run;
 use crate::inspect::run::spec::RunSpec;
 use crate::machine::linux::job;
@@ -81,15 +81,14 @@ impl PayloadSpec {
         let spec: NmiLatencySpec = defaults();
         let arms = ArmsOptions {
             strategy: vec![strategy],
-            samples: self.samples,
-            time_limit: self.limit.time_limit.unwrap_or(TIME_LIMIT),
+            samples: Some(self.samples),
+            time_limit: self.limit.time_limit.or(Some(TIME_LIMIT)),
             guest,
             ..spec.arms
         };
-        let length = LengthOptions { guest_rounds: Some(1), ..spec.length };
-        let spec = NmiLatencySpec { arms, length, workload: self.workload, ..spec };
+        let spec = NmiLatencySpec { arms, workload: Some(self.workload), ..spec };
         let host = HostOptions { behind: BehindOptions { pin, ..behind }, ..defaults() };
-        spec.plan(&host, chosen, usable)
+        spec.plan(&PAYLOAD, &host, chosen, usable)
     }
 
     /// Returns its name, with its workload.

@@ -6,7 +6,7 @@ use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::MAX_POOL;
-use results::document::{ArmKind, KVM_ARMS};
+use results::document::ArmKind;
 use results::error::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vmm::kvm::{Host, KvmError};
@@ -34,44 +34,25 @@ pub struct RealRunner {
     guest: PayloadPlan,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
-    /// Guests of all arms live at the same time, those of strategies on hardware events.
-    beside_hardware: bool,
 }
 
 impl RealRunner {
-    /// Creates a runner of such guests behind `backend`, which sample with `period`. `guests_stay`: those of all arms
-    /// are there at the same time.
+    /// Creates a runner of such guests behind `backend`, which sample with `period`.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
-    pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64, guests_stay: bool) -> Result<Self, Error> {
+    pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64) -> Result<Self, Error> {
         let host = Arc::new(open_kvm()?);
         ensure(guest.machine.vcpus as u64)?;
         // A replay waits for its PMIs: a clock's counts are ns.
         let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
-        Ok(Self {
-            host,
-            guest: guest.clone(),
-            paced: backend.pace(period).or(of_replay),
-            beside_hardware: guests_stay && *backend == BackendKey::Hardware,
-        })
+        Ok(Self { host, guest: guest.clone(), paced: backend.pace(period).or(of_replay) })
     }
 
     /// Plans a guest of an arm that takes so many samples.
     fn plan(&self, arm: &Arm, samples: u64) -> Result<PayloadPlan, Error> {
         Ok(planned(&self.guest, behind(arm, self.paced)?, samples))
     }
-}
-
-/// Checks that the guest can share the PMU: a mediated vPMU has the whole PMU while its VM lives, and no event that
-/// counts in guests opens meanwhile, nor is such a VM made while there is one.
-fn shares(arm: &str, beside_hardware: bool) -> Result<(), String> {
-    if arm == KVM_ARMS[1] && beside_hardware {
-        return Err("a guest with a mediated vPMU has the whole PMU, and guests of the other arms, which live at the same time, would get no \
-                    hardware event: give --guest-rounds 1"
-            .to_owned());
-    }
-    Ok(())
 }
 
 /// Turns a PMU that others hold now, which may be free at the next turn, into the end of this arm's turn, not of the other arms'.
@@ -92,7 +73,6 @@ pub(crate) fn refused(error: MachineError) -> Error {
 
 impl ArmRunner for RealRunner {
     fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        shares(&arm.strategy, self.beside_hardware)?;
         available(arm, &self.host, self.guest.machine.cpu)
     }
 
@@ -192,14 +172,6 @@ pub fn ensure(vcpus: u64) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mediated_vpmu_has_no_hardware_events_beside_it() {
-        assert!(shares("kvm-mediated", true).unwrap_err().contains("--guest-rounds 1"));
-        for (arm, beside_hardware) in [("kvm-mediated", false), ("kvm", true), ("kvm", false)] {
-            assert_eq!(shares(arm, beside_hardware), Ok(()));
-        }
-    }
 
     #[test]
     fn a_pmu_that_others_hold_ends_the_turn_of_kvms_arm_alone() {

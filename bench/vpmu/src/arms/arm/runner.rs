@@ -88,11 +88,6 @@ pub trait ArmRunner {
     /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
     fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error>;
 
-    /// Returns runners of the forms of its host that fit the published figures equally, its own first, where it is a model with such forms.
-    fn fitting_forms(&self) -> Vec<Box<dyn ArmRunner>> {
-        Vec::new()
-    }
-
     /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all
     /// arms' guests of one number are alive at the same time, and take turns. No turn has more than `samples`.
     ///

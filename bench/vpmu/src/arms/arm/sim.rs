@@ -31,58 +31,33 @@ const MAX_MODEL: u64 = 256 << 10;
 /// The default model.
 pub const DEFAULT_MODEL: &str = "development-host";
 
-/// Reads the embedded model `name`, or the one in the .toml file of that path.
-///
-/// # Errors
-/// Exit 2, with the key that is wrong.
-pub fn model(name: &str) -> Result<Model, Error> {
-    model_text(name).map(|(_, model)| model)
-}
-
 /// Checks the name of an embedded model, and leaves a file to where it is.
 ///
 /// # Errors
 /// Exit 2 for a name that is none.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    let whole = whole_and_form(name).map_or(name, |(whole, _)| whole);
-    if is_file(whole) { Ok(()) } else { model(name).map(drop) }
-}
-
-/// Splits MODEL:FORM; the path of a file may have colons of its own.
-fn whole_and_form(name: &str) -> Option<(&str, &str)> {
-    name.rsplit_once(':').filter(|_| !is_file(name))
+    if is_file(name) { Ok(()) } else { model(name).map(drop) }
 }
 
 fn is_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|extension| extension == "toml")
 }
 
-/// Reads the model with its text; MODEL:FORM is another form of it.
+/// Reads the embedded model `name`, or the one in the .toml file of that path.
 ///
 /// # Errors
 /// Exit 2, with the key that is wrong.
-pub fn model_text(name: &str) -> Result<(String, Model), Error> {
+pub fn model(name: &str) -> Result<Model, Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
-    if let Some((whole, form)) = whole_and_form(name) {
-        let (text, model) = model_text(whole)?;
-        let model = model.form(form).map_err(|why| Error::usage(format!("no model '{name}'"), why, ""))?;
-        return Ok((text, model));
+    if is_file(name) {
+        let text = open::named_text(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
+        return Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()));
     }
-    if !is_file(name) {
-        let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) else {
-            let known = EMBEDDED.map(|(known, _)| known);
-            return Err(Error::usage(
-                format!("no model '{name}'"),
-                "",
-                suggestion(name, &known, ", and files ending in .toml"),
-            ));
-        };
-        let model = Model::embedded(name).map_err(|error| refuse(error.to_string()))?;
-        return Ok(((*text).to_owned(), model));
+    let known = EMBEDDED.map(|(known, _)| known);
+    if known.contains(&name) {
+        return Model::embedded(name).map_err(|error| refuse(error.to_string()));
     }
-    let text = open::named_text(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
-    let model = Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()))?;
-    Ok((text, model))
+    Err(Error::usage(format!("no model '{name}'"), "", suggestion(name, &known, ", and files ending in .toml")))
 }
 
 /// Checks that the model's host can have each of these strategies.
@@ -182,16 +157,6 @@ impl ArmRunner for SimRunner {
             ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
             ArmKind::Strategy | ArmKind::Floor => Ok(()),
         }
-    }
-
-    fn fitting_forms(&self) -> Vec<Box<dyn ArmRunner>> {
-        let runner = |model: &Model| {
-            let mut alone = Self { model: model.clone(), ..self.clone() };
-            alone.model.forms.clear();
-            Box::new(alone) as Box<dyn ArmRunner>
-        };
-        let others: Vec<_> = self.model.fitting_forms().map(runner).collect();
-        if others.is_empty() { others } else { std::iter::once(runner(&self.model)).chain(others).collect() }
     }
 
     fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
@@ -327,10 +292,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path.into_os_string().into_string().unwrap()
         };
-        let colon = write("a:b.toml", EMBEDDED[1].1.as_bytes());
-        let form = |name: &str| model(name).map(|model| model.costs.peek.map(|cost| cost.smallest()));
-        assert_eq!((form(&colon), form(&format!("{colon}:in-kernel"))), (Ok(None), Ok(Some(40))));
-        assert!(check_name("/none/a:b.toml").is_ok() && check_name("/none/a:b.toml:x").is_ok());
+        assert!(check_name("/none/a.toml").is_ok());
         let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
         for (name, needle) in [
             (binary.as_str(), "UTF-8"),
@@ -340,7 +302,6 @@ mod tests {
             ("development-hots", "did you mean development-host?"),
             ("/nonexistent/m.toml", "No such file"),
             (file.to_str().unwrap(), "missing field `about`"),
-            (&format!("{colon}:x"), "no form 'x'"),
         ] {
             let error = model(name).unwrap_err();
             assert_eq!(error.exit.code(), 2);

@@ -484,9 +484,13 @@ fn deliveries<'a>(vcpu: &'a VcpuOutcome, report: &Report) -> Option<impl Iterato
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
     use std::time::Duration;
 
+    use guest::abi::{CALLS, LOG_PHASE, PHASE_ROTATE};
     use results::paired::{self, Statistic};
+    use serde_json::{Map, Value};
 
     use super::*;
     use crate::arms::rounds::mock::{outcome, vcpu};
@@ -501,58 +505,147 @@ mod tests {
         Turn { index, started: Duration::from_secs(index), ..Turn::default() }
     }
 
-    fn fold(outcomes: &[RunOutcome]) -> document::Arm {
-        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, CHECKS);
-        for (outcome, index) in outcomes.iter().zip(0..) {
-            fold.add(turn(index), &outcome.clone().into());
+    /// Writes each figure of an arm that is not as in `usual`.
+    fn differences(path: &str, value: &Value, usual: &Value, into: &mut String) {
+        let is_none = |value: &Value| value.is_null() || *value == 0;
+        match (value.as_object(), usual.as_object()) {
+            (None, _) if value == usual || is_none(value) && is_none(usual) => {}
+            (None, _) => into.push_str(&format!("{path}: {value}\n")),
+            (Some(all), usual) => {
+                let others = usual.into_iter().flat_map(|usual| usual.keys());
+                let keys: BTreeSet<&String> = all.keys().chain(others).filter(|key| *key != "histogram").collect();
+                for key in keys {
+                    let of = |all: Option<&Map<String, Value>>| {
+                        all.and_then(|all| all.get(key)).cloned().unwrap_or_default()
+                    };
+                    differences(&format!("{path} {key}"), &of(Some(all)), &of(usual), into);
+                }
+            }
         }
-        fold.result()
     }
 
-    fn one(change: impl FnOnce(&mut VcpuOutcome)) -> document::Arm {
-        let mut vcpu = vcpu(10, 1000);
-        change(&mut vcpu);
-        fold(&[outcome(vec![vcpu])])
+    type Change = fn(&mut Vec<VcpuOutcome>);
+
+    fn report(vcpus: &mut [VcpuOutcome]) -> &mut Report {
+        vcpus[0].left.report.as_mut().unwrap()
     }
 
+    /// Makes the log one of set-ups' calls: phase, cycle, TSC ticks of begin and end; two ticks are a ns.
+    fn set_up(vcpus: &mut [VcpuOutcome], cycles: u64, calls: &[(u64, u64, u64, u64)]) {
+        let call = |&(phase, cycle, tsc_entry, tsc_exit)| LogEntry {
+            kind: LOG_PHASE + phase,
+            status: cycle * CALLS,
+            tsc_entry,
+            tsc_exit,
+            ..LogEntry::default()
+        };
+        vcpus[0] = vcpu(0, 0);
+        vcpus[0].left.log = calls.iter().map(call).collect();
+        let report = report(vcpus);
+        (report.cycles, report.counts[1], report.enabled[1], report.running[1]) = (cycles, 30, 1000, 500);
+        (report.enabled[0], report.enabled[2]) = (400, 400);
+    }
+
+    fn two_more(vcpus: &mut [VcpuOutcome]) {
+        vcpus[0].account.counts.overflows += 2;
+        vcpus[0].account.counts.pmi_requests += 2;
+    }
+
+    /// Rounds of a vCPU that took ten NMIs, 1 µs each, with what is changed. The file has the figures of the first, and of the others
+    /// what differs from it.
     #[test]
-    fn rounds_and_vcpus_add_up() {
-        let mut first = vcpu(10, 1000);
-        first.account.host.signal_ns.record(10);
-        let run = || outcome(vec![first.clone(), vcpu(5, 3000)]);
-        let arm = fold(&[run(), run()]);
-        let signal = (arm.metric(&SIGNAL).unwrap().max, arm.rounds.metric(&SIGNAL, 0).unwrap().p50);
-        assert_eq!(signal, (Some(10), 10), "of the host events");
-        assert_eq!(
-            (arm.own.counts.overflows, arm.own.counts.guest_overflows, arm.own.counts.pmis, arm.own.counts.nmis),
-            (30, 30, 30, 30)
-        );
-        assert_eq!((arm.own.nmis_delivered, arm.own.lost), (Some(30), Some(0)));
-        let handler = arm.metric(&NMI_HANDLER).unwrap();
-        assert_eq!((handler.count, handler.p50), (30, 1000));
-        assert!(handler.max.unwrap().abs_diff(3000) <= 3);
-        // Entry 1000 ticks of 0.5 ns after delivery, in spite of the offset.
-        let delivery = arm.metric(&PMI_DELIVERY).unwrap();
-        assert_eq!((delivery.count, delivery.min, delivery.max), (30, Some(500), Some(500)));
-        assert_eq!(arm.own.host_ops["open"].count, 4);
-        assert_eq!(arm.own.host_ops["open"].total_ns, 4 * 30_000);
-        assert_eq!(arm.own.host_ops["period"], HostOp::default());
-        assert_eq!(arm.own.msr_exits["0x38f"].writes, 60);
-        assert_eq!(arm.metric(&EXIT_PATH).unwrap().count, 4);
-        assert_eq!((arm.own.events_held.max, arm.own.events_held.at_end), (7, 2));
-        assert_eq!(arm.own.events_held.tail, [6, 0]);
-        assert!(arm.own.events_held.time_mean.is_some_and(|mean| (mean - 3.0).abs() < 1e-9));
-        // Baseline 40 ms / 40 000 units, measured 100 ms / 50 000 units.
-        let work = arm.own.workload.unwrap();
-        assert!((work.unit_ns_without - 1000.0).abs() < 1e-6);
-        assert!((work.slowdown - 2.0).abs() < 1e-9);
-        assert_eq!(arm.own.workload_ns, 4 * 100_000_000);
-        let rounds = &arm.rounds;
-        assert_eq!(
-            (rounds.counts.nmis[1], rounds.counts.overflows[1], rounds.counts.opens[1], rounds.lost[1]),
-            (15, 15, 2, Some(0))
-        );
-        assert!(rounds.complete[1] && arm.incomplete.is_empty());
+    fn figures_follow_from_what_guests_leave() {
+        let strategy = ArmKind::Strategy;
+        let cases: [(&str, ArmKind, Change); 24] = [
+            ("ten NMIs", strategy, |_| {}),
+            ("a second vCPU with five longer ones, and a signal", strategy, |vcpus| {
+                vcpus[0].account.host.signal_ns.record(10);
+                vcpus.push(vcpu(5, 3000));
+            }),
+            ("an NMI lost: only that vCPU's deliveries are not paired", strategy, |vcpus| {
+                vcpus[0].account.counts.nmis_injected = 11;
+                vcpus[0].account.deliveries.insert(4, 1);
+                vcpus.push(vcpu(10, 1000));
+            }),
+            ("a full log: what it holds is paired", strategy, |vcpus| {
+                vcpus[0].left.log.truncate(6);
+                (report(vcpus).logged, report(vcpus).dropped) = (6, 4);
+            }),
+            ("a log that lacks entries", strategy, |vcpus| vcpus[0].left.log.truncate(6)),
+            ("entries before their deliveries, within the uncertainty", strategy, |vcpus| {
+                vcpus[0].left.tsc.offset += 1050
+            }),
+            ("entries before their deliveries, beyond it", strategy, |vcpus| vcpus[0].left.tsc.offset += 1200),
+            ("a rotation between NMIs", strategy, |vcpus| {
+                let entry = LogEntry { kind: LOG_ROTATION, tsc_entry: 100, tsc_exit: 10_100, ..LogEntry::default() };
+                vcpus[0].left.log.insert(3, entry);
+            }),
+            ("nonsense", strategy, |vcpus| {
+                vcpus[0].left.log[0].tsc_exit = 0;
+                vcpus[0].left.log.push(LogEntry { kind: 77, ..LogEntry::default() });
+                report(vcpus).overflows = [u64::MAX; guest::abi::MAX_EVENTS];
+                (report(vcpus).measure_end, report(vcpus).measure_units) = (0, u64::MAX);
+                report(vcpus).baseline_end = u64::MAX;
+            }),
+            ("more NMIs than there can be", strategy, |vcpus| report(vcpus).nmis = u64::MAX),
+            ("nothing left", strategy, |vcpus| {
+                vcpus[0].end = End::TripleFault;
+                (vcpus[0].left.report, vcpus[0].left.tsc.khz) = (None, 0);
+                vcpus[0].left.log.clear();
+            }),
+            ("a TSC of no known frequency", strategy, |vcpus| vcpus[0].left.tsc.khz = 0),
+            ("KVM's own vPMU, of which nothing is counted", ArmKind::Kvm, |vcpus| {
+                vcpus[0].account.deliveries.clear();
+                vcpus[0].account.counts = Counts::default();
+            }),
+            ("an NMI that met the driver off", strategy, |vcpus| {
+                let met_off = &mut vcpus[0].left.log[3];
+                (met_off.rearmed, met_off.tsc_exit) = (0, met_off.tsc_entry + 200);
+            }),
+            ("two overflows more than the guest saw", strategy, |vcpus| two_more(vcpus)),
+            ("two more in one STATUS bit, one to a driver", strategy, |vcpus| {
+                two_more(vcpus);
+                vcpus[0].account.counts.status_shared = 1;
+            }),
+            ("two more without a PMI", strategy, |vcpus| vcpus[0].account.counts.overflows += 2),
+            ("two more that a stopped guest has not handled", strategy, |vcpus| {
+                two_more(vcpus);
+                vcpus[0].end = End::TimedOut;
+            }),
+            ("differences of two vCPUs that would cancel", strategy, |vcpus| {
+                vcpus.push(vcpu(10, 1000));
+                for (vcpu, [injected, overflows]) in vcpus.iter_mut().zip([[11, 12], [9, 8]]) {
+                    let counts = &mut vcpu.account.counts;
+                    (counts.nmis_injected, counts.overflows, counts.pmi_requests) = (injected, overflows, overflows);
+                }
+            }),
+            ("periods that the host never reported", strategy, |vcpus| {
+                (report(vcpus).counts[0], report(vcpus).periods[0]) = (12 * 1000 + 7, 1000);
+                vcpus.push(vcpu(10, 1000));
+            }),
+            ("the floor", ArmKind::Floor, |_| {}),
+            ("a set-up with a rotation, and one that was cut short", strategy, |vcpus| {
+                let first = [(1, 0, 0, 20), (1, 0, 20, 60), (2, 0, 100, 300), (PHASE_ROTATE, 0, 400, 440)];
+                set_up(vcpus, 1, &[&first[..], &[(3, 0, 500, 510), (4, 0, 510, 530), (1, 1, 600, 610)]].concat());
+            }),
+            ("set-ups that make no sense", strategy, |vcpus| {
+                let wrong = [(1, 0, 9, 3), (2, u64::MAX / CALLS, 0, u64::MAX), (3, 0, 0, u64::MAX), (77, 0, 1, 2)];
+                set_up(vcpus, 1, &[&wrong[..], &[(4, 0, 0, u64::MAX), (2, 0, 0, u64::MAX)]].concat());
+            }),
+            ("no whole set-up", strategy, |vcpus| set_up(vcpus, 0, &[(1, 0, 0, 20)])),
+        ];
+        let (mut text, mut usual) = (String::new(), Value::Null);
+        for (what, kind, change) in cases {
+            let mut vcpus = vec![vcpu(10, 1000)];
+            change(&mut vcpus);
+            let mut fold = ArmFold::new(&arm(kind), true, Checks { periods: what.starts_with("periods"), ..CHECKS });
+            (0..2).for_each(|index| fold.add(turn(index), &outcome(vcpus.clone()).into()));
+            let found = serde_json::to_value(fold.result()).unwrap();
+            text += &format!("# {what}\n");
+            differences("", &found, &usual, &mut text);
+            usual = if usual.is_null() { found } else { usual };
+        }
+        trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/arms/fold/figures.txt"), &text);
     }
 
     #[test]
@@ -589,101 +682,6 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_nmi_is_counted_and_spoils_the_pairing_of_its_vcpu_only() {
-        let mut unlucky = vcpu(10, 1000);
-        unlucky.account.counts.nmis_injected = 11;
-        unlucky.account.deliveries.insert(4, 1);
-        let arm = fold(&[outcome(vec![unlucky, vcpu(10, 1000)])]);
-        assert_eq!(arm.own.lost, Some(1));
-        assert_eq!(arm.own.counts.delivery_unmatched, 1);
-        assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().count, 10);
-        assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 20);
-    }
-
-    #[test]
-    fn a_full_log_keeps_the_pairing_of_what_it_holds() {
-        let arm = one(|vcpu| {
-            vcpu.left.log.truncate(6);
-            let report = vcpu.left.report.as_mut().unwrap();
-            report.logged = 6;
-            report.dropped = 4;
-        });
-        assert_eq!((arm.own.counts.log_dropped, arm.own.counts.delivery_unmatched), (4, 0));
-        assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().count, 6);
-        // Entries that are missing without having been dropped: something else is wrong.
-        let arm = one(|vcpu| vcpu.left.log.truncate(6));
-        assert_eq!(arm.own.counts.delivery_unmatched, 1);
-    }
-
-    #[test]
-    fn entries_before_their_delivery_are_forgiven_within_the_uncertainty_only() {
-        // 1000 ticks lie between delivery and entry; the uncertainty is 100.
-        let within = one(|vcpu| vcpu.left.tsc.offset += 1050);
-        assert_eq!(within.own.counts.delivery_negative, 0);
-        assert_eq!(within.metric(&PMI_DELIVERY).unwrap().max, Some(1));
-        let beyond = one(|vcpu| vcpu.left.tsc.offset += 1200);
-        assert_eq!(beyond.own.counts.delivery_negative, 10);
-        assert_eq!(beyond.metric(&PMI_DELIVERY), None);
-    }
-
-    #[test]
-    fn rotations_have_their_own_figures() {
-        let arm = one(|vcpu| {
-            vcpu.left
-                .log
-                .insert(3, LogEntry { kind: LOG_ROTATION, tsc_entry: 100, tsc_exit: 10_100, ..LogEntry::default() });
-        });
-        assert!(arm.metric(&ROTATION).unwrap().p50.abs_diff(5000) <= 5);
-        assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
-        // A rotation between NMIs does not shift their pairing.
-        assert_eq!(arm.metric(&PMI_DELIVERY).unwrap().max, Some(500));
-    }
-
-    #[test]
-    fn nonsense_from_the_guest_is_counted_and_left_out() {
-        let arm = one(|vcpu| {
-            vcpu.left.log[0].tsc_exit = 0;
-            vcpu.left.log.push(LogEntry { kind: 77, ..LogEntry::default() });
-            let report = vcpu.left.report.as_mut().unwrap();
-            report.overflows = [u64::MAX; guest::abi::MAX_EVENTS];
-            report.measure_end = 0;
-            report.measure_units = u64::MAX;
-            report.baseline_end = u64::MAX;
-        });
-        assert_eq!(arm.own.counts.log_invalid, 2);
-        assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 9);
-        assert_eq!(arm.own.counts.guest_overflows, u64::MAX);
-        assert_eq!(arm.own.workload, None);
-        let huge = || {
-            let mut vcpu = vcpu(10, 1000);
-            vcpu.left.report.as_mut().unwrap().nmis = u64::MAX;
-            outcome(vec![vcpu])
-        };
-        let arm = fold(&[huge(), huge()]);
-        assert_eq!((arm.own.counts.nmis, arm.rounds.counts.nmis.as_slice()), (u64::MAX, &[u64::MAX; 2][..]));
-        let arm = fold(&[huge()]);
-        assert_eq!((arm.own.lost, arm.own.counts.surplus), (Some(u64::MAX - 10), u64::MAX - 10));
-        assert_eq!(arm.own.counts.delivery_unmatched, 1);
-    }
-
-    #[test]
-    fn a_guest_that_left_nothing_is_incomplete_not_a_panic() {
-        let arm = one(|vcpu| {
-            vcpu.end = End::TripleFault;
-            vcpu.left.report = None;
-            vcpu.left.log.clear();
-            vcpu.left.tsc.khz = 0;
-        });
-        assert_eq!(arm.incomplete.len(), 2);
-        assert!(arm.incomplete[0].contains("triple-faulted"));
-        assert_eq!(arm.own.lost, None);
-        assert_eq!(arm.metric(&NMI_HANDLER), None);
-        let arm = one(|vcpu| vcpu.left.tsc.khz = 0);
-        assert!(arm.incomplete[0].contains("TSC frequency"));
-        assert_eq!((arm.own.counts.nmis, arm.own.lost), (10, Some(0)));
-    }
-
-    #[test]
     fn the_tail_of_a_guest_is_in_no_figure_of_its_rounds() {
         let fold = |tails: bool| {
             let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, CHECKS);
@@ -704,87 +702,5 @@ mod tests {
         assert_eq!((with.own.counts, &with.own.msr_exits), (without.own.counts, &without.own.msr_exits));
         assert_eq!((with.own.events_held.tail, with.own.events_held.at_end), (vec![2, 1], 2));
         assert_eq!((with.own.workload_ns, with.own.events_held.max), (without.own.workload_ns, 7));
-    }
-
-    #[test]
-    fn kvms_own_vpmu_has_no_deliveries_to_compare() {
-        let mut fold = ArmFold::new(&arm(ArmKind::Kvm), false, CHECKS);
-        let mut vcpu = vcpu(10, 1000);
-        vcpu.account.deliveries.clear();
-        vcpu.account.counts = Counts::default();
-        fold.add(turn(0), &outcome(vec![vcpu]).into());
-        let arm = fold.result();
-        assert_eq!((arm.own.lost, arm.own.nmis_delivered, arm.own.counts.nmis), (None, None, 10));
-        assert_eq!(arm.metric(&NMI_HANDLER).unwrap().count, 10);
-        assert_eq!(arm.metric(&PMI_DELIVERY), None);
-    }
-
-    #[test]
-    fn an_nmi_that_met_the_driver_off_is_no_sample_of_the_handler() {
-        let arm = one(|vcpu| {
-            let met_off = &mut vcpu.left.log[3];
-            (met_off.rearmed, met_off.tsc_exit) = (0, met_off.tsc_entry + 200);
-        });
-        let handler = arm.metric(&NMI_HANDLER).unwrap();
-        assert_eq!((handler.count, arm.own.counts.nmis_driver_off, arm.own.counts.nmis), (9, 1, 10));
-        assert_eq!(handler.min, Some(1000), "what compares strategies is of handlers that did their work");
-        let driver_off = arm.metric(&NMI_DRIVER_OFF).unwrap();
-        assert_eq!((driver_off.count, driver_off.min), (1, Some(100)));
-        assert_eq!(
-            arm.rounds.metric(&NMI_DRIVER_OFF, 0).unwrap().mean,
-            Some(100.0),
-            "intervals of means of all NMIs need it"
-        );
-    }
-
-    #[test]
-    fn overflows_are_compared_between_host_and_guest() {
-        fn two_more(vcpu: &mut VcpuOutcome) {
-            vcpu.account.counts.overflows += 2;
-            vcpu.account.counts.pmi_requests += 2;
-        }
-        type Change = fn(&mut VcpuOutcome);
-        let all: [(&str, u64, Change); 5] = [
-            ("as many", 0, |_| {}),
-            ("two more", 2, two_more),
-            ("two in one STATUS bit are one to a driver", 1, |vcpu| {
-                two_more(vcpu);
-                vcpu.account.counts.status_shared = 1;
-            }),
-            ("no PMI says so to the driver", 0, |vcpu| vcpu.account.counts.overflows += 2),
-            ("a guest that was stopped has not handled what was under way", 0, |vcpu| {
-                two_more(vcpu);
-                vcpu.end = End::TimedOut;
-            }),
-        ];
-        for (what, lost, change) in all {
-            assert_eq!(one(change).own.overflows_lost, Some(lost), "{what}");
-        }
-    }
-
-    #[test]
-    fn differences_of_vcpus_and_rounds_do_not_cancel() {
-        let run = || {
-            let (mut more, mut less) = (vcpu(10, 1000), vcpu(10, 1000));
-            (more.account.counts.nmis_injected, more.account.counts.overflows, more.account.counts.pmi_requests) =
-                (11, 12, 12);
-            (less.account.counts.nmis_injected, less.account.counts.overflows, less.account.counts.pmi_requests) =
-                (9, 8, 8);
-            outcome(vec![more, less])
-        };
-        let arm = fold(&[run(), run()]);
-        assert_eq!((arm.own.lost, arm.own.counts.surplus, arm.own.overflows_lost), (Some(4), 2, Some(8)));
-        assert_eq!((arm.rounds.lost[0], arm.own.counts.delivery_unmatched), (Some(2), 4));
-    }
-
-    #[test]
-    fn an_overflow_that_the_host_never_reported_shows() {
-        let mut fold = ArmFold::new(&arm(ArmKind::Strategy), true, Checks { periods: true, ..CHECKS });
-        let mut late = vcpu(10, 1000);
-        let report = late.left.report.as_mut().unwrap();
-        (report.counts[0], report.periods[0]) = (12 * 1000 + 7, 1000);
-        assert_eq!(report.overflows[0], 10);
-        fold.add(turn(0), &outcome(vec![late, vcpu(10, 1000)]).into());
-        assert_eq!(fold.result().own.counts.periods_missed, 2);
     }
 }

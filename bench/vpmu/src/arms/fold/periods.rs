@@ -60,56 +60,42 @@ mod tests {
     use super::*;
     use crate::arms::rounds::mock;
 
-    /// Returns a vCPU with this count and these overflows of an event with period 100.
-    fn vcpu(count: u64, overflows: u64) -> VcpuOutcome {
-        let mut vcpu = mock::vcpu(0, 0);
-        let report = vcpu.left.report.as_mut().unwrap();
-        (report.counts[3], report.overflows[3], report.periods[3]) = (count, overflows, 100);
-        vcpu
-    }
-
-    /// A run of a guest: of each vCPU count and overflows.
+    /// The guest of a run, and its vCPUs' counts and overflows, of 100 counts a period.
     type Run<'a> = (Option<u64>, &'a [(u64, u64)]);
-
-    /// Returns the periods missed after all runs.
-    fn missed(runs: &[Run<'_>]) -> u64 {
-        let mut periods = Periods::default();
-        for (guest, vcpus) in runs {
-            periods.begin(*guest);
-            for (at, &(count, overflows)) in vcpus.iter().enumerate() {
-                periods.add(at, &vcpu(count, overflows));
-            }
-        }
-        periods.missed()
-    }
 
     #[test]
     fn a_period_without_an_overflow_is_missed() {
-        for (count, overflows, expected) in [(399, 3, 0), (400, 3, 1), (1000, 3, 7), (99, 0, 0)] {
-            assert_eq!(missed(&[(None, &[(count, overflows)])]), expected);
-        }
-        assert_eq!(
-            missed(&[(None, &[(399, 4)])]),
-            0,
-            "the last overflow met the driver off: its count was not yet read"
-        );
-        assert_eq!(missed(&[(None, &[(500, 4), (400, 5)])]), 1, "vCPUs do not make up for each other");
-        let mut periods = Periods::default();
-        let mut cut = vcpu(900, 1);
-        cut.end = vmm::outcome::End::TimedOut;
-        periods.add(0, &cut);
-        assert_eq!(periods.missed(), 0, "a guest that was stopped has not handled what was under way");
-    }
-
-    #[test]
-    fn turns_of_one_guest_are_one_count_and_guests_are_not() {
-        let two = |guests: [Option<u64>; 2]| missed(&[(guests[0], &[(199, 2)]), (guests[1], &[(250, 2)])]);
-        assert_eq!([two([Some(1), Some(1)]), two([None, None])], [0, 0], "449 counts, 4 overflows");
         let guests: [Run<'_>; 3] = [(Some(0), &[(300, 2)]), (Some(0), &[(300, 2)]), (Some(1), &[(200, 2)])];
-        assert_eq!(
-            (missed(&guests), missed(&[&guests[..], &[(None, &[])]].concat())),
-            (2, 2),
-            "of guests that are over"
-        );
+        let cases: [(&[Run<'_>], u64); 10] = [
+            (&[(None, &[(399, 3)])], 0),
+            (&[(None, &[(400, 3)])], 1),
+            (&[(None, &[(1000, 3)])], 7),
+            (&[(None, &[(99, 0)])], 0),
+            // The last overflow met the driver off: its count was not yet read.
+            (&[(None, &[(399, 4)])], 0),
+            // vCPUs do not make up for each other.
+            (&[(None, &[(500, 4), (400, 5)])], 1),
+            // Turns of one guest are one count, and guests are not; those that are over count.
+            (&[(Some(1), &[(199, 2)]), (Some(1), &[(250, 2)])], 0),
+            (&[(None, &[(199, 2)]), (None, &[(250, 2)])], 0),
+            (&guests, 2),
+            (&[guests[0], guests[1], guests[2], (None, &[])], 2),
+        ];
+        for (runs, expected) in cases {
+            let mut periods = Periods::default();
+            for (guest, vcpus) in runs {
+                periods.begin(*guest);
+                for (at, &(count, overflows)) in vcpus.iter().enumerate() {
+                    let mut vcpu = mock::vcpu(0, 0);
+                    let report = vcpu.left.report.as_mut().unwrap();
+                    (report.counts[3], report.overflows[3], report.periods[3]) = (count, overflows, 100);
+                    periods.add(at, &vcpu);
+                    // A guest that was stopped has not handled what was under way.
+                    vcpu.end = vmm::outcome::End::TimedOut;
+                    periods.add(at, &vcpu);
+                }
+            }
+            assert_eq!(periods.missed(), expected, "{runs:?}");
+        }
     }
 }

@@ -30,6 +30,7 @@ use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
 use crate::sys;
+use crate::terminal::console::internal;
 
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
@@ -111,7 +112,7 @@ impl ArmRunner for LinuxRunner {
     }
 
     fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
-        Err(Error::usage("a Linux guest does not live over several rounds", "", "leave --guest-rounds out"))
+        Err(internal("cannot keep a Linux guest", "each turn has one of its own"))
     }
 }
 

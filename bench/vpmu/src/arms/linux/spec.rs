@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{ArgPredicate, StyledStr};
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::machine::linux::spec::BootOptions;
 
@@ -35,28 +34,4 @@ pub struct LinuxGuestOptions {
     /// Its modules, command line and memory.
     #[command(flatten)]
     pub boot: BootOptions,
-}
-
-/// Gives options other defaults where the guest is Linux. The help says both.
-pub fn other_defaults(command: Command, values: &[(&'static str, &'static str)]) -> Command {
-    values.iter().fold(command, |command, &(name, value)| {
-        command.mut_arg(name, |arg| {
-            let with = |help: String| format!("{help} [{value} with --guest linux]");
-            // Help has no escape codes, and to look for them takes a quarter of the start of every command.
-            let plain = |help: &StyledStr| help.ansi().to_string();
-            let (help, long) = (arg.get_help().map(plain), arg.get_long_help().map(plain));
-            let linux = ("guest", ArgPredicate::Equals("linux".into()), Some(value));
-            let arg = if name == "rounds" {
-                // Options that bound the run in another way leave the number of rounds open.
-                let open = |option| (option, ArgPredicate::IsPresent, None);
-                // A flag that is not given is present, too: it is false.
-                let quick = ("quick", ArgPredicate::Equals("true".into()), None);
-                arg.default_value_ifs([open("until_ci"), open("duration"), quick, linux])
-            } else {
-                arg.default_value_ifs([linux])
-            };
-            let arg = help.map(with).into_iter().fold(arg, clap::Arg::help);
-            long.map(with).into_iter().fold(arg, clap::Arg::long_help)
-        })
-    })
 }

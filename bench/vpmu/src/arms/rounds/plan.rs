@@ -1,15 +1,14 @@
 //! Makes a checked plan of arms and rounds from a specification.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arch_pmu::caps::PmuCaps;
 use cpu_list::CpuList;
-use guest::abi::{BootPage, EventSpec, FLAG_REPLAY, MAX_EVENTS, PMI_WAIT_US};
+use guest::abi::{BootPage, FLAG_REPLAY, MAX_EVENTS, PMI_WAIT_US};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
-use results::document::{ArmKind, BELOW_KVM, EventParameter, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
+use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, Parameters, REPLAY, StrategyParameter, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
 use results::paired::narrowest;
@@ -20,7 +19,7 @@ use trace::read::Trace;
 use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
 
-use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED};
+use super::options::{ArmsOptions, HostOptions, LengthOptions, OPEN_ENDED, Usual};
 use crate::arms::arm::play;
 use crate::arms::arm::real::RealRunner;
 use crate::arms::arm::replay::{Parts, ReplayRunner};
@@ -28,7 +27,7 @@ use crate::arms::arm::runner::{Arm, ArmRunner};
 use crate::arms::arm::sim::SimRunner;
 use crate::engine::Rounds;
 use crate::setting::backend::Chosen;
-use crate::setting::strategy::resolve_arms;
+use crate::setting::strategy::{StrategyChoice, resolve_arms};
 use crate::setting::workload::{Workload, event_spec};
 
 /// Guest time without counters before the measured phase.
@@ -41,23 +40,10 @@ const MAX_VCPUS: u64 = guest::abi::MAX_VCPUS as u64;
 const MAX_LOG: u64 = 20_000_000;
 /// Most samples of a warm-up run.
 const WARMUP_SAMPLES: u64 = 500;
-/// Rounds by default in which an arm's guest lives on: starts take little of the run, and layouts of single guests are averaged.
+/// Rounds in which an arm's guest lives on: starts take little of the run, and layouts of single guests are averaged.
 const ROUNDS_PER_GUEST: u64 = 20;
-
-/// The guest's part in an experiment: its work, and the events that its driver programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuestTask {
-    /// Event set and guest work.
-    pub workload: Workload,
-    /// The events.
-    pub events: Vec<EventParameter>,
-    /// `FLAG_*` bits of the boot page.
-    pub flags: u64,
-    /// The sampling period that the events' periods are made from; 0 if they only count.
-    pub period: u64,
-    /// Sampling frequency, if the guest adjusts periods.
-    pub freq_hz: Option<u64>,
-}
+/// Time limit of a phase where creating an event takes tens of ms.
+const LIMIT_OF_TRACEPOINTS: Duration = Duration::from_secs(10);
 
 /// A checked plan.
 #[derive(Clone, Debug)]
@@ -90,7 +76,7 @@ impl Plan {
     /// # Errors
     /// Exit 4 where this host cannot run guests.
     pub fn on_this_host(&self) -> Result<RealRunner, Error> {
-        RealRunner::new(&self.guest, &self.backend, self.parameters.period, self.keeps_guests())
+        RealRunner::new(&self.guest, &self.backend, self.parameters.period)
     }
 
     /// Returns the runner of its arms on hosts of a model.
@@ -105,21 +91,23 @@ impl Plan {
         Ok(Box::new(runner.with(self.parameters.cpus, self.timer)))
     }
 
-    /// Makes the plan of these options, and checks what cannot be checked value by value. `usable` are the CPUs that
-    /// this process may use, if known.
+    /// Makes the plan of these options, and checks what cannot be checked value by value. `parameters` has the events of the
+    /// workload and their period, `flags` are of the boot page, and `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for options that contradict each other or the host.
     pub fn new(
-        experiment: &'static str,
+        (experiment, usual): (&'static str, &Usual),
         (arms, length, host): (&ArmsOptions, &LengthOptions, &HostOptions),
-        task: GuestTask,
+        (workload, flags, parameters): (Workload, u64, Parameters),
         chosen: &Chosen,
         usable: Option<&[u32]>,
     ) -> Result<Self, Error> {
-        let strategies = resolve_arms(&arms.strategy)?;
-        let pin = host.behind.pin.clone().unwrap_or_default().cpus(arms.guest.vcpus, usable)?;
-        check(arms, chosen.simulated)?;
+        let presets = StrategyChoice::presets(usual.strategies);
+        let strategies = resolve_arms(if arms.strategy.is_empty() { &presets } else { &arms.strategy })?;
+        let (vcpus, samples) = (arms.guest.vcpus, arms.samples.unwrap_or(usual.samples));
+        let pin = host.behind.pin.clone().unwrap_or_default().cpus(vcpus, usable)?;
+        check(vcpus, samples, chosen.simulated)?;
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
@@ -127,87 +115,73 @@ impl Plan {
             return Err(Error::usage(what, why, "take 1%, or compare several runs (vpmu compare)"));
         }
         let backend = chosen.backend.clone();
-        let alone = if chosen.shares_first { 1 } else { ROUNDS_PER_GUEST };
-        let rounds_per_guest = length.guest_rounds.unwrap_or(alone);
-        let (rounds, duration) = length.rounds(arms, chosen.simulated);
-        let tick_ns = ns(arms.mux_interval);
-        let ticks = |time: Duration| (ns(time) / tick_ns.max(1)).max(1);
-        let (baseline_ticks, max_ticks) = (ticks(BASELINE), ticks(arms.time_limit));
-        let mut events = [EventSpec::default(); MAX_EVENTS];
-        for (slot, event) in events.iter_mut().zip(&task.events) {
-            *slot = event_spec(event);
-        }
+        let (rounds, duration) = length.rounds(arms, usual, chosen.simulated);
+        let tick = arms.mux_interval.unwrap_or(usual.mux_interval);
+        let limit = match backend {
+            BackendKey::Tracepoint { .. } => LIMIT_OF_TRACEPOINTS,
+            _ => usual.time_limit,
+        };
+        let limit = arms.time_limit.unwrap_or(limit).max(2 * tick);
+        let ticks = |time: Duration| (ns(time) / ns(tick).max(1)).max(1);
         let mut parameters = Parameters {
             strategies: strategies.clone(),
             backend_requested: host.behind.backend.to_string(),
             backend: backend.to_string(),
             backend_why: chosen.why.clone(),
-            workload: task.workload.to_string(),
-            period: task.period,
-            freq_hz: task.freq_hz,
-            mux_interval_ns: tick_ns,
-            vcpus: arms.guest.vcpus,
-            cpus: None,
-            altered: BTreeMap::new(),
+            workload: workload.to_string(),
+            mux_interval_ns: ns(tick),
+            vcpus,
             pin: (!pin.is_empty()).then(|| CpuList(pin.clone()).to_string()),
             rounds,
-            rounds_per_guest: (rounds_per_guest > 1).then_some(rounds_per_guest),
+            // Guests that live on would spare each other the first event. A single round needs none that does.
+            rounds_per_guest: (!chosen.shares_first && rounds > 1).then_some(ROUNDS_PER_GUEST),
             until_ci: length.until_ci,
             quick: length.quick,
-            samples: arms.samples,
-            warmup_samples: arms.samples.div_ceil(4).min(WARMUP_SAMPLES),
-            warmup_rounds: arms.warmup,
+            samples,
+            warmup_samples: samples.div_ceil(4).min(WARMUP_SAMPLES),
+            warmup_rounds: arms.warmup.unwrap_or(usual.warmup),
             duration_ns: duration.map(ns),
-            time_limit_ns: ns(arms.time_limit),
-            cpu: String::new(),
-            pmu_version: 0,
-            gp_counters: 0,
-            fixed_counters: 0,
-            baseline_ticks,
+            time_limit_ns: ns(limit),
+            baseline_ticks: ticks(BASELINE),
             tail_ticks: TAIL_TICKS,
-            set_up: None,
-            linux: None,
-            events: task.events,
+            ..parameters
         };
         describe(&mut parameters, host.cpu, host.cpu.pmu());
-        let guest = PayloadPlan {
-            machine: machine::Plan {
-                behind: CounterSource::Floor,
-                cpu: host.cpu,
-                pmu: host.cpu.pmu(),
-                vcpus: arms.guest.vcpus as usize,
-                pin,
-                // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
-                time_limit: arms.time_limit * 2 + arms.mux_interval * 16 + Duration::from_secs(5),
-                sampling: None,
-                trace: None,
-            },
-            log_entries: 0,
-            boot: BootPage {
-                workload: task.workload.work.abi(),
-                flags: task.flags,
-                // Ticks of KVM's LAPIC timer, which runs at 1 GHz and has 32 bits.
-                tick_count: tick_ns.min(u32::MAX.into()),
-                baseline_ticks,
-                max_ticks,
-                tail_ticks: TAIL_TICKS,
-                freq_hz: task.freq_hz.unwrap_or(0),
-                event_count: parameters.events.len().min(MAX_EVENTS) as u64,
-                events,
-                ..BootPage::default()
-            },
-            steps: Arc::default(),
+        let mut boot = BootPage {
+            workload: workload.work.abi(),
+            flags,
+            // Ticks of KVM's LAPIC timer, which runs at 1 GHz and has 32 bits.
+            tick_count: ns(tick).min(u32::MAX.into()),
+            baseline_ticks: parameters.baseline_ticks,
+            max_ticks: ticks(limit),
+            tail_ticks: TAIL_TICKS,
+            freq_hz: parameters.freq_hz.unwrap_or(0),
+            event_count: parameters.events.len().min(MAX_EVENTS) as u64,
+            ..BootPage::default()
         };
-        let (arms, seed) = (arms_of(strategies, &backend), arms.seed.seed);
+        for (slot, event) in boot.events.iter_mut().zip(&parameters.events) {
+            *slot = event_spec(event);
+        }
+        let machine = machine::Plan {
+            behind: CounterSource::Floor,
+            cpu: host.cpu,
+            pmu: host.cpu.pmu(),
+            vcpus: vcpus as usize,
+            pin,
+            // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
+            time_limit: limit * 2 + tick * 16 + Duration::from_secs(5),
+            sampling: None,
+            trace: None,
+        };
         Ok(Self {
             experiment,
-            arms,
+            arms: arms_of(strategies, &backend),
             backend,
-            guest,
+            guest: PayloadPlan { machine, log_entries: 0, boot, steps: Arc::default() },
             simulated: false,
             timer: Timer::default(),
             until_order: false,
-            seed,
+            seed: arms.seed.seed,
             parameters,
             replayed: None,
         })
@@ -304,24 +278,14 @@ fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
     (parameters.gp_counters, parameters.fixed_counters) = (gp_counters.into(), fixed_counters.into());
 }
 
-fn check(arms: &ArmsOptions, simulated: bool) -> Result<(), Error> {
-    if arms.guest.vcpus > MAX_VCPUS && !simulated {
-        let what = format!("--vcpus {} is out of range", arms.guest.vcpus);
+fn check(vcpus: u64, samples: u64, simulated: bool) -> Result<(), Error> {
+    if vcpus > MAX_VCPUS && !simulated {
+        let what = format!("--vcpus {vcpus} is out of range");
         return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
     }
-    if arms.samples.saturating_mul(arms.guest.vcpus) > MAX_LOG {
-        return Err(Error::usage(
-            format!("{} samples on {} vCPUs do not fit the guest's log", arms.samples, arms.guest.vcpus),
-            "",
-            "take fewer --samples and more --rounds",
-        ));
-    }
-    if arms.time_limit < arms.mux_interval * 2 {
-        return Err(Error::usage(
-            format!("--time-limit {:?} is shorter than two ticks", arms.time_limit),
-            format!("--mux-interval is {:?}", arms.mux_interval),
-            "raise the one or lower the other",
-        ));
+    if samples.saturating_mul(vcpus) > MAX_LOG {
+        let what = format!("{samples} samples on {vcpus} vCPUs do not fit the guest's log");
+        return Err(Error::usage(what, "", "take fewer --samples and more --rounds"));
     }
     Ok(())
 }

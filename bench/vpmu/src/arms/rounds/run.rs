@@ -1,7 +1,7 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use super::guest_arm::{GuestArm, Guests};
@@ -10,7 +10,7 @@ use super::precision;
 use crate::arms::arm::runner::ArmRunner;
 use crate::engine::{self, Arm as _, Course, State};
 use crate::setting::process;
-use crate::terminal::progress::{Progress, Silent};
+use crate::terminal::progress::Progress;
 use host_pmu::stats::ns;
 use results::answers;
 use results::document::{Document, Parameters, SCHEMA, Warning, warnings};
@@ -19,11 +19,6 @@ use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
 use results::write::now_unix;
-
-/// Rounds of each form of a model.
-const FEW: u64 = 4;
-/// Share by which an arm's ratio to the floor differs between forms of a model, where it is said.
-const APART: f64 = 0.01;
 
 /// The surroundings of an experiment.
 pub(crate) struct Context<'a> {
@@ -57,7 +52,6 @@ pub(crate) struct Finished {
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
 pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
-    let forms = runner.fitting_forms();
     let guests = Guests::new(plan, runner, context.stop, context.process_began);
     // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
     let began_unix = if plan.simulated { 0 } else { now_unix() };
@@ -82,14 +76,6 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
     if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
-    let error = match unidentified(plan, &document, forms, (stop, fs)) {
-        Ok(apart) => {
-            document.warnings.extend(apart);
-            error
-        }
-        // What was measured is kept.
-        Err(of_forms) => error.or(Some(of_forms)),
-    };
     document.conclude(answers::metric(&document.parameters).key);
     save(&document)?;
     Ok(Finished { document, error })
@@ -129,54 +115,6 @@ fn document(
     document
 }
 
-/// Runs a few rounds of each form of a model, and warns of the arms whose ratio to the floor depends on the form. The same
-/// rounds of the model itself, which is the first form, are their base.
-fn unidentified(
-    plan: &Plan,
-    document: &Document,
-    forms: Vec<Box<dyn ArmRunner>>,
-    (stop, fs): (&AtomicBool, &HostFs),
-) -> Result<Vec<Warning>, Error> {
-    let mut few = Plan { until_order: false, ..plan.clone() };
-    (few.parameters.duration_ns, few.parameters.until_ci) = (None, None);
-    few.parameters.rounds = few.parameters.rounds.min(FEW);
-    let ratios = |document: &Document| -> Vec<(String, f64)> {
-        let answers = answers::of(document, answers::metric(&document.parameters).key);
-        answers.into_iter().filter_map(|answer| Some((answer.arm, answer.ratio?))).collect()
-    };
-    let mut found = Vec::new();
-    for mut runner in forms {
-        let alone = Context {
-            process_began: Instant::now(),
-            stop,
-            fs,
-            host: document.host.clone(),
-            command_line: Vec::new(),
-            progress: &mut Silent,
-            save: &mut |_| Ok(()),
-        };
-        if stop.load(Ordering::Relaxed) {
-            return Ok(Vec::new());
-        }
-        found.push(ratios(&run(&few, runner.as_mut(), alone)?.document));
-    }
-    let warning = |(arm, ratio): (String, f64)| {
-        let of_forms: Vec<f64> =
-            found.iter().flatten().filter(|(name, _)| *name == arm).map(|(_, ratio)| *ratio).collect();
-        let own = *of_forms.first()?;
-        let [low, high] = [f64::min, f64::max].map(|end: fn(f64, f64) -> f64| of_forms.iter().copied().fold(own, end));
-        let [from, to] = [low, high].map(|other| ratio * (other / own));
-        (high > low * (1.0 + APART)).then(|| Warning {
-            code: warnings::UNIDENTIFIED.to_owned(),
-            message: format!("{from:.2} to {to:.2} × floor by the form of the model"),
-            arm: Some(arm),
-            remedy: None,
-        })
-    };
-    let stopped = stop.load(Ordering::Relaxed);
-    Ok(ratios(document).into_iter().filter(|_| !stopped).filter_map(warning).collect())
-}
-
 /// Tells a user who waits for the result what to expect.
 fn expectation(plan: &Plan, arms: usize) -> String {
     let arms = plural(arms, "arm");
@@ -196,102 +134,113 @@ fn expectation(plan: &Plan, arms: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use guest::abi::LOG_ROTATION;
-    use vmm::outcome::End;
+    use results::document::ArmKind;
+    use results::error::Exit;
+    use vmm::outcome::{End, VcpuOutcome};
 
     use super::*;
-    use crate::arms::rounds::mock::{self, MockRunner, experiment, plan};
+    use crate::arms::rounds::mock::{Call, MockRunner, experiment, plan};
     use crate::arms::rounds::options::OPEN_ENDED;
-    use results::document::{ArmKind, Status};
-    use results::error::Exit;
 
-    fn never() -> AtomicBool {
-        AtomicBool::new(false)
-    }
+    type Change = fn(&Call<'_>, &mut VcpuOutcome);
 
-    fn document(plan: &Plan, mut runner: MockRunner) -> Document {
-        experiment(plan, &mut runner, &never(), &mut |_| Ok(())).unwrap().document
-    }
-
+    /// Guests of a mock, with what is changed of them. The file has what the runner was asked for, in order, and what the document says.
     #[test]
-    fn every_available_arm_warms_up_and_then_runs_once_a_round_in_the_seeds_order() {
-        let order = |seed| {
-            let plan = plan(&["--rounds", "6", "--samples", "40", "--seed", seed]).unwrap();
-            let mut runner = MockRunner::good();
-            experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap();
-            runner.runs
-        };
-        let runs = order("1");
-        assert!(runs == order("1") && runs != order("2"));
-        assert_eq!(runs.len(), 4 * 7);
-        assert!(runs[..4].iter().all(|(_, turn, samples)| turn.warmup && *samples == 10));
-        for ((_, turn, samples), n) in runs[4..].iter().zip(0..) {
-            assert!(!turn.warmup && *samples == 40);
-            assert_eq!((turn.index, turn.position), (n / 4, n % 4));
-        }
-        let document = mock::finished(&["--rounds", "3"]).document;
-        let [recreate, _, _, floor, kvm] = &document.arms[..] else { panic!() };
-        assert_eq!(recreate.own.counts.nmis, 3 * 40, "the warm-up is not counted");
-        assert!(recreate.stand_in && !floor.stand_in);
-        assert_eq!(kvm.not_available.as_deref(), Some("the mock has no vPMU of its own"));
-    }
-
-    #[test]
-    fn an_incomplete_round_is_kept_and_marked_and_an_arm_that_hangs_is_given_up() {
-        let plan = plan(&["--rounds", "6", "--samples", "40"]).unwrap();
-        let runner = MockRunner::changed(|call, vcpu| {
-            if call.arm == "reuse" && !call.warmup && call.turn >= 1 {
-                vcpu.end = End::TimedOut;
-            }
-        });
-        let document = document(&plan, runner);
-        assert_eq!(document.status, Status::Incomplete);
-        let reuse = &document.arms[1];
-        assert_eq!(reuse.rounds.complete, [true, false, false]);
-        assert!(reuse.incomplete[0].contains("round 1, vCPU 0: the time limit passed"));
-        assert!(reuse.incomplete.last().unwrap().contains("given up"));
-        assert_eq!(document.arms[0].rounds.len(), 6);
-        assert!(document.warnings.iter().any(|w| w.code == "incomplete"));
-    }
-
-    #[test]
-    fn one_bad_round_of_many_leaves_the_run_whole_and_is_said() {
-        let plan = plan(&["--rounds", "40", "--samples", "40", "--strategy", "gate,reuse"]).unwrap();
-        let document = document(
-            &plan,
-            MockRunner::changed(|call, vcpu| {
-                for entry in &mut vcpu.left.log {
-                    entry.tsc_exit += 20 * call.turn;
-                }
-                if call.arm == "reuse" && !call.warmup && call.turn == 5 {
+    fn arms_take_turns_and_the_document_says_how_they_fared() {
+        let cases: [(&str, &str, Option<u64>, Change); 14] = [
+            ("fresh guests in the seed's order", "--rounds 3", None, |_, _| ()),
+            ("another seed", "--rounds 3 --seed 2", None, |_, _| ()),
+            ("an arm that hangs is given up", "--rounds 4", None, |call, vcpu| {
+                if call.arm == "reuse" && !call.warmup && call.turn >= 1 {
                     vcpu.end = End::TimedOut;
                 }
             }),
-        );
-        assert_eq!(document.status, Status::Complete);
-        let answers = answers::of(&document, "nmi_handler_ns");
-        let whole: Vec<_> = answers.iter().map(|answer| (answer.rounds, answer.whole)).collect();
-        assert_eq!(whole, [(40, true), (39, true), (40, true)]);
-        // The pair is left out, and shifts no other.
-        assert_eq!(answers[1].ratio, Some(1.0));
-        let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
-        let said = "1 turn is not whole and left out, beside 40 rounds: round 5, vCPU 0: the";
-        assert!(warning.message.starts_with(said), "{warning:?}");
-        let text = results::table::report(&document).text(200);
-        assert!(text.contains("reuse: left out: round 5, vCPU 0: the time limit passed"), "{text}");
-    }
-
-    #[test]
-    fn a_counting_run_is_judged_by_its_rotation_and_misses_no_period() {
-        let plan = plan(&["--rounds", "6", "--samples", "1", "--workload", "counting1"]).unwrap();
-        let runner = MockRunner::changed(|_, vcpu| {
-            let report = vcpu.left.report.as_mut().unwrap();
-            // Its period is the counter's width, and a restart begins it anew.
-            (report.counts[0], report.periods[0], vcpu.left.log[0].kind) = (1000, 100, LOG_ROTATION);
-        });
-        let document = document(&plan, runner);
-        assert!(document.arms.iter().all(|arm| arm.own.counts.periods_missed == 0));
-        assert!(document.answer.iter().all(|one| one["metric"] == "rotation_ns"), "{:?}", document.answer);
+            (
+                "one bad round of many is left out with its pair",
+                "--rounds 40 --strategy gate,reuse",
+                None,
+                |call, vcpu| {
+                    vcpu.left.log.iter_mut().for_each(|entry| entry.tsc_exit += 20 * call.turn);
+                    if call.arm == "reuse" && !call.warmup && call.turn == 5 {
+                        vcpu.end = End::TimedOut;
+                    }
+                },
+            ),
+            ("a counting run misses no period", "--rounds 6 --samples 1 --workload counting1", None, |_, vcpu| {
+                let report = vcpu.left.report.as_mut().unwrap();
+                // Its period is the counter's width, and a restart begins it anew.
+                (report.counts[0], report.periods[0], vcpu.left.log[0].kind) = (1000, 100, LOG_ROTATION);
+            }),
+            // A mock's guest takes 5 ms: 5 rounds of 4 arms, the first of them the warm-up, are 100 ms.
+            ("a bound ends it after the round in which it passes", "--rounds 9 --duration 81ms", None, |_, _| ()),
+            ("a bound that passes earlier", "--rounds 9 --duration 79ms", None, |_, _| ()),
+            ("guests live over rounds", "--rounds 5 --strategy reuse", Some(2), |_, _| ()),
+            ("a guest that hangs ends its session", "--rounds 6 --strategy reuse", Some(2), |call, vcpu| {
+                if call.arm == "reuse" && (call.guest, call.turn) == (Some(1), 1) {
+                    vcpu.end = End::TimedOut;
+                }
+            }),
+            ("guests that hang in their warm-ups", "--rounds 4 --strategy reuse", Some(2), |call, vcpu| {
+                if call.arm == "reuse" && call.warmup {
+                    vcpu.end = End::TimedOut;
+                    vcpu.account.host.last_error = Some("lost its counter".to_owned());
+                }
+            }),
+            ("an interrupt drops the cut round for all", "--rounds 6 --strategy reuse", Some(2), |call, vcpu| {
+                if (call.guest, call.turn) == (Some(1), 2) {
+                    vcpu.end = End::Stopped;
+                }
+            }),
+            ("an interrupt before the first round", "--rounds 6 --strategy reuse", Some(2), |_, vcpu| {
+                vcpu.end = End::Stopped;
+            }),
+            // Constant figures have no width: the looks after ten and thirteen guests are good.
+            ("until intervals are narrow", "--until-ci 2%", Some(2), |_, _| ()),
+            ("until the order is known", "--duration 60s --strategy recreate,reuse", Some(2), |_, _| ()),
+        ];
+        let mut text = String::new();
+        for (what, line, rounds_per_guest, change) in cases {
+            let mut runner = MockRunner::changed(change);
+            let words: Vec<&str> = ["--samples", "40"].into_iter().chain(line.split(' ')).collect();
+            let mut plan = plan(&words).unwrap();
+            if !line.contains("--rounds") {
+                plan.parameters.rounds = OPEN_ENDED;
+            }
+            plan.parameters.rounds_per_guest = rounds_per_guest;
+            (plan.simulated, plan.until_order) = (what.starts_with("a bound"), what == "until the order is known");
+            let found = experiment(&plan, &mut runner);
+            text += &format!("# {what}\n");
+            if plan.parameters.rounds < 7 {
+                text += &(runner.asked.borrow().join("; ") + "\n");
+            }
+            let Finished { document, .. } = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    text += &format!("{error}\n");
+                    continue;
+                }
+            };
+            text += &format!("{:?} of {} rounds\n", document.status, document.parameters.rounds);
+            for arm in &document.arms {
+                let rounds = arm.rounds.iter().map(|round| (round.guest, round.complete));
+                let mut rounds: Vec<_> = rounds.collect();
+                rounds.dedup();
+                let own = &arm.own;
+                let counts = (arm.rounds.len(), own.counts.nmis, own.counts.periods_missed, &own.events_held.tail);
+                text += &format!("{}: {counts:?} {rounds:?} {:?}\n", arm.name, (&arm.not_available, &arm.incomplete));
+            }
+            for answer in answers::of(&document, answers::metric(&document.parameters).key) {
+                let parts = (&answer.metric, answer.rounds, answer.whole, answer.times_floor);
+                text += &format!("answer {}: {parts:?}\n", answer.arm);
+            }
+            for warning in document.warnings.iter().filter(|one| one.remedy.is_none() && one.code != "debug-build") {
+                text += &format!("{}: {}\n", warning.code, warning.message);
+            }
+        }
+        trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/arms/rounds/tests/turns.txt"), &text);
     }
 
     #[test]
@@ -304,135 +253,11 @@ mod tests {
         for (plan, absent, needle) in
             [(plan(&[]).unwrap(), all, "no arm can run"), (below, vec![ArmKind::Kvm], "arm kvm:recreate cannot run")]
         {
-            let mut runner = MockRunner::good();
+            let mut runner = MockRunner::changed(|_, _| ());
             runner.absent = absent;
-            let error = experiment(&plan, &mut runner, &never(), &mut |_| Ok(())).unwrap_err();
-            assert_eq!((error.exit, runner.runs.len()), (Exit::Host, 0));
+            let error = experiment(&plan, &mut runner).unwrap_err();
+            assert!(error.exit == Exit::Host && runner.asked.borrow().is_empty());
             assert!(error.to_string().contains(needle), "{error}");
         }
-    }
-
-    #[test]
-    fn a_duration_ends_the_experiment_after_the_round_in_which_it_passes() {
-        let mut plan = plan(&["--rounds", "9", "--samples", "40"]).unwrap();
-        // A mock's guest takes 5 ms: 5 rounds of 4 arms, the first of them the warm-up, are 100 ms.
-        plan.simulated = true;
-        for (ms, rounds) in [(1, 1), (81, 4), (79, 3), (10_000, 9)] {
-            plan.parameters.duration_ns = Some(ms * 1_000_000);
-            let document = document(&plan, MockRunner::good());
-            assert_eq!(document.status, Status::Complete);
-            assert!(document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm).all(|arm| arm.rounds.len() == rounds));
-        }
-    }
-
-    /// A plan whose guests live for two rounds each.
-    fn sessions(rounds: &str) -> Plan {
-        plan(&["--rounds", rounds, "--samples", "40", "--strategy", "reuse", "--guest-rounds", "2"]).unwrap()
-    }
-
-    #[test]
-    fn guests_live_over_the_rounds_of_a_session_and_all_arms_change_together() {
-        let (mut runner, mut saves) = (MockRunner::good(), Vec::new());
-        let mut save = |document: &Document| {
-            saves.push(document.arms[0].rounds.len());
-            Ok(())
-        };
-        let document = experiment(&sessions("5"), &mut runner, &never(), &mut save).unwrap().document;
-        assert!(runner.runs.is_empty(), "no guest for one turn alone");
-        assert_eq!(saves, [2, 4, 5], "at the end of each session");
-        assert_eq!(document.status, Status::Complete);
-        for arm in &document.arms[..2] {
-            let guests: Vec<_> = arm.rounds.iter().map(|round| (round.index, round.guest)).collect();
-            assert_eq!(guests, [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2)]);
-            let starts: Vec<_> = arm.rounds.guest_start_us.iter().map(|start| *start > 0).collect();
-            assert_eq!(starts, [true, false, true, false, true]);
-            assert_eq!((arm.own.counts.nmis, arm.own.events_held.tail.as_slice()), (5 * 40, &[2, 1][..]));
-            assert!(arm.own.workload.is_some(), "the baselines are those before the warm-ups");
-        }
-        let lives = runner.lives.borrow();
-        let life = |what: &str| lives.iter().filter(|line| line.starts_with(what)).cloned().collect::<Vec<_>>();
-        // The first turn of each guest is its warm-up.
-        assert_eq!(life("reuse 0"), ["reuse 0 opens", "reuse 0.0", "reuse 0.1", "reuse 0.2", "reuse 0 closes"]);
-        assert_eq!(life("floor 2"), ["floor 2 opens", "floor 2.0", "floor 2.1", "floor 2 closes"]);
-        let place = |line: &str| lives.iter().position(|l| l == line).unwrap();
-        assert!(place("reuse 0 closes") < place("floor 1 opens") && place("floor 0 closes") < place("reuse 1 opens"));
-        assert!(place("floor 1 opens") < place("reuse 1.0") && place("reuse 1 opens") < place("floor 1.0"));
-    }
-
-    #[test]
-    fn a_guest_that_hangs_ends_the_session_and_the_others_go_on() {
-        let runner = MockRunner::changed(|call, vcpu| {
-            if call.arm == "reuse" && (call.guest, call.turn) == (Some(1), 1) {
-                vcpu.end = End::TimedOut;
-            }
-        });
-        let document = document(&sessions("6"), runner);
-        assert_eq!(document.status, Status::Incomplete);
-        let [reuse, floor] = [0, 1].map(|arm: usize| {
-            document.arms[arm].rounds.iter().map(|round| (round.guest, round.complete)).collect::<Vec<_>>()
-        });
-        assert_eq!(reuse, [(0, true), (0, true), (1, false), (2, true), (2, true), (3, true)]);
-        assert_eq!(floor, [(0, true), (0, true), (1, true), (2, true), (2, true), (3, true)]);
-        let why = &document.arms[0].incomplete;
-        assert!(why[0].contains("round 2, vCPU 0: the time limit passed"), "{why:?}");
-    }
-
-    #[test]
-    fn an_arm_whose_guests_hang_in_their_warm_ups_is_given_up_and_the_others_go_on() {
-        let runner = MockRunner::changed(|call, vcpu| {
-            if call.arm == "reuse" && call.warmup {
-                vcpu.end = End::TimedOut;
-                vcpu.account.host.last_error = Some("lost its counter".to_owned());
-            }
-        });
-        let document = document(&sessions("4"), runner);
-        assert_eq!(document.status, Status::Incomplete);
-        assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [0, 4]);
-        let why = document.arms[0].incomplete.join("; ");
-        for needle in ["warm-up: the time limit passed", "given up after 2 turns", "lost its counter"] {
-            assert!(why.contains(needle), "{why}");
-        }
-    }
-
-    #[test]
-    fn an_interrupt_in_a_session_drops_the_cut_round_for_all() {
-        let stop = std::rc::Rc::new(never());
-        let flag = std::rc::Rc::clone(&stop);
-        let mut runner = MockRunner::changed(move |call, vcpu| {
-            if (call.guest, call.turn) == (Some(1), 2) {
-                flag.store(true, Ordering::Relaxed);
-                vcpu.end = End::Stopped;
-            }
-        });
-        let Finished { document, error } = experiment(&sessions("6"), &mut runner, &stop, &mut |_| Ok(())).unwrap();
-        assert!(document.status == Status::Interrupted && error.is_none());
-        let cut = runner.lives.borrow().iter().filter(|line| line.ends_with(" 1.2")).count();
-        assert_eq!(cut, 1, "no other arm begins the round");
-        assert_eq!([document.arms[0].rounds.len(), document.arms[1].rounds.len()], [3, 3]);
-        assert!(document.arms.iter().all(|arm| arm.incomplete.is_empty()));
-    }
-
-    #[test]
-    fn a_run_until_its_intervals_are_narrow_or_its_order_is_known_ends_between_guests() {
-        // Constant figures have no width: the looks after ten and thirteen guests are good.
-        let mut plan = sessions("1");
-        plan.parameters.rounds = OPEN_ENDED;
-        for until_ci in [Some(0.02), None] {
-            if until_ci.is_none() {
-                plan = plan_of_two();
-            }
-            (plan.parameters.until_ci, plan.until_order) = (until_ci, until_ci.is_none());
-            let document = document(&plan, MockRunner::good());
-            assert_eq!(document.status, Status::Complete);
-            assert_eq!((document.arms[0].rounds.len(), document.parameters.rounds), (26, 26));
-            assert!(document.warnings.iter().all(|warning| warning.code != "until-ci"));
-        }
-    }
-
-    /// A plan without an end of strategies of which one is twice as slow.
-    fn plan_of_two() -> Plan {
-        let mut plan = plan(&["--samples", "40", "--strategy", "recreate,reuse", "--guest-rounds", "2"]).unwrap();
-        plan.parameters.rounds = OPEN_ENDED;
-        plan
     }
 }

@@ -27,7 +27,7 @@ mod tests {
     use super::fit::fit;
     use super::measure::{Job, Measured, run};
     use super::spec::{CalibrateSpec, Outside, Pmu};
-    use crate::arms::arm::sim::{self as simulated, SimRunner, model_text};
+    use crate::arms::arm::sim::{self as simulated, SimRunner};
     use crate::arms::rounds::mock::{self, MockRunner, vcpu};
     use crate::terminal::progress::Silent;
 
@@ -83,14 +83,14 @@ mod tests {
     /// Known constants, with an AMD's guests those of the development host, with an Intel's the same host with slow exits and fast
     /// instructions.
     fn known() -> [(String, Cpu); 2] {
-        let (text, _) = model_text("development-host").unwrap();
+        let text = Model::text("development-host").unwrap();
         let other = text
             .replace("exit = { ns = 5500", "exit = { ns = 14000")
             .replace("tick-exit = { ns = 3300", "tick-exit = { ns = 6000")
             .replace("ps = 250000", "ps = 90000")
             .replace("apic = { ns = 1500", "apic = { ns = 3500");
         assert_ne!(text, other);
-        [(text, Cpu::Milan), (other, Cpu::CascadeLake)]
+        [(text.to_owned(), Cpu::Milan), (other, Cpu::CascadeLake)]
     }
 
     #[test]
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
-        let (text, _) = model_text("clx-ap-watchdog-off").unwrap();
-        let model = Model::from_toml("known", &text).unwrap();
+        let text = Model::text("clx-ap-watchdog-off").unwrap();
+        let model = Model::from_toml("known", text).unwrap();
         let (mut calibration, measured) = measured(&model, Cpu::default(), true);
         calibration.pmu = Some(Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 });
         let found = fit(&calibration, "a simulated host", &measured).unwrap().0;
@@ -145,8 +145,8 @@ mod tests {
 
     #[test]
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
-        let (text, _) = model_text("clx-ap-watchdog-on").unwrap();
-        let model = Model::from_toml("known", &text).unwrap();
+        let text = Model::text("clx-ap-watchdog-on").unwrap();
+        let model = Model::from_toml("known", text).unwrap();
         let (mut calibration, measured) = measured(&model, Cpu::default(), false);
         let known = Some(Processor::CascadeLakeNoSmt);
         for (processor, outside, follow) in

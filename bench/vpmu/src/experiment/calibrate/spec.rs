@@ -5,9 +5,9 @@ use std::time::Duration;
 use guest::abi::FLAG_TIME_LOOP;
 use host_pmu::backend::scheduling::Processor;
 
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
+use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::BehindOptions;
 use crate::setting::parse::defaults;
@@ -78,16 +78,17 @@ impl CalibrateSpec {
             arms: ArmsOptions {
                 strategy: StrategyChoice::presets(strategies),
                 rounds: self.rounds,
-                samples: if self.tracepoint { 20 } else { 50 },
-                time_limit: Duration::from_secs(20),
+                samples: Some(if self.tracepoint { 20 } else { 50 }),
+                time_limit: Some(Duration::from_secs(20)),
                 ..usual.arms
             },
-            length: LengthOptions { guest_rounds: Some(1), ..usual.length },
-            workload: workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?,
+            workload: Some(workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?),
             ..usual
         };
         let backend = BackendChoice::Key(chosen.backend.clone());
-        let mut plan = spec.plan(&HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
+        let mut plan =
+            spec.plan(&PAYLOAD, &HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
+        plan.parameters.rounds_per_guest = None;
         plan.guest.boot.flags |= FLAG_TIME_LOOP;
         Ok(plan)
     }

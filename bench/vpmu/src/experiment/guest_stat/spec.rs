@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 use guest::abi::{FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
 use vmm::boot::layout::MAX_LOG;
 
 use crate::arms::arm::real::log_entries;
-use crate::arms::linux::spec as linux;
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
-use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions, Usual};
+use crate::arms::rounds::plan::Plan;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::number_in;
 use crate::setting::workload::{EventSet, GuestWork, INT, Workload, hardware_event, parameter};
-use results::document::{EventParameter, GUEST_STAT, SetUpParameters};
+use results::document::{EventParameter, GUEST_STAT, Parameters, SetUpParameters};
 use results::error::Error;
 
 /// The experiment's name in documents; their `place` is "guest".
@@ -25,12 +24,29 @@ pub const MAX: u64 = MAX_EVENTS as u64;
 pub const MAX_LINUX: u64 = 700;
 /// It counts: the guest waits for no NMIs.
 pub const WORKLOAD: Workload = Workload { events: EventSet::Counting1, work: GuestWork::Ftest };
+/// Its defaults with the payload.
+pub const PAYLOAD: Usual = Usual {
+    workload: WORKLOAD,
+    strategies: &["recreate", "reuse", "reuse-lazy", "deferred", "pool"],
+    rounds: (5, None),
+    warmup: 1,
+    samples: 40,
+    time_limit: Duration::from_secs(2),
+    mux_interval: Duration::from_millis(1),
+};
+/// With Linux.
+pub const LINUX: Usual = Usual {
+    rounds: (3, None),
+    warmup: 0,
+    samples: 10,
+    time_limit: Duration::from_secs(60),
+    mux_interval: Duration::from_millis(4),
+    ..PAYLOAD
+};
 /// Ticks from a tear-down to the next set-up.
 const GAP_TICKS: u64 = 1;
 /// Ticks from enabling to reading, where a tick is no rotation.
 const WINDOW_TICKS: u64 = 2;
-/// Rounds where the run has a bound, and no number of rounds is given.
-const BOUNDED_ROUNDS: u64 = 10;
 /// Time beyond its limit after which a guest is ended: its last set-up may hold hundreds of host events that take tens of ms each.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -71,78 +87,46 @@ pub struct GuestStatSpec {
           display_order = 1)]
     pub events: Vec<u64>,
 
-    /// Way in which a set-up enables its events
-    #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
-    pub enable: Enable,
-}
-
-/// Gives the shared options the defaults of this experiment.
-pub fn other_defaults(command: Command) -> Command {
-    let command = command
-        .mut_arg("strategy", |arg| arg.default_value("recreate,reuse,reuse-lazy,deferred,pool"))
-        .mut_arg("mux_interval", |arg| {
-            arg.default_value("1ms").help("The guest's tick: rotation of multiplexed events")
-        })
-        .mut_arg("vcpus", |arg| arg.help("Virtual CPUs; each sets its events up for itself"))
-        .mut_arg("rounds", |arg| arg.default_value("5").help("Rounds that count; every arm runs once in each"))
-        .mut_arg("samples", |arg| arg.default_value("40").help("Set-ups per arm, round and vCPU"))
-        .mut_arg("time_limit", |arg| {
-            arg.default_value("2s").help("In a round no set-up begins after this time, even with fewer samples")
-        });
-    linux::other_defaults(
-        command,
-        &[
-            ("rounds", "3"),
-            ("warmup", "0"),
-            ("samples", "10"),
-            ("time_limit", "60s"),
-            ("mux_interval", "4ms"),
-            ("enable", "once"),
-        ],
-    )
+    /// Way in which a set-up enables its events [default: each; with Linux once, which is perf stat's]
+    #[arg(long, value_enum, help_heading = "Guest")]
+    pub enable: Option<Enable>,
 }
 
 impl GuestStatSpec {
-    /// Returns the plan on this backend with `count` events. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend with `count` events and these defaults. `usable` are the CPUs that this process may use, if
+    /// known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(&self, count: u64, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
-        let task = GuestTask {
-            workload: WORKLOAD,
-            events: events(count, host.cpu.vendor()),
-            flags: FLAG_STAT_SETUP | if self.enable == Enable::Once { FLAG_ENABLE_ONCE } else { 0 },
-            period: 0,
-            freq_hz: None,
-        };
-        // A bound on the run leaves the number of rounds open.
-        let arms = ArmsOptions { rounds: Some(self.arms.rounds.unwrap_or(BOUNDED_ROUNDS)), ..self.arms.clone() };
-        let length = LengthOptions { guest_rounds: Some(1), ..LengthOptions::default() };
-        let mut plan = Plan::new(NAME, (&arms, &length, host), task, chosen, usable)?;
+    pub fn plan(
+        &self,
+        (usual, count): (&Usual, u64),
+        host: &HostOptions,
+        chosen: &Chosen,
+        usable: Option<&[u32]>,
+    ) -> Result<Plan, Error> {
+        let once = self.enable == Some(Enable::Once);
+        let parameters = Parameters { events: events(count, host.cpu.vendor()), ..Parameters::default() };
+        let flags = FLAG_STAT_SETUP | if once { FLAG_ENABLE_ONCE } else { 0 };
+        let options = (&self.arms, &LengthOptions::default(), host);
+        let mut plan = Plan::new((NAME, usual), options, (WORKLOAD, flags, parameters), chosen, usable)?;
+        let (boot, parameters) = (&mut plan.guest.boot, &mut plan.parameters);
         // A turn brings each event to the head of the list once.
-        let multiplexed = count > plan.parameters.gp_counters + plan.parameters.fixed_counters;
-        let window_ticks = if multiplexed { count + 1 } else { WINDOW_TICKS };
-        let (limit, tick) = (self.arms.time_limit, self.arms.mux_interval);
-        let cycle = tick * u32::try_from(window_ticks + GAP_TICKS).unwrap_or(u32::MAX);
-        if cycle > limit {
-            return Err(Error::usage(
-                format!("one set-up takes {cycle:?}, longer than the time limit of {limit:?}"),
-                format!("its events count for {window_ticks} ticks of {tick:?}"),
-                "raise --time-limit, or lower --mux-interval",
-            ));
-        }
-        plan.guest.boot.window_ticks = window_ticks;
-        plan.guest.boot.gap_ticks = GAP_TICKS;
-        plan.guest.boot.limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        plan.guest.machine.time_limit = limit * 2 + PATIENCE;
-        plan.parameters.workload = workload(count);
-        let enable = if self.enable == Enable::Once { "once" } else { "each" }.to_owned();
-        plan.parameters.set_up = Some(SetUpParameters { enable, window_ticks, gap_ticks: GAP_TICKS });
-        let samples = plan.parameters.samples;
-        let entries = log_entries(&plan.guest.boot, samples);
+        let multiplexed = count > parameters.gp_counters + parameters.fixed_counters;
+        boot.window_ticks = if multiplexed { count + 1 } else { WINDOW_TICKS };
+        boot.gap_ticks = GAP_TICKS;
+        // One set-up has to fit.
+        let limit = parameters.time_limit_ns.max(2 * parameters.mux_interval_ns * (boot.window_ticks + GAP_TICKS));
+        boot.limit_us = limit / 1000;
+        plan.guest.machine.time_limit = Duration::from_nanos(2 * limit) + PATIENCE;
+        (parameters.time_limit_ns, parameters.rounds_per_guest) = (limit, None);
+        parameters.workload = workload(count);
+        let enable = if once { "once" } else { "each" }.to_owned();
+        parameters.set_up = Some(SetUpParameters { enable, window_ticks: boot.window_ticks, gap_ticks: GAP_TICKS });
+        let entries = log_entries(boot, parameters.samples);
         if entries > MAX_LOG {
             return Err(Error::usage(
-                format!("{samples} set-ups of {count} events do not fit the guest's log"),
+                format!("{} set-ups of {count} events do not fit the guest's log", parameters.samples),
                 format!("they need {entries} entries, and it has {MAX_LOG}"),
                 "take fewer --samples and more --rounds",
             ));
@@ -169,21 +153,10 @@ pub fn events(count: u64, vendor: Vendor) -> Vec<EventParameter> {
 
 #[cfg(test)]
 mod tests {
-    use clap::FromArgMatches as _;
     use host_pmu::backend::BackendKey;
 
     use super::*;
-    use crate::arms::linux::spec::LinuxGuestOptions;
-
-    /// A plan of this line for `count` events, on cpu-clock of two CPUs.
-    fn plan(count: u64, line: &[&str]) -> Result<Plan, Error> {
-        let command = HostOptions::augment_args(GuestStatSpec::augment_args(Command::new("guest-stat")));
-        let command = other_defaults(LinuxGuestOptions::augment_args(command)).no_binary_name(true);
-        let matches = command.get_matches_from(line);
-        let spec = GuestStatSpec::from_arg_matches(&matches).unwrap();
-        let host = HostOptions::from_arg_matches(&matches).unwrap();
-        spec.plan(count, &host, &Chosen::here(BackendKey::CpuClock, String::new()), Some(&[0, 1]))
-    }
+    use crate::setting::parse::{defaults, options};
 
     #[test]
     fn events_differ_and_the_first_seven_fit_the_counters() {
@@ -198,18 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
-        for (events, line, needle) in [
-            (10, &["--strategy", "auto"][..], "unknown strategy 'auto'"),
-            (10, &["--vcpus", "2", "--pin", "0"], "1 CPUs for 2 vCPUs"),
-            (10, &["--pin", "5"], "not online"),
-            (64, &["--samples", "10000"], "do not fit the guest's log"),
-            (10, &["--mux-interval", "1500ms"], "shorter than two ticks"),
-            (10, &["--mux-interval", "1s"], "one set-up takes 12s"),
-        ] {
-            let error = plan(events, line).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error} lacks {needle:?}");
-        }
+    fn a_set_up_fits_the_limit_and_the_log_or_is_refused() {
+        let plan = |events: u64, line: &[&str]| {
+            let spec: GuestStatSpec = options(line).unwrap();
+            let chosen = Chosen::here(BackendKey::CpuClock, String::new());
+            spec.plan((&PAYLOAD, events), &defaults(), &chosen, Some(&[0, 1]))
+        };
+        assert_eq!(plan(10, &[]).unwrap().parameters.time_limit_ns, 2_000_000_000);
+        assert_eq!(plan(10, &["--mux-interval", "1s"]).unwrap().guest.boot.limit_us, 24_000_000);
+        let error = plan(64, &["--samples", "10000"]).unwrap_err();
+        assert!(error.exit.code() == 2 && error.to_string().contains("do not fit the guest's log"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use results::table::layout::{plural, time};
 use sim::guest::Timer;
 use sim::model::{Costs, Model};
 
-use super::spec::NmiLatencySpec;
+use super::spec::{NmiLatencySpec, PAYLOAD};
 use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, facts, model};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
@@ -28,14 +28,16 @@ use crate::terminal::progress::Silent;
 /// Options of a simulated experiment, apart from where the result goes.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct SimSpec {
-    /// A model of `vpmu show models` or a .toml file; MODEL:FORM is one of its forms
+    /// A model of `vpmu show models` or a .toml file
     #[arg(value_name = "MODEL", default_value = DEFAULT_MODEL)]
     pub model: String,
     /// Host CPUs that the vCPUs share in turns [default: one for each vCPU]
     #[arg(long, value_name = "N", value_parser = number_in(1..=MOST_VCPUS), help_heading = "Guest")]
     pub cpus: Option<u64>,
     /// Replay a trace under the strategies instead: the host's work from PMI to PMI, and values that the guest would have read otherwise
-    #[arg(long, value_name = "DIR", help_heading = "Guest")]
+    #[arg(long, value_name = "DIR", help_heading = "Guest",
+          conflicts_with_all = ["slice", "timer", "baseline", "tail", "events", "hard_limit", "LengthOptions", "workload", "period", "freq", "vcpus", "cpus", "mux_interval", "warmup", "samples",
+                                "time_limit", "duration"])]
     pub trace: Option<PathBuf>,
     /// Arms, guest and rounds.
     #[command(flatten)]
@@ -140,7 +142,7 @@ impl SimSpec {
     /// As [`Self::plan`].
     pub fn plan_with(&self, chosen: &Chosen) -> Result<Plan, Error> {
         let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(self.model.clone())), ..defaults() };
-        let mut plan = self.spec.plan(&host, chosen, None)?;
+        let mut plan = self.spec.plan(&PAYLOAD, &host, chosen, None)?;
         let own = &self.altered;
         plan.timer = own.timer;
         let (machine, boot, parameters) = (&mut plan.guest.machine, &mut plan.guest.boot, &mut plan.parameters);

@@ -1,16 +1,38 @@
 //! The specification of `nmi-latency`, and its plan.
 
-use clap::Args;
+use std::time::Duration;
 
-use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions};
-use crate::arms::rounds::plan::{GuestTask, Plan};
+use clap::Args;
+use results::document::Parameters;
+use results::error::Error;
+
+use crate::arms::rounds::options::{ArmsOptions, HostOptions, LengthOptions, Usual};
+use crate::arms::rounds::plan::Plan;
 use crate::setting::backend::{Chosen, default_period};
 use crate::setting::parse::number_in;
-use crate::setting::workload::Workload;
-use results::error::Error;
+use crate::setting::workload::{EventSet, GuestWork, Workload};
 
 /// The experiment's name in documents.
 pub const NAME: &str = "nmi-latency";
+/// Its defaults with the payload.
+pub const PAYLOAD: Usual = Usual {
+    workload: Workload { events: EventSet::Single, work: GuestWork::Ftest },
+    strategies: &["recreate", "reuse", "reuse-lazy"],
+    rounds: (240, Some(Duration::from_secs(36))),
+    warmup: 1,
+    samples: 25,
+    time_limit: Duration::from_millis(1100),
+    mux_interval: Duration::from_millis(4),
+};
+/// With Linux, which takes seconds to boot, and its perf to start. Each round boots one.
+pub const LINUX: Usual = Usual {
+    workload: Workload { events: EventSet::Sampling10, work: GuestWork::Ftest },
+    rounds: (5, None),
+    warmup: 0,
+    samples: 1000,
+    time_limit: Duration::from_secs(3),
+    ..PAYLOAD
+};
 
 /// Options of `vpmu nmi-latency` and `vpmu sim`, apart from the host and from where the result goes.
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -22,14 +44,14 @@ pub struct NmiLatencySpec {
     #[command(flatten)]
     pub length: LengthOptions,
 
-    /// Workload of the guest: EVENTS[/WORK] or WORK
+    /// Workload of the guest: EVENTS[/WORK] or WORK [default: single; with Linux sampling10]
     ///
     /// EVENTS: sampling10 (ten events multiplexed on 4 general-purpose and 3 fixed counters), sampling4 (four events, restarted
     /// at each tick as by a task switch), counting1 (one counting event, restarted likewise: no NMIs, rotations are timed),
     /// single (one sampling event). WORK: ftest (a branchy loop, ring 3; the default), io (port writes, so VM exits), idle (HLT).
     /// WORK alone means single/WORK.
-    #[arg(long, value_name = "EVENTS[/WORK]", default_value = "single", help_heading = None, display_order = 1)]
-    pub workload: Workload,
+    #[arg(long, value_name = "EVENTS[/WORK]", help_heading = None, display_order = 1)]
+    pub workload: Option<Workload>,
 
     /// Events between two overflows [default: 2000000 (1 ms at 2 GHz), 100 with a tracepoint]
     ///
@@ -44,43 +66,55 @@ pub struct NmiLatencySpec {
 }
 
 impl NmiLatencySpec {
-    /// Returns the plan on this backend. `usable` are the CPUs that this process may use, if known.
+    /// Returns the plan on this backend, with these defaults. `usable` are the CPUs that this process may use, if known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(&self, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+    pub fn plan(
+        &self,
+        usual: &Usual,
+        host: &HostOptions,
+        chosen: &Chosen,
+        usable: Option<&[u32]>,
+    ) -> Result<Plan, Error> {
         let period = self.period.unwrap_or_else(|| default_period(&chosen.backend));
-        let task = GuestTask {
-            workload: self.workload,
-            events: self.workload.events.events(host.cpu.vendor(), period),
-            flags: self.workload.events.flags(),
-            period,
-            freq_hz: self.freq,
-        };
-        Plan::new(NAME, (&self.arms, &self.length, host), task, chosen, usable)
+        let workload = self.workload.unwrap_or(usual.workload);
+        let events = workload.events.events(host.cpu.vendor(), period);
+        let parameters = Parameters { events, period, freq_hz: self.freq, ..Parameters::default() };
+        let task = (workload, workload.events.flags(), parameters);
+        Plan::new((NAME, usual), (&self.arms, &self.length, host), task, chosen, usable)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use host_pmu::backend::BackendKey;
 
     use super::*;
     use crate::arms::arm::sim;
-    use crate::setting::parse::defaults;
+    use crate::arms::rounds::options::OPEN_ENDED;
+    use crate::setting::parse::options;
 
-    /// A plan on cpu-clock of four CPUs.
-    fn plan(edit: impl FnOnce(&mut NmiLatencySpec, &mut HostOptions)) -> Result<Plan, Error> {
-        let (mut spec, mut host) = (defaults::<NmiLatencySpec>(), defaults());
-        edit(&mut spec, &mut host);
-        spec.plan(&host, &Chosen::here(BackendKey::CpuClock, "test".into()), Some(&[0, 1, 2, 3]))
+    /// A plan of this line on a backend of four CPUs.
+    fn plan(line: &str, chosen: &Chosen) -> Result<Plan, Error> {
+        #[derive(Args)]
+        struct Line {
+            #[command(flatten)]
+            spec: NmiLatencySpec,
+            #[command(flatten)]
+            host: HostOptions,
+        }
+        let Line { spec, host } = options(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+        spec.plan(&PAYLOAD, &host, chosen, Some(&[0, 1, 2, 3]))
+    }
+
+    fn on(backend: &str) -> Chosen {
+        Chosen::here(backend.parse().unwrap(), String::new())
     }
 
     #[test]
     fn the_default_run_keeps_below_40_seconds() {
-        let plan = plan(|_, _| ()).unwrap();
+        let plan = plan("", &on("cpu-clock")).unwrap();
         let arms = u32::try_from(plan.parameters.strategies.len()).unwrap() + 1;
         // The last round may begin just before the bound; a turn that ends by its time limit is not the rule.
         assert!(plan.duration().unwrap() < Duration::from_secs(38));
@@ -91,44 +125,33 @@ mod tests {
 
     #[test]
     fn guests_live_on_unless_they_would_spare_each_other_the_first_event() {
-        let rounds_per_guest = |backend: &str, asked: Option<u64>| {
-            let mut spec: NmiLatencySpec = defaults();
-            spec.length.guest_rounds = asked;
-            let chosen = Chosen::here(backend.parse().unwrap(), String::new());
-            spec.plan(&defaults(), &chosen, None).unwrap().rounds_per_guest()
-        };
-        assert_eq!([rounds_per_guest("cpu-clock", None), rounds_per_guest("cpu-clock", Some(3))], [20, 3]);
-        for backend in ["tracepoint:kvm/kvm_exit", "hardware"] {
-            assert_eq!([rounds_per_guest(backend, None), rounds_per_guest(backend, Some(3))], [1, 3], "{backend}");
+        let model = sim::chosen(&sim::model("clx-ap-watchdog-off").unwrap(), "");
+        for (line, chosen, rounds_per_guest, rounds, seconds) in [
+            ("", on("cpu-clock"), 20, 240, Some(36)),
+            ("--rounds 1", on("cpu-clock"), 1, 1, None),
+            ("--quick", on("hardware"), 1, 24, Some(5)),
+            ("--duration 7s", on("tracepoint:kvm/kvm_exit"), 1, OPEN_ENDED, Some(7)),
+            // A simulated arm has its host to itself, and nobody waits for its time, so that no default cuts its rounds.
+            ("", model.clone(), 20, 240, None),
+            ("--quick", model, 20, 24, None),
+        ] {
+            let plan = plan(line, &chosen).unwrap();
+            let found = (plan.rounds_per_guest(), plan.parameters.rounds, plan.duration().map(|bound| bound.as_secs()));
+            assert_eq!(found, (rounds_per_guest, rounds, seconds), "{line} {}", chosen.backend);
         }
-        // A simulated arm has its host to itself.
-        let model = sim::model("clx-ap-watchdog-off").unwrap();
-        let plan = defaults::<NmiLatencySpec>().plan(&defaults(), &sim::chosen(&model, ""), None).unwrap();
-        assert_eq!(plan.rounds_per_guest(), 20);
-        // Nobody waits for its time, so that no default cuts its rounds.
-        let mut quick: NmiLatencySpec = defaults();
-        quick.length.quick = true;
-        let of = |spec: &NmiLatencySpec, chosen: &Chosen| {
-            let plan = spec.plan(&defaults(), chosen, None).unwrap();
-            (plan.parameters.rounds, plan.duration())
-        };
-        assert_eq!(of(&quick, &sim::chosen(&model, "")), (24, None));
-        assert_eq!(of(&quick, &Chosen::here(BackendKey::CpuClock, String::new())), (24, Some(Duration::from_secs(5))));
     }
 
     #[test]
     fn what_does_not_fit_together_is_refused_with_a_remedy() {
-        type Edit = fn(&mut ArmsOptions, &mut HostOptions);
-        let cases: [(Edit, &str); 4] = [
-            (|arms, host| (arms.guest.vcpus, host.behind.pin) = (2, "0".parse().ok()), "1 CPUs for 2 vCPUs"),
-            (|_, host| host.behind.pin = "9".parse().ok(), "CPU 9 is not online"),
-            (|arms, _| (arms.samples, arms.guest.vcpus) = (1_000_000, 64), "do not fit"),
-            (|arms, _| arms.time_limit = Duration::from_millis(5), "two ticks"),
-        ];
-        for (edit, needle) in cases {
-            let error = plan(|spec, host| edit(&mut spec.arms, host)).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
+        for (line, needle) in [
+            ("--vcpus 2 --pin 0", "1 CPUs for 2 vCPUs"),
+            ("--pin 9", "CPU 9 is not online"),
+            ("--samples 1000000 --vcpus 64", "do not fit"),
+            ("--vcpus 65", "out of range"),
+            ("--until-ci 0.01%", "cannot be met"),
+        ] {
+            let error = plan(line, &Chosen::here(BackendKey::CpuClock, String::new())).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error}");
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::arms::rounds::options::HostOptions;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::experiment::nmi_latency::simulated::simulate;
-use crate::experiment::nmi_latency::spec::NmiLatencySpec;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu, open_kvm};
 use crate::setting::options::{BehindOptions, SeedOption};
 use crate::setting::parse::{folder, number_in, options};
@@ -249,7 +249,7 @@ fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     };
     // Creations are counted per NMI, and each guest has some at its start. Guests that live at the same time would spare each other the
     // first event.
-    let turns = if first_event { "--samples 10 --time-limit 5s" } else { "--samples 50 --guest-rounds 40" };
+    let turns = if first_event { "--samples 10 --time-limit 5s" } else { "--samples 50" };
     // At the usual 4 ms a rotation that creates events, in 20 ms and more, leaves the guest no time between two.
     let tick = if first_event && !is_tracepoint { "100ms" } else { "4ms" };
     format!("--workload {workload} {turns} --mux-interval {tick} --strategy recreate,reuse,reuse-lazy")
@@ -260,7 +260,7 @@ fn predict(model: sim::model::Model, words: &str, cpu: Cpu) -> Result<Document, 
     let words: Vec<&str> = words.split(' ').chain(["--rounds", "20"]).collect();
     let spec: NmiLatencySpec = options(&words).map_err(|error| internal("options of the series", error))?;
     let behind = BehindOptions::of(BackendChoice::Sim(model.name.clone()));
-    let plan = spec.plan(&HostOptions { behind, cpu }, &simulated::chosen(&model, "prediction"), None)?;
+    let plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu }, &simulated::chosen(&model, "prediction"), None)?;
     simulate(&plan, model, sys::interrupted())
 }
 

@@ -29,15 +29,12 @@ mod tests {
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
     fn fitted_from(model: &str) -> Vec<(String, String)> {
-        let (text, _) = crate::arms::arm::sim::model_text(model).unwrap();
+        let text = sim::model::Model::text(model).unwrap();
         let table: toml::Table = text.parse().unwrap();
         let text = |entry: &toml::Value, key: &str| entry[key].as_str().unwrap().to_owned();
-        table["fitted"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|entry| (text(entry, "constant"), text(entry, "figure")))
-            .collect()
+        // A model with a base has its base's.
+        let all = table.get("fitted").into_iter().flat_map(|all| all.as_array().unwrap());
+        all.map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()
     }
 
     /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce

@@ -23,11 +23,10 @@ const MAX_GRID: u64 = 256 << 10;
 /// Most points of a grid.
 const MAX_POINTS: usize = 100_000;
 /// What a point has of itself, where `sim` has many short rounds of guests that live on and show what counting costs their work.
-const USUAL: [(&str, &str); 7] = [
+const USUAL: [(&str, &str); 6] = [
     ("workload", "sampling10"),
     ("samples", "2000"),
     ("rounds", "1"),
-    ("guest-rounds", "1"),
     ("warmup", "0"),
     ("baseline", "0ms"),
     ("time-limit", "10s"),

@@ -61,10 +61,8 @@ impl Shared {
     fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
         let mut spec: SimSpec = of_keys(keys)?;
         spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
-        let mut model = spec.model()?;
+        let model = spec.model()?;
         check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
-        // What the published figure of a form leaves open is `sim`'s to show.
-        model.forms.clear();
         let mut plan = spec.plan(&model)?;
         plan.simulate(&model.name);
         if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
@@ -144,9 +142,7 @@ mod tests {
 
     #[test]
     fn a_line_is_the_document_that_sim_would_have() {
-        let point = lines(
-            "strategy=reuse workload=counting1 rounds=3 guest-rounds=2 samples=20 time-limit=1s baseline=40ms warmup=1",
-        );
+        let point = lines("strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1");
         let spec: SimSpec = of_keys(&point[0].point).unwrap();
         let model = spec.model().unwrap();
         let mut plan = spec.plan(&model).unwrap();

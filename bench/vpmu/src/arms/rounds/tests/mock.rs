@@ -2,25 +2,24 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arch_pmu::spec::Vendor;
 use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
-use crate::arms::rounds::options::{ArmsOptions, LengthOptions};
-use crate::arms::rounds::plan::{GuestTask, Plan};
+use crate::arms::rounds::options::HostOptions;
+use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::{Context, Finished, run};
 use crate::engine::Turn;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::Chosen;
-use crate::setting::parse::{defaults, options};
-use crate::setting::workload::Workload;
+use crate::setting::parse::options;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
-use results::document::{Counts, Document};
+use results::document::Counts;
 use results::error::Error;
 use results::host::HostFacts;
 use trials::hosts;
@@ -109,33 +108,32 @@ pub(crate) struct Call<'a> {
 
 type Change = Rc<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
 
-/// Runs guests whose turns end well, but for what is changed, and keeps what it was asked for.
+/// Runs guests whose turns end well, but for what is changed, and notes what it was asked for. One that is stopped was the user's
+/// to stop.
 pub(crate) struct MockRunner {
     change: Change,
-    /// Runs of guests of one turn.
-    pub(crate) runs: Vec<(String, Turn, u64)>,
     pub(crate) absent: Vec<ArmKind>,
-    /// Events in the lives of guests that are kept alive, in order.
-    pub(crate) lives: Rc<RefCell<Vec<String>>>,
+    /// Turns, and events in the lives of guests that are kept alive, in order.
+    pub(crate) asked: Rc<RefCell<Vec<String>>>,
+    stop: Rc<AtomicBool>,
 }
 
 impl MockRunner {
-    /// Creates a runner whose every turn has a vCPU; `recreate` takes twice as long as the others.
-    pub(crate) fn good() -> Self {
-        Self::changed(|_, _| ())
-    }
-
-    /// Creates one with a change of each turn's vCPU.
+    /// Creates a runner with a change of each turn's vCPU; `recreate` takes twice as long as the others.
     pub(crate) fn changed(change: impl Fn(&Call<'_>, &mut VcpuOutcome) + 'static) -> Self {
-        let absent = vec![ArmKind::Kvm];
-        Self { change: Rc::new(change), runs: Vec::new(), absent, lives: Rc::default() }
+        Self { change: Rc::new(change), absent: vec![ArmKind::Kvm], asked: Rc::default(), stop: Rc::default() }
     }
-}
 
-fn turn(change: &Change, call: &Call<'_>, samples: u64) -> TurnOutcome {
-    let mut vcpu = vcpu(samples, if call.arm == "recreate" { 2000 } else { 1000 });
-    change(call, &mut vcpu);
-    outcome(vec![vcpu]).into()
+    fn turn(&self, call: &Call<'_>, samples: u64) -> TurnOutcome {
+        let mut vcpu = vcpu(samples, if call.arm == "recreate" { 2000 } else { 1000 });
+        (self.change)(call, &mut vcpu);
+        self.stop.fetch_or(vcpu.end == End::Stopped, Ordering::Relaxed);
+        outcome(vec![vcpu]).into()
+    }
+
+    fn note(&self, what: String) {
+        self.asked.borrow_mut().push(what);
+    }
 }
 
 impl ArmRunner for MockRunner {
@@ -144,17 +142,16 @@ impl ArmRunner for MockRunner {
     }
 
     fn run(&mut self, arm: &Arm, at: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        self.runs.push((arm.strategy.clone(), Turn { started: Duration::ZERO, ..at }, samples));
-        let call = Call { arm: &arm.strategy, guest: None, turn: at.index, warmup: at.warmup };
-        Ok(turn(&self.change, &call, samples))
+        self.note(format!("{} {}{} at {}", arm.strategy, if at.warmup { "w" } else { "" }, at.index, at.position));
+        Ok(self.turn(&Call { arm: &arm.strategy, guest: None, turn: at.index, warmup: at.warmup }, samples))
     }
 
     fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
         let name = arm.strategy.clone();
-        self.lives.borrow_mut().push(format!("{name} {number} opens"));
-        let (change, lives) = (Rc::clone(&self.change), Rc::clone(&self.lives));
-        let guest = Box::new(MockGuest { name, number, turns: 0, change, lives });
-        Ok((guest, Some(outcome(vec![vcpu(0, 0)]))))
+        self.note(format!("{name} {number} opens"));
+        let (change, asked, stop) = (Rc::clone(&self.change), Rc::clone(&self.asked), Rc::clone(&self.stop));
+        let of = Self { change, absent: Vec::new(), asked, stop };
+        Ok((Box::new(MockGuest { name, number, turns: 0, of }), Some(outcome(vec![vcpu(0, 0)]))))
     }
 }
 
@@ -163,43 +160,40 @@ struct MockGuest {
     name: String,
     number: u64,
     turns: u64,
-    change: Change,
-    lives: Rc<RefCell<Vec<String>>>,
+    of: MockRunner,
 }
 
 impl LiveGuest for MockGuest {
     fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        let Self { name, number, turns, change, lives } = self;
-        lives.borrow_mut().push(format!("{name} {number}.{turns}"));
-        let call = Call { arm: name, guest: Some(*number), turn: *turns, warmup: *turns == 0 };
+        let Self { name, number, turns, of } = self;
+        of.note(format!("{name} {number}.{turns}"));
         *turns += 1;
-        Ok(turn(change, &call, samples))
+        Ok(of.turn(&Call { arm: name, guest: Some(*number), turn: *turns - 1, warmup: *turns == 1 }, samples))
     }
 
     fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        self.lives.borrow_mut().push(format!("{} {} closes", self.name, self.number));
+        self.of.note(format!("{} {} closes", self.name, self.number));
         let mut vcpu = vcpu(0, 0);
         vcpu.left.held_at_tail_tick = vec![2, 1];
         Ok(outcome(vec![vcpu]))
     }
 }
 
-/// Runs a plan on the development-host fixture, calling `saved` for each document.
-pub(crate) fn experiment(
-    plan: &Plan,
-    runner: &mut MockRunner,
-    stop: &AtomicBool,
-    saved: &mut dyn FnMut(&Document) -> Result<(), Error>,
-) -> Result<Finished, Error> {
+/// Runs a plan on the development-host fixture; each save is noted.
+pub(crate) fn experiment(plan: &Plan, runner: &mut MockRunner) -> Result<Finished, Error> {
     let (_dir, fs) = hosts::tree(hosts::PVM);
+    let (asked, stop) = (Rc::clone(&runner.asked), Rc::clone(&runner.stop));
     let context = Context {
         process_began: std::time::Instant::now(),
-        stop,
+        stop: &stop,
         fs: &fs,
         host: HostFacts::read(&fs),
         command_line: vec!["vpmu".to_owned()],
         progress: &mut Silent,
-        save: saved,
+        save: &mut |document| {
+            asked.borrow_mut().push(format!("saved {}", document.arms[0].rounds.len()));
+            Ok(())
+        },
     };
     run(plan, runner, context)
 }
@@ -208,26 +202,23 @@ pub(crate) fn experiment(
 #[derive(clap::Args)]
 struct Line {
     #[command(flatten)]
-    arms: ArmsOptions,
+    spec: NmiLatencySpec,
     #[command(flatten)]
-    length: LengthOptions,
-    #[arg(long, default_value = "single")]
-    workload: Workload,
+    host: HostOptions,
 }
 
 /// Returns a plan of these options, on cpu-clock.
 pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
-    let usual = ["--rounds", "10", "--samples", "800", "--guest-rounds", "1"];
-    let Line { arms, length, workload } = options(&[&usual[..], line].concat()).unwrap();
-    let (flags, period) = (workload.events.flags(), 2_000_000);
-    let events = workload.events.events(Vendor::Intel, period);
-    let task = GuestTask { workload, events, flags, period, freq_hz: None };
+    let usual = ["--rounds", "10", "--samples", "800"];
+    let Line { spec, host } = options(&[&usual[..], line].concat()).unwrap();
     let chosen = Chosen::here(host_pmu::backend::BackendKey::CpuClock, "test".into());
-    Plan::new("nmi-latency", (&arms, &length, &defaults()), task, &chosen, Some(&[0, 1, 2, 3]))
+    let mut plan = spec.plan(&PAYLOAD, &host, &chosen, Some(&[0, 1, 2, 3]))?;
+    plan.parameters.rounds_per_guest = None;
+    Ok(plan)
 }
 
 /// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.
 pub(crate) fn finished(line: &[&str]) -> Finished {
     let plan = plan(&[&["--samples", "40"], line].concat()).unwrap();
-    experiment(&plan, &mut MockRunner::good(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
+    experiment(&plan, &mut MockRunner::changed(|_, _| ())).unwrap()
 }
