@@ -233,7 +233,7 @@ mod tests {
                 text += &format!("{}: {counts:?} {rounds:?} {:?}\n", arm.name, (&arm.not_available, &arm.incomplete));
             }
             for answer in answers::of(&document, answers::metric(&document.parameters).key) {
-                let parts = (&answer.metric, answer.rounds, answer.whole, answer.times_floor);
+                let parts = (&answer.metric, answer.rounds, answer.whole, answer.ratio);
                 text += &format!("answer {}: {parts:?}\n", answer.arm);
             }
             for warning in document.warnings.iter().filter(|one| one.remedy.is_none() && one.code != "debug-build") {
