@@ -28,13 +28,13 @@ const COLUMNS: [Column; 11] = [
         let interval = interval.map(|ends| format!(" [{}, {}]", bare(row, ends.low), bare(row, ends.high)));
         Some(value(row, one.value) + &interval.unwrap_or_default())
     }),
-    ("to published", |row| judged(row.against_published.as_ref()?)),
+    ("to published", |row| row.against_published.as_ref().map(judged)),
     ("predicted", |row| if row.simulated.is_none() { range(row) } else { None }),
-    ("to predicted", |row| judged(row.against_predicted.as_ref()?)),
+    ("to predicted", |row| row.against_predicted.as_ref().map(judged)),
 ];
 
-fn judged(one: &Judged) -> Option<String> {
-    Some(one.words(&one.by.map_or_else(String::new, |by| format!("{} %", signed(100.0 * by, 1)))))
+fn judged(one: &Judged) -> String {
+    one.words(&one.by.map_or_else(String::new, |by| format!("{} %", signed(100.0 * by, 1))))
 }
 
 /// Formats a number without its unit.
