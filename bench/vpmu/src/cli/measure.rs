@@ -25,7 +25,6 @@ use crate::arms::rounds::run::{self as rounds, Context, Finished};
 use crate::engine::plain::{self, Plain};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
-use crate::setting::process::{self, Claim, free_last};
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
 use crate::terminal::console::{Form, complain, internal, print};
@@ -64,8 +63,6 @@ pub(super) struct Ready {
     pub(super) runner: Box<dyn ArmRunner>,
     pub(super) host: HostFacts,
     fs: HostFs,
-    /// Its CPUs, kept from other runs meanwhile.
-    pub(super) claims: Vec<Claim>,
 }
 
 /// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
@@ -209,7 +206,7 @@ pub(super) fn carry_out(
     options: &ResultOptions,
     invocation: Invocation,
 ) -> Result<Finished, Error> {
-    let Ready { plan, mut runner, host, fs, claims: _claims } = ready;
+    let Ready { plan, mut runner, host, fs } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let mut save = |document: &Document| kept.save(document);
@@ -305,29 +302,21 @@ fn real(
     // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
     let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
-    let usable = usable(&host);
-    // Unclaimed CPUs come first, and are claimed, so that another run takes others.
-    let mut plan = plan(&chosen, usable.map(free_last).as_deref())?;
-    can_have(None, &plan)?;
-    let (claims, warning) = process::claim(&plan.guest.machine.pin);
-    if let Some(warning) = warning {
-        complain(&warning);
-    }
+    let mut plan = plan(&chosen, usable(&host).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
         Some(job) => job.runner(&mut plan)?,
         None => Box::new(plan.on_this_host()?),
     };
-    Ok(Ready { plan, runner, host, fs, claims })
+    Ok(Ready { plan, runner, host, fs })
 }
 
 /// Prepares a run on a simulated host, from which nothing of this machine enters the result.
 fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Error> {
     let mut plan = plan(&simulated::chosen(&model, why), None)?;
-    can_have(Some(&model), &plan)?;
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
     let runner = plan.on_model(model)?;
-    Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent"), claims: Vec::new() })
+    Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent") })
 }
 
 /// Simulates, with a notice, on a host that cannot measure.
@@ -339,18 +328,11 @@ fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready,
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
 }
 
-/// Lists all that is missing, each thing once, and one remedy. Events are tried before KVM; a user who mends one should know of
-/// the other.
+/// Lists what is missing. Events are tried before KVM; a user who mends one should know of the other.
 fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> String {
-    let cause = match kvm {
-        Some(KvmError::Open { error, .. }) => format!("/dev/kvm: {error}"),
-        Some(error) => error.to_string(),
-        None => String::new(),
-    };
-    let of_kvm = kvm.is_some_and(|kvm| error.why == kvm.to_string());
-    let causes = [cause.as_str(), if of_kvm { "" } else { &error.why }];
-    let causes: Vec<&str> = causes.into_iter().filter(|cause| !cause.is_empty()).collect();
-    let missing = causes.join("; ");
+    let kvm = kvm.map(ToString::to_string).filter(|kvm| *kvm != error.why);
+    let missing: Vec<&str> = kvm.iter().map(String::as_str).chain([error.why.as_str()]).collect();
+    let missing = missing.join("; ");
     format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 

@@ -217,9 +217,14 @@ pub fn diagnose(
 /// Columns before the text of a finding: status and check.
 const INDENT: usize = 30;
 
+/// Columns before what follows the first line of a finding.
+const fn indent(width: usize) -> usize {
+    if width < 80 { INDENT / 3 } else { INDENT }
+}
+
 /// Fills a line to `width`; what does not fit goes behind the indent.
 fn filled(line: &str, width: usize) -> String {
-    wrapped(line, width, &" ".repeat(INDENT)) + "\n"
+    wrapped(line, width, &" ".repeat(indent(width))) + "\n"
 }
 
 fn show(finding: &Finding, width: usize) -> String {
@@ -234,7 +239,7 @@ fn show(finding: &Finding, width: usize) -> String {
         ),
     };
     let first = filled(&format!("{status:<8}{:<22}{}", finding.check, one_line(&finding.found)), width);
-    further.iter().fold(first, |text, line| text + &filled(&format!("{:INDENT$}{line}", ""), width))
+    further.iter().fold(first, |text, line| text + &filled(&format!("{:1$}{line}", "", indent(width)), width))
 }
 
 /// The findings for a terminal or a pipe; a check without a finding takes one line.

@@ -1,11 +1,7 @@
 //! This process: its resource limits, its user, its file locks.
 
 use std::fs::File;
-use std::io::ErrorKind;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use cpu_list::CpuList;
 use results::document::Tool;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -48,40 +44,6 @@ fn allows_perf(status: &str) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
     effective & (1 << SYS_ADMIN | 1 << PERFMON) != 0
-}
-
-/// A CPU that this process has claimed, until it is dropped.
-#[derive(Debug)]
-pub struct Claim {
-    /// `None` where the host has no such sockets: nobody can claim there.
-    _socket: Option<UnixDatagram>,
-}
-
-impl Claim {
-    /// Claims a CPU; `None` if another process did.
-    pub fn of(cpu: u32) -> Option<Self> {
-        let name = SocketAddr::from_abstract_name(format!("vpmu/cpu/{cpu}"));
-        match name.and_then(|address| UnixDatagram::bind_addr(&address)) {
-            Err(error) if error.kind() == ErrorKind::AddrInUse => None,
-            bound => Some(Self { _socket: bound.ok() }),
-        }
-    }
-}
-
-/// Claims CPUs; a warning if another run has some of them.
-pub fn claim(cpus: &[u32]) -> (Vec<Claim>, Option<String>) {
-    let (claims, taken): (Vec<_>, Vec<_>) =
-        cpus.iter().map(|&cpu| (cpu, Claim::of(cpu))).partition(|one| one.1.is_some());
-    let taken = CpuList(taken.into_iter().map(|(cpu, _)| cpu).collect());
-    let warning =
-        format!("warning: another run of vpmu is pinned to CPU {taken}: give each run CPUs of its own, --pin LIST");
-    (claims.into_iter().filter_map(|(_, claim)| claim).collect(), (!taken.0.is_empty()).then_some(warning))
-}
-
-/// Moves the CPUs that another process has claimed to the front: the choice is made from the end.
-pub fn free_last(cpus: Vec<u32>) -> Vec<u32> {
-    let (free, taken): (Vec<u32>, Vec<u32>) = cpus.into_iter().partition(|&cpu| Claim::of(cpu).is_some());
-    [taken, free].concat()
 }
 
 /// The version line.
@@ -133,17 +95,5 @@ mod tests {
         assert!(!try_lock(&open()).unwrap());
         drop(first);
         assert!(try_lock(&open()).unwrap());
-    }
-
-    #[test]
-    fn a_cpu_is_claimed_once_at_a_time_and_comes_first() {
-        // Beyond any host's CPUs, and apart from those of another process with this test.
-        let cpus = [1, 2, 3].map(|n| 1_000_000_000 + 4 * std::process::id() + n);
-        let claim = Claim::of(cpus[2]).unwrap();
-        assert_eq!(free_last(cpus.to_vec()), [cpus[2], cpus[0], cpus[1]]);
-        let (claims, warning) = super::claim(&cpus);
-        assert!(claims.len() == 2 && warning.is_some_and(|text| text.contains(&format!("CPU {}:", cpus[2]))));
-        drop(claim);
-        assert!(Claim::of(cpus[2]).is_some());
     }
 }

@@ -4,7 +4,6 @@ use arch_pmu::caps::PmuCaps;
 use arch_pmu::spec::Vendor;
 use host_pmu::backend::{BackendKey, UnknownBackend};
 use host_pmu::kernel::Module;
-use host_pmu::strategy::Strategy;
 use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, kvm_arm};
 use results::error::Error;
 use results::host::HostFs;
@@ -12,6 +11,7 @@ use vmm::kvm::Host;
 use vmm::machine::{CounterSource, Cpu};
 
 use super::runner::Arm;
+use crate::terminal::console::internal;
 
 /// Checks that an arm's counters can be had by a guest with `cpu`.
 ///
@@ -27,11 +27,6 @@ pub fn available(arm: &Arm, host: &Host, cpu: Cpu) -> Result<(), String> {
         ArmKind::Strategy if arm.backend == BackendKey::None.to_string() => {
             Err("backend none has no host events that a strategy could keep".to_owned())
         }
-        ArmKind::Strategy if arm.backend == BackendKey::Step.to_string() => {
-            Err("backend step makes every instruction an exit, so that latencies would be those of the steps; it serves `vpmu conformance` \
-                 and `vpmu run`"
-                .to_owned())
-        }
         ArmKind::Strategy | ArmKind::Floor => Ok(()),
     }
 }
@@ -41,16 +36,14 @@ pub fn available(arm: &Arm, host: &Host, cpu: Cpu) -> Result<(), String> {
 /// # Errors
 /// Exit 2 for a strategy that is none.
 pub fn behind(arm: &Arm, paced: Option<u64>) -> Result<CounterSource, Error> {
-    let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
     Ok(match arm.kind {
         ArmKind::Floor => {
             paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
         }
         ArmKind::Kvm => CounterSource::Kvm { module: below_kvm(arm) },
         ArmKind::Strategy => CounterSource::Events {
-            backend: arm.backend.parse().map_err(|error: UnknownBackend| wrong(error.to_string()))?,
-            strategy: Strategy::named(&arm.strategy, arm.definition.as_deref())
-                .map_err(|error| wrong(error.to_string()))?,
+            backend: arm.backend.parse().map_err(|error: UnknownBackend| internal("an arm has no backend", error))?,
+            strategy: arm.strategy()?,
         },
     })
 }
@@ -93,6 +86,8 @@ fn takes(arm: &Arm) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use host_pmu::strategy::Strategy;
+
     use super::*;
 
     fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {

@@ -144,7 +144,7 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
             Err("no access of a PMU that the guest owns is in a trace".to_owned())
         }
         ArmKind::Strategy => {
-            let named = Strategy::named(&arm.strategy, arm.definition.as_deref()).map_err(|error| error.to_string())?;
+            let named = arm.strategy().map_err(|error| error.to_string())?;
             if named.pause == Pause::Virtual { Err(IN_NO_TRACE.to_owned()) } else { Ok(Some(named)) }
         }
     }
@@ -161,74 +161,80 @@ impl ArmRunner for ReplayRunner {
 
     fn open(&mut self, arm: &Arm, _: u64, _: u64) -> Result<Opened, Error> {
         let strategy = strategy(arm).map_err(|why| Error::usage(format!("strategy {}", arm.strategy), why, ""))?;
-        let parts = replayed(&self.parts, &self.model, strategy.as_ref(), self.seed)?;
-        Ok((Box::new(Live(parts.into_iter())), None))
+        let (parts, model) = (self.parts.clone(), Rc::clone(&self.model));
+        let replay = |vcpu| Some(Replay::new(&model, parts.pmu, strategy.as_ref()?, self.seed, vcpu));
+        let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
+        let rest = Box::new(parts.trace.batches());
+        let live = Live { parts, model, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 };
+        Ok((Box::new(live), None))
     }
 }
 
-/// The parts of a trace that was replayed.
-struct Live(std::vec::IntoIter<TurnOutcome>);
+/// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
+struct Live {
+    parts: Parts,
+    model: Rc<Model>,
+    /// Of each vCPU; none on the floor.
+    replays: Vec<Replay>,
+    rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
+    /// The rows that were read last, and the first of them that is yet to be replayed.
+    batch: Vec<Row>,
+    at: usize,
+    samples: u64,
+    done: u64,
+    /// The host's work since the last sample, ns.
+    work: f64,
+}
 
 impl LiveGuest for Live {
     fn turn(&mut self, _: u64) -> Result<TurnOutcome, Error> {
-        // An interrupted replay has fewer.
-        Ok(self.0.next().unwrap_or_else(|| nothing(End::Stopped).into()))
-    }
-
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(nothing(End::Stopped))
-    }
-}
-
-/// Replays a trace under a strategy, or on the floor, which has no host events; returns each part's outcome.
-fn replayed(
-    parts: &Parts,
-    model: &Rc<Model>,
-    strategy: Option<&Strategy>,
-    seed: u64,
-) -> Result<Vec<TurnOutcome>, Error> {
-    let mut replays: Vec<Replay> = (0..parts.trace.meta.vcpus as u16)
-        .filter_map(|vcpu| Some(Replay::new(model, parts.pmu, strategy?, seed, vcpu)))
-        .collect();
-    let (mut found, mut part, mut samples) = (Vec::new(), Part::default(), 0_u64);
-    // The host's work since the last sample, ns.
-    let mut work = 0.0;
-    for batch in parts.trace.batches() {
-        let (batch, mut at) = (batch?, 0);
-        if sys::interrupted().load(Ordering::Relaxed) {
-            return Ok(found);
+        let mut part = Part::default();
+        if self.done == self.parts.rounds {
+            return Ok(nothing(End::Stopped).into());
         }
-        while at < batch.len() {
-            let (until, is_sample) = parts.sample(&batch, at);
-            let rows = &batch[at..until];
-            at = until;
-            let replay = rows.first().and_then(|row| replays.get_mut(usize::from(row.vcpu)));
-            work += part.feed(rows, model, replay);
+        loop {
+            if self.at == self.batch.len() {
+                let Some(batch) = self.rest.next() else { break };
+                (self.batch, self.at) = (batch?, 0);
+                if sys::interrupted().load(Ordering::Relaxed) {
+                    return Ok(nothing(End::Stopped).into());
+                }
+                continue;
+            }
+            let (until, is_sample) = self.parts.sample(&self.batch, self.at);
+            let rows = &self.batch[self.at..until];
+            self.at = until;
+            let replay = rows.first().and_then(|row| self.replays.get_mut(usize::from(row.vcpu)));
+            self.work += part.feed(rows, &self.model, replay);
             if part.exits.len() > MOST_REGISTERS {
                 return Err(Error::usage(
-                    format!("cannot replay the trace {}", parts.trace.name()),
+                    format!("cannot replay the trace {}", self.parts.trace.name()),
                     format!("its guest accesses more than {MOST_REGISTERS} registers"),
                     "record it again; a file of it is damaged",
                 ));
             }
             if is_sample {
-                samples += 1;
-                part.host_work.push(std::mem::take(&mut work));
-                let done = found.len() as u64 + 1;
-                let until = u128::from(parts.samples) * u128::from(done) / u128::from(parts.rounds);
-                if done < parts.rounds && u128::from(samples) >= until {
-                    let of_vcpus = replays.iter_mut().map(Replay::take).collect();
-                    found.push(std::mem::take(&mut part).outcome(model, of_vcpus));
+                self.samples += 1;
+                part.host_work.push(std::mem::take(&mut self.work));
+                let (done, rounds) = (self.done + 1, self.parts.rounds);
+                let until = u128::from(self.parts.samples) * u128::from(done) / u128::from(rounds);
+                if done < rounds && u128::from(self.samples) >= until {
+                    self.done = done;
+                    return Ok(part.outcome(&self.model, self.replays.iter_mut().map(Replay::take).collect()));
                 }
             }
         }
+        // What follows the last sample is the trace's as well.
+        if let Some(last) = part.host_work.last_mut() {
+            *last += self.work;
+        }
+        self.done = self.parts.rounds;
+        Ok(part.outcome(&self.model, self.replays.drain(..).map(Replay::finish).collect()))
     }
-    // What follows the last sample is the trace's as well.
-    if let Some(last) = part.host_work.last_mut() {
-        *last += work;
+
+    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
+        Ok(nothing(End::Stopped))
     }
-    found.push(part.outcome(model, replays.into_iter().map(Replay::finish).collect()));
-    Ok(found)
 }
 
 /// A part of a trace that is replayed.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use host_pmu::strategy::Strategy;
 use vmm::outcome::{End, RunOutcome};
 
 use results::document::{ArmKind, LinuxArm};
@@ -20,6 +21,17 @@ pub struct Arm {
     pub kind: ArmKind,
     /// The strategy's TOML text, if it came from a file.
     pub definition: Option<String>,
+}
+
+impl Arm {
+    /// Returns its strategy, ready for use.
+    ///
+    /// # Errors
+    /// Exit 2 for one that cannot be read.
+    pub fn strategy(&self) -> Result<Strategy, Error> {
+        Strategy::named(&self.strategy, self.definition.as_deref())
+            .map_err(|error| Error::usage(format!("strategy {}", self.strategy), error.to_string(), ""))
+    }
 }
 
 /// One turn of a guest: of one that is kept alive, or the whole life of another.

@@ -8,7 +8,6 @@ use fleet::hash::sha256;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::ns;
-use host_pmu::strategy::Strategy;
 use sim::guest::{GuestOutcome, Timer};
 use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
@@ -69,30 +68,20 @@ pub fn check_strategies<'a>(
     guests: Vendor,
     mut names: impl Iterator<Item = &'a str> + Clone,
 ) -> Result<(), Error> {
+    let cannot = |name: &str, why: &str, remedy: &str| {
+        Err(Error::usage(format!("model {} cannot have arm {name}", model.name), why, remedy))
+    };
     if let Some(name) = names.clone().find(|name| name.starts_with(BELOW_KVM)) {
-        let why = "a simulated host has no KVM of its own";
-        return Err(Error::usage(
-            format!("model {} cannot have arm {name}", model.name),
-            why,
-            "leave out one of the two",
-        ));
+        return cannot(name, "a simulated host has no KVM of its own", "leave out one of the two");
     }
-    let another = "take model spr-2026, or one of your own with both costs";
-    let (why, remedy) = match (model.base, &model.costs.mediated) {
-        (CountBase::Exits, _) => ("its events count exits, and no counter of a PMU does", another),
-        (_, None) => (
-            "it has neither cost.pmu-switch nor cost.register: its host has no PMU, or what it costs is not known",
-            another,
-        ),
-        (_, Some(_)) if guests == Vendor::Amd => ("a simulated guest owns an Intel's PMU alone", "take --cpu clx"),
+    let Some(kind) = names.find_map(Mediated::named) else { return Ok(()) };
+    let why = match (model.base, &model.costs.mediated) {
+        (CountBase::Exits, _) => "its events count exits, and no counter of a PMU does",
+        (_, None) => "it has neither cost.pmu-switch nor cost.register",
+        (_, Some(_)) if guests == Vendor::Amd => "a simulated guest owns an Intel's PMU alone",
         (_, Some(_)) => return Ok(()),
     };
-    match names.find_map(Mediated::named) {
-        Some(kind) => {
-            Err(Error::usage(format!("model {} cannot have strategy {}", model.name, kind.name), why, remedy))
-        }
-        None => Ok(()),
-    }
+    cannot(kind.name, why, "take model spr-2026 and --cpu clx")
 }
 
 /// Returns the backend that a plan for a simulated host is made with: the events of its model.
@@ -183,14 +172,10 @@ impl SimRunner {
     /// # Errors
     /// Exit 2 for a strategy that cannot be read.
     pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
-        let wrong = |why: String| Error::usage(format!("strategy {}", arm.strategy), why, "");
         let behind = match (arm.kind, Mediated::named(&arm.strategy)) {
             (ArmKind::Floor | ArmKind::Kvm, _) => CounterSource::Floor { counts_per_ms: self.paced },
             (ArmKind::Strategy, Some(kind)) => CounterSource::Mediated(kind),
-            (ArmKind::Strategy, None) => {
-                let named = Strategy::named(&arm.strategy, arm.definition.as_deref());
-                CounterSource::Events(named.map_err(|error| wrong(error.to_string()))?)
-            }
+            (ArmKind::Strategy, None) => CounterSource::Events(arm.strategy()?),
         };
         let boot = self.guest.boot;
         let boot = BootPage { sample_target: samples, log_capacity: log_entries(&boot, samples), ..boot };
