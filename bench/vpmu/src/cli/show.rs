@@ -101,7 +101,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
 }
 
 fn list(items: &[Item], columns: usize) -> String {
-    let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0).min(columns / 3);
+    let width = items.iter().map(|item| item.name.len()).max().unwrap_or(0).min(2 * columns / 5);
     let line =
         |Item { name, about }: &Item| wrapped(&format!("{name:<width$}  {about}"), columns, &" ".repeat(width + 2));
     items.iter().map(|item| line(item) + "\n").collect()

@@ -253,7 +253,7 @@ fn wait_for_document(at: &Path) {
 /// Kills a run some time after its start, or after its first document, and counts the documents that it left and those of them
 /// that say that it went on.
 fn killed(at: &Path, after_a_document: bool, time: Duration) -> [usize; 2] {
-    let line = ["sim", "--rounds", "20000", "--guest-rounds", "1", "--samples", "3", "--quiet", "--strategy", "reuse"];
+    let line = ["sim", "--rounds", "20000", "--samples", "3", "--quiet", "--strategy", "reuse"];
     std::fs::create_dir(at).unwrap();
     let mut child = command(at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     if after_a_document {

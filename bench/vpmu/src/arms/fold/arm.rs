@@ -483,6 +483,7 @@ fn deliveries<'a>(vcpu: &'a VcpuOutcome, report: &Report) -> Option<impl Iterato
 }
 
 #[cfg(test)]
+#[expect(clippy::format_push_string, reason = "a transcript grows line by line")]
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
@@ -573,7 +574,7 @@ mod tests {
             }),
             ("a log that lacks entries", strategy, |vcpus| vcpus[0].left.log.truncate(6)),
             ("entries before their deliveries, within the uncertainty", strategy, |vcpus| {
-                vcpus[0].left.tsc.offset += 1050
+                vcpus[0].left.tsc.offset += 1050;
             }),
             ("entries before their deliveries, beyond it", strategy, |vcpus| vcpus[0].left.tsc.offset += 1200),
             ("a rotation between NMIs", strategy, |vcpus| {

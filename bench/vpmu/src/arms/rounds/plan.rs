@@ -121,6 +121,11 @@ impl Plan {
             BackendKey::Tracepoint { .. } => LIMIT_OF_TRACEPOINTS,
             _ => usual.time_limit,
         };
+        if let Some(given) = arms.time_limit.filter(|given| *given < 2 * tick) {
+            let what = format!("--time-limit {given:?} is shorter than two ticks");
+            let why = format!("--mux-interval is {tick:?}");
+            return Err(Error::usage(what, why, "raise the one or lower the other"));
+        }
         let limit = arms.time_limit.unwrap_or(limit).max(2 * tick);
         let ticks = |time: Duration| (ns(time) / ns(tick).max(1)).max(1);
         let mut parameters = Parameters {

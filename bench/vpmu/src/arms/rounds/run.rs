@@ -133,6 +133,7 @@ fn expectation(plan: &Plan, arms: usize) -> String {
 }
 
 #[cfg(test)]
+#[expect(clippy::format_push_string, reason = "a transcript grows line by line")]
 mod tests {
     use std::path::Path;
 
