@@ -107,7 +107,7 @@ pub struct Document<E: Experiment = GuestRun> {
     /// Of guests that were measured: from the process's `main` to the first instruction of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_guest_instruction_ns: Option<u64>,
-    /// The first table ([`Answer`]), of `ab` its rows; none while the run goes on.
+    /// The first table (`Answer`), of `ab` its rows; none while the run goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<Value>,
     /// The exit code that the document stands for; `None` while the run goes on.
