@@ -13,6 +13,11 @@
 
 #include "vpmu_kvm.h"
 
+/* A time takes two readings of the clock, which would favour strategies of few operations. */
+static bool timed;
+module_param(timed, bool, 0644);
+MODULE_PARM_DESC(timed, "take the time of each operation of guests from now on");
+
 static LIST_HEAD(guests);
 static DEFINE_MUTEX(guests_lock);
 
@@ -103,6 +108,8 @@ struct vcpu *guest_vcpu(struct guest *guest)
 			gate_remove(vcpu);
 		put_pid(vcpu->pid);
 		vcpu->pid = get_pid(task_pid(current));
+		vcpu->held = false;
+		vcpu->pauses = 0;
 		if (guest->strategy == GATE)
 			gate_add(vcpu);
 	}
@@ -181,6 +188,7 @@ static ssize_t file_write(struct file *file, const char __user *from, size_t siz
 		error = -EBUSY;
 	} else {
 		guest->strategy = strategy;
+		guest->timed = READ_ONCE(timed);
 		guest->thread = thread;
 		guest->pid = get_pid(thread ? task_pid(current) : task_tgid(current));
 		list_add_tail(&guest->node, &guests);

@@ -3,22 +3,16 @@
 
 #include <linux/err.h>
 #include <linux/ktime.h>
-#include <linux/moduleparam.h>
 
 #include "vpmu_kvm.h"
-
-/* A time takes two readings of the clock, which would favour strategies of few operations. */
-static bool timed;
-module_param(timed, bool, 0644);
-MODULE_PARM_DESC(timed, "take the time of each operation");
 
 /* More than a guest's counter ever counts to. */
 #define FAR (1ULL << 40)
 
 /* The time at which an operation begins; 0 where none is taken. */
-static u64 begin(void)
+static u64 begin(const struct vcpu *vcpu)
 {
-	return READ_ONCE(timed) ? ktime_get_ns() : 0;
+	return vcpu->guest->timed ? ktime_get_ns() : 0;
 }
 
 static void took(struct vcpu *vcpu, enum operation operation, u64 began)
@@ -79,7 +73,7 @@ static bool is_whole(void)
  */
 static bool here(struct vcpu *vcpu, enum operation operation, struct perf_event *event, void (*act)(struct perf_event *event))
 {
-	u64 began = begin();
+	u64 began = begin(vcpu);
 	bool whole = operation != OP_READ && is_whole();
 	unsigned long flags;
 	bool found;
@@ -135,7 +129,7 @@ static void act_start(struct perf_event *event)
  */
 static void read_ahead(struct vcpu *vcpu)
 {
-	u64 began = begin();
+	u64 began = begin(vcpu);
 	struct face *face;
 	unsigned long flags;
 
@@ -158,7 +152,7 @@ static void read_ahead(struct vcpu *vcpu)
 
 void host_enter(struct vcpu *vcpu)
 {
-	u64 began = begin();
+	u64 began = begin(vcpu);
 	struct pmu *stopped = NULL;
 	struct face *face;
 	bool held = false, starts = false;
@@ -217,7 +211,7 @@ static bool start_at_entry(struct face *face)
 
 static void enable(struct face *face)
 {
-	u64 began = begin();
+	u64 began = begin(face->vcpu);
 
 	perf_event_enable(face->host);
 	did(face->vcpu, OP_ENABLE, began);
@@ -228,7 +222,7 @@ int host_create(struct face *face)
 {
 	struct vcpu *vcpu = face->vcpu;
 	struct perf_event_attr attr = face->event.attr;
-	u64 began = begin();
+	u64 began = begin(face->vcpu);
 	struct perf_event *host = perf_event_create_kernel_counter(&attr, -1, current, overflow, face);
 
 	face->base = 0;
@@ -245,7 +239,7 @@ int host_create(struct face *face)
 
 void host_release(struct face *face)
 {
-	u64 began = begin();
+	u64 began = begin(face->vcpu);
 
 	perf_event_release_kernel(face->host);
 	face->host = NULL;
@@ -263,7 +257,7 @@ u64 host_count(struct face *face, u64 *enabled, u64 *running)
 		return face->count;
 	if (goes_on(face) && here(face->vcpu, OP_READ, face->host, act_read))
 		return local64_read(&face->host->count);
-	began = begin();
+	began = begin(face->vcpu);
 	count = perf_event_read_value(face->host, enabled, running);
 	did(face->vcpu, OP_READ, began);
 	return count;
@@ -295,7 +289,7 @@ void host_pause(struct face *face)
 		return;
 	}
 	if (strategy == STOCK) {
-		began = begin();
+		began = begin(face->vcpu);
 		face->kept += perf_event_pause(face->host, true);
 		did(vcpu, OP_PAUSE, began);
 	} else {
@@ -313,7 +307,7 @@ void host_pause(struct face *face)
 
 static int set_period(struct face *face)
 {
-	u64 began = begin();
+	u64 began = begin(face->vcpu);
 	int error = perf_event_period(face->host, face->event.attr.sample_period);
 
 	did(face->vcpu, OP_PERIOD, began);

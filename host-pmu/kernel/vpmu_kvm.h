@@ -53,6 +53,8 @@ struct guest {
 	struct pid *pid;
 	bool thread;
 	enum strategy strategy;
+	/* Whether the time of each operation is taken: module parameter timed at the write. */
+	bool timed;
 	/* Protects the list, but not the counts. */
 	struct mutex lock;
 	struct list_head vcpus;

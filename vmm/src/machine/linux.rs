@@ -32,7 +32,7 @@ use crate::kvm::{Host, linux_refusal};
 /// Our part of the command line: the console, a reset after a panic, the way to
 /// reset (with hardware-reduced ACPI Linux looks for EFI), no search for a PCI bus, which is not there, and a
 /// console with warnings, which [`Complaints`] reads by their stamps, and no more.
-pub const COMMAND_LINE_START: &str = "console=ttyS0,115200n8r panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
+pub const COMMAND_LINE_START: &str = "console=ttyS0,115200n8 panic=-1 reboot=acpi pci=off printk.time=1 loglevel=5";
 
 /// Data segment and code segment of the boot protocol, at their place in the table.
 const GDT_ENTRIES: [u64; 4] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff];
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_kernel_finds_all_it_needs() {
-        let (entry, memory) = placed(&kernel_at(BASE), &[0xaa; 5000], " vpmu.shell \n").unwrap();
+        let (entry, memory) = placed(&kernel_at(BASE), &[0xaa; 5000], " quiet \n").unwrap();
         assert_eq!(entry, BASE);
         let read = |at: u64, length: usize| {
             let mut bytes = vec![0; length];
@@ -202,7 +202,7 @@ mod tests {
             bytes
         };
         assert_eq!(read(BASE, 1), [0xf4]);
-        let line = format!("{COMMAND_LINE_START} vpmu.shell\0");
+        let line = format!("{COMMAND_LINE_START} quiet\0");
         assert_eq!(read(COMMAND_LINE, line.len()), line.as_bytes());
         let initrd = MEMORY - 0x2000;
         assert_eq!(read(ZERO_PAGE + 0x218, 8), [(initrd as u32).to_le_bytes(), 5000_u32.to_le_bytes()].concat());

@@ -118,7 +118,7 @@ impl Plan {
         let (rounds, duration) = length.rounds(arms, usual, chosen.simulated);
         let tick = arms.mux_interval.unwrap_or(usual.mux_interval);
         let limit = match backend {
-            BackendKey::Tracepoint { .. } => LIMIT_OF_TRACEPOINTS,
+            BackendKey::Tracepoint { .. } => usual.time_limit.max(LIMIT_OF_TRACEPOINTS),
             _ => usual.time_limit,
         };
         if let Some(given) = arms.time_limit.filter(|given| *given < 2 * tick) {
