@@ -244,7 +244,7 @@ mod tests {
                 assert_eq!(data, expected, "{address:#x}");
             }
         }
-        assert_eq!(boards.map(|board| board.absent), [12, 11]);
+        assert_eq!(boards.map(|board| board.absent), [12, 9]);
     }
 
     #[test]

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(plan(10, &["--mux-interval", "1s"]).unwrap().guest.boot.limit_us, 24_000_000);
         for (count, words, why) in [
             (64, ["--samples", "10000"], "do not fit the guest's log"),
-            (700, ["--time-limit", "1s"], "longer than the time limit of 1s"),
+            (700, ["--time-limit", "500ms"], "longer than the time limit of 500ms"),
         ] {
             let error = plan(count, &words).unwrap_err();
             assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");

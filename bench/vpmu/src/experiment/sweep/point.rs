@@ -65,8 +65,6 @@ impl Shared {
         check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
         let mut plan = spec.plan(&model)?;
         plan.simulate(&model.name);
-        // Each round has a fresh guest, so that a sweep over rounds is of one kind of measurement.
-        plan.parameters.rounds_per_guest = None;
         if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
             plan.replay(parts);
         }
