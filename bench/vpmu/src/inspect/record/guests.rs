@@ -62,7 +62,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let (kind, vcpus) = (subject.kind, sampling.channels.len());
     let events = sampled::described(&sampling, kind == Kind::Task)?;
     let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
-    let output = output(spec)?;
+    let (output, displaced) = output(spec)?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
@@ -74,8 +74,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {
-        // Why the guest did not begin is the error to report.
-        let _ = beside::remove(&spec.output);
+        beside::take_back(&spec.output, displaced);
     }
     let (recorded, exit) = recorded?;
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
@@ -97,13 +96,15 @@ fn cannot(spec: &RecordSpec, error: &std::io::Error) -> Error {
     Error::output(what, error, "make room, or give another --output")
 }
 
-/// Opens the output.
-fn output(spec: &RecordSpec) -> Result<Output, Error> {
+/// Opens the output, and says whether an earlier file gave place.
+fn output(spec: &RecordSpec) -> Result<(Output, bool), Error> {
     let opened = if spec.is_pipe() {
         // Whatever the guest writes to stdout goes to stderr from here on.
-        beside::remove(&spec.beside(KALLSYMS)).and_then(|()| sys::take_stdout()).map(|fd| Output::Pipe(File::from(fd)))
+        beside::remove(&spec.beside(KALLSYMS))
+            .and_then(|()| sys::take_stdout())
+            .map(|fd| (Output::Pipe(File::from(fd)), false))
     } else {
-        beside::begin(&spec.output).map(Output::File)
+        beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces))
     };
     opened.map_err(|error| cannot(spec, &error))
 }

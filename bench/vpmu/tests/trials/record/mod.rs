@@ -234,12 +234,14 @@ fn refusals() -> Result<()> {
         ensure!(said.contains(needle), "{said} lacks {needle}");
         ensure!(!folder.path().join("perf.data").exists(), "{options:?} left a recording");
     }
-    // A guest that does not begin leaves no recording, and the earlier one under its other name.
+    // A guest that does not begin leaves no recording, and an earlier one where it was.
     let (file, old) = (folder.path().join("perf.data"), folder.path().join("perf.data.old"));
     std::fs::write(&file, "newer")?;
-    let output = vpmu().current_dir(folder.path()).args(["record", "--", "run", "empty"]).output()?;
-    ensure!(matches!(output.status.code(), Some(2 | 4)), "{}", output.status);
-    ensure!(!file.exists() && std::fs::read_to_string(&old)? == "newer");
+    for _ in 0..2 {
+        let output = vpmu().current_dir(folder.path()).args(["record", "--", "run", "empty"]).output()?;
+        ensure!(matches!(output.status.code(), Some(2 | 4)), "{}", output.status);
+        ensure!(!old.exists() && std::fs::read_to_string(&file)? == "newer");
+    }
     let output =
         vpmu().current_dir(folder.path()).args(["record", "-o", "/dev/null", "--", "run", "empty"]).output()?;
     ensure!(!output.status.success() && std::path::Path::new("/dev/null").exists(), "a device is gone");
