@@ -12,6 +12,8 @@ use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
 
+/// The remedy for an arm that this host cannot run.
+const DOCTOR: &str = "`vpmu doctor` says what is missing";
 /// Number of failed turns in a row after which an arm is dropped: a guest that hangs does so until its time limit, in
 /// every round.
 const GIVE_UP: u32 = 2;
@@ -64,12 +66,12 @@ impl<'a> Guests<'a> {
         let below_kvm = |arm: &&GuestArm<'_>| !arm.available && arm.arm.strategy.starts_with(BELOW_KVM);
         if let Some(arm) = arms.iter().find(below_kvm) {
             let why = arm.fold.result().not_available.unwrap_or_default();
-            return Err(Error::host(format!("arm {} cannot run on this host", arm.arm.strategy), why, ""));
+            return Err(Error::host(format!("arm {} cannot run on this host", arm.arm.strategy), why, DOCTOR));
         }
         if arms.iter().any(|arm| arm.available) {
             return Ok(arms);
         }
-        Err(Error::host("no arm can run on this host", reasons.join("; "), "`vpmu doctor` says what is missing"))
+        Err(Error::host("no arm can run on this host", reasons.join("; "), DOCTOR))
     }
 
     fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
