@@ -92,8 +92,8 @@ pub enum Command {
     Sim(Box<nmi_latency::SimArgs>),
     /// Measure this host's costs, and write a simulator's model of it
     ///
-    /// Runs real guests with one event and with ten, under recreate, reuse and no host events at all, and shows their latencies beside
-    /// those of the model.
+    /// Runs real guests with one event and with ten, under recreate, reuse, gate, virtual and no host events at all, and shows their
+    /// latencies beside those of the model.
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<calibrate::CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
@@ -123,7 +123,7 @@ pub enum Command {
     /// Find where a folder of results changed over time
     #[command(after_help = history::EXAMPLES)]
     History(Box<history::HistoryArgs>),
-    /// Compare published figures with simulated and measured ones
+    /// Compare published figures with simulated ones, or measure them
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
@@ -139,8 +139,8 @@ pub enum Command {
     Run(Box<RunSpec>),
     /// Boot a distribution's Linux kernel, with programs of this host
     ///
-    /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Without
-    /// --run its serial console is this terminal, with a shell.
+    /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Its shell
+    /// runs one command.
     #[command(after_help = linux::EXAMPLES)]
     Linux(Box<LinuxSpec>),
     /// Record where a guest spends its time, as a perf.data file

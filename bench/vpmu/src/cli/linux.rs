@@ -24,9 +24,9 @@ Examples:
     --modules root/lib/modules/6.12
 
 Exit codes: 0 or what the command of --run ended with (128+N:
-signal N). Without its status: 2 bad usage or input, 3 the guest panicked, rebooted or did not end
-(time limit, interruption), 4 the host cannot do it,
-70 a bug of vpmu.";
+signal N). Without its status: 2 bad usage or input, 3 the guest
+panicked, rebooted or did not end (time limit, interruption),
+4 the host cannot do it, 70 a bug of vpmu.";
 
 pub(super) fn run(args: &LinuxSpec) -> Result<Exit, Error> {
     let backend = choose(&args.counters.behind.backend, &ThisHost)?.backend;

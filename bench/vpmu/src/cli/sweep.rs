@@ -48,7 +48,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub grid: Option<PathBuf>,
 
-    /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work; `vpmu fleet` puts them together
+    /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work (docs/fleet.md joins them)
     #[arg(long, value_name = "K/N", value_parser = part)]
     pub part: Option<Part>,
 

@@ -79,7 +79,7 @@ impl FolderOption {
 /// Bound on one guest's run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Args)]
 pub struct TimeLimitOption {
-    /// End the guest after this time [default: 10m; of the payload 30s; of a Linux guest without --run none]
+    /// End the guest after this time [default: 10m; of the payload 30s]
     ///
     /// A command of --run is killed then, and its files are brought out within 30 s more.
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
