@@ -161,12 +161,15 @@ mod tests {
     use super::*;
     use crate::amd::{AmdCaps, PERF_CNTR_GLOBAL_CTL, PERF_CNTR_GLOBAL_STATUS, PERF_CTL0, PERF_CTR0};
     use crate::intel::{
-        IA32_A_PMC0, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_CAPABILITIES, IA32_PERF_GLOBAL_CTRL,
-        IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0, IntelCaps,
+        IA32_A_PMC0, IA32_DEBUGCTL, IA32_FIXED_CTR_CTRL, IA32_FIXED_CTR0, IA32_PERF_CAPABILITIES,
+        IA32_PERF_GLOBAL_CTRL, IA32_PERF_GLOBAL_OVF_CTRL, IA32_PERF_GLOBAL_STATUS, IA32_PERFEVTSEL0, IA32_PMC0,
+        IntelCaps,
     };
     use crate::spec::CounterId;
     use crate::tests::Fake;
 
+    const CTR_FRZ: u64 = 1 << 59;
+    const LBR_FRZ: u64 = 1 << 58;
     const EN_INT_USR: u64 = 1 << 22 | 1 << 20 | 1 << 16;
     const CYCLES: u64 = EN_INT_USR | 0x76;
     const NEAR: u64 = (1 << 48) - 10;
@@ -356,6 +359,32 @@ mod tests {
         vpmu.host().touched.clear();
         vpmu.wrmsr(IA32_FIXED_CTR_CTRL, 0x0b0).unwrap();
         assert_eq!(vpmu.host().touched, [CounterId::fixed(1).unwrap()], "only the nibble that changed");
+    }
+
+    #[test]
+    fn version_2_freezes_by_clearing_the_enables() {
+        let mut vpmu = sampling((1 << 48) - 1);
+        vpmu.wrmsr(IA32_DEBUGCTL, 0x1801).unwrap();
+        vpmu.host().pending[0] = 1;
+        vpmu.kick();
+        assert!(vpmu.take_pmi());
+        assert_eq!((vpmu.rdmsr(GLOBAL), vpmu.rdmsr(IA32_DEBUGCTL), vpmu.host().period[0]), (Ok(0), Ok(0x1800), None));
+    }
+
+    #[test]
+    fn version_4_freezes_by_status_and_unfreezes_by_its_reset() {
+        let mut vpmu = Vpmu::new(IntelCaps { version: 4, ..IntelCaps::default() }, Fake::default());
+        vpmu.wrmsr(IA32_PERFEVTSEL0, EN_INT_USR).unwrap();
+        vpmu.wrmsr(IA32_DEBUGCTL, 0x1800).unwrap();
+        vpmu.wrmsr(IA32_PMC0, (-1i64).cast_unsigned()).unwrap();
+        vpmu.host().pending[0] = 1;
+        vpmu.kick();
+        assert!(vpmu.take_pmi());
+        assert_eq!((vpmu.rdmsr(STATUS), vpmu.rdmsr(GLOBAL)), (Ok(CTR_FRZ | LBR_FRZ | 1), Ok(0xf)));
+        assert_eq!(vpmu.host().period[0], None);
+        vpmu.wrmsr(CLEAR, CTR_FRZ | LBR_FRZ | 1).unwrap();
+        assert!(vpmu.host().period[0].is_some());
+        assert_eq!(vpmu.rdmsr(STATUS), Ok(0));
     }
 
     #[test]

@@ -49,6 +49,7 @@ impl Recorder {
 
     /// Allocates all cells of one without values.
     pub fn reserve(&mut self) {
+        debug_assert!(self.values().all(|(_, times)| times == 0), "its values would be lost");
         *self = Self::reserved();
     }
 

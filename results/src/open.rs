@@ -22,14 +22,14 @@ const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
     if descriptor(path).is_none() {
-        return found(path, most);
+        return regular(CWD, path, OFlags::empty(), most, "; <(cat FIFO) is read");
     }
     let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     // Its data are waited for.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let stat = fstat(&file)?;
     let is_file = kind(&stat) == FileType::RegularFile;
-    let size = if is_file { check(&stat, most)? } else { most.saturating_add(1) };
+    let size = if is_file { check(&stat, most, "")? } else { most.saturating_add(1) };
     Ok(File::from(file).take(size))
 }
 
@@ -46,7 +46,7 @@ pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn found(path: &Path, most: u64) -> io::Result<Bounded> {
-    regular(CWD, path, OFlags::empty(), most)
+    regular(CWD, path, OFlags::empty(), most, "")
 }
 
 /// Reads a file of a folder.
@@ -126,7 +126,7 @@ impl Folder {
         let mut parts = file.components().peekable();
         while let Some(Component::Normal(name)) = parts.next() {
             if parts.peek().is_none() {
-                return regular(&at, Path::new(name), OFlags::NOFOLLOW, most);
+                return regular(&at, Path::new(name), OFlags::NOFOLLOW, most, "");
             }
             at = openat(&at, name, PATH | OFlags::NOFOLLOW, Mode::empty())?;
         }
@@ -178,13 +178,13 @@ pub(crate) fn descriptor(path: &Path) -> Option<u32> {
     number.parse().ok()
 }
 
-fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64) -> io::Result<Bounded> {
+fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64, of_fifo: &str) -> io::Result<Bounded> {
     let follow = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
     // Opening a device may already do something, so its kind is looked at before, and again behind the descriptor.
-    check(&statat(&dir, path, follow)?, most)?;
+    check(&statat(&dir, path, follow)?, most, of_fifo)?;
     let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat(&dir, path, flags, Mode::empty())?;
-    let size = check(&fstat(&file)?, most)?;
+    let size = check(&fstat(&file)?, most, of_fifo)?;
     Ok(File::from(file).take(size))
 }
 
@@ -193,22 +193,20 @@ fn kind(stat: &Stat) -> FileType {
 }
 
 /// Returns the size of a regular file.
-fn check(stat: &Stat, most: u64) -> io::Result<u64> {
+fn check(stat: &Stat, most: u64, of_fifo: &str) -> io::Result<u64> {
     let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
     match kind(stat) {
         FileType::RegularFile if size <= most => Ok(size),
         FileType::RegularFile => Err(too_large(most)),
-        kind => Err(refused(kind)),
+        kind => Err(refused(kind, of_fifo)),
     }
 }
 
-/// Refuses what is there in place of a regular file.
-pub(crate) fn refused(kind: FileType) -> io::Error {
+/// Refuses what is there in place of a regular file; of a FIFO it says what else goes.
+pub(crate) fn refused(kind: FileType, of_fifo: &str) -> io::Error {
     let what = match kind {
         FileType::Directory => "folder",
-        FileType::Fifo => {
-            return io::Error::other("it is a FIFO, not a regular file; <(cat FIFO) is read, >(cat > FIFO) written");
-        }
+        FileType::Fifo => return io::Error::other(format!("it is a FIFO, not a regular file{of_fifo}")),
         FileType::Socket => "socket",
         FileType::Symlink => "link",
         _ => "device",

@@ -24,11 +24,10 @@ fn every_pitfall_names_tests_that_exist() {
     }
     let cases = fs::read_to_string(root.join("bench/vpmu/src/experiment/conformance/cases.txt")).expect("cases.txt");
     let page = fs::read_to_string(root.join("docs/pitfalls.md")).expect("docs/pitfalls.md");
-    let mut rows = 0;
+    let mut numbers = Vec::new();
     for cells in page.lines().map(|line| line.split('|').collect::<Vec<_>>()) {
         let Some(Ok(number)) = cells.get(1).map(|number| number.parse::<usize>()) else { continue };
-        rows += 1;
-        assert!(number >= rows, "pitfall {number} comes late");
+        numbers.push(number);
         let tests: Vec<_> = cells[5].split('`').skip(1).step_by(2).collect();
         assert!(!tests.is_empty(), "pitfall {number} names no test");
         for test in tests {
@@ -43,5 +42,5 @@ fn every_pitfall_names_tests_that_exist() {
             assert!(found, "pitfall {number}: there is no test '{test}'");
         }
     }
-    assert_eq!(rows, 29);
+    assert_eq!(numbers, (1..=30).filter(|number| *number != 13).collect::<Vec<_>>());
 }

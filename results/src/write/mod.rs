@@ -129,7 +129,7 @@ impl Target {
             _ if !self.through => Ok(false),
             FileType::CharacterDevice => Ok(true),
             // The reader of a FIFO would be waited for.
-            _ => Err(refused(kind)),
+            _ => Err(refused(kind, "; >(cat > FIFO) is written")),
         }
     }
 
@@ -150,7 +150,7 @@ impl Target {
             Some(_) => OpenOptions::new().append(true).open(&self.path)?,
         };
         if file.metadata()?.file_type().is_block_device() {
-            return Err(refused(FileType::BlockDevice));
+            return Err(refused(FileType::BlockDevice, ""));
         }
         Ok(Pending(Writing::Through(file)))
     }

@@ -220,18 +220,27 @@ fn embedded(name: &str) -> Result<&'static str, String> {
     Model::text(name).ok_or_else(|| format!("no such model; there are {}, and files ending in .toml", known()))
 }
 
-/// Fills in what a file with a `base` leaves out: the constants of that embedded model.
+/// Fills in what a file with a `base` leaves out: the constants of that embedded model. What was fitted or checked holds for its costs
+/// alone.
 fn whole(mut own: Table) -> Result<Table, String> {
     let Some(base) = own.remove("base") else { return Ok(own) };
     let text = embedded(base.as_str().unwrap_or_default()).map_err(|why| format!("base: {why}"))?;
     let mut table = whole(text.parse().map_err(|error| one_line(&error))?)?;
+    if own.contains_key("cost") {
+        table.retain(|key, _| !matches!(key, "fitted" | "checked"));
+    }
+    overlay(&mut table, own);
+    Ok(table)
+}
+
+/// Replaces what `own` has, constant by constant.
+fn overlay(table: &mut Table, own: Table) {
     for (key, value) in own {
         match (table.get_mut(&key), value) {
-            (Some(Value::Table(all)), Value::Table(some)) => all.extend(some),
+            (Some(Value::Table(all)), Value::Table(some)) if !all.contains_key("source") => overlay(all, some),
             (_, value) => _ = table.insert(key, value),
         }
     }
-    Ok(table)
 }
 
 /// Puts its value in the place of each constant, a table of a value by its unit and a source, and notes the source. Its 95 %

@@ -83,6 +83,12 @@ mod tests {
         let [base, in_kernel] = ["clx-ap-watchdog-on", "clx-in-kernel"].map(|name| Model::embedded(name).unwrap());
         assert_eq!((&base.costs.peek, &in_kernel.costs.peek), (&None, &Some(Cost::fixed(40))));
         assert_eq!((&base.costs.resume, &base.host), (&in_kernel.costs.resume, &in_kernel.host));
+        assert!(!base.fitted.is_empty() && in_kernel.fitted.is_empty(), "what was fitted holds for the base's costs");
+        // One key of a table of tables.
+        let base = Model::embedded("development-host").unwrap();
+        let own = "base = 'development-host'\nname = 'own'\nhost.others.every = { ns = 7000000, source = 'x' }";
+        let [own, base] = [Model::from_toml("own", own).unwrap(), base].map(|model| model.host.others.unwrap());
+        assert_eq!((own.every, own.length), (Cost::fixed(7_000_000), base.length));
     }
 
     #[test]

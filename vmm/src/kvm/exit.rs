@@ -105,7 +105,8 @@ impl Exit {
         })
     }
 
-    /// Returns whether RIP is at the instruction that made the exit or past it; `None`: the guest did not make it.
+    /// Returns whether RIP is taken to be at the instruction that made the exit or past it (see [`Past`]); `None`: the guest did not make
+    /// it.
     pub(crate) const fn past(self) -> Option<Past> {
         match self {
             Self::Interrupted | Self::Failed { .. } => None,

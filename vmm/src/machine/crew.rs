@@ -104,7 +104,7 @@ impl Crew {
                 (limits.on_stop)();
                 let told_for = told.get_or_insert_with(Instant::now).elapsed();
                 if running > 0 && told_for >= GIVE_UP_AFTER {
-                    end_as_a_bug();
+                    give_up();
                 }
             }
         }
@@ -112,11 +112,14 @@ impl Crew {
     }
 }
 
-/// Ends the process: what holds a thread is unknown, the signals of its host events perhaps, and whoever waits for it would wait for good.
-fn end_as_a_bug() {
-    /// Exit code of a bug of vpmu (EX_SOFTWARE of sysexits.h).
-    const EXIT: i32 = 70;
-    eprintln!("vpmu: error: a vCPU's thread does not stop; the process ends. Please report this as a bug");
+/// Ends the process: whoever waits for the thread would wait for good.
+fn give_up() {
+    /// Exit code of a host that cannot.
+    const EXIT: i32 = 4;
+    eprintln!(
+        "vpmu: error: a vCPU's thread does not stop; the signals of its host events may keep it busy: longer periods, fewer counters, \
+         another strategy"
+    );
     std::process::exit(EXIT);
 }
 

@@ -130,8 +130,9 @@ impl SinceExit {
     }
 }
 
-/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write it moves RIP before the
-/// exit, elsewhere after it.
+/// Position of RIP relative to the instruction that made an exit: where KVM emulates a write to memory it moves RIP before the exit,
+/// elsewhere after it. An OUT has moved RIP on some hosts alone, and a repeated store leaves it where it is between two writes: neither
+/// is decoded here, so that their samples may be charged to the neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Past {
     /// It is at the instruction.
@@ -164,8 +165,8 @@ fn walk(
     let space = Space::new(memory, sregs);
     let long = sregs.efer & EFER_LMA != 0 && sregs.cs.l != 0;
     let ip = regs.rip.wrapping_add(if long { 0 } else { sregs.cs.base });
-    // The sample is at the last byte of the instruction that made the exit, as from a return address; the stack is that of the next
-    // one.
+    // Behind the instruction that made the exit the sample is at its last byte, as from a return address, but within a repeated store at
+    // the byte before it; the stack is that of the next one.
     words.begin(ip.wrapping_sub(u64::from(past == Past::Yes)));
     // Of other than 64-bit code there is the instruction alone.
     if !long {

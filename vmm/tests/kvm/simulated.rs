@@ -1,6 +1,6 @@
 //! The payload beside the simulator's model of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use host_pmu::trace::{Kind, Tracing};
@@ -8,15 +8,18 @@ use vmm::machine::{CounterSource, Cpu};
 
 use crate::guests::{SINGLE, plan, run};
 
-/// Returns the accesses from one PMI to the next, as most often seen: those of a handler that nothing else falls into.
-fn handler(tracing: &Tracing) -> Vec<(Kind, u32)> {
+/// Times of 200 that a handler must be seen.
+const A_FEW: u32 = 5;
+
+/// Returns the accesses from one PMI to the next that were seen a few times: those of handlers into which nothing rare falls.
+fn handlers_of(tracing: &Tracing) -> BTreeSet<Vec<(Kind, u32)>> {
     let rows: Vec<_> = std::iter::from_fn(|| tracing.lanes[0].pop(0)).collect();
     let mut seen = BTreeMap::<_, u32>::new();
     for part in rows.split(|row| row.kind == Kind::Pmi).skip(1) {
         let accesses = part.iter().filter(|row| row.kind.is_access()).map(|row| (row.kind, row.register));
         *seen.entry(accesses.collect::<Vec<_>>()).or_default() += 1;
     }
-    seen.into_iter().max_by_key(|(_, times)| *times).map(|(accesses, _)| accesses).unwrap_or_default()
+    seen.into_iter().filter(|(_, times)| *times >= A_FEW).map(|(accesses, _)| accesses).collect()
 }
 
 /// For Intel's driver and both of AMD's: the same registers in the same order.
@@ -41,7 +44,7 @@ pub(crate) fn handlers() {
             trace: Some(Arc::clone(&simulated)),
         };
         sim::host::run(&sim::model::Model::embedded("development-host").expect("a model"), &plan, 0);
-        let [real, simulated] = [&real, &simulated].map(|tracing| handler(tracing));
-        assert_eq!((real.len(), &simulated), (accesses, &real), "{cpu:?}");
+        let [real, simulated] = [&real, &simulated].map(|tracing| handlers_of(tracing));
+        assert_eq!((real.iter().map(Vec::len).min(), &simulated), (Some(accesses), &real), "{cpu:?}");
     }
 }

@@ -20,6 +20,18 @@ pub struct Initramfs {
     archive: Archive,
     /// Names of the modules, in the order in which the init loads them.
     modules: Vec<String>,
+    pub(super) private: Vec<Private>,
+}
+
+/// A library in none of the loader's folders.
+#[derive(Debug)]
+pub(super) struct Private {
+    /// Its path on the host and in the guest.
+    pub(super) path: String,
+    /// Its name in a folder of the loader's.
+    pub(super) usual: String,
+    /// Where its program looks for it by itself: in an absolute RUNPATH, or from $ORIGIN.
+    pub(super) sought: Vec<String>,
 }
 
 fn merged(path: &str) -> String {
@@ -70,6 +82,7 @@ impl Initramfs {
 
     /// Returns the archive's bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, InitramfsError> {
+        self.private_libraries()?;
         for folder in FOLDERS.split(' ') {
             self.folder(&format!("/{folder}"), 0o755)?;
         }
@@ -163,6 +176,40 @@ mod tests {
         );
         let bytes = initramfs.finish().unwrap();
         assert!(has_entry(&bytes, "usr/bin/this") && !has_entry(&bytes, "bin/this"));
+    }
+
+    #[test]
+    fn shared_objects_come_with_their_libraries_and_those_of_one_name_stay_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let cc = |at: &Path, line: &str| {
+            let made = std::process::Command::new("cc").current_dir(at).args(line.split(' ')).output();
+            made.is_ok_and(|made| made.status.success())
+        };
+        let mut initramfs = Initramfs::new();
+        for (value, name) in [(1, "a b"), (2, "c")] {
+            let at = folder.path().join(name);
+            fs::create_dir_all(at.join("lib")).unwrap();
+            fs::write(at.join("f.c"), format!("int puts(char *); int f(void) {{ return puts(\"\") + {value}; }}"))
+                .unwrap();
+            fs::write(at.join("main.c"), "int f(void); int main(void) { return f(); }").unwrap();
+            let library = "-shared -fPIC -o lib/libprivate.so f.c";
+            if !cc(&at, library) || !cc(&at, "-o main main.c -Llib -lprivate -Wl,-rpath,$ORIGIN/lib") {
+                eprintln!("skipped: no cc");
+                return;
+            }
+            initramfs.copy(&format!("/root/{value}"), &at).unwrap();
+        }
+        assert!(initramfs.has("/root/1/lib/libprivate.so"));
+        let both = ["a b/main", "c/main"].map(|name| folder.path().join(name));
+        initramfs.finish().unwrap();
+        // Away from their folders, both would find the same one.
+        let mut initramfs = Initramfs::new();
+        initramfs.copy("/bin/1", &both[0]).unwrap();
+        initramfs.copy("/bin/2", &both[1]).unwrap();
+        assert!(initramfs.finish().unwrap_err().to_string().starts_with("two different files"));
+        let mut initramfs = Initramfs::new();
+        initramfs.copy("/root/plugin.so", &folder.path().join("c/lib/libprivate.so")).unwrap();
+        assert!(initramfs.has("/lib64/ld-linux-x86-64.so.2"), "it needs libc.so.6");
     }
 
     #[test]

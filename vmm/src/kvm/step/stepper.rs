@@ -121,10 +121,7 @@ impl<'a> Stepper<'a> {
             return Err(own_steps(rip));
         }
         self.set_traps(&at)?;
-        let before = self.decode(&at, at.in_ring3(), rip);
-        if before.kind == Kind::OtherWay {
-            return Err(other_way(rip));
-        }
+        let before = self.counted(&at, at.in_ring3(), rip)?;
         // A vCPU that waits already, or to which an event comes first, is entered as it is.
         if before.kind == Kind::Halt && at.ring() == 0 && !is_halted(fd)? && !event_pending(fd, at.regs.rflags)? {
             halt(fd, before.next, at)?;
@@ -249,7 +246,7 @@ impl<'a> Stepper<'a> {
         if let Some(target) = target.rip {
             return if after == target { Ok(counts.retire(before.transferred())) } else { Err(lost(before, after)) };
         }
-        if let Some((due, last)) = self.led_to(before, after, at.in_ring3(), at, counts) {
+        if let Some((due, last)) = self.led_to(before, after, at.in_ring3(), at, counts)? {
             self.clean(last, at).ok_or_else(|| lost(before, after))?;
             return Ok(due);
         }
@@ -270,14 +267,14 @@ impl<'a> Stepper<'a> {
         ring3: bool,
         at: &At,
         counts: &mut StepCounts,
-    ) -> Option<(bool, Kind)> {
+    ) -> Result<Option<(bool, Kind)>, End> {
         if let Some(retired) = before.retired(after) {
-            return Some((counts.retire(retired), before.kind));
+            return Ok(Some((counts.retire(retired), before.kind)));
         }
-        let first = before.retired(before.next).filter(|_| before.kind == Kind::Shadows)?;
-        let second = self.decode(at, ring3, before.next);
-        let retired = second.retired(after)?;
-        Some((counts.retire(first) | counts.retire(retired), second.kind))
+        let Some(first) = before.retired(before.next).filter(|_| before.kind == Kind::Shadows) else { return Ok(None) };
+        let second = self.counted(at, ring3, before.next)?;
+        let retired = second.retired(after);
+        Ok(retired.map(|retired| (counts.retire(first) | counts.retire(retired), second.kind)))
     }
 
     /// Clears the step's TF where an instruction that retired has saved it. `None`: the stack is not in memory.
@@ -340,7 +337,7 @@ impl<'a> Stepper<'a> {
             None if frame.rip == before.rip => None,
             // The event came after the instruction.
             None => {
-                let led = self.led_to(before, frame.rip, before.ring3, &at, counts);
+                let led = self.led_to(before, frame.rip, before.ring3, &at, counts)?;
                 let (due, last) = led.ok_or_else(|| lost(before, frame.rip))?;
                 self.aim.clean(last, &space).ok_or_else(|| lost(before, frame.rip))?;
                 return Ok(due);
@@ -357,7 +354,7 @@ impl<'a> Stepper<'a> {
     fn settle_ring3(&self, before: &Before, target: Target, at: &At, counts: &mut StepCounts) -> Result<bool, End> {
         let Some(to) = target.rip else { return self.settle(before, target, at, counts) };
         let due = counts.retire(before.transferred());
-        let first = self.decode(at, at.in_ring3(), to);
+        let first = self.counted(at, at.in_ring3(), to)?;
         Ok(self.settle(&first, Target::default(), at, counts)? | due)
     }
 
@@ -388,6 +385,12 @@ impl<'a> Stepper<'a> {
         std::mem::swap(&mut self.table, &mut self.scratch);
         self.made_from = from;
         Ok(())
+    }
+
+    /// Decodes the instruction at `rip`, unless it is one that is not counted.
+    fn counted(&self, at: &At, ring3: bool, rip: u64) -> Result<Before, End> {
+        let before = self.decode(at, ring3, rip);
+        if before.kind == Kind::OtherWay { Err(other_way(rip)) } else { Ok(before) }
     }
 
     /// Decodes the instruction at `rip`, as the guest wrote it.

@@ -1,16 +1,17 @@
 //! Files that come out of a guest: whole under their name, or not at all, in a folder that was empty before it began.
 
+use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use linux_guest::agent::{Agent, AgentError};
 use results::error::Error;
 use results::open::Folder;
 use results::write::Target;
-use rustix::fs::{AtFlags, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat};
 
 use super::spec::LinuxSpec;
+use crate::terminal::console::complain;
 
 /// Most bytes of a list of the kernel's: several times those of a distribution's with all modules.
 const MOST_OF_LIST: u64 = 64 << 20;
@@ -72,16 +73,21 @@ fn check(paths: &[String]) -> Result<(), Error> {
 
 /// Brings a file or folder of the guest to `output`, under its own name: at most `most` bytes.
 pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output) -> Result<(), AgentError> {
-    let (name, folder) = (last_name(path), &output.folder);
+    let (name, to) = (last_name(path), &output.folder);
     let target = output.path.join(name);
-    if statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-        return Err(failed(&target)(io::ErrorKind::AlreadyExists.into()));
-    }
-    let got = agent.get_tree(path, most, folder.as_fd(), &target);
-    if got.is_err() {
-        // What came is not whole. The reason is the error to report.
-        let partial = folder.by_descriptor().join(name);
-        let _ = fs::remove_file(&partial).or_else(|_| fs::remove_dir_all(&partial));
+    let scratch = tempfile::Builder::new().prefix(".vpmu-").tempdir_in(to.by_descriptor()).map_err(failed(&target))?;
+    let partial = scratch.path().file_name().unwrap_or_default().to_owned();
+    let inside = openat(to, &partial, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let inside = inside.map_err(|error| failed(&target)(error.into()))?;
+    let got = agent.get_tree(path, most, inside.as_fd(), &target).and_then(|()| {
+        let is_taken = statat(to, name, AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let moved = if is_taken { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) };
+        moved.and_then(|()| Ok(renameat(&inside, name, to, name)?)).map_err(failed(&target))
+    });
+    match scratch.close().map_err(failed(&output.path.join(partial))) {
+        // Why it is not whole is the error to report.
+        Err(left) if got.is_err() => complain(&format!("warning: a part of it is left: {left}")),
+        removed => removed?,
     }
     got
 }
@@ -101,7 +107,8 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> AgentError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::super::fake::{self, FILE, FOLDER, file, refused};
     use super::*;
@@ -132,6 +139,34 @@ mod tests {
         for path in ["x", "/", "", "/x/..", "/."] {
             assert!(get(&[path]).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_its_user_swaps_for_a_link_sends_nothing_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let [user, real, root] = ["user", "real", "root"].map(|name| folder.path().join(name));
+        fs::create_dir(&root).unwrap();
+        let output = Output::open(&user).unwrap();
+        let folders = ["", "d"].map(|path| file(FOLDER, path, 0o755, b""));
+        let files = [file(FILE, "d/f", 0o7777, b"x"), file(FILE, "g", 0o644, b"x")];
+        let (mut agent, guest) = fake::start({
+            let [user, real, root] = [&user, &real, &root].map(Clone::clone);
+            move |_, _, _| {
+                let scratch = fs::read_dir(&user).unwrap().next().unwrap().unwrap().path();
+                fs::rename(&scratch, user.join("moved")).unwrap();
+                symlink(&root, &scratch).unwrap();
+                fs::rename(&user, &real).unwrap();
+                symlink(&root, &user).unwrap();
+                [folders.concat(), files.concat()].concat()
+            }
+        });
+        get(&mut agent, "/tree", MOST, &output).unwrap();
+        drop(agent);
+        guest.join().unwrap();
+        assert_eq!(count(&root), 0);
+        let file = real.join("tree/d/f");
+        assert_eq!((fs::read(&file).unwrap(), count(&real.join("tree"))), (b"x".to_vec(), 2));
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o7000, 0);
     }
 
     #[test]
