@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
+use crate::paired::Ratio;
 use crate::stats::interval::Interval;
-pub use crate::table::choice::LeftOut;
-use crate::table::choice::{Ranked, Regret, choose, rank, regrets};
 use crate::table::column::{self, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
-use crate::table::ranking::{AS_GOOD, listed, origin};
+use crate::table::ranking::{listed, origin};
 use crate::table::{Report, Table};
 
 /// A result: a workload on a host.
@@ -33,8 +34,10 @@ pub struct Advice {
     pub choice: String,
     /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out that might.
     pub is_sure: bool,
-    /// The answer: the choice and its rule, what it costs, how sure it is.
-    pub answer: Vec<String>,
+    /// The choice and its rule, what it costs, how sure it is, in sentences.
+    pub said: Vec<String>,
+    /// Each strategy beside the fastest of its result, with intervals.
+    pub answer: Vec<Value>,
     /// The strategies, the least regret first.
     pub strategies: Vec<Ranked>,
     /// The results that it is made from.
@@ -86,10 +89,10 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
             continue;
         }
         let Some(metric) = record.metric().and_then(metric::find) else {
-            lack(place(record), "it has no figures".to_owned(), false);
+            lack(place(record), "it has no figures".to_owned(), true);
             continue;
         };
-        let (regrets, lacks) = regrets(record, metric);
+        let (regrets, lacks) = regrets(record, metric, column::work);
         let is_other = |regret: &&Regret| own.iter().any(|other| !record.defines_alike(other, &regret.strategy));
         if let Some(other) = regrets.iter().find(is_other) {
             lack(place(record), format!("it defines {} otherwise than another result", other.strategy), true);
@@ -122,13 +125,14 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let any_open = left_out.iter().any(|one| one.is_open);
     let least =
         if strategies.iter().any(|one| one.results < chosen.results) { "those that are in each" } else { "all" };
-    let answer = vec![
+    let said = vec![
         choice(&own, least, chosen, &as_good),
         costs(chosen, &own[0].definition(&chosen.strategy).unwrap_or_default()),
         sureness(&own, &open, any_open, absent),
     ];
     let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && !any_open && absent == 0);
-    Ok(Advice { choice, is_sure, answer, strategies, results, left_out })
+    let answer = results.iter().flat_map(Setting::pairs).collect();
+    Ok(Advice { choice, is_sure, said, answer, strategies, results, left_out })
 }
 
 /// Says which strategy to take, by which rule, and how it stands beside others.
@@ -205,6 +209,15 @@ pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
 const MOST_NAMED: usize = 4;
 
 impl Setting {
+    /// Returns each strategy beside the fastest.
+    fn pairs(&self) -> impl Iterator<Item = Value> {
+        self.regrets.iter().skip(1).map(move |Regret { strategy, ratio: Ratio { ratio, interval, .. }, .. }| {
+            let (base, Self { workload, host, .. }) = (&self.regrets[0].strategy, self);
+            json!({"workload": workload, "host": host, "arm": strategy, "base": base, "ratio": ratio,
+                   "ratio_interval": interval.map(|Interval { low, high }| [low, high])})
+        })
+    }
+
     /// Names the fastest strategies, those that nothing tells apart as one place.
     fn fastest(&self) -> String {
         let is_first = |one: &&Regret| one.ratio.ratio <= 1.0 + AS_GOOD || !one.ratio.is_distinguishable();
@@ -249,7 +262,7 @@ impl Advice {
         let mut report = Report::new("vpmu advise");
         report.notes(lines(&self.left_out));
         report.table(self.settings());
-        report.notes(self.answer.iter().cloned());
+        report.notes(self.said.iter().cloned());
         report.gap();
         report.table(self.table());
         report.note(LEGEND);
@@ -286,7 +299,7 @@ mod tests {
 
     fn answer(records: &[&Record]) -> (Advice, String) {
         let found = advise(records, Vec::new(), false).unwrap();
-        let answer = found.answer.join("\n");
+        let answer = found.said.join("\n");
         (found, answer)
     }
 
@@ -403,6 +416,12 @@ mod tests {
         let (found, _) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.left_out.len()), ("reuse-lazy", 1));
         assert!(found.left_out[0].what.starts_with("gate of "), "{:?}", found.left_out);
+        // A workload that falls out whole might have another choice.
+        let mut bare = of("single", &TIMES);
+        bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
+        let (found, _) = answer(&[&timed(40, &TIMES), &bare]);
+        assert!(!found.is_sure && found.answer.len() == 2, "{:?}", found.left_out);
+        assert_eq!(found.answer[0]["base"], "gate");
         let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
         assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
     }
@@ -413,5 +432,11 @@ mod tests {
         let of = |named| advise(&[&record], Vec::new(), named).unwrap();
         assert_eq!((of(false).choice.as_str(), of(false).strategies.len()), ("gate", 3));
         assert_eq!(of(true).choice, "mediated");
+        assert!(!crate::choice::is_modelled("mediated-mine"));
+        // One that may not be chosen does not say in how many results the others must be.
+        let all = [["mediated", "recreate", "gate"], ["mediated", "reuse", "pool"]];
+        let all = all.map(|[a, b, c]| timed(40, &[(a, 500), (b, 2600), (c, 1270)]));
+        let found = advise(&all.each_ref(), Vec::new(), false).unwrap();
+        assert!(!found.is_sure && !found.choice.starts_with("mediated"), "{}", found.choice);
     }
 }

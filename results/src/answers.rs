@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Record, Status};
-use crate::error::Exit;
+use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio, Statistic};
 use crate::stats::interval::Interval;
@@ -57,7 +57,13 @@ pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
 pub fn exit<E: Experiment>(document: &Document<E>) -> Exit {
     let doubtful = document.arms.iter().any(|arm| arm.own.doubts().next().is_some());
     let unsure = document.warnings.iter().any(|warning| [UNSURE, NO_OVERFLOWS, LIVELOCK].contains(&&*warning.code));
-    if document.status == Status::Complete && !doubtful && !unsure { Exit::Done } else { Exit::Inconclusive }
+    let mut strategies = document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy).peekable();
+    let measured = strategies.peek().is_none() || strategies.any(|arm| arm.not_available.is_none());
+    if document.status == Status::Complete && measured && !doubtful && !unsure {
+        Exit::Done
+    } else {
+        Exit::Inconclusive
+    }
 }
 
 impl<E: Experiment> Document<E> {
@@ -65,6 +71,11 @@ impl<E: Experiment> Document<E> {
     pub fn conclude(&mut self, metric: &str) {
         self.answer = of(self, metric).iter().map(|answer| json!(answer)).collect();
         self.exit = Some(exit(self).code());
+    }
+
+    /// Gives a document the exit of an error that ends its command.
+    pub fn ended_by(&mut self, error: Option<&Error>) {
+        self.exit = error.map(|error| error.exit.code()).or(self.exit);
     }
 }
 
@@ -116,6 +127,7 @@ mod tests {
             |document: &mut Document| document.arms[0].own.lost = Some(1),
             |document: &mut Document| document.arms[0].own.counts.periods_missed = 1_000_000,
             |document: &mut Document| document.status = Status::Interrupted,
+            |document: &mut Document| document.arms.iter_mut().for_each(|arm| arm.not_available = Some(String::new())),
         ] {
             let mut doubtful = document.clone();
             change(&mut doubtful);

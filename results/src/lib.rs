@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`document`] | the types of a document, for writing and reading alike |
 //! | [`metric`] | the metrics that documents hold |
-//! | [`advice`] | which strategy to take, by several results |
+//! | [`advice`], [`choice`] | which strategy to take, by several results, and the rule |
 //! | [`answers`] | a run's answer, as its table gives it and its document keeps it |
 //! | [`error`] | errors as a user meets them, with exit codes |
 //! | [`read`], [`open`], [`mod@write`] | files: checked when read, whole or absent when written |
@@ -53,6 +53,7 @@ pub mod synthetic;
 pub mod advice;
 pub mod answers;
 pub mod child;
+pub mod choice;
 pub mod compare;
 pub mod document;
 pub mod error;

@@ -122,7 +122,7 @@ pub struct Measured {
 /// Everything `reproduce` found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Reproduction {
-    /// Always "vpmu-reproduce/1".
+    /// Always "vpmu-reproduce/2".
     pub schema: &'static str,
     /// The simulations' seed.
     pub seed: u64,

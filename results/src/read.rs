@@ -2,7 +2,7 @@
 //!
 //! [`record`] reads a document of any experiment, [`document`] one with its experiment's own types. Both are the types' own derived
 //! reader, and make the same checks. [`gather`] reads a file, a folder, or the baseline of that name. What is no sound result in a
-//! folder is left out beside those that are, and named.
+//! folder is left out beside those that are, and named; nothing is passed without it ([`ends`]) unless it is [foreign](is_foreign).
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::document::{Document, Experiment, Record, SCHEMA};
-use crate::error::Error;
+use crate::error::{Error, Exit};
 use crate::open::{self, Bounded};
 use crate::sweep;
 
@@ -85,6 +85,9 @@ fn check<E: Experiment>(document: &Document<E>) -> Result<(), String> {
     } else if let Some(arm) = document.arms.iter().find(|arm| !names.insert(&arm.name)) {
         return Err(format!("duplicate arm {}", arm.name));
     }
+    if document.host.model_percent.is_some_and(|[low, high]| low == 0 || low > 100 || high < 100) {
+        return Err("host.model_percent is no range around 100 %".to_owned());
+    }
     match document.arms.iter().find(|arm| !arm.rounds.index.is_sorted_by(|a, b| a < b)) {
         Some(arm) => Err(format!("arm {}: its rounds are not in order", arm.name)),
         None => Ok(()),
@@ -119,8 +122,30 @@ pub fn baseline_folder(results: &Path, name: &str) -> PathBuf {
     results.join(BASELINES).join(name)
 }
 
-/// Documents, and why others beside them are left out.
-pub type Found = (Vec<Record>, Vec<Error>);
+/// Documents, and others beside them.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that are sound.
+    pub records: Vec<Record>,
+    /// Why others are left out.
+    pub left_out: Vec<Error>,
+    /// Those of them that are not [foreign](is_foreign): figures that may have changed the end.
+    pub unsound: usize,
+}
+
+/// Returns whether what cannot be used is no regular file, or whole JSON of something else than a result.
+pub fn is_foreign(path: &Path) -> bool {
+    let value = open::found(path, MAX_DOCUMENT).and_then(open::text).ok();
+    let value = value.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+    let name = SCHEMA.trim_end_matches(char::is_numeric);
+    let is_file = std::fs::metadata(path).map_or(true, |meta| meta.is_file());
+    !is_file || value.is_some_and(|value| !value["schema"].as_str().is_some_and(|schema| schema.starts_with(name)))
+}
+
+/// Lowers the end of a command by the results that it had to leave out: nothing is a pass without them.
+pub fn ends(exit: Exit, unsound: usize) -> Exit {
+    if unsound > 0 && exit == Exit::Done { Exit::Inconclusive } else { exit }
+}
 
 /// The documents of a file, of a folder, or of the baseline of that name, in the order of their start. An existing path goes before a
 /// baseline of the same name. Documents are as from [`folder`].
@@ -133,8 +158,12 @@ pub fn gather(source: &Path) -> Result<Found, Error> {
         folder(source)
     } else if !source.exists() && check_name(&source.to_string_lossy()).is_ok() && baseline.is_dir() {
         folder(&baseline)
+    } else if !source.exists() && check_name(&source.to_string_lossy()).is_ok() {
+        let why = format!("there is neither it nor {}", baseline.display());
+        let remedy = "give the path of a result or of a folder; with -o DIR a baseline is DIR/baselines/NAME";
+        Err(Error::usage(format!("cannot use {}", source.display()), why, remedy))
     } else {
-        Ok((vec![record(source)?], Vec::new()))
+        Ok(Found { records: vec![record(source)?], ..Found::default() })
     }
 }
 
@@ -173,20 +202,29 @@ pub fn folder(dir: &Path) -> Result<Found, Error> {
             "split it, or `vpmu compare --by-host`",
         ));
     }
-    let read = paths.par_iter().map(|path| found(path)).collect::<Vec<Result<Record, Error>>>();
-    let (sound, bad): (Vec<_>, Vec<_>) = read.into_iter().partition(Result::is_ok);
-    let mut left_out: Vec<Error> = bad.into_iter().filter_map(Result::err).collect();
-    let mut read: Vec<Record> = sound.into_iter().flatten().collect();
+    let (mut left_out, mut unsound, mut read) = (Vec::new(), 0, Vec::<Record>::new());
+    for (path, one) in paths.iter().zip(paths.par_iter().map(|path| found(path)).collect::<Vec<_>>()) {
+        match one {
+            Ok(record) => read.push(record),
+            Err(why) => {
+                unsound += usize::from(!is_foreign(path));
+                left_out.push(why);
+            }
+        }
+    }
     read.sort_by(|a, b| (a.started_unix, &a.path).cmp(&(b.started_unix, &b.path)));
     let mut records: Vec<Record> = Vec::with_capacity(read.len());
     for record in read {
         match records.last().filter(|last| is_copy(last, &record)) {
             None => records.push(record),
-            Some(last) if !record.is_simulated() => left_out.push(copied(&record.path, &last.path)),
+            Some(last) if !record.is_simulated() => {
+                unsound += 1;
+                left_out.push(copied(&record.path, &last.path));
+            }
             Some(_) => {}
         }
     }
-    if records.is_empty() { Err(left_out.swap_remove(0)) } else { Ok((records, left_out)) }
+    if records.is_empty() { Err(left_out.swap_remove(0)) } else { Ok(Found { records, left_out, unsound }) }
 }
 
 /// The refusal of a document that is there twice.
@@ -224,8 +262,8 @@ mod tests {
     fn what_is_no_result_is_refused_with_its_reason() {
         type Change = fn(&mut Value);
         let whole = changed(|_| {});
-        let changes: [(&str, Change); 8] = [
-            ("its schema is vpmu-result/1, and not vpmu-result/2", |d| d["schema"] = json!("vpmu-result/1")),
+        let changes: [(&str, Change); 9] = [
+            ("its schema is vpmu-result/2, and not vpmu-result/3", |d| d["schema"] = json!("vpmu-result/2")),
             ("host: missing field `class`", |d| drop(d["host"].as_object_mut().unwrap().remove("class"))),
             ("arms[0].metrics.nmi_handler_ns.p50: invalid value: integer `-5`", |d| {
                 d["arms"][0]["metrics"]["nmi_handler_ns"]["p50"] = json!(-5);
@@ -234,6 +272,7 @@ mod tests {
             ("arms[0].rounds: exit_path_ns: p50 has 2 values for 3", |d| {
                 d["arms"][0]["rounds"]["metrics"]["exit_path_ns"]["p50"] = json!([1, 1]);
             }),
+            ("no range around 100 %", |d| d["host"]["model_percent"] = json!([0, 0])),
             ("no arms", |d| d["arms"] = json!([])),
             ("duplicate arm", |d| d["arms"][1] = d["arms"][0].clone()),
             ("not in order", |d| d["arms"][0]["rounds"]["round"][1] = json!(0)),
@@ -258,27 +297,31 @@ mod tests {
         std::fs::write(dir.path().join("notes.txt"), "mine").unwrap();
         std::fs::create_dir(dir.path().join(BASELINES)).unwrap();
         let copy = dir.path().join("y.json");
-        let found = |count: usize, why: &str| {
-            let (records, left_out) = folder(dir.path()).unwrap();
+        let found = |count: usize, why: &str, lacking: usize| {
+            let Found { records, left_out, unsound } = folder(dir.path()).unwrap();
             let said = left_out.iter().map(ToString::to_string).collect::<String>();
             assert!(
-                records.len() == count && said.contains(why) && said.contains("y.json") != why.is_empty(),
+                (records.len(), unsound) == (count, lacking)
+                    && said.contains(why)
+                    && said.contains("y.json") != why.is_empty(),
                 "{said}"
             );
             records
         };
-        found(1, "");
+        found(1, "", 0);
         std::fs::copy(&path, &copy).unwrap();
-        found(1, "a copy of");
+        found(1, "a copy of", 1);
         std::fs::write(&copy, changed(|d| d["started_unix"] = json!(5))).unwrap();
-        assert_eq!(found(2, "")[0].started_unix, 5);
-        for (bad, why) in [("{\"name\": \"x\"}", "missing field"), ("{", "EOF")] {
+        assert_eq!(found(2, "", 0)[0].started_unix, 5);
+        let older = changed(|d| d["schema"] = json!("vpmu-result/2"));
+        let foreign = "{\"name\": \"x\"}";
+        for (bad, why, lacking) in [(foreign, "missing field", 0), ("{", "EOF", 1), (&older, "its schema", 1)] {
             std::fs::write(&copy, bad).unwrap();
-            found(1, why);
+            found(1, why, lacking);
         }
         std::fs::remove_file(&copy).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, &copy, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
-        found(1, "it is a FIFO, not a regular file");
+        found(1, "it is a FIFO, not a regular file", 0);
         std::fs::remove_file(&path).unwrap();
         for (folder_of, why) in [(dir.path().to_owned(), "y.json"), (dir.path().join(BASELINES), "no .json")] {
             assert!(folder(&folder_of).unwrap_err().to_string().contains(why));
@@ -286,7 +329,7 @@ mod tests {
         // Links to documents are followed.
         let (_dir, path) = written(&changed(|_| {}));
         std::os::unix::fs::symlink(&path, dir.path().join("link.json")).unwrap();
-        found(1, "FIFO");
+        found(1, "FIFO", 0);
     }
 
     #[test]

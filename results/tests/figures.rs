@@ -139,6 +139,6 @@ fn pages_and_picture_are_those_of_the_documents() {
 fn every_baseline_loads() {
     let folders = fs::read_dir(root().join("results/baselines")).unwrap();
     for folder in folders {
-        assert!(!read::folder(&folder.unwrap().path()).unwrap().0.is_empty());
+        assert!(!read::folder(&folder.unwrap().path()).unwrap().records.is_empty());
     }
 }

@@ -23,7 +23,7 @@ use crate::run::{Labels, Run};
 /// The file's name in the folder.
 pub const INDEX: &str = "vpmu-index.jsonl";
 /// First line, with the version of the lines *and* of what a document is reduced to: it grows with either.
-const HEADER: &str = "{\"version\":4}\n";
+const HEADER: &str = "{\"version\":5}\n";
 /// Largest index that is loaded: that of some hundred thousand documents.
 const MAX_INDEX: u64 = 1 << 30;
 
@@ -252,7 +252,7 @@ mod tests {
     fn bad_documents_are_named_and_the_others_stay() {
         let dir = folder(5);
         fs::write(dir.path().join("002.json"), "{").unwrap();
-        fs::write(dir.path().join("000.json"), document(9, |d| d["schema"] = json!("vpmu-result/1"))).unwrap();
+        fs::write(dir.path().join("000.json"), document(9, |d| d["schema"] = json!("vpmu-result/2"))).unwrap();
         fs::copy(dir.path().join("001.json"), dir.path().join("copy.json")).unwrap();
         // Of a simulation, whose runs are equal by design, one counts.
         for name in ["sim1.json", "sim2.json"] {
@@ -263,7 +263,7 @@ mod tests {
             let found = indexed(dir.path());
             let lines: Vec<String> = found.bad.iter().map(|(_, error)| error.to_string()).collect();
             assert_eq!((found.read, lines.len(), found.runs.len()), (read, 3, 5), "{lines:?}");
-            assert!(lines[0].contains("000.json") && lines[0].contains("vpmu-result/1"), "{lines:?}");
+            assert!(lines[0].contains("000.json") && lines[0].contains("vpmu-result/2"), "{lines:?}");
             assert!(lines[1].contains("002.json") && lines[1].contains("EOF"), "{lines:?}");
             assert!(lines[2].contains("copy.json: it is a copy of") && lines[2].contains("001.json"), "{lines:?}");
         }
@@ -282,7 +282,7 @@ mod tests {
         let path = dir.path().join(INDEX);
         assert_eq!(read_of(dir.path()), 4);
         let whole = fs::read_to_string(&path).unwrap();
-        let other_version = whole.replacen("\"version\":4", "\"version\":3", 1);
+        let other_version = whole.replacen("\"version\":5", "\"version\":3", 1);
         let torn = &whole[..whole.len() * 2 / 3];
         for (text, reads) in
             [(other_version.as_str(), 4..5), (torn, 1..4), (&whole.replacen("\"key\"", "key", 1), 1..2)]

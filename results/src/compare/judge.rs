@@ -15,13 +15,13 @@ use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
-use crate::table::layout;
+use crate::table::layout::{self, plural};
 use crate::verdict::{Tally, Verdict};
 
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
-pub const SCHEMA: &str = "vpmu-compare/2";
+pub const SCHEMA: &str = "vpmu-compare/3";
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -156,6 +156,14 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let left_out =
         |(record, _): (&Record, bool)| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
     notes.extend(own.into_iter().map(left_out));
+    let older = |pair: &Pair| {
+        let first = pair.sides[0].iter().map(|record| record.started_unix).min().unwrap_or(0);
+        pair.sides[1].iter().filter(|record| record.started_unix < first).count()
+    };
+    let older: usize = pairs.iter().filter(|pair| !pair.simulated()).map(older).sum();
+    if older > 0 {
+        notes.push(format!("{} of NEW began before all of BASE", plural(older, "run")));
+    }
     // What a baseline has of other experiments is no part of the question.
     let is_known = |one: &&Record| pairs.iter().flat_map(Pair::all).any(|other| other.experiment == one.experiment);
     let mut missing = lone.iter().any(is_known).then_some("NEW lacks a workload that BASE has");

@@ -99,6 +99,9 @@ mod tests {
         let wide = short.lines().find(|line| line.chars().count() > 60);
         assert!(wide.is_none() && !short.contains("exit_path_ns") && !short.contains("open/PMI"), "{short}");
         assert!(text(&found).contains("exit_path_ns") && text(&found).contains("open/PMI"), "{}", text(&found));
+        let back = super::tests::of(&record(10, 6, |_, round| ns(round)), &record(10, 5, |_, round| ns(round)));
+        let older = |found: &Comparison| found.notes.iter().any(|note| note == "1 run of NEW began before all of BASE");
+        assert!(older(&back) && !older(&found), "{:?}", back.notes);
         // The arm that could not run is named, not dropped.
         assert!(found.notes.iter().any(|note| note.starts_with("kvm: not compared: ")), "{:?}", found.notes);
     }
@@ -172,6 +175,19 @@ mod tests {
         let found = of(&lacks(5), &lacks(6));
         let why = "note: reuse, more_ns: not judged: floor has none to divide it by";
         assert!(found.exit == 0 && text(&found).contains(why), "{}", text(&found));
+    }
+
+    #[test]
+    fn columns_agree() {
+        // Rounds of two modes.
+        let of_side = |at: u64| {
+            let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
+            record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
+        };
+        for row in of(&of_side(5), &of_side(6)).rows().filter(|row| row.question != Question::Counts) {
+            let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().unwrap().value.unwrap());
+            assert!((new / base - 1.0 - row.change.unwrap()).abs() < 1e-9, "{row:?}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::host::HostFacts;
 use crate::metric;
 
 /// The schema's name and version.
-pub const SCHEMA: &str = "vpmu-result/2";
+pub const SCHEMA: &str = "vpmu-result/3";
 /// Name of the experiment that compares strategies by a guest's NMI handler.
 pub const NMI_LATENCY: &str = "nmi-latency";
 /// The experiment of set-ups inside a guest, with documents of the same types.

@@ -1,4 +1,4 @@
-//! The result document, `"schema": "vpmu-result/2"`: everything measured, and everything needed to measure it again.
+//! The result document, `"schema": "vpmu-result/3"`: everything measured, and everything needed to measure it again.
 //!
 //! One family of types writes documents and reads them. [`Document`] has what every experiment has: the envelope, the host, warnings,
 //! and [`Arm`]s with metrics over all rounds and by round ([`Rounds`]). Parameters are typed for guests, and [`Any`] for readers that

@@ -7,6 +7,7 @@ use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
 use crate::document::{Arm, GuestArm, PhaseResult, SET_UP, Summary};
+use crate::metric::Metric;
 
 /// A table that columns stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +177,12 @@ pub const ALL: &[Column] = &[
 /// Returns the columns of a table.
 pub fn columns(place: Place) -> impl Iterator<Item = &'static Column> + Clone {
     ALL.iter().filter(move |column| column.places.contains(&place))
+}
+
+/// Returns the figures of an arm that an advice has.
+pub(crate) fn work(arm: &Arm, metric: &Metric) -> crate::choice::Work {
+    let figures = Figures::new(arm, arm.metric(metric));
+    columns(Place::Advice).filter_map(|column| Some((column.key, (column.value)(&figures)?))).collect()
 }
 
 /// Adds a table with a row for each named arm, below a heading and above its sentences.

@@ -1,12 +1,12 @@
 //! What runs of guests found: the answer first, one table, what must be known about it, and all of it where that is asked for.
 
-use super::choice::{choose, rank, regrets};
 use super::column::{self, Figures, Place};
 use super::fold::{Cell, Table};
 use super::layout::{self, name, plural, ratio_with, time};
-use super::ranking::{AS_GOOD, contenders, fastest, is_whole, listed, origin, with_figures};
+use super::ranking::{fastest, listed, origin};
 use super::report::{Part, Report};
 use crate::answers;
+use crate::choice::{AS_GOOD, choose, contenders, is_modelled, is_whole, rank, regrets, with_figures};
 use crate::document::warnings::LATE_PERIODS;
 use crate::document::{Arm, ArmKind, Document, Experiment, Status, Warning};
 use crate::error::Exit;
@@ -122,7 +122,7 @@ fn heading(document: &Document, with_workload: bool) -> String {
 /// Says what must be known of a document's figures.
 fn known(document: &Document, report: &mut Report) {
     let metric = metric(document);
-    if document.arms.iter().any(|arm| arm.name.starts_with("mediated") && arm.kind == ArmKind::Strategy) {
+    if document.arms.iter().any(|arm| is_modelled(&arm.name) && arm.kind == ArmKind::Strategy) {
         report.line("the floor bounds a PMU whose accesses exit: those of a mediated one do not");
     }
     let short = document.arms.iter().map(|arm| (&arm.name, paired::short(arm, metric.key)));
@@ -143,16 +143,14 @@ fn known(document: &Document, report: &mut Report) {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
     let below = |arm: &&Arm| {
         let over = floor.and_then(|floor| ratio(document, arm, floor)).and_then(|over| over.interval);
-        arm.kind == ArmKind::Strategy && !arm.name.starts_with("mediated") && over.is_some_and(|over| over.high < 1.0)
+        arm.kind == ArmKind::Strategy && !is_modelled(&arm.name) && over.is_some_and(|over| over.high < 1.0)
     };
     if !document.is_replayed() && document.arms.iter().any(|arm| below(&arm)) {
         report.note("the floor is no lower bound here: its own timer took longer; compare strategies with one another");
     }
     // KVM's own vPMU is tried in every run, and no surprise where there is none.
     for arm in document.arms.iter().filter(|arm| arm.kind != ArmKind::Kvm) {
-        // Nobody asked for the arm of KVM's own vPMU, which is there where it can be.
-        let absent = arm.not_available.iter().filter(|_| arm.kind != ArmKind::Kvm);
-        report.notes(absent.map(|why| format!("{}: not available because {why}", arm.name)));
+        report.notes(arm.not_available.iter().map(|why| format!("{}: not available because {why}", arm.name)));
     }
 }
 
@@ -183,9 +181,18 @@ fn choice(documents: &[Document]) -> Option<String> {
         let rounds = plural(rounds, "round");
         return Some(format!("no answer: {rounds} give no interval; take more (--rounds, --duration)"));
     }
-    let found: Vec<_> = documents.iter().map(|document| regrets(document, metric(document)).0).collect();
+    let (found, lacks): (Vec<_>, Vec<_>) =
+        documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();
     let strategies = rank(found.iter().map(Vec::as_slice));
-    let (chosen, as_good, _) = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len())?;
+    let chosen = choose(&strategies, true).filter(|(one, ..)| one.results == documents.len());
+    let Some((chosen, as_good, _)) = chosen else {
+        // Where no figures are wanting there was one strategy, which is no question; what is not available is said.
+        let (document, lack) = documents
+            .iter()
+            .zip(&lacks)
+            .find_map(|(one, lacks)| Some((one, lacks.iter().find(|lack| lack.is_open)?)))?;
+        return Some(format!("no answer: {} with {}: {}", lack.what, number(document), lack.why));
+    };
     let what = if metric(first).key == NMI_HANDLER.key { " handler time" } else { " time" };
     let nouns = std::iter::once(what).chain(std::iter::repeat(""));
     let name = &chosen.strategy;
@@ -436,6 +443,10 @@ mod tests {
         );
         let text = said(&[("recreate", 3000), ("reuse", 1500)], &[("recreate", 1200), ("gate", 1100)]);
         assert!(text.starts_with("Guest NMI"), "one strategy in each is no choice: {text}");
+        let mut both = [1, 2].map(|_| fixture::of_strategies(10, &["recreate", "reuse"]));
+        both[1].arms[0].own.lost = Some(1);
+        let text = brief(&both, "").text(400);
+        assert!(text.starts_with("no answer: recreate with ") && text.contains("it has no whole figures\n"), "{text}");
         let text = said(&[("recreate", 3000), ("reuse", 3000)], &[("recreate", 1200), ("reuse", 1200)]);
         assert!(text.starts_with("recreate: 1.000 × reuse's") && text.ends_with("; as good: reuse"), "{text}");
     }

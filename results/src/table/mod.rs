@@ -1,6 +1,5 @@
 //! The result as a table for people.
 
-pub mod choice;
 pub mod column;
 pub mod fold;
 mod guests;

@@ -3,12 +3,10 @@
 use std::fmt::Write as _;
 
 use super::layout::{self, plural};
+use crate::choice::{contenders, is_whole, with_figures};
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
-
-/// Difference up to which one strategy is as good as another.
-pub const AS_GOOD: f64 = 0.01;
 
 /// The strategy of KVM, and since when.
 pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
@@ -79,22 +77,6 @@ pub fn sentence(
         let _ = write!(text, "; {}, no interval", plural(ratio.rounds, repeated));
     }
     Some(text + origin)
-}
-
-/// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.
-pub fn contenders<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
-    with_figures(document, metric).filter(|arm| is_whole(arm))
-}
-
-pub(super) fn with_figures<'a, E: Experiment>(
-    document: &'a Document<E>,
-    metric: &'a Metric,
-) -> impl Iterator<Item = &'a Arm> {
-    document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
-}
-
-pub(super) fn is_whole(arm: &Arm) -> bool {
-    arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
 }
 
 /// Describes the order of the strategies of a run; `None` of fewer than two.

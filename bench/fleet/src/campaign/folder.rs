@@ -21,7 +21,7 @@ use super::element::Element;
 use crate::hash::sha256;
 
 /// Schema of a campaign's files.
-pub const SCHEMA: &str = "vpmu-campaign/2";
+pub const SCHEMA: &str = "vpmu-campaign/3";
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.

@@ -10,7 +10,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
-use super::files::{write_junit, write_to};
+use super::files::{bisected, write_junit, write_to};
 use super::measure::Invocation;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side, show};
@@ -187,26 +187,26 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     })?;
     let report = show::report(&outcome, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
-    outcome.document.exit = Some(exit.code());
+    // An error hides no regression.
+    let ended = outcome.error.take().filter(|error| {
+        let is_hidden = exit == Exit::Regression;
+        is_hidden.then(|| complain(&format!("warning: {error}")));
+        !is_hidden
+    });
+    let code = |ended: Result<Exit, Error>| bisected(args.gate.bisect, ended).unwrap_or_else(|error| error.exit).code();
+    outcome.document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
     let saved = write(&outcome.document);
-    let reported = junit(&report);
+    let ended = ended.map_or(saved, Err).and_then(|()| junit(&report)).map(|()| exit);
+    outcome.document.exit = Some(code(ended.clone()));
     if args.form.json.json {
         print(&compact(&outcome.document)?)?;
     } else {
         console::show(args.form.form(), &report, &outcome.document)?;
-        if let (Some(target), Ok(()), false) = (&output, &saved, args.form.markdown) {
+        if let (Some(target), Ok(_), false) = (&output, &ended, args.form.markdown) {
             print(&format!("saved: {}\n", target.path().display()))?;
         }
     }
-    match outcome.error {
-        // It hides no regression.
-        Some(error) if exit == Exit::Regression => complain(&format!("warning: {error}")),
-        Some(error) => return Err(error),
-        None => {}
-    }
-    saved?;
-    reported?;
-    Ok(exit)
+    ended
 }
 
 #[cfg(test)]

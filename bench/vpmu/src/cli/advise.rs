@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Command};
 use host_pmu::backend::BackendKey;
-use results::advice::{LeftOut, advise, lines};
+use results::advice::{advise, lines};
+use results::choice::{LeftOut, is_modelled};
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::paired::MIN_ROUNDS;
 use results::table;
-use results::table::choice::is_modelled;
 use results::table::layout::plural;
 use results::write::OutputFolder;
 use trace::read::Trace;
@@ -117,7 +117,13 @@ enum Load<'a> {
 
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if !args.files.is_empty() {
-        return show(args, &files::records(&args.files)?, None, Vec::new());
+        let found = files::records(&args.files)?;
+        let unsound = LeftOut {
+            what: plural(found.unsound, "result"),
+            why: "not sound, as stderr says".to_owned(),
+            is_open: true,
+        };
+        return show(args, &found.records, None, if found.unsound > 0 { vec![unsound] } else { Vec::new() });
     }
     let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
     let model = named_model(&args.host.behind.backend)?;
@@ -309,7 +315,7 @@ mod tests {
             for seed in (1..=10).filter(|seed| (seed % 2 == 0) == (host == "sim:development-host")) {
                 let (found, rounds) = on(host, &[], &seed.to_string());
                 assert_eq!(order(&found), order(&long), "seed {seed} on {host}");
-                assert!(found.is_sure && rounds < 240, "seed {seed} on {host}: {rounds} rounds, {:?}", found.answer);
+                assert!(found.is_sure && rounds < 240, "seed {seed} on {host}: {rounds} rounds, {:?}", found.said);
             }
         }
     }

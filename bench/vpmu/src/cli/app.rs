@@ -8,6 +8,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
+use super::files::bisected;
 use super::measure::Invocation;
 use super::{
     ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency,
@@ -306,15 +307,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
 fn schema(words: &[String]) -> String {
     let depth = if words.get(1).is_some_and(|word| word == "fleet") { 2 } else { 1 };
     format!("vpmu-{}/1", words.iter().skip(1).take(depth).map(String::as_str).collect::<Vec<_>>().join("-"))
-}
-
-/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
-fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
-    match found {
-        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
-        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
-        found => found,
-    }
 }
 
 /// Checks a command line, program name first, and returns the bound on its run; `None`: it has none. Files are not looked

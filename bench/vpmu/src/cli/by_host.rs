@@ -23,7 +23,7 @@ pub(super) struct Gathered {
 impl Gathered {
     /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
     pub(super) fn exit(&self, verdict: Exit) -> Exit {
-        if self.bad > 0 && verdict == Exit::Done { Exit::Inconclusive } else { verdict }
+        read::ends(verdict, self.bad)
     }
 }
 
@@ -83,7 +83,7 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Er
         complain(&format!("warning: {warning}"));
     }
     for (_, error) in &bad {
-        complain(&format!("error: {error}"));
+        complain(&format!("left out: {error}"));
     }
     if runs.is_empty() {
         let why = if bad.is_empty() { "none has ended with a document" } else { "none can be used" };
@@ -94,8 +94,11 @@ fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Er
             "`vpmu fleet status` says more of a campaign",
         ));
     }
+    // Whatever a campaign names is its own.
+    let is_own = |file: &str| Folder::is_one(dir) || !read::is_foreign(&dir.join(file));
+    let bad = bad.iter().filter(|(file, _)| is_own(file)).count();
     let files = runs.iter().map(|run| dir.join(&run.file)).chain([dir.to_owned()]).collect();
-    Ok(Gathered { runs, files, bad: bad.len() })
+    Ok(Gathered { runs, files, bad })
 }
 
 #[cfg(test)]

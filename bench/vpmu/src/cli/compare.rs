@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
 use results::error::{Error, Exit};
+use results::read::{Found, ends};
+use results::table::layout::plural;
 use results::write::check_no_input;
 
 use super::by_host;
@@ -103,8 +105,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
     };
-    let base = records(&[&args.base])?;
-    let new = args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
+    let Found { records: base, unsound: a, .. } = records(&[&args.base])?;
+    let Found { records: new, unsound: b, .. } =
+        args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
     let found = match (&args.new, &base[..]) {
         (Some(name), _) => compare::compare((&args.base, &base), (name, &new), &request)?,
         (None, [record]) => compare::arms(&args.base, record, &args.arms, &request)?,
@@ -113,7 +116,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
         }
     };
-    show(args, base.iter().chain(&new).map(|record| &record.path), &found)
+    show(args, base.iter().chain(&new).map(|record| &record.path), found, a + b)
 }
 
 /// Compares per host.
@@ -128,20 +131,25 @@ fn hosts(args: &CompareArgs, sides: [&Path; 2], rules: &Rules) -> Result<Exit, E
     let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];
     let names = sides.map(Path::to_string_lossy);
     let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), rules)?;
-    let exit = show(args, base.files.iter().chain(&new.files), &found)?;
-    Ok(base.exit(new.exit(exit)))
+    show(args, base.files.iter().chain(&new.files), found, base.bad + new.bad)
 }
 
-/// Prints a comparison, and writes it for `--junit`, which may be none of the inputs.
+/// Prints a comparison without so many results, and writes it for `--junit`, which may be none of the inputs.
 fn show<'a>(
     args: &'a CompareArgs,
     inputs: impl Iterator<Item = &'a PathBuf>,
-    found: &Comparison,
+    mut found: Comparison,
+    unsound: usize,
 ) -> Result<Exit, Error> {
-    let report = compare::report(found, args.gate.all_metrics);
+    let exit = ends(found.exit(), unsound);
+    if exit != found.exit() {
+        let without = plural(unsound, "result");
+        (found.exit, found.verdict) = (exit.code(), format!("inconclusive: {without} left out; {}", found.verdict));
+    }
+    let report = compare::report(&found, args.gate.all_metrics);
     let junit = args.gate.junit.as_deref();
     junit.map_or(Ok(()), |file| check_no_input(file, inputs.chain(&args.rules)))?;
     write_junit(junit, &report.junit())?;
-    console::show(args.form.form(), &report, found)?;
-    Ok(found.exit())
+    console::show(args.form.form(), &report, &found)?;
+    Ok(exit)
 }

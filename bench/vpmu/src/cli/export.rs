@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use results::error::{Error, Exit};
 use results::export::{ALL, Format, export};
+use results::read::{Found, ends};
 use results::write::check_no_input;
 
 use super::files::{records, write};
@@ -22,7 +23,8 @@ Examples:
   # a picture of strategies against the floor
   vpmu export vpmu-results/X.json --format svg -o x.svg
 
-Exit codes: 0 done, 2 bad usage or input, 70 a bug of vpmu.";
+Exit codes: 0 done, 2 bad usage or input, 3 without a result
+that is damaged, 70 a bug of vpmu.";
 
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]
@@ -41,7 +43,7 @@ pub struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
-    let records = records(&args.sources)?;
+    let Found { records, unsound, .. } = records(&args.sources)?;
     let text = export(args.format, &records)?;
     match args.output.output.as_deref().filter(|file| *file != Path::new("-")) {
         Some(file) => {
@@ -50,5 +52,5 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, Error> {
         }
         None => print(&text)?,
     }
-    Ok(Exit::Done)
+    Ok(ends(Exit::Done, unsound))
 }

@@ -1,10 +1,9 @@
-//! Files that commands read and write.
+//! Files that commands read and write, and their end for `git bisect run`.
 
 use std::path::Path;
 
-use results::document::Record;
-use results::error::Error;
-use results::read;
+use results::error::{Error, Exit};
+use results::read::{self, Found};
 use results::write::{Target, replace};
 
 use crate::terminal::console::complain;
@@ -30,14 +29,24 @@ pub(super) fn write_junit(file: Option<&Path>, xml: &str) -> Result<(), Error> {
 }
 
 /// Reads the documents of files, folders and baselines, in the order given, and says what is left out.
-pub(super) fn records<P: AsRef<Path>>(sources: &[P]) -> Result<Vec<Record>, Error> {
-    let mut records = Vec::new();
+pub(super) fn records<P: AsRef<Path>>(sources: &[P]) -> Result<Found, Error> {
+    let mut all = Found::default();
     for source in sources {
-        let (sound, left_out) = read::gather(source.as_ref())?;
-        for why in left_out {
+        let Found { records, left_out, unsound } = read::gather(source.as_ref())?;
+        for why in &left_out {
             complain(&format!("left out: {why}"));
         }
-        records.extend(sound);
+        all.records.extend(records);
+        all.unsound += unsound;
     }
-    Ok(records)
+    Ok(all)
+}
+
+/// Returns the end of a comparison for `git bisect run`: whatever is neither a pass nor a regression says nothing about the commit.
+pub(super) fn bisected(wanted: bool, found: Result<Exit, Error>) -> Result<Exit, Error> {
+    match found {
+        Ok(exit) if wanted && ![Exit::Done, Exit::Regression].contains(&exit) => Ok(Exit::CannotTell),
+        Err(error) if wanted => Err(Error { exit: Exit::CannotTell, ..error }),
+        found => found,
+    }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use results::error::{Error, Exit};
 use results::history::{self, HistorySpec, Order};
 use results::open;
+use results::read::{Found, ends};
 use results::stats::change_points::Rules;
 
 use super::files::records;
@@ -26,7 +27,7 @@ Examples:
 A change is no verdict; `vpmu compare` judges.
 
 Exit codes: 0 done, 2 bad usage or input, 3 too few runs,
-70 a bug of vpmu.";
+or a damaged result, 70 a bug of vpmu.";
 
 /// Options of `vpmu history`.
 #[derive(Clone, Debug, Args)]
@@ -64,9 +65,10 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
         metrics: args.series.metric.clone(),
         order: order(&args.by)?,
     };
-    let found = history::history(&args.source, &records(&[&args.source])?, &request)?;
+    let Found { records, unsound, .. } = records(&[&args.source])?;
+    let found = history::history(&args.source, &records, &request)?;
     console::show(Form::of(args.json.json, false), &history::report(&found), &found)?;
-    Ok(found.exit())
+    Ok(ends(found.exit(), unsound))
 }
 
 /// Most bytes of a list of revisions: a million of them.

@@ -132,6 +132,18 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             break;
         }
     }
+    if let Some(baseline) = wanted.out.baseline.baseline(options) {
+        if found.len() < plans.len() {
+            complain("warning: the baseline is left as it was: this run is not complete");
+        } else {
+            let mut documents = names.iter().zip(&found);
+            let kept = documents.try_for_each(|(name, document)| baseline.keep(document, name, exit(document)));
+            failed = failed.or(kept.err());
+        }
+    }
+    if let Some(last) = found.last_mut() {
+        last.ended_by(failed.as_ref());
+    }
     if options.json.json {
         found.iter().try_for_each(|document| print(&json(document)?))?;
     } else {
@@ -146,14 +158,6 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             if printed.insert(line.clone()) {
                 complain(&format!("warning: {line}"));
             }
-        }
-    }
-    if let Some(baseline) = wanted.out.baseline.baseline(options) {
-        if found.len() < plans.len() {
-            complain("warning: the baseline is left as it was: this run is not complete");
-        } else {
-            let mut documents = names.iter().zip(&found);
-            documents.try_for_each(|(name, document)| baseline.keep(document, name, exit(document)))?;
         }
     }
     let worst = found.iter().map(exit).find(|exit| *exit != Exit::Done);
@@ -257,7 +261,10 @@ pub(super) fn measure_then(
     let save = &mut |document: &Record| kept.save(document);
     let (mut document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
     then(&mut document);
+    document.ended_by(error.as_ref());
     kept.save(&document)?;
+    let error = error.or_else(|| kept.failed.clone());
+    document.ended_by(error.as_ref());
     match shown.form {
         Form::Json => print(&json(&document)?)?,
         Form::Markdown => print(&report(&document).markdown())?,
@@ -266,7 +273,7 @@ pub(super) fn measure_then(
     for line in table::warnings(&document.warnings) {
         complain(&format!("warning: {line}"));
     }
-    error.or(kept.failed).map_or(Ok(document), Err)
+    error.map_or(Ok(document), Err)
 }
 
 /// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not

@@ -7,6 +7,7 @@ use clap::Args;
 use fleet::{Labels, Run};
 use results::document::Record;
 use results::error::{Error, Exit};
+use results::read::{Found, ends};
 use results::report::{self, Sources, html};
 use results::table::layout::plural;
 use results::write::check_no_input;
@@ -31,7 +32,7 @@ The page needs no network and no script: open it in any browser,
 send it, print it.
 
 Exit codes: 0 done, 2 bad usage or input, 3 a document
-of a campaign could not be used, 70 a bug of vpmu.";
+that could not be used, 70 a bug of vpmu.";
 
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
@@ -47,6 +48,8 @@ pub struct ReportArgs {
 
 /// Title of a page.
 const TITLE: &str = "vPMU lab report";
+/// Of five host names and more: which page it is.
+const BY_HOST: &str = " has the levels of hosts; give results of fewer hosts for a page of arms";
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     if args.sources.iter().any(|source| by_host::is_wanted(source)) {
@@ -57,21 +60,21 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
             all.files.extend(files);
             all.bad += bad;
         }
-        put(args, &of_hosts(&all.runs)?, &all.files, all.runs.len())?;
+        put(args, (&of_hosts(&all.runs)?, BY_HOST), &all.files, all.runs.len())?;
         return Ok(all.exit(Exit::Done));
     }
-    let records = records(&args.sources)?;
+    let Found { records, unsound, .. } = records(&args.sources)?;
     let (inputs, count) = (records.iter().map(|record| record.path.clone()).collect::<Vec<_>>(), records.len());
     let hosts: BTreeSet<&str> = records.iter().filter_map(|record| record.host.name.as_deref()).collect();
     let page = if hosts.len() >= fleet::MIN_HOSTS {
         let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
-        of_hosts(&records.iter().map(run).collect::<Vec<_>>())?
+        (of_hosts(&records.iter().map(run).collect::<Vec<_>>())?, BY_HOST)
     } else {
         let published = reproduce::show::report(&Simulated::stored()?.beside()?, false);
-        html(&Sources { records, published, tool: process::tool() }, TITLE)?
+        (html(&Sources { records, published, tool: process::tool() }, TITLE)?, "")
     };
-    put(args, &page, &inputs, count)?;
-    Ok(Exit::Done)
+    put(args, (&page.0, page.1), &inputs, count)?;
+    Ok(ends(Exit::Done, unsound))
 }
 
 /// Makes a page of the levels of hosts.
@@ -80,14 +83,17 @@ fn of_hosts(runs: &[Run]) -> Result<String, Error> {
 }
 
 /// Prints a page, or writes it, to none of its inputs, and says what is in it.
-fn put(args: &ReportArgs, page: &str, inputs: &[PathBuf], results: usize) -> Result<(), Error> {
+fn put(args: &ReportArgs, (page, kind): (&str, &str), inputs: &[PathBuf], results: usize) -> Result<(), Error> {
     let output = args.output.or("report.html");
     if output == Path::new("-") {
+        if !kind.is_empty() {
+            complain(&format!("the page{kind}"));
+        }
         return print(page);
     }
     check_no_input(&output, inputs)?;
     write(&output, page.as_bytes())?;
     let (what, size) = (plural(results, "result"), page.len() as f64 / 1e6);
-    complain(&format!("{what} in {} ({size:.1} MB)", output.display()));
+    complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
     Ok(())
 }

@@ -7,7 +7,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::sampler::SampledEvent;
 use host_pmu::strategy::{self, PRESETS, Strategy};
 use host_pmu::{kernel, open};
-use results::document::{Any, BELOW_KVM, GuestRun, schema};
+use results::document::{Any, BELOW_KVM, GuestRun, SCHEMA, schema};
 use results::error::{Error, Exit, one_line};
 use results::metric;
 use results::table::layout::columns;
@@ -207,8 +207,8 @@ const SCHEMAS: [(&str, &str); 2] =
 /// Returns the JSON Schema of that name.
 fn schema_of(name: &str) -> Result<Value, Error> {
     match name {
-        "result" => Ok(schema::<GuestRun>("vpmu result, version 1")),
-        "plain" => Ok(schema::<Any>("vpmu result, version 1, of arms without a guest")),
+        "result" => Ok(schema::<GuestRun>(SCHEMA)),
+        "plain" => Ok(schema::<Any>(&format!("{SCHEMA}, of arms without a guest"))),
         _ => Err(unknown("schema", name, &SCHEMAS.map(|(name, _)| name))),
     }
 }

@@ -149,8 +149,10 @@ static JSON: Mutex<Option<Value>> = Mutex::new(None);
 /// Hands over what the command prints as JSON: [`print_output`] adds its exit.
 pub(crate) fn print_json<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
     let value = serde_json::to_value(value).map_err(|error| internal("a value has no JSON", error))?;
-    *JSON.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-    Ok(())
+    match JSON.lock().unwrap_or_else(PoisonError::into_inner).replace(value) {
+        None => Ok(()),
+        Some(_) => Err(internal("a command prints JSON twice", "one would hide the other")),
+    }
 }
 
 /// Prints the JSON that a command handed over, with its exit and a schema.
@@ -306,6 +308,12 @@ mod tests {
             io::Read::read_to_end(&mut reader, &mut read).unwrap();
             assert_eq!(read, expected);
         }
+    }
+
+    #[test]
+    fn a_second_json_is_a_bug_and_hides_nothing() {
+        assert_eq!(print_json(&1), Ok(()));
+        assert_eq!(print_json(&2).unwrap_err().exit, Exit::Internal);
     }
 
     #[test]

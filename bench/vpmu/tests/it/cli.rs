@@ -131,11 +131,11 @@ fn reports_and_exports_are_whole_or_absent() {
         assert_eq!(std::fs::read(dir.path().join("x")).unwrap(), output.stdout);
     }
     // A bad document of a folder is left out by name, and one that was named is refused; what was written before stays.
-    std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/2\", ").unwrap();
+    std::fs::write(dir.path().join("results/cut.json"), "{\"schema\": \"vpmu-result/3\", ").unwrap();
     for line in [&["report", "results", "-o", "rest.html"][..], &["export", "results", "-f", "csv", "-o", "x"]] {
         let output = vpmu(dir.path(), line);
         let said = stderr(&output);
-        assert!(output.status.code() == Some(0) && said.contains("left out: cannot use results/cut.json: "), "{said}");
+        assert!(output.status.code() == Some(3) && said.contains("left out: cannot use results/cut.json: "), "{said}");
     }
     is_usage_error(&vpmu(dir.path(), &["report", "results/cut.json", "-o", "/dev/full"]), "EOF");
     assert_eq!(std::fs::read_to_string(dir.path().join("report.html")).unwrap(), page);

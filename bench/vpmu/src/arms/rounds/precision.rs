@@ -2,12 +2,11 @@
 
 use super::guest_arm::GIVEN_UP;
 use results::answers;
+use results::choice::{AS_GOOD, contenders};
 use results::document::{Arm, ArmKind, Document};
 use results::paired::looks::known_to;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
-use results::table::ranking::AS_GOOD;
-use results::table::ranking::contenders;
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.

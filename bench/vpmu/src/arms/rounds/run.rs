@@ -77,6 +77,7 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
     document.conclude(answers::metric(&document.parameters).key);
+    document.ended_by(error.as_ref());
     save(&document)?;
     Ok(Finished { document, error })
 }

@@ -37,7 +37,7 @@ struct Variants<'a> {
 }
 
 /// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/4";
+const SCHEMA: &str = "vpmu-fleet-report/5";
 
 /// Gathers the runs of a campaign; none as long as no element has left a document.
 fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gathered {

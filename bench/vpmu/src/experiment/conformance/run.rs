@@ -47,6 +47,10 @@ pub struct Target {
 impl Target {
     /// The userspace vPMU by this strategy.
     pub fn vpmu(strategy: Strategy, backend: &BackendKey) -> Self {
+        Self::where_hardware(strategy, backend, counts_time)
+    }
+
+    fn where_hardware(strategy: Strategy, backend: &BackendKey, counts_time: fn() -> bool) -> Self {
         let name = strategy.name.clone();
         let events = CounterSource::Events { backend: backend.clone(), strategy };
         let (behind, counts, time_limit) = match backend {
@@ -131,13 +135,14 @@ mod tests {
     /// The payload must not expect real counts of a stand-in, nor the registers of another version.
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
-        let of = |backend: &BackendKey, version| {
-            let target = Target::vpmu(Strategy::preset("pool").unwrap(), backend);
+        let of_host = |backend: &BackendKey, counts_time, version| {
+            let target = Target::where_hardware(Strategy::preset("pool").unwrap(), backend, counts_time);
             plan(Checked { cpu: Cpu::default(), version }, &target)
         };
+        let of = |backend: &BackendKey, version| of_host(backend, || false, version);
         for (backend, flags) in [
             (BackendKey::Step, FLAG_COUNTS_EXACT),
-            (BackendKey::Hardware, if counts_time() { 0 } else { FLAG_COUNTS_EVENTS }),
+            (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
             (BackendKey::CpuClock, 0),
             (BackendKey::None, 0),
         ] {
@@ -146,5 +151,6 @@ mod tests {
             assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
             assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
         }
+        assert_eq!(of_host(&BackendKey::Hardware, || true, 2).boot.flags, 0, "a PMU that counts time");
     }
 }

@@ -388,7 +388,7 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
     let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
     let conclusion = format!("Before over after: {ratios}{published}{predicted}.{missing}");
     let here = Some(Here { host, notes, whole, conclusion });
-    Reproduction { schema: "vpmu-reproduce/1", seed, rows, fitted: Vec::new(), here }
+    Reproduction { schema: "vpmu-reproduce/2", seed, rows, fitted: Vec::new(), here }
 }
 
 #[cfg(test)]

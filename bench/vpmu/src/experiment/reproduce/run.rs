@@ -110,7 +110,7 @@ impl Simulated {
             row.error = row.simulated.zip(row.published).map(error);
             rows.push(row);
         }
-        Ok(Reproduction { schema: "vpmu-reproduce/1", seed: self.seed, rows, fitted: set_ups.fitted, here: None })
+        Ok(Reproduction { schema: "vpmu-reproduce/2", seed: self.seed, rows, fitted: set_ups.fitted, here: None })
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Scenario {
 /// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
+    /// Always "vpmu-pareto/1".
+    pub schema: &'static str,
     /// Statistic behind `latency_ns`: the median, of traces the mean, since all work of one adds up.
     pub by: Statistic,
     /// Scenarios in the order of the grid.
@@ -89,7 +91,7 @@ pub fn compare(lines: &[Line]) -> Pareto {
         scenarios[place].1.push(line);
     }
     let scenarios = scenarios.into_iter().map(|(name, lines)| Scenario { name, rows: rows(&lines, by) }).collect();
-    Pareto { by, scenarios }
+    Pareto { schema: "vpmu-pareto/1", by, scenarios }
 }
 
 fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::column::{self, Figures, Place};
-use super::ranking::{AS_GOOD, contenders};
-use crate::document::{Document, Experiment};
+use crate::document::{Arm, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 use crate::stats::interval::Interval;
+
+/// Difference up to which one strategy is as good as another.
+pub const AS_GOOD: f64 = 0.01;
+
+/// Figures of an arm's work by column.
+pub type Work = BTreeMap<&'static str, f64>;
 
 /// A strategy in a result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,7 +24,7 @@ pub struct Regret {
     #[serde(flatten)]
     pub ratio: Ratio,
     #[serde(skip)]
-    work: BTreeMap<&'static str, f64>,
+    work: Work,
 }
 
 /// A strategy over all results.
@@ -33,7 +37,7 @@ pub struct Ranked {
     /// Bounds of that: the worst of the 95 % intervals' ends.
     pub worst_interval: Interval,
     /// Figures by column, means over results.
-    pub work: BTreeMap<&'static str, f64>,
+    pub work: Work,
     /// Results that have it.
     pub results: usize,
 }
@@ -46,7 +50,6 @@ pub struct LeftOut {
     /// The reason.
     pub why: String,
     /// The choice might be another with it.
-    #[serde(skip)]
     pub is_open: bool,
 }
 
@@ -58,8 +61,13 @@ fn ratio_of<E: Experiment>(document: &Document<E>, metric: &Metric, arm: &str, b
     Some(Ratio { interval: ratio.interval.map(wide), ..ratio })
 }
 
-/// Returns the strategies of a result with their times over that of the fastest, which is the first; and those without figures.
-pub fn regrets<E: Experiment>(document: &Document<E>, metric: &Metric) -> (Vec<Regret>, Vec<LeftOut>) {
+/// Returns the strategies of a result with their times over that of the fastest, which is the first; and those without figures. `work`
+/// returns the figures that are shown beside, and "held_mean".
+pub fn regrets<E: Experiment>(
+    document: &Document<E>,
+    metric: &Metric,
+    work: fn(&Arm, &Metric) -> Work,
+) -> (Vec<Regret>, Vec<LeftOut>) {
     let (mut names, mut lacks) = (Vec::new(), Vec::new());
     let mut lack = |what: &str, why: String, is_open| lacks.push(LeftOut { what: what.to_owned(), why, is_open });
     for arm in document.arms.iter().filter(|arm| arm.is_strategy()) {
@@ -87,13 +95,28 @@ pub fn regrets<E: Experiment>(document: &Document<E>, metric: &Metric) -> (Vec<R
             lack(name, format!("an interval takes {MIN_ROUNDS} rounds beside the fastest's"), true);
             continue;
         };
-        let figures = document.arm(name).map(|arm| Figures::new(arm, arm.metric(metric)));
-        let work = column::columns(Place::Advice).filter_map(|one| Some((one.key, (one.value)(figures.as_ref()?)?)));
-        let (ratio, work) = (Ratio { ratio: found.ratio.max(1.0), ..found }, work.collect());
+        let work = document.arm(name).map(|arm| work(arm, metric)).unwrap_or_default();
+        let ratio = Ratio { ratio: found.ratio.max(1.0), ..found };
         regrets.push(Regret { strategy: name.to_owned(), ratio, work });
     }
     regrets.sort_by(|a, b| a.ratio.ratio.total_cmp(&b.ratio.ratio));
     (regrets, lacks)
+}
+
+/// Returns the strategies of a run that a ranking may name: those with figures that nothing makes doubtful.
+pub fn contenders<'a, E: Experiment>(document: &'a Document<E>, metric: &'a Metric) -> impl Iterator<Item = &'a Arm> {
+    with_figures(document, metric).filter(|arm| is_whole(arm))
+}
+
+pub(crate) fn with_figures<'a, E: Experiment>(
+    document: &'a Document<E>,
+    metric: &'a Metric,
+) -> impl Iterator<Item = &'a Arm> {
+    document.arms.iter().filter(move |arm| arm.is_strategy() && paired::p50(arm, metric.key).is_some())
+}
+
+pub(crate) fn is_whole(arm: &Arm) -> bool {
+    arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
 }
 
 /// Ranks the strategies of results by their worst, the least first.
@@ -104,9 +127,9 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     }
     let ranked = |(name, own): (&str, Vec<&Regret>)| {
         let worst = |of: fn(&Ratio) -> f64| own.iter().map(|one| of(&one.ratio)).fold(0.0, f64::max);
-        let mean = |column: &column::Column| {
-            let values: Vec<f64> = own.iter().filter_map(|one| one.work.get(column.key).copied()).collect();
-            (!values.is_empty()).then(|| (column.key, values.iter().sum::<f64>() / values.len() as f64))
+        let mean = |key: &'static str| {
+            let values: Vec<f64> = own.iter().filter_map(|one| one.work.get(key).copied()).collect();
+            (key, values.iter().sum::<f64>() / values.len() as f64)
         };
         Ranked {
             strategy: name.to_owned(),
@@ -115,7 +138,7 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
                 low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
-            work: column::columns(Place::Advice).filter_map(mean).collect(),
+            work: own.iter().flat_map(|one| one.work.keys()).map(|key| mean(key)).collect(),
             results: own.len(),
         }
     };
@@ -124,17 +147,20 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     all
 }
 
+/// Models of a later KVM.
+const MODELLED: [&str; 2] = ["mediated", "mediated-filter"];
+
 /// Returns whether a strategy is a model of a later KVM, which is shown, and chosen if it was named alone.
 pub fn is_modelled(strategy: &str) -> bool {
-    strategy.starts_with("mediated")
+    MODELLED.contains(&strategy)
 }
 
-/// Chooses the strategy whose worst is the least of those that are in the most results; of those within 1 % the one that holds the
-/// fewest events. Returns it with those that are as good, and those that may be.
+/// Chooses the strategy whose worst is the least of those that are in the most results, of those that may be
+/// chosen; of those within 1 % the one that holds the fewest events. Returns it with those that are as good, and those that may be.
 pub fn choose(ranked: &[Ranked], modelled: bool) -> Option<(&Ranked, Vec<&Ranked>, Vec<&Ranked>)> {
-    let most = ranked.iter().map(|one| one.results).max()?;
-    let may = |one: &&Ranked| one.results == most && (modelled || !is_modelled(&one.strategy));
-    let whole: Vec<&Ranked> = ranked.iter().filter(may).collect();
+    let may = || ranked.iter().filter(|one| modelled || !is_modelled(&one.strategy));
+    let most = may().map(|one| one.results).max()?;
+    let whole: Vec<&Ranked> = may().filter(|one| one.results == most).collect();
     let held = |one: &Ranked| one.work.get("held_mean").copied().unwrap_or(f64::INFINITY);
     let least = whole.first().filter(|_| whole.len() > 1)?.worst_regret;
     let is_good = |one: &&Ranked| one.worst_regret <= least * (1.0 + AS_GOOD);
