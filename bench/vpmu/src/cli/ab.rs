@@ -196,7 +196,8 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     let code = |ended: Result<Exit, Error>| bisected(args.gate.bisect, ended).unwrap_or_else(|error| error.exit).code();
     outcome.document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
     let saved = write(&outcome.document);
-    let ended = ended.map_or(saved, Err).and_then(|()| junit(&report)).map(|()| exit);
+    let reported = junit(&report);
+    let ended = ended.map_or(saved, Err).and(reported).map(|()| exit);
     outcome.document.exit = Some(code(ended.clone()));
     if args.form.json.json {
         print(&compact(&outcome.document)?)?;
