@@ -123,10 +123,16 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let counts = own.iter().filter_map(|record| Some(record.arm(&chosen.strategy)?.own.counts.pmis_absent));
     let absent: u64 = counts.sum();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let least =
+    let among =
         if strategies.iter().any(|one| one.results < chosen.results) { "those that are in each" } else { "all" };
+    let is_less = |one: &&Ranked| one.results == chosen.results && one.worst_regret < chosen.worst_regret;
+    let least = if strategies.iter().any(|one| is_less(&one)) {
+        format!("within 1 % of the least of {among}, with the fewest host events held")
+    } else {
+        format!("the least of {among}")
+    };
     let said = vec![
-        choice(&own, least, chosen, &as_good),
+        choice(&own, &least, chosen, &as_good),
         costs(chosen, &own[0].definition(&chosen.strategy).unwrap_or_default()),
         sureness(&own, &open, any_open, absent),
     ];
@@ -144,7 +150,7 @@ fn choice(own: &[&Record], least: &str, chosen: &Ranked, as_good: &[&Ranked]) ->
     } else {
         format!("; as good within 1 %, and holding no fewer events: {}", names(as_good))
     };
-    let text = format!("take {name}: at most {bound} × the fastest of {places}, the least of {least}{good}");
+    let text = format!("take {name}: at most {bound} × the fastest of {places}, {least}{good}");
     text + &own.iter().map(|record| origin(record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
 }
 

@@ -232,6 +232,9 @@ pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec)
     if others.is_empty() {
         return Err(too_few());
     }
+    if let Some(twice) = arms.iter().enumerate().find_map(|(at, arm)| arms[..at].contains(arm).then_some(arm)) {
+        return Err(Error::usage(format!("--arms names {twice} twice"), "an arm is like itself", there()));
+    }
     let mut rows = Vec::new();
     for arm in others {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));

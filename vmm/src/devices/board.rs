@@ -152,7 +152,7 @@ impl Bus for Board<'_, '_> {
             }
             // No wake-up; the keyboard controller takes a command.
             (DEBUG_EXIT..=DEBUG_EXIT_END, true) | (SLEEP_CONTROL | SLEEP_STATUS | KEYBOARD | CMOS_DATA, false) => {
-                data.fill(0)
+                data.fill(0);
             }
             _ => {
                 data.fill(0xff);

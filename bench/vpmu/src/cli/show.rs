@@ -155,8 +155,15 @@ fn strategy(name: &str) -> Result<String, Error> {
             format!("docs/simulator.md describes it; vpmu sim spr-2026 --strategy {name} simulates it"),
         ));
     }
+    if name.starts_with(BELOW_KVM) {
+        return Err(Error::usage(
+            format!("{name} has no definition in TOML"),
+            "it is what the kernel module does below KVM, which a file cannot say",
+            "docs/kernel-module.md describes it",
+        ));
+    }
     let is_file = Path::new(name).extension().is_some_and(|extension| extension == "toml");
-    let text = if is_file || name.starts_with(BELOW_KVM) {
+    let text = if is_file {
         let choice = name.parse().map_err(|why: String| Error::usage("no strategy", why, ""))?;
         resolve_arms(&[choice])?.into_iter().filter_map(|one| one.definition).collect()
     } else {
