@@ -34,6 +34,21 @@ fn agrees(mut pair: Pair, ops: &[Op]) {
     pair.finish().unwrap_or_else(|why| panic!("at the end: {why}"));
 }
 
+/// The lost record of a signal that was early after a virtual pause, beside an overflow of another counter.
+#[test]
+fn of_a_lost_record_of_an_early_signal() {
+    let ops = [
+        Op::Write(0xc001_0206, 0x11_006a_00c0),
+        Op::Write(0xc001_0207, 0u64.wrapping_sub(1565)),
+        Op::Arm { n: 0, selector: 0x10_006b_00c0, bits: 1, back: 187 },
+        Op::LoseRecords,
+        run(11_980_064_018_544_080_299, 11, Signal::OnTime),
+        Op::Write(0xc000_0300, 63),
+    ];
+    let strategy = Strategy::preset("virtual").expect("a preset");
+    agree(AMD, &strategy, Records::Early, &ops);
+}
+
 /// A counter whose early signal was lost, beside one that overflowed, kept the event's next period.
 #[test]
 fn of_a_lost_early_signal_beside_an_overflow() {

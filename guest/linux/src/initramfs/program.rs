@@ -108,8 +108,8 @@ impl Initramfs {
             let path = folder.join(name);
             let from_origin = has("$ORIGIN").then(|| moved(&path, &real, Path::new(guest)));
             let by_path = has(&folder.to_string_lossy()).then(|| path.clone());
-            let sought = [from_origin, by_path].into_iter().flatten().map(text_of).collect();
-            self.private.push(Private { path: text_of(path), usual, sought });
+            let sought = [from_origin, by_path].into_iter().flatten().map(|path| text_of(&path)).collect();
+            self.private.push(Private { path: text_of(&path), usual, sought });
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ fn moved(library: &Path, program: &Path, guest: &Path) -> PathBuf {
     folder.join(library.components().skip(same).collect::<PathBuf>())
 }
 
-fn text_of(path: PathBuf) -> String {
+fn text_of(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_library_moves_with_its_program() {
         let moved = |library: &str, program: &str, guest: &str| {
-            text_of(moved(Path::new(library), Path::new(program), Path::new(guest)))
+            text_of(&moved(Path::new(library), Path::new(program), Path::new(guest)))
         };
         assert_eq!(moved("/opt/a/lib/liba.so", "/opt/a/bin/x", "/root/a/bin/x"), "/root/a/lib/liba.so");
         assert_eq!(moved("/opt/a/liba.so", "/opt/a/x", "/bin/x"), "/bin/liba.so");
