@@ -117,14 +117,14 @@ impl GuestStatSpec {
         boot.window_ticks = if multiplexed { count + 1 } else { WINDOW_TICKS };
         boot.gap_ticks = GAP_TICKS;
         // One set-up has to fit.
-        let one = parameters.mux_interval_ns * (boot.window_ticks + GAP_TICKS);
-        if let Some(given) = self.arms.time_limit.filter(|given| ns(*given) < one) {
+        let cycle = parameters.mux_interval_ns * (boot.window_ticks + GAP_TICKS);
+        if let Some(given) = self.arms.time_limit.filter(|given| ns(*given) < cycle) {
             let what =
-                format!("one set-up takes {:?}, longer than the time limit of {given:?}", Duration::from_nanos(one));
+                format!("one set-up takes {:?}, longer than the time limit of {given:?}", Duration::from_nanos(cycle));
             let why = format!("its events count for {} ticks", boot.window_ticks);
             return Err(Error::usage(what, why, "raise --time-limit, or lower --mux-interval"));
         }
-        let limit = parameters.time_limit_ns.max(2 * one);
+        let limit = parameters.time_limit_ns.max(2 * cycle);
         boot.limit_us = limit / 1000;
         plan.guest.machine.time_limit = Duration::from_nanos(2 * limit) + PATIENCE;
         (parameters.time_limit_ns, parameters.rounds_per_guest) = (limit, None);
