@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, is_modelled, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
 use crate::paired::Ratio;
@@ -125,7 +125,11 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let any_open = left_out.iter().any(|one| one.is_open);
     let among =
         if strategies.iter().any(|one| one.results < chosen.results) { "those that are in each" } else { "all" };
-    let is_less = |one: &&Ranked| one.results == chosen.results && one.worst_regret < chosen.worst_regret;
+    let is_less = |one: &&Ranked| {
+        (modelled || !is_modelled(&one.strategy))
+            && one.results == chosen.results
+            && one.worst_regret < chosen.worst_regret
+    };
     let least = if strategies.iter().any(|one| is_less(&one)) {
         format!("within 1 % of the least of {among}, with the fewest host events held")
     } else {

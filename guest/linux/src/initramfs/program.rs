@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use object::Endianness;
-use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC};
+use object::elf::{EM_X86_64, FileHeader64, PT_DYNAMIC, PT_INTERP};
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use results::open;
 
@@ -60,10 +60,12 @@ impl Initramfs {
             let bytes = open::found_bytes(from, MOST_BYTES).map_err(host(from))?;
             // A script of a folder is data unless it can be started; an ELF file of another processor is data.
             let runs = loader(&bytes).is_ok() || bytes.starts_with(b"#!") && mode & 0o111 != 0;
-            if runs {
-                return self.with_needs(guest, from, &bytes, mode);
-            }
             self.file(guest, mode, &bytes)?;
+            if runs {
+                let added = self.needs(guest, from, &bytes);
+                // A shared object may need what the program that loads it brings: without it, it is data.
+                return if is_shared_object(&bytes) { Ok(()) } else { added };
+            }
         }
         Ok(())
     }
@@ -71,6 +73,10 @@ impl Initramfs {
     /// Adds a program, and what it needs.
     fn with_needs(&mut self, guest: &str, from: &Path, bytes: &[u8], mode: u32) -> Result<(), InitramfsError> {
         self.file(guest, mode, bytes)?;
+        self.needs(guest, from, bytes)
+    }
+
+    fn needs(&mut self, guest: &str, from: &Path, bytes: &[u8]) -> Result<(), InitramfsError> {
         if is_elf(bytes) {
             self.libraries_of(guest, from, bytes)
         } else {
@@ -205,6 +211,14 @@ fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
+/// Returns whether an ELF file names no loader.
+fn is_shared_object(bytes: &[u8]) -> bool {
+    let Ok(header) = FileHeader64::<Endianness>::parse(bytes) else { return false };
+    let named =
+        |endian| Some(header.program_headers(endian, bytes).ok()?.iter().any(|one| one.p_type(endian) == PT_INTERP));
+    header.endian().ok().and_then(named) == Some(false)
+}
+
 /// Returns the loader of an ELF file for the guest's processor, if it is not static: that of a shared object is whichever loads it. Or
 /// says what else the file is.
 fn loader(bytes: &[u8]) -> Result<Option<String>, String> {
@@ -217,7 +231,8 @@ fn loader(bytes: &[u8]) -> Result<Option<String>, String> {
     }
     let mut is_dynamic = false;
     for segment in header.program_headers(endian, bytes).map_err(damaged)? {
-        is_dynamic |= segment.p_type(endian) == PT_DYNAMIC;
+        // A file of debugging information alone has an empty one.
+        is_dynamic |= segment.p_type(endian) == PT_DYNAMIC && segment.p_filesz(endian) > 0;
         if let Some(loader) = segment.interpreter(endian, bytes).map_err(damaged)? {
             let text = String::from_utf8_lossy(loader.strip_suffix(&[0]).unwrap_or(loader));
             return Ok(Some(text.into_owned()));

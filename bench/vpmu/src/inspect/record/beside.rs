@@ -33,7 +33,8 @@ pub fn begin(path: &Path) -> io::Result<(File, bool)> {
     let displaces = is_file(path);
     // A link is moved itself: its file stays what it is.
     rename(path, &earlier(path, displaces))?;
-    Ok((target.create()?, displaces))
+    let created = target.create().inspect_err(|_| take_back(path, displaces))?;
+    Ok((created, displaces))
 }
 
 /// Takes a recording back whose guest did not begin; what it displaced is where it was.

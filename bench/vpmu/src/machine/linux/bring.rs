@@ -84,10 +84,9 @@ pub(super) fn get(agent: &mut Agent<'_>, path: &str, most: u64, output: &Output)
         let moved = if is_taken { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) };
         moved.and_then(|()| Ok(renameat(&inside, name, to, name)?)).map_err(failed(&target))
     });
-    match scratch.close().map_err(failed(&output.path.join(partial))) {
-        // Why it is not whole is the error to report.
-        Err(left) if got.is_err() => complain(&format!("warning: a part of it is left: {left}")),
-        removed => removed?,
+    // What came, or why it did not, is the result.
+    if let Err(left) = scratch.close().map_err(failed(&output.path.join(partial))) {
+        complain(&format!("warning: a part of it is left: {left}"));
     }
     got
 }
