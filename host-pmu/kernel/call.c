@@ -174,12 +174,14 @@ int call_release(struct perf_event *event)
 	unsigned long flags;
 
 	face->vcpu->asked[OP_RELEASE]++;
+	atomic_inc(&face->vcpu->releasing);
 	raw_spin_lock_irqsave(&face->vcpu->faces_lock, flags);
 	list_del(&face->of_vcpu);
 	raw_spin_unlock_irqrestore(&face->vcpu->faces_lock, flags);
 	WRITE_ONCE(face->on, false);
 	if (face->host)
 		host_release(face);
+	atomic_dec(&face->vcpu->releasing);
 	kfree(face);
 	guest_put(guest);
 	module_put(THIS_MODULE);

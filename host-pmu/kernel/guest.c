@@ -99,7 +99,7 @@ struct vcpu *guest_vcpu(struct guest *guest)
 	list_for_each_entry(vcpu, &guest->vcpus, node) {
 		if (vcpu->pid == task_pid(current))
 			goto found;
-		if (list_empty(&vcpu->faces) && has_ended(vcpu->pid))
+		if (list_empty(&vcpu->faces) && !atomic_read(&vcpu->releasing) && has_ended(vcpu->pid))
 			spare = vcpu;
 	}
 	vcpu = spare ?: vcpu_create(guest);

@@ -120,12 +120,12 @@ static void act_start(struct perf_event *event)
 }
 
 /*
- * A gate. KVM pauses, periods and enables one event at a time: until Linux 6.1 within the guest's access, since then before the
- * entry, for each counter that was touched; nothing says which call is the last. But no counter has to count before the guest
- * is entered, which tracepoint kvm_entry says with interrupts off, and the counts are the guest's alone. So an
- * entry's second pause, which more will follow, reads all events that count in one pass, later ones take these counts, and the
- * entry itself stops and starts what then has to be, in another, with the PMU stopped at most once. A counter that KVM leaves alone is left alone, and no counter waits for
- * another.
+ * A gate. KVM pauses, periods and enables one event at a time: until Linux 6.1 within the guest's access, since then
+ * before the entry, for each counter that was touched; nothing says which call is the last. But no counter has to count
+ * before the guest is entered, which tracepoint kvm_entry says with interrupts off, and the counts are the guest's
+ * alone. So an entry's second pause, which more will follow, reads all events that count in one pass, later ones take
+ * these counts, and the entry itself stops and starts what then has to be, in another, with the PMU stopped at most
+ * once. A counter that KVM leaves alone is left alone, and no counter waits for another.
  */
 static void read_ahead(struct vcpu *vcpu)
 {

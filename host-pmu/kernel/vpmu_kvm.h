@@ -66,6 +66,8 @@ struct vcpu {
 	struct guest *guest;
 	/* Its thread. Once that has ended and its events are gone, a further thread's: there are as many as threads at once. */
 	struct pid *pid;
+	/* Faces that are being released: their operations are still to be counted. */
+	atomic_t releasing;
 	/* Its faces; the lock also orders their events' passes. */
 	struct list_head faces;
 	raw_spinlock_t faces_lock;
