@@ -109,7 +109,7 @@ impl<'a> Recording<'a> {
     /// Visits each record in the order of the file, which perf writes by CPU.
     ///
     /// # Errors
-    /// What could not be read; what was visited before is sound. perf ends a compressed recording within a record, which is none.
+    /// The part that could not be read; what was visited before is sound. perf ends a compressed recording within a record, which is none.
     pub fn records(&mut self, mut visit: impl FnMut(&Tracepoints, Record)) -> Result<(), ReadError> {
         let mut inflate = Inflate::default();
         let bytes: &'a [u8] = self.bytes;
@@ -296,7 +296,7 @@ pub enum ReadError {
     /// A record of this type.
     #[error("a record of type {0} makes no sense, or is of no event")]
     Record(u32),
-    /// What is compressed makes no sense.
+    /// The compressed bytes make no sense.
     #[error("a compressed record is damaged")]
     Frame,
     /// More than [`allowed`].

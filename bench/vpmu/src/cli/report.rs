@@ -48,7 +48,7 @@ pub struct ReportArgs {
 
 /// Title of a page.
 const TITLE: &str = "vPMU lab report";
-/// Of five host names and more: which page it is.
+/// The notice that the page is one by host, which it is from five host names on.
 const BY_HOST: &str = " has the levels of hosts; give results of fewer hosts for a page of arms";
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {

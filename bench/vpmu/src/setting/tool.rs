@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to wait for the last output of a child that has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// What a child left.
+/// The output and the end of a child.
 #[derive(Debug)]
 pub struct Ran {
     /// How it ended.

@@ -143,7 +143,7 @@ pub(crate) fn indented<T: Serialize + ?Sized>(value: &T) -> Result<String, Error
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
 }
 
-/// What a command prints as JSON, until its exit is known.
+/// The JSON of a command, which waits until its exit is known.
 static JSON: Mutex<Option<Value>> = Mutex::new(None);
 
 /// Hands over what the command prints as JSON: [`print_output`] adds its exit.

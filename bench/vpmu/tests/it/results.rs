@@ -112,7 +112,7 @@ fn a_bisection_finds_the_first_slow_commit() {
     assert!(found.contains(&format!("{} is the first bad commit", commits[5])), "{found}");
 }
 
-/// What each experiment leaves is read by each command, and has its answer and its exit.
+/// Each command reads each experiment's document, which has its answer and its exit.
 #[test]
 fn every_experiments_result_goes_through_every_reader() {
     let dir = tempfile::tempdir().unwrap();

@@ -174,7 +174,7 @@ impl ArmRunner for ReplayRunner {
 struct Live {
     parts: Parts,
     model: Rc<Model>,
-    /// Of each vCPU; none on the floor.
+    /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
     rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
     /// The rows that were read last, and the first of them that is yet to be replayed.

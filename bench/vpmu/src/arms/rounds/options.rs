@@ -17,7 +17,7 @@ const LONGEST_SURE: Duration = Duration::from_secs(600);
 /// Rounds of a quick run, and its bound.
 const QUICK: (u64, Duration) = (24, Duration::from_secs(5));
 
-/// What an experiment with a kind of guest takes where an option is not given.
+/// The defaults of an experiment with one kind of guest.
 #[derive(Clone, Copy, Debug)]
 pub struct Usual {
     /// Workload.

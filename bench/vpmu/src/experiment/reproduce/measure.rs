@@ -65,7 +65,7 @@ pub struct Asked {
     pub seed: SeedOption,
 }
 
-/// What is measured so far, by the words or the regime of its rows.
+/// The measurements so far, by the words or the regime of their rows.
 #[derive(Debug, Default)]
 struct Found {
     measured: BTreeMap<String, Record>,

@@ -1,4 +1,4 @@
-//! What runs in the machine and what comes back over its second serial port: for each command a line `STATUS BYTES-OF-STDOUT
+//! Commands run in the machine, and their results come back over its second serial port: for each command a line `STATUS BYTES-OF-STDOUT
 //! BYTES-OF-STDERR` and these bytes, so that its output may hold anything; then a line `end`.
 
 use std::borrow::Cow;

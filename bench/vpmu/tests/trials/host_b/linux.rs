@@ -26,7 +26,7 @@ pub(crate) fn job(parts: &Parts) -> Result<Job> {
         .modules(&parts.release(), &parts.needed(&VIRTIO)?))
 }
 
-/// The same by the instruction clock.
+/// This runs the same by the instruction clock.
 fn by_instructions(parts: &Parts) -> Result<Job> {
     Ok(Job { by_instructions: true, ..job(parts)? })
 }

@@ -33,7 +33,7 @@ use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents, which is that of the published figure.
 pub(super) const NAME: &str = "record-compression";
-/// What its recipe runs, which is this module.
+/// The name by which its recipe runs this module.
 pub(super) const RUN: &str = "record";
 /// zstd's levels that were published; 0 is without compression.
 const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
