@@ -145,10 +145,17 @@ fn open_with<H: SimHost + 'static>(
             let others = model.host.others.clone().map(|others| (others, streams.of(Purpose::Others).clone()));
             let sharing = (plan.vcpus - vcpu % cpus).div_ceil(cpus);
             let schedule = Schedule::new(model.host.slice, sharing, vcpu / cpus, others);
+            let places = streams.of(Purpose::Rotation).clone();
             let vpmu = Vpmu::new(pmu, behind(Clock::new(schedule, streams)));
             let tracer = plan.trace.as_ref().and_then(|trace| Tracer::new(trace, vcpu as usize, NS_KHZ, true));
             let vcpu = Vcpu::new(Rc::clone(model), vpmu).traced(tracer);
-            Guest::new(vcpu, (pmu.into(), &boot), (plan.timer, plan.limit_ns), model.tsc_khz, model.costs.work_unit)
+            Guest::new(
+                vcpu,
+                (pmu.into(), &boot, places),
+                (plan.timer, plan.limit_ns),
+                model.tsc_khz,
+                model.costs.work_unit,
+            )
         })
         .collect();
     let rests = Streams::new(plan.seed, number, first).of(Purpose::Rest).clone();

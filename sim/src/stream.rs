@@ -56,11 +56,13 @@ pub enum Purpose {
     Expiry,
     /// Rest of a guest between two turns.
     Rest,
+    /// Place of the rotation at which a turn begins.
+    Rotation,
 }
 
 impl Purpose {
     /// Number of purposes.
-    const COUNT: usize = Self::Rest as usize + 1;
+    const COUNT: usize = Self::Rotation as usize + 1;
 }
 
 /// The streams of one vCPU.

@@ -92,3 +92,19 @@ fn turns_begin_anywhere_between_two_ticks() {
     assert_eq!(first_nmis(3), first_nmis(3));
     assert_ne!(first_nmis(3), first_nmis(5));
 }
+
+/// With more events than counters, a guest begins anywhere in their rotation, and all arms of a number at one place.
+#[test]
+fn turns_begin_anywhere_in_the_rotation() {
+    let events_of_first_turns = |strategy: &str| -> Vec<Vec<bool>> {
+        let plan = in_turns(strategy, TEN, 1);
+        let model = Model::embedded("clx-ap-watchdog-on").unwrap();
+        let of = |number| host::start(&model, &plan, number).0.turn(1)[0].report.running.map(|ran| ran > 0).to_vec();
+        (0..20).map(of).collect()
+    };
+    let mut places = events_of_first_turns("gate");
+    assert_eq!(places, events_of_first_turns("floor"));
+    places.sort();
+    places.dedup();
+    assert!(places.len() > 5, "{places:?}");
+}

@@ -6,6 +6,8 @@ use arch_pmu::intel::{IA32_FIXED_CTR0, IA32_PERFEVTSEL0, IA32_PMC0};
 use arch_pmu::spec::MAX_GP;
 use guest::abi::{BootPage, MAX_EVENTS};
 
+use crate::stream::{Stream, draw};
+
 const EVNTSEL_INT: u64 = 1 << 20;
 const EVNTSEL_USR: u64 = 1 << 16;
 const EVNTSEL_OS: u64 = 1 << 17;
@@ -114,6 +116,14 @@ impl Events {
         if self.head == self.enabled {
             self.head = 0;
             go(1);
+        }
+    }
+
+    /// Begins the rotation at any of its places, if the events rotate at all: copies of one guest would say nothing of another.
+    pub(super) fn begin_anywhere(&mut self, places: &mut Stream) {
+        if self.rotation_needed() {
+            self.head = draw(places, self.enabled as u64) as usize;
+            self.schedule(&mut |_| {});
         }
     }
 

@@ -8,6 +8,7 @@ use host_pmu::stats::Recorder;
 
 use super::events::{Driver, Events, Started};
 use crate::side::{SimHost, VcpuSide};
+use crate::stream::Stream;
 use crate::vcpu::Vcpu;
 
 /// LVTPC in NMI mode.
@@ -63,6 +64,8 @@ pub(crate) struct Guest<H> {
     pub(super) tsc_hz: u64,
     pub(super) work_unit: u64,
     pub(super) events: Events,
+    /// Where its rotations begin.
+    pub(super) places: Stream,
     pub(super) driver: Driver,
     pub(super) started: Started,
     pub(super) map: [u8; 64],
@@ -145,7 +148,7 @@ impl<H: SimHost> Guest<H> {
     /// addresses are ignored.
     pub(crate) fn new(
         mut cpu: Vcpu<H>,
-        (driver, boot): (Driver, &BootPage),
+        (driver, boot, places): (Driver, &BootPage, Stream),
         (timer, limit): (Timer, u64),
         tsc_khz: u64,
         work_unit: u64,
@@ -198,6 +201,7 @@ impl<H: SimHost> Guest<H> {
             delivery: Latency::default(),
             rotation: Latency::default(),
             events,
+            places,
             driver,
             started: Started::default(),
         }
@@ -459,6 +463,7 @@ impl<H: SimHost> Guest<H> {
         self.go(8);
         self.report.measure_begin = self.rdtsc().1;
         self.go(5);
+        self.events.begin_anywhere(&mut self.places);
         self.start_active();
         self.go(2);
         self.pmu_enable();

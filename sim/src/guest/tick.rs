@@ -213,6 +213,7 @@ impl<H: SimHost> Guest<H> {
         } else {
             self.go(10);
             self.schedule();
+            self.events.begin_anywhere(&mut self.places);
             self.go(2);
             self.start_active();
             self.go(2);
