@@ -32,6 +32,7 @@ fn played(transcript: &str) -> String {
             .args(["-c", words])
             .current_dir(folder.path())
             .env("PATH", path())
+            .env("TREE", concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
             .env("COLUMNS", "80")
             .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::null())

@@ -3,7 +3,6 @@
 
 #[path = "../binary/mod.rs"]
 mod binary;
-mod cli;
 mod docs;
 mod golden;
 #[path = "../imported/mod.rs"]

@@ -1,4 +1,4 @@
-//! `vpmu sweep` from the outside: what a kill, a full disk or another number of threads leaves behind.
+//! `vpmu sweep` from the outside: what a kill or another number of threads leaves behind.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -66,21 +66,4 @@ fn an_interrupted_sweep_is_inconclusive_and_goes_on() {
     assert_eq!(end_in_the_middle(dir.path(), "-INT"), Some(3));
     assert!(file(dir.path()).ends_with("}\n"), "whole lines only");
     assert!(succeeds(&vpmu(dir.path(), GRID)).contains("80 of 80 points"));
-}
-
-#[test]
-fn a_full_disk_keeps_finished_points_and_is_said_once() {
-    let dir = tempfile::tempdir().unwrap();
-    // A file that may not grow stands for a full disk.
-    let script = format!("ulimit -f 32; exec '{}' {}", env!("CARGO_BIN_EXE_vpmu"), GRID.join(" "));
-    let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
-    let left = file(dir.path());
-    let kept = left.lines().count();
-    assert!((1..80).contains(&kept) && left.ends_with("}\n"), "{kept}");
-    assert!(error.contains(&format!("{kept} of 80 points are kept")), "{error}");
-    let shown = succeeds(&vpmu(dir.path(), GRID));
-    assert!(shown.contains(&format!("80 of 80 points, {kept} of them from before")), "{shown}");
 }
