@@ -1,11 +1,10 @@
 //! The trials. None asserts a time.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{FLAG_PMI_FIXED, LOG_NMI, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_IO};
+use guest::abi::{LOG_NMI, LOG_ROTATION, WORKLOAD_IO};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
@@ -205,26 +204,6 @@ pub(crate) fn tracepoint() {
     assert!(report(vcpu).nmis >= 100);
 }
 
-pub(crate) fn fixed_mode() {
-    let mut plan = plan(CounterSource::Floor, SINGLE, 100);
-    plan.boot.flags |= FLAG_PMI_FIXED;
-    let vcpu = &only(run(&plan));
-    assert_eq!((vcpu.account.counts.pmis, vcpu.account.counts.nmis_injected), (report(vcpu).nmis, 0));
-    assert!(vcpu.account.counts.pmis >= 100);
-}
-
-pub(crate) fn pmi_wakes_a_halted_vcpu() {
-    // Ticks are rare, so that hardly anything but the PMI can end the HLT; the floor's clock runs while the vCPU sleeps.
-    let mut plan = plan(CounterSource::Floor, SINGLE, 50);
-    plan.boot.workload = WORKLOAD_IDLE;
-    plan.boot.tick_count = 100_000_000;
-    plan.boot.baseline_ticks = 1;
-    plan.boot.tail_ticks = 1;
-    let vcpu = &whole(&plan);
-    assert!(report(vcpu).nmis >= 50);
-    assert!(report(vcpu).ticks < 20, "{} ticks", report(vcpu).ticks);
-}
-
 pub(crate) fn counting() {
     let mut plan = plan(clock("reuse-lazy"), &[gp(0xc5, 0)], 50);
     plan.boot.flags = guest::abi::FLAG_TASK_SWITCH;
@@ -263,17 +242,6 @@ pub(crate) fn full_log() {
     assert_eq!((vcpu.left.log.len() as u64, report.logged), (20, 20));
     assert_eq!(report.logged + report.dropped, report.nmis);
     assert_eq!(report.nmis, vcpu.account.counts.nmis_injected);
-}
-
-pub(crate) fn time_limit() {
-    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
-    plan.log_entries = 10_000;
-    plan.machine.time_limit = Duration::from_secs(2);
-    let outcome = run(&plan);
-    assert_eq!(outcome.end, End::TimedOut);
-    let vcpu = &outcome.vcpus[0];
-    assert!(!vcpu.left.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
-    assert!(vcpu.left.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
 }
 
 pub(crate) fn no_allocation() {
