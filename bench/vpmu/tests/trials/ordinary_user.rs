@@ -16,11 +16,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let open = paranoid.trim().parse::<i64>().is_ok_and(|level| level < 2);
     let missing = missing.or_else(|| open.then(|| "perf_event_paranoid is below 2".to_owned()));
-    let cases: [(&str, fn()); 4] = [
+    let cases: [(&str, fn()); 5] = [
         ("the_main_job_simulates_with_one_notice", the_main_job_simulates),
         ("without_kvm_alone_it_simulates", without_kvm),
         ("without_perf_events_alone_it_simulates", without_perf_events),
         ("what_is_named_exits_4_and_simulates_nothing", named),
+        ("a_thread_that_does_not_start_is_refused", no_thread),
     ];
     let expected = root && !open;
     cases.into_iter().map(|(name, run)| Case::new(name, missing.clone(), run).expected(expected)).collect()
@@ -84,8 +85,25 @@ fn without_perf_events() {
     simulates(&vpmu(0, &["setpriv", "--bounding-set=-all", "--inh-caps=-all"], &[]), "perf_event_open");
 }
 
+/// Where a thread of `stat-setup` does not start, nothing partial is shown.
+fn no_thread() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1) {
+        eprintln!("SKIP: one CPU's events need no other thread");
+        return;
+    }
+    // A user of nobody else's, or other processes would count.
+    let user = ["prlimit", "--nproc=1", "setpriv", "--reuid=61234", "--regid=61234", "--clear-groups"];
+    let user = [&user[..], &["--inh-caps=+perfmon", "--ambient-caps=+perfmon"]].concat();
+    for more in [&["--json", "--strategy", "threads"][..], &["--strategy", "threads,auto"]] {
+        let output = vpmu(61234, &user, &[&["stat-setup", "--no-save", "-q", "--events", "100"], more].concat());
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(4), 0), "{more:?}: {why}");
+        assert!(why.contains("threads: no thread started for CPU") && why.contains("pids.max"), "{why}");
+    }
+}
+
 fn named() {
-    let nothing: [(&str, &str); 10] = [
+    let nothing: [(&str, &str); 11] = [
         ("nmi-latency", "; --backend sim:development-host simulates"),
         ("--quick --json", "; --backend sim:development-host simulates"),
         ("--save-baseline main", "; --backend sim:development-host simulates"),
@@ -94,6 +112,7 @@ fn named() {
         ("advise", "; --backend sim:development-host simulates"),
         ("ab ./vpmu --new-args=--samples=9", "; --backend sim:development-host simulates"),
         ("conformance", "run as root or with CAP_PERFMON"),
+        ("stat-setup --events cs,dummy", "perf_event_paranoid=0"),
         ("record payload", "run as root or with CAP_PERFMON"),
         ("reproduce --run vpmu-reuse", "add this user to the group"),
     ];
