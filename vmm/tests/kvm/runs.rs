@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{LOG_NMI, LOG_ROTATION, WORKLOAD_IO};
+use guest::abi::{LOG_NMI, WORKLOAD_IO};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
@@ -12,7 +12,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{CounterSource, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, fixed, gp, plan, report, run};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, plan, report, run};
 use crate::sys;
 
 /// The tracepoint of docs/nmi-latency.md.
@@ -163,36 +163,15 @@ pub(crate) fn lazy_release() {
 }
 
 pub(crate) fn nothing_is_lost() {
-    for preset in PRESETS {
-        whole(&plan(clock(preset), JULY_2021, 400));
-    }
-    whole(&plan(CounterSource::Floor, JULY_2021, 400));
-}
-
-pub(crate) fn nothing_is_lost_on_two_vcpus() {
-    for behind in [CounterSource::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
-        let mut plan = plan(behind, JULY_2021, 300);
-        plan.machine.vcpus = 2;
+    let of_two_vcpus = ["recreate", "reuse-lazy", "deferred"].map(|preset| (clock(preset), 2));
+    let all = PRESETS.iter().map(|preset| (clock(preset), 1)).chain(of_two_vcpus);
+    for (behind, vcpus) in all.chain([1, 2].map(|vcpus| (CounterSource::Floor, vcpus))) {
+        let mut plan = plan(behind, JULY_2021, 400);
+        plan.machine.vcpus = vcpus;
         let outcome = run(&plan);
-        assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
+        assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, vcpus));
         outcome.vcpus.iter().for_each(balanced);
     }
-}
-
-pub(crate) fn multiplexing() {
-    let codes = [0xc4, 0xc5, 0x13c, 0x412e, 0x4f2e, 0x151, 0x81d0];
-    let mut events = vec![fixed(1, 0x3c, PERIOD * 4), fixed(0, 0xc0, PERIOD * 5)];
-    events.extend(codes.iter().enumerate().map(|(i, &code)| gp(code, PERIOD * (4 + i as u64))));
-    let mut plan = plan(clock("reuse-lazy"), &events, 600);
-    plan.boot.flags = 0;
-    let vcpu = &whole(&plan);
-    let report = report(vcpu);
-    for (i, event) in events.iter().enumerate() {
-        assert!(report.running[i] > 0 && report.running[i] <= report.enabled[i], "event {i} ({:#x})", event.selector);
-        assert!(report.counts[i] > 0, "event {i} counted nothing");
-    }
-    assert!(vcpu.left.log.iter().any(|entry| entry.kind == LOG_ROTATION));
-    assert!(vcpu.account.counts.held_max <= 7, "one event per vPMC at most");
 }
 
 pub(crate) fn tracepoint() {

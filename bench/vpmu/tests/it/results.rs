@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::binary::{VPMU, json as parsed, run as vpmu, text, vpmu as command};
+use crate::binary::{VPMU, ended_by, json as parsed, run as vpmu, text, vpmu as command};
 
 /// Simulates short rounds, 10 unless `more` says otherwise, into `file`.
 fn simulate(dir: &Path, file: &str, more: &[&str]) {
@@ -140,30 +140,15 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file()).collect()
 }
 
-/// Time that a run may take to its first document on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits for a run's first document.
-fn wait_for_document(at: &Path) {
-    let began = Instant::now();
-    while files(&at.join("vpmu-results")).is_empty() {
-        assert!(began.elapsed() < PATIENCE, "no document in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Kills a run some time after its start, or after its first document, and counts the documents that it left and those of them
 /// that say that it went on.
 fn killed(at: &Path, after_a_document: bool, time: Duration) -> [usize; 2] {
     let line = ["sim", "--rounds", "20000", "--samples", "3", "--quiet", "--strategy", "reuse"];
     std::fs::create_dir(at).unwrap();
-    let mut child = command(at, &line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    if after_a_document {
-        wait_for_document(at);
-    }
-    std::thread::sleep(time);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    ended_by("-KILL", &mut command(at, &line), |_| {
+        let is_due = !after_a_document || !files(&at.join("vpmu-results")).is_empty();
+        is_due.then(|| std::thread::sleep(time)).is_some()
+    });
     let mut found = [0; 2];
     for file in files(at).into_iter().chain(files(&at.join("vpmu-results"))) {
         // The passing name that a rename takes away may have half a document: no reader takes it for one.

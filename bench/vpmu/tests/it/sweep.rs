@@ -3,10 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::Output;
 
-use crate::binary::{run as vpmu, text, vpmu as command};
+use crate::binary::{ended_by, run as vpmu, text, vpmu as command};
 
 /// 80 points.
 const GRID: &[&str] = &["sweep", "strategy=recreate,pool", "seed=1-80", "samples=400", "-o", "out", "--quiet"];
@@ -20,19 +19,6 @@ fn succeeds(output: &Output) -> String {
     text(&output.stdout)
 }
 
-/// Starts the grid on one thread and gives it `signal` as soon as a few points are done; its exit code.
-fn end_in_the_middle(dir: &Path, signal: &str) -> Option<i32> {
-    let mut sweep =
-        command(dir, GRID).env("RAYON_NUM_THREADS", "1").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while file(dir).lines().count() < 3 {
-        assert!(sweep.try_wait().unwrap().is_none(), "it ended by itself");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    let sent = Command::new("kill").args([signal, &sweep.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-    sweep.wait().unwrap().code()
-}
-
 #[test]
 fn a_killed_or_interrupted_sweep_goes_on_and_ends_with_the_bytes_of_one_that_was_not() {
     let whole = tempfile::tempdir().unwrap();
@@ -41,7 +27,9 @@ fn a_killed_or_interrupted_sweep_goes_on_and_ends_with_the_bytes_of_one_that_was
     assert_eq!(expected.lines().count(), 80);
     for (signal, code) in [("-KILL", None), ("-INT", Some(3))] {
         let killed = tempfile::tempdir().unwrap();
-        assert_eq!(end_in_the_middle(killed.path(), signal), code);
+        let mut sweep = command(killed.path(), GRID);
+        let ended = ended_by(signal, sweep.env("RAYON_NUM_THREADS", "1"), |_| file(killed.path()).lines().count() >= 3);
+        assert_eq!(ended.status.code(), code);
         let left = file(killed.path());
         let done = left.lines().filter(|line| expected.lines().any(|whole| whole == *line)).count();
         assert!((3..80).contains(&done), "{done} whole lines");

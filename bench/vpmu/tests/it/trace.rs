@@ -10,7 +10,7 @@ use trace::meta::Meta;
 use trace::read::Trace;
 use trace::write::Writer;
 
-use crate::binary::{json, run, text};
+use crate::binary::{ended_by, json, run, text, vpmu as command};
 
 fn vpmu(folder: &Path, line: &str) -> Output {
     run(folder, &line.split_whitespace().collect::<Vec<_>>())
@@ -98,14 +98,9 @@ fn an_interrupt_and_a_full_disk_leave_what_was_finished() {
     let at = dir.path();
     let guest = "-- payload --workload sampling10 --backend sim:clx-ap-watchdog-on --samples";
     let record = format!("trace record -q -o t {guest} 1000000");
-    let mut running = Command::new(env!("CARGO_BIN_EXE_vpmu"));
-    let mut running = running.current_dir(at).args(record.split_whitespace()).spawn().unwrap();
-    while !at.join("t/000000.csv.zst").exists() {
-        assert_eq!(running.try_wait().unwrap(), None);
-        std::thread::yield_now();
-    }
-    assert!(Command::new("kill").args(["-INT", &running.id().to_string()]).status().unwrap().success());
-    assert_eq!(running.wait_with_output().unwrap().status.code(), Some(3));
+    let mut record = command(at, &record.split_whitespace().collect::<Vec<_>>());
+    let ended = ended_by("-INT", &mut record, |_| at.join("t/000000.csv.zst").exists());
+    assert_eq!(ended.status.code(), Some(3));
     let trace = Trace::open(&at.join("t")).unwrap();
     assert!(trace.meta.finished && trace.meta.rows > 1 << 18, "{:?}", trace.meta);
     // A disk of one segment and a half; it goes with the shell's namespace.

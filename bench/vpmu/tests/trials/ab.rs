@@ -1,11 +1,10 @@
 //! `vpmu ab` interrupted, and of real guests; what simulated sides print is in `golden/ab.txt`.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use trials::Case;
 
-use crate::binary::{VPMU, json, run, text, vpmu};
+use crate::binary::{VPMU, ended_by, json, run, text, vpmu};
 use crate::prerequisites::guests;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -18,19 +17,14 @@ pub(crate) fn cases() -> Vec<Case> {
 fn ctrl_c() {
     let dir = tempfile::tempdir().expect("a folder");
     let line = ["ab", "-q", VPMU, VPMU, "--json", "--", "--backend", "sim:development-host", "--samples", "5"];
-    let mut child = vpmu(dir.path(), &line).stdout(Stdio::piped()).spawn().expect("it starts");
-    let id = child.id();
-    let children = || {
-        let path = format!("/proc/{id}/task/{id}/children");
-        std::fs::read_to_string(path).unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-    };
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    assert_eq!(child.try_wait().expect("its state"), None, "it ended before its minute");
-    let left = children();
-    assert!(std::process::Command::new("kill").args(["-INT", &id.to_string()]).status().expect("kill").success());
-    let output = child.wait_with_output().expect("its end");
+    let mut left = String::new();
+    let output = ended_by("-INT", &mut vpmu(dir.path(), &line), |id| {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        left = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        true
+    });
     assert_eq!(output.status.code(), Some(3));
-    for child in left {
+    for child in left.split_whitespace() {
         assert!(!Path::new(&format!("/proc/{child}")).exists(), "{child} is left");
     }
     // Killed before the first pair there is no document.
