@@ -43,12 +43,12 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
     for (pid, expected) in vms {
         let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid]);
         ensure!(code == Some(0), "{code:?}: {said}");
-        let trace = Trace::open(&to.join(pid)).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let parts = Parts::of(&trace, 1).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let trace = Trace::open(&to.join(pid))?;
+        let parts = Parts::of(&trace, 1)?;
         let mut replay = Replay::new(&model, parts.pmu, &reuse, 1, 0);
         let mut found = BTreeMap::new();
         for batch in trace.batches() {
-            let rows = batch.map_err(|error| anyhow::anyhow!("{error}"))?;
+            let rows = batch?;
             replay.feed(&rows);
             for row in rows.iter().filter(|row| matches!(row.kind, Kind::Read | Kind::Write)) {
                 *found.entry((row.kind.key().to_owned(), row.register.into())).or_default() += 1;

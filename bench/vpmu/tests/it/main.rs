@@ -8,6 +8,5 @@ mod golden;
 #[path = "../imported/mod.rs"]
 mod imported;
 mod results;
-mod start;
 mod sweep;
 mod trace;

@@ -1,7 +1,5 @@
 //! `vpmu sweep` from the outside: what a kill or another number of threads leaves behind.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::path::Path;
 use std::process::Output;
 
