@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
 
 use host_pmu::trace::Row;
 use results::error::Error;
@@ -17,8 +16,6 @@ use crate::write::{SUFFIX, segment};
 const MOST_JSON: u64 = 1 << 20;
 /// Largest segment: all its lines, hardly packed.
 const MOST_BYTES: u64 = 32 << 20;
-/// Most batches that wait for those who take them: a segment's rows are some megabytes.
-const AHEAD: usize = 2;
 
 /// A trace in a folder.
 #[derive(Clone, Debug)]
@@ -97,19 +94,6 @@ impl Trace {
             *count += rows.len() as u64;
         }
         Ok(batches)
-    }
-
-    /// Reads them on a thread of its own, beside what `take` does with them.
-    ///
-    /// # Errors
-    /// The error of a batch, which is the last one.
-    pub fn read_beside(&self, mut take: impl FnMut(&[Row])) -> Result<(), Error> {
-        std::thread::scope(|scope| {
-            let (send, batches) = sync_channel(AHEAD);
-            // It ends as soon as nobody takes them any more.
-            scope.spawn(move || self.batches().try_for_each(|batch| send.send(batch)));
-            batches.into_iter().try_for_each(|batch| batch.map(|rows| take(&rows)))
-        })
     }
 
     fn damaged(&self, number: u64, error: &io::Error) -> Error {

@@ -209,34 +209,17 @@ fn of<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> ModuleError + '_ {
 mod tests {
     use super::*;
 
-    /// Builds a section's header (ELF64).
-    fn section(name: u32, kind: u32, offset: usize, size: usize) -> Vec<u8> {
-        let mut header = [&name.to_le_bytes()[..], &kind.to_le_bytes(), &[0; 16]].concat();
-        for number in [offset as u64, size as u64, 0, 1, 0] {
-            header.extend(number.to_le_bytes());
-        }
-        header
-    }
-
-    /// Builds a relocatable ELF file with two sections: its names, and `.modinfo`.
+    /// Builds a relocatable ELF64 file with two sections, its names and `.modinfo`, by words of 8 bytes.
     fn module(info: &str) -> Vec<u8> {
         const NAMES: &[u8] = b"\0.names\0.modinfo\0";
-        let info = info.replace(' ', "\0");
-        let table = 64 + NAMES.len() + info.len();
-        let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-        bytes.extend([1, 0, 62, 0, 1, 0, 0, 0]);
-        bytes.extend([0; 16]);
-        bytes.extend((table as u64).to_le_bytes());
-        bytes.extend([0; 4]);
-        for number in [64_u16, 0, 0, 64, 3, 1] {
-            bytes.extend(number.to_le_bytes());
-        }
-        bytes.extend(NAMES);
-        bytes.extend(info.as_bytes());
-        bytes.extend(section(0, 0, 0, 0));
-        bytes.extend(section(1, 3, 64, NAMES.len()));
-        bytes.extend(section(8, 1, 64 + NAMES.len(), info.len()));
-        bytes
+        let (info, names) = (info.replace(' ', "\0"), NAMES.len() as u64);
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let section = |name, kind: u64, at, size| bytes(&[kind << 32 | name, 0, 0, at, size, 0, 1, 0]);
+        let table = 64 + names + info.len() as u64;
+        // Three headers of 64 bytes at `table`, of which the second is that of the names.
+        let header = [0x1_0102_464c_457f, 0, 0x1_003e_0001, 0, 0, table, 64 << 32, 64 << 16 | 3 << 32 | 1 << 48];
+        let sections = [section(0, 0, 0, 0), section(1, 3, 64, names), section(8, 1, 64 + names, info.len() as u64)];
+        [&bytes(&header)[..], NAMES, info.as_bytes(), &sections.concat()].concat()
     }
 
     fn folder(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {

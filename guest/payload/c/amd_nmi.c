@@ -75,15 +75,3 @@ void pmi_amd_v2(const struct interrupt *frame)
 		wrmsr(MSR_AMD_GLOBAL_CTL, c->gp_mask);
 	done(c, frame, rearmed);
 }
-
-void pmi_amd_with_eoi(const struct interrupt *frame)
-{
-	pmi_amd(frame);
-	wrmsr(MSR_EOI, 0);
-}
-
-void pmi_amd_v2_with_eoi(const struct interrupt *frame)
-{
-	pmi_amd_v2(frame);
-	wrmsr(MSR_EOI, 0);
-}

@@ -85,7 +85,6 @@ enter_ring3:
 	timed_interrupt pmi_fixed, pmi_with_eoi
 #else
 	timed_interrupt nmi, *pmi_handler
-	timed_interrupt pmi_fixed, *pmi_fixed_handler
 #endif
 	timed_interrupt timer, tick
 
@@ -143,11 +142,11 @@ isr_table:
 	.quad	nmi
 	.elseif	vector == VECTOR_TIMER
 	.quad	timer
-	.elseif	vector == VECTOR_PMI
-	.quad	pmi_fixed
 	.elseif	vector == VECTOR_SPURIOUS
 	.quad	spurious
 #ifdef CONFORMANCE
+	.elseif	vector == VECTOR_PMI
+	.quad	pmi_fixed
 	.elseif	vector == 13
 	.quad	gp
 #endif

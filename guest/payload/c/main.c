@@ -5,7 +5,6 @@ struct cpu cpus[MAX_VCPUS];
 
 /* Called by the interrupt stubs. */
 void (*pmi_handler)(const struct interrupt *frame);
-void (*pmi_fixed_handler)(const struct interrupt *frame);
 
 _Noreturn void payload_main(BootPage *boot);
 _Noreturn void enter_ring3(const void *rip, volatile UserPage *user, u64 rsp);
@@ -37,15 +36,12 @@ static void choose_driver(void)
 	switch (pmu_kind = cpuid_pmu()) {
 	case PMU_AMD_CORE:
 		pmi_handler = pmi_amd;
-		pmi_fixed_handler = pmi_amd_with_eoi;
 		break;
 	case PMU_AMD_V2:
 		pmi_handler = pmi_amd_v2;
-		pmi_fixed_handler = pmi_amd_v2_with_eoi;
 		break;
 	default:
 		pmi_handler = pmi;
-		pmi_fixed_handler = pmi_with_eoi;
 	}
 }
 

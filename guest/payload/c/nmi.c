@@ -129,9 +129,3 @@ void pmi(const struct interrupt *frame)
 	}
 	pmi_account(c, frame, rdtsc(), status, rearmed);
 }
-
-void pmi_with_eoi(const struct interrupt *frame)
-{
-	pmi(frame);
-	wrmsr(MSR_EOI, 0);
-}

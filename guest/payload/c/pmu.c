@@ -12,7 +12,7 @@ void pmu_setup(struct cpu *c)
 	c->gp_mask = (1ull << boot->gp_counters) - 1;
 	c->global_ctrl = c->gp_mask | ((1ull << boot->fixed_counters) - 1) << FIXED;
 	c->map = c->maps[0];
-	c->lvtpc = boot->flags & FLAG_PMI_FIXED ? VECTOR_PMI : LVT_NMI;
+	c->lvtpc = LVT_NMI;
 	c->log_kind = LOG_ROTATION;
 	for (u64 i = 0; i < boot->event_count; i++) {
 		const EventSpec *spec = &boot->events[i];

@@ -157,11 +157,8 @@ void amd_stopped(struct cpu *c, struct event *e);
 
 /* nmi.c, amd_nmi.c */
 void pmi(const struct interrupt *frame);
-void pmi_with_eoi(const struct interrupt *frame);
 void pmi_amd(const struct interrupt *frame);
-void pmi_amd_with_eoi(const struct interrupt *frame);
 void pmi_amd_v2(const struct interrupt *frame);
-void pmi_amd_v2_with_eoi(const struct interrupt *frame);
 void pmi_account(struct cpu *c, const struct interrupt *frame, u64 exit, u64 status, u64 rearmed);
 void pmi_restart(struct event *e, u64 value);
 

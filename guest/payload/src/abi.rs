@@ -147,8 +147,6 @@ shared_constants! {
 
     /// Flag in [`BootPage::flags`]: stop and restart all events at each tick, as a task switch does to `perf record`'s events.
     FLAG_TASK_SWITCH: u64 = 1;
-    /// Flag in [`BootPage::flags`]: LVTPC in fixed delivery mode with [`VECTOR_PMI`] instead of NMI mode.
-    FLAG_PMI_FIXED: u64 = 2;
 
     /// Flag in [`BootPage::flags`]: the events are not left alone once they count, but set up and torn down again and
     /// again, as by one `perf stat` after the other. [`BootPage::sample_target`] then is in cycles.
@@ -200,7 +198,7 @@ shared_constants! {
     /// Number of TSC exchanges at boot.
     SYNC_ROUNDS: usize = 16;
 
-    /// [`LogEntry::kind`]: one run of the NMI handler (or of the PMI's, with [`FLAG_PMI_FIXED`]).
+    /// [`LogEntry::kind`]: one run of the NMI handler.
     LOG_NMI: u64 = 1;
     /// [`LogEntry::kind`]: one rotation of multiplexed events, or one task switch.
     LOG_ROTATION: u64 = 2;

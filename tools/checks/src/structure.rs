@@ -20,7 +20,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
 }
 
 /// Returns the files below `folder` with this ending, sorted.
-pub(crate) fn sources(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+pub fn sources(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     if folder.is_dir() {
         for entry in std::fs::read_dir(folder)? {

@@ -1,8 +1,9 @@
 //! This workspace keeps its own rules.
 
+use std::fs;
 use std::path::Path;
 
-use checks::structure::check;
+use checks::structure::{check, sources};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("a workspace around this crate")
@@ -18,4 +19,33 @@ fn arrows_lead_down() {
 fn links_anchors_and_paths_in_documents_lead_somewhere() {
     let dead = checks::docs::dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn every_pitfall_names_tests_that_exist() {
+    let mut text = String::new();
+    for krate in ["arch-pmu", "bench", "guest", "host-pmu", "results", "sim", "vmm"] {
+        for path in sources(&root().join(krate), "rs").unwrap() {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+    let cases = fs::read_to_string(root().join("bench/vpmu/src/experiment/conformance/cases.txt")).unwrap();
+    let page = fs::read_to_string(root().join("docs/pitfalls.md")).unwrap();
+    let mut numbers = Vec::new();
+    for cells in page.lines().map(|line| line.split('|').collect::<Vec<_>>()) {
+        let Some(Ok(number)) = cells.get(1).map(|number| number.parse::<usize>()) else { continue };
+        numbers.push(number);
+        let mut tests = cells[5].split('`').skip(1).step_by(2).peekable();
+        assert!(tests.peek().is_some(), "pitfall {number} names no test");
+        for test in tests {
+            let found = match test.strip_prefix("conformance: ") {
+                // A case's key begins its line in the list of cases.
+                Some(key) => cases.lines().any(|line| line.split(" | ").next() == Some(key)),
+                // A property's test is a level deeper than others.
+                None => ["", "    ", "        "].iter().any(|by| text.contains(&format!("#[test]\n{by}fn {test}("))),
+            };
+            assert!(found, "pitfall {number}: there is no test '{test}'");
+        }
+    }
+    assert_eq!(numbers, (1..=30).filter(|number| *number != 13).collect::<Vec<_>>());
 }

@@ -131,18 +131,16 @@ pub fn golden(path: &Path, found: &str) {
         return;
     }
     let expected = std::fs::read_to_string(path).unwrap_or_default();
-    let lines = || expected.lines().map(Some).chain(std::iter::repeat(None));
-    let differs = found.lines().map(Some).chain([None]).zip(lines()).position(|(found, expected)| found != expected);
-    if let Some(at) = differs.filter(|_| found != expected) {
-        let part = |text: &str| text.lines().skip(at.saturating_sub(3)).take(12).collect::<Vec<_>>().join("\n");
-        panic!(
-            "{} differs from line {} on (BLESS=1 writes it)\n--- expected\n{}\n--- found\n{}",
-            path.display(),
-            at + 1,
-            part(&expected),
-            part(found)
-        );
-    }
+    let at = found.lines().zip(expected.lines()).take_while(|(found, expected)| found == expected).count();
+    let part = |text: &str| text.lines().skip(at.saturating_sub(3)).take(12).collect::<Vec<_>>().join("\n");
+    assert!(
+        [found, &expected].iter().all(|text| text.lines().count() == at),
+        "{} differs from line {} on (BLESS=1 writes it)\n--- expected\n{}\n--- found\n{}",
+        path.display(),
+        at + 1,
+        part(&expected),
+        part(found)
+    );
 }
 
 #[cfg(test)]

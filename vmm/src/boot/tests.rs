@@ -222,7 +222,7 @@ fn what_is_not_for_us_is_refused_by_its_name() {
         ("of 0x65 bytes", flat(0, [0x10_0010, 0x10_0000, 0x10_0065, 0, 0x10_0030], 100)),
         ("without a boot protocol", TestElf::new(true, BASE).code(BASE, &[0xf4]).bytes()),
         ("without a boot protocol", TestElf::new(true, BASE).code(BASE, &[0xf4]).note(17, &[0; 4]).bytes()),
-        ("gzip", vec![0x1f, 0x8b, 8, 0]),
+        ("gunzip", vec![0x1f, 0x8b, 8, 0]),
         ("bzImage", bzimage),
         ("multiboot 2", multiboot_2),
         ("header lies at 0x2000", late(8192)),

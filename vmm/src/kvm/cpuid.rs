@@ -380,29 +380,15 @@ mod tests {
         bits.map(|bit| register >> bit & 1)
     }
 
-    const LEAVES: [u32; 16] = [
-        0,
-        1,
-        2,
-        4,
-        7,
-        0xa,
-        0x12,
-        0x14,
-        0x1d,
-        0x8000_0000,
-        0x8000_0001,
-        0x8000_0005,
-        0x8000_0008,
-        0x8000_000a,
-        0x8000_001e,
-        0x8000_0022,
-    ];
+    /// Returns all leaves that are looked at, with others.
+    fn leaves() -> Vec<u32> {
+        (0..=0x1d).chain(0x8000_0000..=0x8000_0022).collect()
+    }
 
     #[test]
     fn an_intel_guest_has_its_pmu_and_no_feature_of_amds() {
         for (cpu, signature) in [(Cpu::CascadeLake, 0x0005_0657), (Cpu::Generic, 0x000f_06f0)] {
-            let cpuid = adapted(cpu, &LEAVES);
+            let cpuid = adapted(cpu, &leaves());
             let leaf = |function| *find(&cpuid, function).unwrap();
             assert_eq!((leaf(0).ebx, leaf(0).edx, leaf(0).ecx), (0x756e_6547, 0x4965_6e69, 0x6c65_746e));
             assert_eq!((leaf(1).eax, leaf(1).ebx >> 16, leaf(1).edx & DEBUG_STORE), (signature, 0x0304, 0));
@@ -421,7 +407,7 @@ mod tests {
     #[test]
     fn an_amd_guest_has_the_leaves_of_its_pmu_and_no_feature_of_intels() {
         for (cpu, signature, leaf_22) in [(Cpu::Milan, 0x00a0_0f11, [0; 4]), (Cpu::Genoa, 0x00a1_0f11, [1, 6, 0, 0])] {
-            let cpuid = adapted(cpu, &LEAVES);
+            let cpuid = adapted(cpu, &leaves());
             let leaf = |function| find(&cpuid, function).copied();
             let [zero, one, seven, extended, features] =
                 [0, 1, 7, 0x8000_0000, 0x8000_0001].map(|at| leaf(at).unwrap());

@@ -123,20 +123,3 @@ impl Exit {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exit_fits_two_registers() {
-        assert_eq!(size_of::<Exit>(), 2 * size_of::<u64>());
-    }
-
-    #[test]
-    fn a_signal_is_no_exit_of_the_guest() {
-        assert_eq!([Exit::Interrupted.past(), Exit::Failed { errno: 4 }.past()], [None; 2]);
-        assert_eq!(Exit::MemoryWrite { address: 1 }.past(), Some(Past::Yes));
-        assert_eq!([Exit::MemoryRead { address: 1 }.past(), Exit::PortIn { port: 1 }.past()], [Some(Past::No); 2]);
-    }
-}

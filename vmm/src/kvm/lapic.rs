@@ -626,12 +626,4 @@ pub(super) mod tests {
             assert!(is_active(&page, 0x31), "{row:#x}");
         }
     }
-
-    #[test]
-    fn one_call_masks_lvtpc_and_sends_an_nmi_to_its_own_vcpu() {
-        let mut msrs = X2ApicMsrs::new(3).unwrap();
-        put(&mut msrs.lvtpc_and_nmi, Lvtpc::from_bits(0x1_0400));
-        let entries: Vec<_> = msrs.lvtpc_and_nmi.as_slice().iter().map(|entry| (entry.index, entry.data)).collect();
-        assert_eq!(entries, [(0x834, 0x1_0400), (0x830, 0x3_0000_4400)]);
-    }
 }

@@ -264,12 +264,12 @@ fn stack_pointer(space: &Space<'_>, rule: Rule, frame: Frame, others: Option<Oth
 
 #[cfg(test)]
 mod tests {
-    use kvm_bindings::kvm_sregs;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::super::orc::tests::tables;
     use super::super::queue::{Queue, Words};
     use super::*;
+    use crate::linear::tests::long_mode;
 
     const TEXT: u64 = 0xffff_ffff_8100_0000;
     /// The kernel's stack, which is mapped at 2 MiB of each half of linear addresses.
@@ -289,10 +289,6 @@ mod tests {
         memory
     }
 
-    fn sregs() -> kvm_sregs {
-        kvm_sregs { cr0: 1 << 31, cr3: 0x1000, efer: 1 << 10, ..kvm_sregs::default() }
-    }
-
     fn put(memory: &GuestMemoryMmap, at: u64, words: &[u64]) {
         for (n, word) in words.iter().enumerate() {
             memory.write_obj(*word, GuestAddress(at % 0x20_0000 + 8 * n as u64)).unwrap();
@@ -300,7 +296,7 @@ mod tests {
     }
 
     fn chain(memory: &GuestMemoryMmap, orc: Option<&Orc>, frame: Frame, user: bool) -> ([Vec<u64>; 2], [bool; 2]) {
-        let sregs = sregs();
+        let sregs = long_mode(0x1000);
         let space = Space::new(memory, &sregs);
         let mut words = Words::new();
         words.begin(frame.ip);
@@ -399,7 +395,7 @@ mod tests {
     #[test]
     fn a_chain_without_a_table_says_so_and_a_circle_ends() {
         let memory = memory();
-        let sregs = sregs();
+        let sregs = long_mode(0x1000);
         let leaf = tables(&[(TEXT, 5, 8, 0, 0, 2), (TEXT + 0x100, 0, 0, 0, 0, 1)]);
         // Every instruction: the caller's stack pointer is in memory, and leads here again.
         let circle = tables(&[(TEXT, 8, 0, 0, 0, 2), (TEXT + 0x1000, 0, 0, 0, 0, 1)]);

@@ -188,21 +188,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_in_the_handling_of_an_exit_knows_where_its_instruction_is() {
-        let mut since = SinceExit::default();
-        assert_eq!(since.past(false), Past::No, "there was no exit");
-        for exit in [Past::No, Past::Yes] {
-            since = SinceExit(Some(exit));
-            assert_eq!([since.past(false), since.past(true)], [exit, Past::No]);
-            since.interrupted(false);
-            assert_eq!(since.past(false), Past::Yes, "the next KVM_RUN completed it");
-            since.interrupted(true);
-            since.interrupted(false);
-            assert_eq!(since.past(false), Past::No, "the guest ran since");
-        }
-    }
-
-    #[test]
     fn the_stack_is_read_by_the_instruction_after_the_exit() {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).unwrap();
         let sampling = Sampling::new(Vec::new(), Rate::Hertz(1), true, 1);

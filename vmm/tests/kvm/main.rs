@@ -3,7 +3,6 @@
 mod guests;
 mod runs;
 mod simulated;
-mod stat;
 mod sys;
 mod turns;
 
@@ -29,25 +28,17 @@ const TRIALS: &[Entry] = &[
     ("the_simulated_handlers_accesses_are_the_payloads", simulated::handlers, Need::Kvm),
     ("the_floors_timer_is_set_once_per_pmi_and_where_counters_start", runs::floor_timer, Need::Kvm),
     ("lazy_release_leaves_nothing_one_slice_after_sampling", runs::lazy_release, Need::Perf),
-    ("no_overflow_is_lost_by_any_strategy", runs::nothing_is_lost, Need::Perf),
+    ("no_overflow_is_lost_by_any_strategy_or_vcpu", runs::nothing_is_lost, Need::Perf),
     ("no_overflow_is_lost_by_an_amds_drivers", runs::nothing_is_lost_on_amd, Need::Perf),
-    ("no_overflow_is_lost_on_two_vcpus", runs::nothing_is_lost_on_two_vcpus, Need::Perf),
-    ("multiplexed_events_all_get_their_share", runs::multiplexing, Need::Perf),
     ("a_tracepoint_stands_in", runs::tracepoint, Need::Tracefs),
-    ("a_fixed_mode_pmi_arrives_by_its_vector", runs::fixed_mode, Need::Kvm),
-    ("pitfall_23_a_pmi_wakes_a_halted_vcpu", runs::pmi_wakes_a_halted_vcpu, Need::Kvm),
     ("an_overflows_signal_has_a_latency", runs::signals_have_latencies, Need::Perf),
     ("counting_takes_no_nmi_and_counts_what_ran", runs::counting, Need::Perf),
     ("frequency_mode_moves_the_period", runs::frequency_mode, Need::Perf),
     ("a_full_log_stops_logging_not_the_guest", runs::full_log, Need::Kvm),
-    ("a_run_past_its_time_keeps_what_was_measured", runs::time_limit, Need::Kvm),
     ("the_exit_path_does_not_allocate", runs::no_allocation, Need::Perf),
-    ("setting_up_ten_events_takes_the_accesses_of_their_driver", stat::accesses_of_ten_events, Need::Kvm),
     ("a_turn_is_whole_and_has_its_own_figures", turns::whole, Need::Perf),
-    ("every_turn_of_many_takes_its_samples", turns::every_turn_samples, Need::Kvm),
-    ("an_overflow_at_the_end_of_a_turn_stops_no_counter", turns::late_overflow, Need::Kvm),
-    ("no_time_between_turns_is_in_any_figure", turns::time_between, Need::Kvm),
-    ("a_rotation_is_due_a_whole_tick_after_a_turn_begins", turns::ticks, Need::Kvm),
+    ("every_turn_takes_its_samples_and_no_counter_stops_between_them", turns::every_turn_samples, Need::Kvm),
+    ("no_time_between_turns_is_in_any_figure_and_no_tick_comes_early", turns::time_between, Need::Kvm),
     ("a_guest_that_hangs_in_its_turn_is_ended_by_its_limit", turns::time_limit, Need::Kvm),
     ("an_interrupted_turn_ends_at_once", turns::interruption, Need::Kvm),
     ("a_guest_with_svm_runs_where_tracepoints_do_not_open", runs::svm_without_tracepoints, Need::Kvm),

@@ -1,11 +1,10 @@
 //! The trials. None asserts a time.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
-use guest::abi::{FLAG_PMI_FIXED, LOG_NMI, LOG_ROTATION, WORKLOAD_IDLE, WORKLOAD_IO};
+use guest::abi::{LOG_NMI, WORKLOAD_IO};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
 use host_pmu::strategy::{PRESETS, Strategy};
@@ -13,7 +12,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{CounterSource, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, fixed, gp, plan, report, run};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, plan, report, run};
 use crate::sys;
 
 /// The tracepoint of docs/nmi-latency.md.
@@ -164,36 +163,15 @@ pub(crate) fn lazy_release() {
 }
 
 pub(crate) fn nothing_is_lost() {
-    for preset in PRESETS {
-        whole(&plan(clock(preset), JULY_2021, 400));
-    }
-    whole(&plan(CounterSource::Floor, JULY_2021, 400));
-}
-
-pub(crate) fn nothing_is_lost_on_two_vcpus() {
-    for behind in [CounterSource::Floor, clock("recreate"), clock("reuse-lazy"), clock("deferred")] {
-        let mut plan = plan(behind, JULY_2021, 300);
-        plan.machine.vcpus = 2;
+    let of_two_vcpus = ["recreate", "reuse-lazy", "deferred"].map(|preset| (clock(preset), 2));
+    let all = PRESETS.iter().map(|preset| (clock(preset), 1)).chain(of_two_vcpus);
+    for (behind, vcpus) in all.chain([1, 2].map(|vcpus| (CounterSource::Floor, vcpus))) {
+        let mut plan = plan(behind, JULY_2021, 400);
+        plan.machine.vcpus = vcpus;
         let outcome = run(&plan);
-        assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, 2));
+        assert_eq!((&outcome.end, outcome.vcpus.len()), (&End::Done, vcpus));
         outcome.vcpus.iter().for_each(balanced);
     }
-}
-
-pub(crate) fn multiplexing() {
-    let codes = [0xc4, 0xc5, 0x13c, 0x412e, 0x4f2e, 0x151, 0x81d0];
-    let mut events = vec![fixed(1, 0x3c, PERIOD * 4), fixed(0, 0xc0, PERIOD * 5)];
-    events.extend(codes.iter().enumerate().map(|(i, &code)| gp(code, PERIOD * (4 + i as u64))));
-    let mut plan = plan(clock("reuse-lazy"), &events, 600);
-    plan.boot.flags = 0;
-    let vcpu = &whole(&plan);
-    let report = report(vcpu);
-    for (i, event) in events.iter().enumerate() {
-        assert!(report.running[i] > 0 && report.running[i] <= report.enabled[i], "event {i} ({:#x})", event.selector);
-        assert!(report.counts[i] > 0, "event {i} counted nothing");
-    }
-    assert!(vcpu.left.log.iter().any(|entry| entry.kind == LOG_ROTATION));
-    assert!(vcpu.account.counts.held_max <= 7, "one event per vPMC at most");
 }
 
 pub(crate) fn tracepoint() {
@@ -203,26 +181,6 @@ pub(crate) fn tracepoint() {
     let vcpu = &whole(&plan);
     assert_eq!(vcpu.account.host.ops.count(OpKind::Open), 1);
     assert!(report(vcpu).nmis >= 100);
-}
-
-pub(crate) fn fixed_mode() {
-    let mut plan = plan(CounterSource::Floor, SINGLE, 100);
-    plan.boot.flags |= FLAG_PMI_FIXED;
-    let vcpu = &only(run(&plan));
-    assert_eq!((vcpu.account.counts.pmis, vcpu.account.counts.nmis_injected), (report(vcpu).nmis, 0));
-    assert!(vcpu.account.counts.pmis >= 100);
-}
-
-pub(crate) fn pmi_wakes_a_halted_vcpu() {
-    // Ticks are rare, so that hardly anything but the PMI can end the HLT; the floor's clock runs while the vCPU sleeps.
-    let mut plan = plan(CounterSource::Floor, SINGLE, 50);
-    plan.boot.workload = WORKLOAD_IDLE;
-    plan.boot.tick_count = 100_000_000;
-    plan.boot.baseline_ticks = 1;
-    plan.boot.tail_ticks = 1;
-    let vcpu = &whole(&plan);
-    assert!(report(vcpu).nmis >= 50);
-    assert!(report(vcpu).ticks < 20, "{} ticks", report(vcpu).ticks);
 }
 
 pub(crate) fn counting() {
@@ -263,17 +221,6 @@ pub(crate) fn full_log() {
     assert_eq!((vcpu.left.log.len() as u64, report.logged), (20, 20));
     assert_eq!(report.logged + report.dropped, report.nmis);
     assert_eq!(report.nmis, vcpu.account.counts.nmis_injected);
-}
-
-pub(crate) fn time_limit() {
-    let mut plan = plan(CounterSource::Floor, SINGLE, 1_000_000);
-    plan.log_entries = 10_000;
-    plan.machine.time_limit = Duration::from_secs(2);
-    let outcome = run(&plan);
-    assert_eq!(outcome.end, End::TimedOut);
-    let vcpu = &outcome.vcpus[0];
-    assert!(!vcpu.left.log.is_empty() && report(vcpu).nmis > 0, "what was measured so far");
-    assert!(vcpu.left.log.iter().all(|entry| entry.tsc_exit >= entry.tsc_entry));
 }
 
 pub(crate) fn no_allocation() {

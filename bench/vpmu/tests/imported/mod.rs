@@ -43,19 +43,19 @@ pub(crate) fn check(from: &Path, to: &Path) -> Result<()> {
     for (pid, expected) in vms {
         let (code, _, said) = vpmu(&["trace", "import", "-q", recording, "--pid", pid, "-o", pid]);
         ensure!(code == Some(0), "{code:?}: {said}");
-        let trace = Trace::open(&to.join(pid)).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let trace = Trace::open(&to.join(pid))?;
+        let parts = Parts::of(&trace, 1)?;
+        let mut replay = Replay::new(&model, parts.pmu, &reuse, 1, 0);
         let mut found = BTreeMap::new();
         for batch in trace.batches() {
-            let rows = batch.map_err(|error| anyhow::anyhow!("{error}"))?;
+            let rows = batch?;
+            replay.feed(&rows);
             for row in rows.iter().filter(|row| matches!(row.kind, Kind::Read | Kind::Write)) {
                 *found.entry((row.kind.key().to_owned(), row.register.into())).or_default() += 1;
             }
         }
         ensure!(found == expected, "process {pid}: {found:x?}, and perf counted {expected:x?}");
         // KVM is no strategy of ours, and nearly all that its guest read and met comes again.
-        let parts = Parts::of(&trace, 1).map_err(|error| anyhow::anyhow!("{error}"))?;
-        let mut replay = Replay::new(&model, parts.pmu, &reuse, 1, 0);
-        trace.read_beside(|rows| replay.feed(rows)).map_err(|error| anyhow::anyhow!("{error}"))?;
         let Replayed { accesses, pmis, divergences, counter_divergences, pmis_differ, pmis_missing, .. } =
             replay.finish();
         eprintln!("# process {pid}: {accesses} accesses, {divergences} differ; {pmis} PMIs, {pmis_differ} differ");

@@ -32,18 +32,24 @@ fn played(transcript: &str) -> String {
             .args(["-c", words])
             .current_dir(folder.path())
             .env("PATH", path())
+            .env("TREE", concat!(env!("CARGO_MANIFEST_DIR"), "/tests"))
             .env("COLUMNS", "80")
             .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::null())
             .output()
             .expect("a shell");
-        let stdout = String::from_utf8_lossy(&output.stdout)
-            .replace(&revision, "REVISION")
-            .replace(&short, "REVISION")
-            .replace(&tool.version, "VERSION")
-            .replace(&profile, "(PROFILE)");
-        found.extend([line, "\n", &stdout]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
+        let shown = |bytes: &[u8]| {
+            let names = [
+                (&*revision, "REVISION"),
+                (&*short, "REVISION"),
+                (&*tool.version, "VERSION"),
+                (&*profile, "(PROFILE)"),
+            ];
+            let text = String::from_utf8_lossy(bytes).replace(&*folder.path().to_string_lossy(), "FOLDER");
+            names.iter().fold(text, |text, (name, place)| text.replace(name, place))
+        };
+        found.extend([line, "\n", &shown(&output.stdout)]);
+        let stderr = shown(&output.stderr);
         for line in stderr.lines().filter(|line| !line.contains("this is a debug build")) {
             found.extend(["! ", line, "\n"]);
         }

@@ -3,12 +3,10 @@
 
 #[path = "../binary/mod.rs"]
 mod binary;
-mod cli;
 mod docs;
 mod golden;
 #[path = "../imported/mod.rs"]
 mod imported;
 mod results;
-mod start;
 mod sweep;
 mod trace;

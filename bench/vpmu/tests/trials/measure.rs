@@ -1,17 +1,13 @@
 //! The binary measuring real guests: what it prints and leaves behind, also when it is interrupted or killed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Output;
 
 use serde_json::Value;
 use trials::Case;
 
-use crate::binary::{self, json, run, text};
+use crate::binary::{ended_by, json, run, text, vpmu};
 use crate::prerequisites::{guests, kvm};
-
-/// Longest wait for a file or an end.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 pub(crate) fn cases() -> Vec<Case> {
     let missing = guests().err();
@@ -72,17 +68,7 @@ fn a_short_run() {
 
 /// Interrupts a run once its first document is there.
 fn interrupted(dir: &Path, args: &[&str]) -> Output {
-    let mut command = binary::vpmu(dir, args);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.expect("the binary starts");
-    let begin = Instant::now();
-    while documents(dir).is_empty() {
-        assert!(begin.elapsed() < PATIENCE && child.try_wait().expect("a child").is_none(), "no document");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
-    assert!(interrupt.success());
-    let output = child.wait_with_output().expect("an end");
+    let output = ended_by("-INT", &mut vpmu(dir, args), |_| !documents(dir).is_empty());
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     output
 }

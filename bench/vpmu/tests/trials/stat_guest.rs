@@ -45,16 +45,18 @@ fn work(arm: &Arm) -> Vec<(String, u64, u64, u64, Vec<u64>)> {
 }
 
 fn real_and_simulated() {
-    for events in ["1", "4", "7", "10", "20"] {
+    for (events, enable) in
+        [("1", "each"), ("4", "each"), ("7", "each"), ("10", "each"), ("10", "once"), ("20", "each")]
+    {
         let of = |backend| {
-            let line = ["--events", events, "--strategy", "recreate,reuse", "--rounds", "1", "--samples", "6"];
-            document(&[&line[..], &["--backend", backend]].concat())
+            let line = ["--events", events, "--enable", enable, "--strategy", "recreate,reuse", "--rounds", "1"];
+            document(&[&line[..], &["--samples", "6", "--backend", backend]].concat())
         };
         let (real, simulated) = (of("cpu-clock"), of("sim:clx-ap-watchdog-on"));
         let mut arms = 0;
         for (real, simulated) in measured(&real).zip(measured(&simulated)) {
             assert_eq!((&real.name, real.own.cycles), (&simulated.name, 6));
-            assert_eq!(work(real), work(simulated), "{events} events, {}", real.name);
+            assert_eq!(work(real), work(simulated), "{events} events, {enable}: {}", real.name);
             arms += 1;
         }
         assert_eq!(arms, 3, "recreate, reuse and the floor");

@@ -12,24 +12,15 @@ use stat_setup::method::{Job, Method};
 use stat_setup::run::run as set_up;
 use trials::Case;
 
-use crate::binary::{VPMU, text};
+use crate::binary::{VPMU, json, run, text};
 use crate::prerequisites::{is_root, program};
 
-fn vpmu(args: &[&str]) -> Output {
-    Command::new(VPMU).args(args).output().expect("the binary starts")
-}
-
 fn setup(args: &[&str]) -> Output {
-    let mut all = vec!["stat-setup", "--no-save", "--quiet"];
-    all.extend(args);
-    vpmu(&all)
+    run(Path::new("."), &[&["stat-setup", "--no-save", "--quiet"], args].concat())
 }
 
 fn document(args: &[&str]) -> serde_json::Value {
-    let mut all = vec!["--json", "--rounds", "2"];
-    all.extend(args);
-    let output = setup(&all);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+    json(&setup(&[&["--json", "--rounds", "2"], args].concat()))
 }
 
 const STRATEGIES: [&str; 5] = ["event-major", "cpu-major", "threads", "packed", "auto"];
@@ -74,8 +65,7 @@ fn strategies_agree() {
 fn numbers_of_events_have_a_result_each() {
     let dir = tempfile::tempdir().unwrap();
     let args = "stat-setup --quiet --events 10,20 --rounds 2 --strategy auto --json";
-    let mut command = Command::new(VPMU);
-    let output = command.current_dir(dir.path()).args(args.split(' ')).output().unwrap();
+    let output = run(dir.path(), &args.split(' ').collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let printed = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<serde_json::Value>();
     let events: Vec<_> = printed.map(|one| one.unwrap()["parameters"]["events"].clone()).collect();
@@ -109,9 +99,8 @@ fn a_weak_group_is_broken_up() {
 }
 
 /// Runs `before; exec` the binary with `stat-setup` and `args` in a shell.
-fn limited(before: &str, binary: &Path, args: &str) -> Output {
-    let script = format!("{before} \"$0\" stat-setup --quiet {args}");
-    Command::new("sh").args(["-c", &script, binary.to_str().unwrap()]).current_dir("/").output().unwrap()
+fn limited(before: &str, args: &str) -> Output {
+    Command::new("sh").args(["-c", &format!("{before} {VPMU} stat-setup --quiet {args}")]).output().unwrap()
 }
 
 /// Returns the events that the first arm of a document counted.
@@ -132,7 +121,7 @@ fn the_hard_limit_is_raised() {
     let may = raises("ulimit -n 300 && ulimit -n 400");
     for strategy in STRATEGIES {
         let args = format!("{ONE} --events 299 --strategy {strategy}");
-        let output = limited("ulimit -n 300; exec", VPMU.as_ref(), &args);
+        let output = limited("ulimit -n 300; exec", &args);
         let why = text(&output.stderr) + &text(&output.stdout);
         let said = if may { "was raised from 300 to" } else { "cannot set up by" };
         assert!(why.contains(said), "{strategy}: {why}");
@@ -145,7 +134,7 @@ fn the_hard_limit_is_raised() {
 fn under_the_hard_limit_only_threads_fit() {
     let events = 150;
     let before = "ulimit -n 300; exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource";
-    let run = |args: &str| limited(before, VPMU.as_ref(), args);
+    let run = |args: &str| limited(before, args);
     let auto = run(&format!("{ONE} --events {events} --strategy auto"));
     assert_eq!((auto.status.code(), counted(&auto)), (Some(0), events), "{}", text(&auto.stderr));
     let packed = run(&format!("{ONE} --events {events} --strategy packed"));
@@ -157,7 +146,7 @@ fn under_the_hard_limit_only_threads_fit() {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let tight = before.replace("300", &(events * cpus + 10).to_string());
     let args = format!("{ONE} --events {events} --strategy packed");
-    let packed = limited(&tight, VPMU.as_ref(), &args);
+    let packed = limited(&tight, &args);
     assert_eq!((packed.status.code(), counted(&packed)), (Some(0), events), "{}", text(&packed.stderr));
     let all = run(&format!("--no-save --events {events} --rounds 1 --json"));
     let why = text(&all.stderr);
@@ -174,49 +163,6 @@ fn under_the_hard_limit_only_threads_fit() {
         "{}",
         text(&none.stderr)
     );
-}
-
-/// Where a thread does not start, nothing partial is shown.
-fn a_thread_that_does_not_start_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let copy = open_to_all(dir.path());
-    // A user of nobody else's, or other processes would count.
-    let user = "setpriv --reuid=61234 --regid=61234 --clear-groups --inh-caps=+perfmon --ambient-caps=+perfmon";
-    for args in ["--no-save --json --strategy threads", "--no-save --strategy threads,auto"] {
-        let output = limited(&format!("exec prlimit --nproc=1 {user}"), &copy, &format!("--events 100 {args}"));
-        let why = text(&output.stderr);
-        assert_eq!((output.status.code(), counted(&output)), (Some(4), 0), "{args}: {why}");
-        assert!(
-            why.contains("cannot set up by threads: no thread started for CPU") && why.contains("pids.max"),
-            "{why}"
-        );
-    }
-}
-
-/// Without permission every event is named with the reason and the remedy, and the exit code is 4.
-fn an_unprivileged_user_gets_the_reason() {
-    // The user must reach the binary: a copy where everybody may read.
-    let dir = tempfile::tempdir().unwrap();
-    let copy = open_to_all(dir.path());
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
-        .arg(&copy)
-        .args(["stat-setup", "--no-save", "--quiet", "--events", "cs,dummy"])
-        .current_dir("/")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
-    let why = text(&output.stderr);
-    assert!(why.contains("perf_event_paranoid=0") && why.contains("denied"), "{why}");
-}
-
-/// Copies the binary to where everybody may read it.
-fn open_to_all(dir: &Path) -> std::path::PathBuf {
-    use std::os::unix::fs::PermissionsExt as _;
-    let copy = dir.join("vpmu");
-    std::fs::copy(VPMU, &copy).unwrap();
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).unwrap();
-    copy
 }
 
 /// perf measures the same list in the same rounds, and both count all of it.
@@ -269,8 +215,7 @@ fn lists_are_perf_s() {
 
 /// Why events cannot be opened system-wide.
 fn no_events() -> Option<String> {
-    let output =
-        vpmu(&["stat-setup", "--no-save", "--quiet", "--rounds", "1", "--strategy", "auto", "--events", "dummy"]);
+    let output = setup(&["--rounds", "1", "--strategy", "auto", "--events", "dummy"]);
     (output.status.code() != Some(0)).then(|| "perf events do not open on a CPU here (root?)".to_owned())
 }
 
@@ -297,16 +242,6 @@ pub(crate) fn cases() -> Vec<Case> {
             "under_the_hard_limit_only_threads_fit",
             events().or_else(not_root).or_else(|| no_program("setpriv")).or_else(one_cpu),
             under_the_hard_limit_only_threads_fit,
-        ),
-        case(
-            "a_thread_that_does_not_start_is_refused",
-            events().or_else(not_root).or_else(|| no_program("setpriv")).or_else(one_cpu),
-            a_thread_that_does_not_start_is_refused,
-        ),
-        case(
-            "an_unprivileged_user_gets_the_reason",
-            not_root().or_else(|| no_program("setpriv")),
-            an_unprivileged_user_gets_the_reason,
         ),
         case("lists_are_perf_s", events().or_else(|| no_program("perf")), lists_are_perf_s),
         case("perf_stands_beside_it", events().or_else(|| no_program("perf")), perf_stands_beside_it),

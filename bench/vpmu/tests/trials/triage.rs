@@ -2,16 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "tests without libtest's harness, which the lint does not recognise")]
 
-use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use triage::workloads::ALL;
 use trials::Case;
 
-use crate::binary::{VPMU, json, run, text};
+use crate::binary::{ended_by, json, run, text, vpmu};
 use crate::prerequisites::events;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -88,39 +86,20 @@ fn gone(pid: i32) -> bool {
 /// Ctrl-C, and a kill that leaves no time to clean up: no workload outlives the triage.
 fn no_workload_outlives_its_triage() {
     for signal in ["-INT", "-KILL"] {
-        let mut triage = Command::new(VPMU)
-            .args(["triage", "rand", "--threads", "2", "-q", "--no-save"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary starts");
         // A child that works: it has its threads.
         let works = |pid: &i32| std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() >= 3);
-        let until = Instant::now() + Duration::from_secs(120);
-        let child = loop {
-            if let Some(pid) = children(triage.id()).into_iter().find(works) {
-                break Some(pid);
-            }
-            if triage.try_wait().unwrap().is_some() || Instant::now() > until {
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        if child.is_none() {
-            let _ = triage.kill();
-        }
-        assert!(Command::new("kill").args([signal, &triage.id().to_string()]).status().is_ok());
-        let status = triage.wait().unwrap();
-        let mut text = String::new();
-        triage.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        let child = child.unwrap_or_else(|| panic!("no workload was started: {status}"));
+        let mut child = None;
+        let line = ["triage", "rand", "--threads", "2", "-q", "--no-save"];
+        let output = ended_by(signal, &mut vpmu(Path::new("."), &line), |triage| {
+            child = children(triage).into_iter().find(works);
+            child.is_some()
+        });
         if signal == "-INT" {
-            assert_eq!(status.code(), Some(3), "{text}");
-            assert!(text.is_empty(), "no round was whole: {text}");
+            assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""), "no round was whole");
         }
-        while !gone(child) {
-            assert!(Instant::now() < until + Duration::from_secs(120), "process {child} outlives its triage");
+        let until = Instant::now() + Duration::from_secs(120);
+        while !child.is_none_or(gone) {
+            assert!(Instant::now() < until, "process {child:?} outlives its triage");
             std::thread::sleep(Duration::from_millis(5));
         }
     }

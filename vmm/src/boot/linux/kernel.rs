@@ -71,11 +71,7 @@ fn banner(image: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
+    use super::super::payload::tests::gzip;
     use super::*;
     use crate::boot::tests::TestElf;
 
@@ -107,9 +103,7 @@ mod tests {
     }
 
     fn packed() -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&vmlinux()).unwrap();
-        image(&encoder.finish().unwrap())
+        image(&gzip(&vmlinux()))
     }
 
     #[test]

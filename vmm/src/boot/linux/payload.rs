@@ -93,7 +93,7 @@ fn lz4(mut stream: &[u8], size: usize) -> Result<Vec<u8>, BootError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Write as _;
 
     use flate2::Compression;
@@ -114,9 +114,9 @@ mod tests {
     /// `lz4 -l`.
     const LZ4_TEXT: &[u8] = b"\x02!L\x18\x15\x00\x00\x00\xbf\x7fELFkernel\x20\x07\x00mPrnel\x20";
 
-    fn gzip() -> Vec<u8> {
+    pub(in crate::boot::linux) fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&text()).unwrap();
+        encoder.write_all(bytes).unwrap();
         encoder.finish().unwrap()
     }
 
@@ -127,7 +127,7 @@ mod tests {
     fn payloads() -> [(&'static str, Vec<u8>); 4] {
         let size = text().len();
         [
-            ("gzip", gzip()),
+            ("gzip", gzip(&text())),
             ("XZ", sized(XZ_TEXT, size)),
             ("LZ4", sized(LZ4_TEXT, size)),
             ("zstd", sized(ZSTD_TEXT, size)),

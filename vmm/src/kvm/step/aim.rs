@@ -104,60 +104,15 @@ mod tests {
 
     use super::*;
 
-    const CODE: u16 = 8;
-
-    fn stack(words: &[u64]) -> GuestMemoryMmap {
-        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        for (i, word) in words.iter().enumerate() {
-            memory.write_slice(&word.to_le_bytes(), GuestAddress(0x800 + 8 * i as u64)).unwrap();
-        }
-        memory
-    }
-
-    fn take(bytes: &[u8], memory: &GuestMemoryMmap) -> (Aim, Result<Target, End>) {
-        let mut aim = Aim::default();
-        let target = aim.take(&Before::decode(bytes, 0x1000, false), CODE, 0x800, &space(memory));
-        (aim, target)
-    }
-
-    /// Memory by its own addresses.
-    fn space(memory: &GuestMemoryMmap) -> Space<'_> {
-        Space::new(memory, &kvm_sregs::default())
-    }
-
-    fn flags(memory: &GuestMemoryMmap, at: u64) -> u64 {
-        memory.read_obj(GuestAddress(at)).unwrap()
-    }
-
-    #[test]
-    fn returns_to_ring_3_get_tf_and_lose_it_if_they_have_not_begun() {
-        let memory = stack(&[0x5000, 0x1b, 0x202, 0x900, 0x23]);
-        let (mut aim, target) = take(&[0x48, 0xcf], &memory);
-        assert_eq!((target.unwrap().rip, flags(&memory, 0x810)), (Some(0x5000), 0x302));
-        aim.withdraw(&space(&memory)).unwrap();
-        assert_eq!(flags(&memory, 0x810), 0x202);
-    }
-
     #[test]
     fn a_target_is_reached_only_with_the_stack_that_the_instruction_leaves() {
-        let memory = stack(&[0x5000, CODE.into(), 0x202, 0x900, 0x10]);
-        let target = take(&[0x48, 0xcf], &memory).1.unwrap();
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
+        memory.write_obj([0x5000_u64, 8, 0x202, 0x900, 0x10], GuestAddress(0x800)).unwrap();
+        let iret = Before::decode(&[0x48, 0xcf], 0x1000, false);
+        let target = Aim::default().take(&iret, 8, 0x800, &Space::new(&memory, &kvm_sregs::default())).unwrap();
         assert_eq!((target.trap, target.ring3), (Some(0x5000), false));
         assert!(target.is_reached(0x5000, 0x900));
         assert!(!target.is_reached(0x5000, 0x8d8), "an event's frame lies on it");
         assert!(!target.is_reached(0x6000, 0x900) && !Target::default().is_reached(0x5000, 0x900));
-    }
-
-    #[test]
-    fn pushed_flags_lose_the_tf_of_the_step() {
-        let memory = stack(&[]);
-        let space = space(&memory);
-        let (aim, _) = take(&[0x9c], &memory);
-        memory.write_slice(&0x302_u64.to_le_bytes(), GuestAddress(0x7f8)).unwrap();
-        aim.clean(Kind::Pushf(8), &space).unwrap();
-        assert_eq!(flags(&memory, 0x7f8), 0x202);
-        let (aim, _) = take(&[0xfb], &memory);
-        assert_eq!((aim.clean(Kind::Pushf(8), &space), aim.clean(Kind::Plain, &space)), (None, Some(())));
-        assert_eq!(clear_pushed(0xffc, 8, &space), None);
     }
 }

@@ -262,7 +262,6 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
-    use kvm_bindings::kvm_sregs;
     use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
     use super::*;
@@ -357,26 +356,5 @@ mod tests {
         assert_eq!(traps.add_target(0x10_0fff, &space, &memory), Err(0x10_0fff), "an event would run its second byte");
         traps.lift(&memory);
         assert_eq!(bytes(&memory), [1, 2, 3, 4, 5, 6]);
-    }
-
-    #[test]
-    fn frames_with_and_without_an_error_code() {
-        let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        let space = Space::new(&memory, &kvm_sregs::default());
-        for error_code in [false, true] {
-            let words = [0xee, 0x1234_u64, 0x1b, 0x302, 0x7ff0, 0x23].into_iter().skip(usize::from(!error_code));
-            let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
-            memory.write_slice(&bytes, GuestAddress(0x100)).unwrap();
-            let flags = || Frame::of_event(0x100, error_code, &space).unwrap().flags;
-            let frame = Frame::of_event(0x100, error_code, &space).unwrap();
-            assert_eq!((frame.rip, frame.cs, frame.flags), (0x1234, 0x1b, 0x302));
-            assert_eq!(frame.outer_stack(&space), Some((0x7ff0, 0x23)));
-            assert!(frame.set_tf(false, &space));
-            assert_eq!(flags(), 0x202);
-            assert!(frame.restore(&space));
-            assert_eq!(flags(), 0x302);
-        }
-        assert_eq!(Frame::read(0xffe, &space), None);
-        assert!(has_error_code(14) && has_error_code(8) && !has_error_code(2) && !has_error_code(9));
     }
 }

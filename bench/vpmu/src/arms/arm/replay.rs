@@ -337,7 +337,7 @@ mod tests {
             let (own, (_, pmu)) =
                 (Strategy::from_toml(&trace.meta.definition).unwrap(), processor(&trace.meta).unwrap());
             let mut replay = Replay::new(&model, pmu, &own, 1, 0);
-            trace.read_beside(|rows| replay.feed(rows)).unwrap();
+            trace.batches().for_each(|rows| replay.feed(&rows.unwrap()));
             let found = replay.finish();
             let differ = [found.divergences, found.pmis_differ, found.masked_differ, found.missing];
             assert_eq!((differ, found.accesses), ([0; 4], trace.meta.accesses), "{folder:?}: {:?}", found.first);
@@ -353,8 +353,7 @@ mod tests {
                 matches!(row.kind, Kind::ReadFault | Kind::WriteFault | Kind::RdpmcFault)
                     || row.kind == Kind::Rdpmc && row.register == UNKNOWN
             };
-            let mut faults = 0;
-            trace.read_beside(|rows| faults += rows.iter().filter(|row| left_out(row)).count() as u64).unwrap();
+            let faults = trace.batches().flat_map(Result::unwrap).filter(left_out).count() as u64;
             assert_eq!(pmis, found.pmis, "{folder:?}");
             assert!(steps.len() as u64 + faults >= trace.meta.accesses + pmis, "{folder:?}");
         }

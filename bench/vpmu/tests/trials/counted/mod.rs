@@ -34,22 +34,14 @@ const EVENTS: &[(&str, u64, u64, u64)] = &[
 const RING3: &[(&str, u64, u64, u64)] = &[("ring3", 1 + 2 * TURNS, 16, TURNS)];
 const INT: &[(&str, u64, u64, u64)] = &[("int", 5, 2, 2)];
 const CANNOT: &str = "backend step cannot count";
+const NO_INT: &str = "KVM internal error, suberror 1, instruction bytes [cd";
 
 /// All images. Without hardware virtualization KVM emulates ring 0, and its emulator has no INT n.
 pub(crate) const ALL: [Counted; 3] = [
-    image("counts_ring_0", "CASE_EVENTS", EVENTS, &[CANNOT]),
-    image("counts_ring_3", "CASE_RING3", RING3, &[CANNOT]),
-    image("counts_int", "CASE_INT", INT, &[CANNOT, "KVM internal error, suberror 1, instruction bytes [cd"]),
+    Counted { name: "counts_ring_0", define: "CASE_EVENTS", lines: EVENTS, refusals: &[CANNOT] },
+    Counted { name: "counts_ring_3", define: "CASE_RING3", lines: RING3, refusals: &[CANNOT] },
+    Counted { name: "counts_int", define: "CASE_INT", lines: INT, refusals: &[CANNOT, NO_INT] },
 ];
-
-const fn image(
-    name: &'static str,
-    define: &'static str,
-    lines: &'static [(&'static str, u64, u64, u64)],
-    refusals: &'static [&'static str],
-) -> Counted {
-    Counted { name, define, lines, refusals }
-}
 
 impl Counted {
     /// Assembles and links the image.

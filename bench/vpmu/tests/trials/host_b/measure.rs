@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use super::frames::Finished;
 use super::machine::Job;
 use super::parts::Parts;
 use crate::binary::VPMU;
@@ -67,12 +68,18 @@ pub(crate) fn stock_kvm(parts: &Parts) -> Result<()> {
 /// `vpmu conformance` with these options on stock KVM.
 pub(crate) fn conformance(parts: &Parts, options: &str) -> Result<()> {
     let [there] = Job::new(VPMU).command(format!("/vpmu conformance {options}").split(' ')).run(parts)?;
-    let tap = there.text()?;
-    for line in tap.lines().filter(|line| !line.starts_with("    ")) {
+    for line in there.text()?.lines().filter(|line| !line.starts_with("    ")) {
         eprintln!("{line}");
     }
+    passes(&there)
+}
+
+/// Every case of a run of conformance is there and passes, or is skipped.
+pub(super) fn passes(done: &Finished) -> Result<()> {
+    let tap = done.text()?;
     let complaints: Vec<_> = tap.lines().filter(|line| line.contains("not ok") || line.starts_with("      ")).collect();
-    let has_ended_well = there.status == 0 && complaints.is_empty();
-    ensure!(has_ended_well, "exit {}: {}\n{}", there.status, there.said(), complaints.join("\n"));
+    let has_ended_well =
+        done.status == 0 && complaints.is_empty() && tap.lines().any(|line| line.starts_with("ok 1 - "));
+    ensure!(has_ended_well, "exit {}: {}\n{}", done.status, done.said(), complaints.join("\n"));
     Ok(())
 }

@@ -34,7 +34,7 @@ type Trial = (String, bool, Option<String>, Boot);
 const STEP: &str = "--backend step --strategy recreate,deferred --pmu-version 4";
 
 type Named = (&'static str, bool, fn(&Parts) -> Result<()>);
-const BOOTS: [Named; 22] = [
+const BOOTS: [Named; 21] = [
     ("linux::samples", true, linux::samples),
     ("linux::recorded", true, linux::recorded),
     ("linux::bad_input", true, linux::bad_input),
@@ -43,7 +43,6 @@ const BOOTS: [Named; 22] = [
     ("nest::ten_thousand", true, nest::ten_thousand),
     ("nest::modes_are_told_apart", true, nest::modes_are_told_apart),
     ("nest::throttling_is_said", true, nest::throttling_is_said),
-    ("nest::hardware_is_calibrated", true, nest::hardware_is_calibrated),
     ("nest::series", true, nest::series),
     ("cpus::ninety_four", true, |parts| cpus::trial(parts, 94, 70)),
     ("image::a_whole_kernel_has_one_rdpmc", false, a_whole_kernel_has_one_rdpmc),

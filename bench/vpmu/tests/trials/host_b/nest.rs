@@ -276,20 +276,7 @@ pub(crate) fn modes_are_told_apart(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// A model of hardware events: of a PMU, with its counters, labelled as what it was measured on, and the simulator takes it.
-pub(crate) fn hardware_is_calibrated(parts: &Parts) -> Result<()> {
-    let run = format!(
-        "vpmu calibrate --backend hardware --rounds 2 --quiet -o /tmp/model.toml >/tmp/said && cat /tmp/model.toml; \
-         echo '{MARK}'; vpmu sim /tmp/model.toml --strategy reuse --rounds 1 --no-save --quiet --json"
-    );
-    let [done] = job(parts)?.command(middle_host("milan", "", &run)).run(parts)?;
-    let (model, simulated) = done.succeeded()?.split_once(MARK).context("no model")?;
-    ensure!(model.contains("events by hardware"), "{model}");
-    ensure!(measure::arm(&serde_json::from_str(simulated)?, "reuse")?["lost"] == 0, "{simulated}");
-    Ok(())
-}
-
-/// The series of 2019 as a whole: calibrated, predicted with AMD guests, measured with the middle host's watchdog off and on.
+/// The series of 2019 as a whole: calibrated on hardware events, predicted with AMD guests, measured with the middle host's watchdog off and on.
 pub(crate) fn series(parts: &Parts) -> Result<()> {
     let watchdog = "cat /proc/sys/kernel/nmi_watchdog";
     let run = format!(

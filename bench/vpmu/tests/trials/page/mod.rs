@@ -4,9 +4,10 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use trials::Case;
 
@@ -20,13 +21,14 @@ const EVIL: &str = "</th><script>window.hit=1</script><img src=x onerror=window.
 const CONTRAST: &str = include_str!("contrast.js");
 const STRUCTURE: &str = include_str!("structure.js");
 
-fn vpmu(dir: &Path, args: &[&str]) -> Result<(), String> {
+fn vpmu(dir: &Path, args: &[&str]) -> Result<()> {
     let output = run(dir, args);
-    if output.status.success() { Ok(()) } else { Err(text(&output.stderr)) }
+    ensure!(output.status.success(), "{}", text(&output.stderr));
+    Ok(())
 }
 
 /// A folder with simulated results: a series, two sizes, another host, set-ups, a hostile document; and the page of it.
-fn page(dir: &Path) -> Result<PathBuf, String> {
+fn page(dir: &Path) -> Result<PathBuf> {
     let short = ["--samples", "60", "--rounds", "3", "--quiet", "-o", "results"];
     for line in [
         &["sim", "development-host", "--workload", "sampling10"][..],
@@ -45,50 +47,42 @@ fn page(dir: &Path) -> Result<PathBuf, String> {
 }
 
 /// A copy of a result whose texts are markup.
-fn hostile(results: &Path) -> Result<(), String> {
-    let failed = |error: std::io::Error| error.to_string();
-    let entries = std::fs::read_dir(results).map_err(failed)?;
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+fn hostile(results: &Path) -> Result<()> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(results)?.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let path = paths.iter().find(|path| path.extension().is_some_and(|e| e == "json")).ok_or("no result")?;
-    let text = std::fs::read_to_string(path).map_err(failed)?;
-    let mut document: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let path = paths.iter().find(|path| path.extension().is_some_and(|e| e == "json")).context("no result")?;
+    let mut document: Value = serde_json::from_slice(&std::fs::read(path)?)?;
     document["started_unix"] = 1_700_000_000.into();
     document["host"]["class"] = EVIL.into();
     document["host"]["cpu_model"] = EVIL.into();
     document["parameters"]["workload"] = EVIL.into();
     document["tool"]["git_revision"] = EVIL.into();
-    document["command_line"] = serde_json::json!([EVIL]);
-    document["warnings"] = serde_json::json!([{"code": EVIL, "arm": EVIL, "message": EVIL, "remedy": EVIL}]);
+    document["command_line"] = json!([EVIL]);
+    document["warnings"] = json!([{"code": EVIL, "arm": EVIL, "message": EVIL, "remedy": EVIL}]);
     document["arms"][0]["strategy"] = EVIL.into();
     document["arms"][0]["backend"] = EVIL.into();
-    std::fs::write(results.join("evil.json"), document.to_string()).map_err(failed)
+    Ok(std::fs::write(results.join("evil.json"), document.to_string())?)
 }
 
-fn none(what: &str, found: &Value) -> Result<(), String> {
-    if found.as_array().is_some_and(Vec::is_empty) { Ok(()) } else { Err(format!("{what}: {found:#}")) }
+fn none(what: &str, found: &Value) -> Result<()> {
+    ensure!(found.as_array().is_some_and(Vec::is_empty), "{what}: {found:#}");
+    Ok(())
 }
 
 /// No complaint, nothing that a document brought along ran, nothing was loaded but the page.
-fn is_quiet(browser: &mut Browser) -> Result<(), String> {
-    if !browser.complaints.is_empty() {
-        return Err(browser.complaints.join("\n"));
-    }
+fn is_quiet(browser: &mut Browser) -> Result<()> {
+    ensure!(browser.complaints.is_empty(), "{}", browser.complaints.join("\n"));
     let found = browser.evaluate(
         "[window.hit, document.scripts.length, document.images.length, performance.getEntriesByType('resource').length]",
     )?;
-    if found != serde_json::json!([null, 0, 0, 0]) {
-        return Err(format!("ran or loaded: {found}"));
-    }
-    let own = |url: &&String| !url.starts_with("file://") && !url.starts_with("data:") || url.contains("onerror");
-    match browser.requests.iter().find(own) {
-        Some(url) => Err(format!("asked for {url}")),
-        None => Ok(()),
-    }
+    ensure!(found == json!([null, 0, 0, 0]), "ran or loaded: {found}");
+    let is_own = |url: &String| (url.starts_with("file://") || url.starts_with("data:")) && !url.contains("onerror");
+    ensure!(browser.requests.iter().all(is_own), "asked for one of {:?}", browser.requests);
+    Ok(())
 }
 
 /// The answer is the first thing of the page: its plot and its sentences are in the first window, before any table.
-fn answers_first(browser: &mut Browser) -> Result<(), String> {
+fn answers_first(browser: &mut Browser) -> Result<()> {
     let found = browser.evaluate(
         "(() => { const first = document.querySelector('main section'); \
            const svg = first.querySelector('figure svg'); \
@@ -96,8 +90,8 @@ fn answers_first(browser: &mut Browser) -> Result<(), String> {
            return [first.id, first.querySelectorAll('.sentences li').length > 0, svg.getBoundingClientRect().top < innerHeight, \
              !!(svg.compareDocumentPosition(table) & Node.DOCUMENT_POSITION_FOLLOWING)]; })()",
     )?;
-    let wanted = serde_json::json!(["results-1", true, true, true]);
-    if found == wanted { Ok(()) } else { Err(format!("the answer is not first: {found}")) }
+    ensure!(found == json!(["results-1", true, true, true]), "the answer is not first: {found}");
+    Ok(())
 }
 
 /// Sizes of the texts of plots as shown, and whether any plot is wider than its place.
@@ -119,8 +113,8 @@ const ROWS: &str = "[...document.querySelectorAll('table.stack tr')].filter(row 
     return row.offsetHeight > texts + 16 || wide ? [row.textContent] : []; }).slice(0, 3)";
 
 /// Everything, in one browser: starting one takes longer than what it does here.
-fn report(program: &str) -> Result<(), String> {
-    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+fn report(program: &str) -> Result<()> {
+    let dir = tempfile::tempdir()?;
     let page = page(dir.path())?;
     let mut browser = Browser::start(program, &dir.path().join("profile"))?;
     browser.width(1280)?;
@@ -136,9 +130,7 @@ fn report(program: &str) -> Result<(), String> {
         for width in [1280, 375, 360] {
             browser.width(width)?;
             let wide = browser.evaluate("document.documentElement.scrollWidth")?;
-            if wide.as_u64().is_none_or(|wide| wide > u64::from(width)) {
-                return Err(format!("at {width} px the page is {wide} px wide"));
-            }
+            ensure!(wide.as_u64() <= Some(width.into()) && wide.is_u64(), "at {width} px the page is {wide} px wide");
             none(&format!("texts at {width} px"), &browser.evaluate(LEGIBLE)?)?;
             if width < 640 {
                 none(&format!("rows at {width} px"), &browser.evaluate(ROWS)?)?;
@@ -148,24 +140,18 @@ fn report(program: &str) -> Result<(), String> {
     // Every table is opened, as a reader may have it.
     browser.evaluate("document.querySelectorAll('details').forEach(el => el.open = true)")?;
     let wide = browser.evaluate("document.documentElement.scrollWidth")?;
-    if wide != 360 {
-        return Err(format!("with its tables open the page is {wide} px wide"));
-    }
+    ensure!(wide == 360, "with its tables open the page is {wide} px wide");
     browser.width(1280)?;
     none("columns cut at 1280 px", &browser.evaluate(CUT)?)?;
     // Whoever reads in the dark prints on white paper.
     browser.medium("print", "dark")?;
     none("contrast, print", &browser.evaluate(CONTRAST)?)?;
     let paper = browser.evaluate("getComputedStyle(document.body).backgroundColor")?;
-    if paper != "rgb(255, 255, 255)" {
-        return Err(format!("paper is {paper}"));
-    }
+    ensure!(paper == "rgb(255, 255, 255)", "paper is {paper}");
     is_quiet(&mut browser)?;
 
     let titles = browser.evaluate("document.querySelectorAll('.plot [data-s] > title').length")?;
-    if titles.as_u64().is_none_or(|titles| titles < 50) {
-        return Err(format!("only {titles} tooltips"));
-    }
+    ensure!(titles.as_u64() >= Some(50), "only {titles} tooltips");
     is_quiet(&mut browser)
 }
 
@@ -209,7 +195,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Starts it with a fresh profile in `dir`.
-    pub(crate) fn start(program: &str, dir: &Path) -> Result<Self, String> {
+    pub(crate) fn start(program: &str, dir: &Path) -> Result<Self> {
         // The shell moves its standard streams to where the browser looks for its pipe.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$@\" 3<&0 4>&1 0</dev/null 1>&2", "sh", program])
@@ -225,11 +211,9 @@ impl Browser {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("{program}: {error}"))?;
-        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the browser has no pipe".to_owned());
-        };
-        let messages = listen(from);
+            .with_context(|| program.to_owned())?;
+        let to = child.stdin.take().context("no pipe")?;
+        let messages = listen(child.stdout.take().context("no pipe")?);
         let mut browser =
             Self { child, to, messages, session: String::new(), next: 0, complaints: Vec::new(), requests: Vec::new() };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}))?;
@@ -243,31 +227,25 @@ impl Browser {
     }
 
     /// Calls a method and gives its result; events that come meanwhile are looked at for complaints.
-    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Result<Value, String> {
+    pub(crate) fn call(&mut self, method: &str, params: &Value) -> Result<Value> {
         self.next += 1;
         let id = self.next;
         let mut message = json!({"id": id, "method": method, "params": params});
         if !self.session.is_empty() {
             message["sessionId"] = self.session.clone().into();
         }
-        let sent = self.to.write_all(format!("{message}\0").as_bytes()).and_then(|()| self.to.flush());
-        sent.map_err(|error| format!("{method}: {error}"))?;
+        self.to.write_all(format!("{message}\0").as_bytes()).and_then(|()| self.to.flush())?;
         loop {
             let message = self.receive(method)?;
             if message["id"] == id {
-                return match message.get("error") {
-                    Some(error) => Err(format!("{method}: {error}")),
-                    None => Ok(message["result"].clone()),
-                };
+                ensure!(message["error"].is_null(), "{method}: {}", message["error"]);
+                return Ok(message["result"].clone());
             }
         }
     }
 
-    fn receive(&mut self, waiting_for: &str) -> Result<Value, String> {
-        let message = self.messages.recv_timeout(PATIENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => format!("{waiting_for}: no answer"),
-            RecvTimeoutError::Disconnected => format!("{waiting_for}: the browser ended"),
-        })?;
+    fn receive(&mut self, waiting_for: &str) -> Result<Value> {
+        let message = self.messages.recv_timeout(PATIENCE).with_context(|| format!("{waiting_for}: no answer"))?;
         if let Some("Runtime.consoleAPICalled" | "Runtime.exceptionThrown" | "Log.entryAdded") =
             message["method"].as_str()
         {
@@ -280,32 +258,28 @@ impl Browser {
     }
 
     /// Opens a file and waits until it is loaded.
-    pub(crate) fn open(&mut self, file: &Path) -> Result<(), String> {
+    pub(crate) fn open(&mut self, file: &Path) -> Result<()> {
         let answer = self.call("Page.navigate", &json!({"url": format!("file://{}", file.display())}))?;
-        if let Some(error) = answer.get("errorText") {
-            return Err(format!("{}: {error}", file.display()));
-        }
+        ensure!(answer["errorText"].is_null(), "{}: {}", file.display(), answer["errorText"]);
         while self.receive("Page.loadEventFired")?["method"] != "Page.loadEventFired" {}
         Ok(())
     }
 
     /// The value of an expression in the page.
-    pub(crate) fn evaluate(&mut self, expression: &str) -> Result<Value, String> {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let answer = self.call("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}))?;
-        match answer.get("exceptionDetails") {
-            Some(why) => Err(format!("{expression}: {why}")),
-            None => Ok(answer["result"]["value"].clone()),
-        }
+        ensure!(answer["exceptionDetails"].is_null(), "{expression}: {}", answer["exceptionDetails"]);
+        Ok(answer["result"]["value"].clone())
     }
 
     /// Shows the page so many CSS pixels wide.
-    pub(crate) fn width(&mut self, pixels: u32) -> Result<(), String> {
+    pub(crate) fn width(&mut self, pixels: u32) -> Result<()> {
         let metrics = json!({"width": pixels, "height": 800, "deviceScaleFactor": 1, "mobile": pixels < 600});
         self.call("Emulation.setDeviceMetricsOverride", &metrics).map(drop)
     }
 
     /// Asks the page for a colour scheme and a medium (`screen`, `print`).
-    pub(crate) fn medium(&mut self, medium: &str, scheme: &str) -> Result<(), String> {
+    pub(crate) fn medium(&mut self, medium: &str, scheme: &str) -> Result<()> {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", &json!({"media": medium, "features": features})).map(drop)
     }
@@ -330,15 +304,11 @@ impl Drop for Browser {
 fn listen(from: ChildStdout) -> Receiver<Value> {
     let (send, messages) = channel();
     std::thread::spawn(move || {
-        let mut reader = BufReader::new(from);
-        let mut bytes = Vec::new();
-        while reader.read_until(0, &mut bytes).is_ok_and(|n| n > 0) {
-            bytes.pop();
+        for bytes in BufReader::new(from).split(0).map_while(std::io::Result::ok) {
             let Ok(message) = serde_json::from_slice(&bytes) else { break };
             if send.send(message).is_err() {
                 break;
             }
-            bytes.clear();
         }
     });
     messages

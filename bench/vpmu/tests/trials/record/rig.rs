@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-/// Time that a recording may take to begin on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Prime, so that samples do not keep step with the guest's rounds.
 pub(crate) const RATE: &str = "3989";
 
@@ -22,16 +19,6 @@ pub(crate) fn planted(rounds: u32) -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
     build_planted(&folder.path().join("planted"), rounds, false)?;
     Ok(folder)
-}
-
-/// Waits until the recording in `folder` has samples.
-pub(crate) fn wait_for_samples(folder: &Path) -> Result<()> {
-    let began = Instant::now();
-    while perf_script(folder, "perf.data").map_or(0, |stacks| stacks.len()) == 0 {
-        ensure!(began.elapsed() < PATIENCE, "no sample in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    Ok(())
 }
 
 pub(crate) fn record(folder: &Path, options: &[&str]) -> Result<Output> {
