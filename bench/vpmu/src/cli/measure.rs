@@ -21,8 +21,9 @@ use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
 use crate::arms::linux::job::LinuxJob;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{self as rounds, Context, Finished};
+use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
+use crate::engine::{Context, Measured};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
@@ -118,11 +119,11 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(*plan, &error, found.is_empty()),
             ready => ready,
         };
-        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation.clone())) {
-            Ok(finished) => {
+        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation)) {
+            Ok((document, error)) => {
                 saved += &kept.line();
-                failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
-                found.push(finished.document);
+                failed = failed.or(error).or(kept.failed).or_else(|| no_strategy(&document));
+                found.push(document);
             }
             Err(error) if found.is_empty() => return Err(error),
             // What was measured before is shown.
@@ -208,23 +209,21 @@ pub(super) fn carry_out(
     ready: Ready,
     kept: &mut Kept,
     options: &ResultOptions,
-    invocation: Invocation,
-) -> Result<Finished, Error> {
-    let Ready { plan, mut runner, host, fs } = ready;
+    invocation: &Invocation,
+) -> Result<Measured, Error> {
+    let Ready { plan, runner, host, fs } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let mut save = |document: &Document| kept.save(document);
-    let Invocation { command_line, began } = invocation;
     let context = Context {
-        process_began: began,
         stop: sys::interrupted(),
         fs: &fs,
         host,
-        command_line,
+        command_line: &invocation.command_line,
         progress: progress.as_mut(),
         save: &mut save,
     };
-    rounds::run(&plan, runner.as_mut(), context)
+    rounds::run((&plan, runner.as_ref()), invocation.began, context)
 }
 
 /// Where the document of an experiment of plain arms goes, and how it is shown.
@@ -393,13 +392,13 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
-        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
+        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]));
         assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
     }
 
     #[test]
     fn strategies_that_cannot_run_are_no_success() {
-        let mut document = mock::finished(&[]).document;
+        let mut document = mock::finished(&[]);
         assert_eq!(no_strategy(&document), None);
         for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
             arm.not_available = Some("it needs host events".to_owned());
@@ -412,10 +411,10 @@ mod tests {
     fn a_folder_that_cannot_be_written_to_leaves_the_table() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        let finished = mock::finished(&[]);
+        let document = mock::finished(&[]);
         let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
         std::fs::remove_dir(&out).unwrap();
-        kept.save(&finished.document).unwrap();
+        kept.save(&document).unwrap();
         assert_eq!(kept.line(), "");
         assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
     }

@@ -63,7 +63,7 @@ Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
-const WORKLOADS: [EventSet; 2] = [EventSet::Sampling10, EventSet::Single];
+const WORKLOADS: [EventSet; 2] = [EventSet::SAMPLING10, EventSet::SINGLE];
 
 /// Its strategies: those of KVM's history, and ours.
 const STRATEGIES: [&str; 4] = ["recreate", "reuse", "reuse-lazy", "gate"];
@@ -151,7 +151,7 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation)
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut spec = args.spec.clone();
-            spec.workload = Some(Workload { events, work: GuestWork::Ftest });
+            spec.workload = Some(Workload { events, work: GuestWork::FTEST });
             spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
             let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
             let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();

@@ -5,13 +5,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// Draws the order of each round.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     rng: Xoshiro256PlusPlus,
 }
 
 impl Schedule {
     /// Orders drawn from `seed`.
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self { rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
     }
 
@@ -28,7 +28,7 @@ impl Schedule {
     }
 
     /// Returns `0..arms` in random order.
-    pub fn next_round(&mut self, arms: usize) -> Vec<usize> {
+    pub(super) fn next_round(&mut self, arms: usize) -> Vec<usize> {
         let mut left: Vec<usize> = (0..arms).collect();
         let mut order = Vec::with_capacity(arms);
         while !left.is_empty() {

@@ -12,14 +12,12 @@ use results::document::{
     latency_histogram, merge,
 };
 use results::error::one_line;
-use results::metric::{
-    EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
-};
+use results::metric::{EXIT_PATH, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
 use results::paired::are_few;
 
 use super::periods::Periods;
 use super::phases::{PhaseFold, ticks_to_ns};
-use crate::arms::arm::runner::{Arm, LinuxTurn, TurnOutcome};
+use crate::arms::arm::runner::{Arm, TurnOutcome};
 use crate::engine::Turn;
 
 /// Latencies of one round, or of all, by the metric's key.
@@ -87,21 +85,14 @@ pub struct ArmFold {
 impl ArmFold {
     /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
     pub fn new(arm: &Arm, stand_in: bool, checks: Checks) -> Self {
+        let overflows_lost = (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0);
         let result = document::Arm {
             name: arm.strategy.clone(),
             kind: arm.kind,
             backend: arm.backend.clone(),
             stand_in,
-            not_available: None,
-            incomplete: Vec::new(),
-            left_out: Vec::new(),
-            notes: Vec::new(),
-            metrics: Metrics::new(),
-            own: GuestArm {
-                overflows_lost: (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0),
-                ..GuestArm::default()
-            },
-            rounds: Rounds::default(),
+            own: GuestArm { overflows_lost, ..GuestArm::default() },
+            ..document::Arm::default()
         };
         Self {
             result,
@@ -163,7 +154,7 @@ impl ArmFold {
 
     /// Adds a finished turn, with what is beside its outcome.
     pub fn add(&mut self, turn: Turn, left: &TurnOutcome) {
-        let TurnOutcome { run: outcome, linux, host_work } = left;
+        let TurnOutcome { run: outcome, linux, values: (metric, values) } = left;
         let broken = broken(turn.index, outcome);
         let why: Vec<String> = broken.iter().cloned().chain(self.doubts(turn.index, outcome)).collect();
         if !why.is_empty() {
@@ -173,11 +164,10 @@ impl ArmFold {
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::new();
-        let set_ups = linux.iter().flat_map(|linux| &linux.set_up_ns).map(|ns| (&SET_UP, *ns));
-        for (metric, ns) in set_ups.chain(host_work.iter().map(|ns| (&HOST_WORK, *ns))) {
-            of(&mut latencies, metric).saturating_record(ns.max(1));
+        for ns in values {
+            of(&mut latencies, metric).saturating_record((*ns).max(1));
         }
-        if let Some(LinuxTurn { left, .. }) = linux {
+        if let Some(left) = linux {
             self.result.own.linux.get_or_insert_default().add(left);
         }
         if let Some(periods) = &mut self.periods {

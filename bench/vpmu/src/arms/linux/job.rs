@@ -76,16 +76,16 @@ impl LinuxJob {
 }
 
 fn check(workload: Workload) -> Result<(), Error> {
-    if workload.events == EventSet::Counting1 {
+    if workload.events == EventSet::COUNTING1 {
         return Err(Error::usage(
             "a counting event takes no NMIs in a Linux guest",
             "perf gives it a period of half its counter's width, which no run reaches",
             "take sampling10, sampling4 or single; `vpmu guest-stat --guest linux` times perf stat",
         ));
     }
-    if workload.work != GuestWork::Ftest {
+    if workload.work != GuestWork::FTEST {
         return Err(Error::usage(
-            format!("a Linux guest does not do the work {}", workload.work.key()),
+            format!("a Linux guest does not do the work {}", workload.work.key),
             "",
             "its work is ftest",
         ));

@@ -9,6 +9,7 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::kernel;
 use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
+use results::metric::SET_UP;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxPlan, PcOutcome};
@@ -21,7 +22,7 @@ use super::spec::LinuxGuestOptions;
 use super::task::{FTEST, Kind, PERF, command};
 use super::trace::Handler;
 use crate::arms::arm::counters::{self, behind};
-use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::Turn;
 use crate::machine::linux::guest::{Failure, Worked, with_agent};
@@ -30,7 +31,6 @@ use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
 use crate::sys;
-use crate::terminal::console::internal;
 
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
@@ -102,17 +102,20 @@ impl LinuxRunner {
 }
 
 impl ArmRunner for LinuxRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        counters::available(arm, &self.host, self.guest.machine.cpu)
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
+        counters::available(arm, &self.host, self.guest.machine.cpu)?;
+        Ok(Box::new(LinuxGuests(self, arm)))
     }
+}
 
-    fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let (outcome, worked) = self.turn(behind(arm, self.paced)?, samples)?;
+/// The guests of an arm: a fresh one for each turn.
+struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
+
+impl ArmGuests for LinuxGuests<'_> {
+    fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let Self(of, arm) = self;
+        let (outcome, worked) = of.turn(behind(arm, of.paced)?, samples)?;
         Ok(turn_of(arm, outcome, worked))
-    }
-
-    fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
-        Err(internal("cannot keep a Linux guest", "each turn has one of its own"))
     }
 }
 
@@ -151,15 +154,14 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
         complaints: complaints.grave() + elsewhere,
         complained,
     };
-    let linux = Some(LinuxTurn { left, set_up_ns: recorded.set_up_ns });
-    TurnOutcome { linux, ..RunOutcome { end: whole, vcpus, wall, start: Duration::ZERO }.into() }
+    let run = RunOutcome { end: whole, vcpus, wall, start: Duration::ZERO };
+    TurnOutcome { run, linux: Some(left), values: (&SET_UP, recorded.set_up_ns) }
 }
 
 /// Puts what the guest recorded of a CPU where a payload's report and log are.
 fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> PayloadLeft {
-    let (booted, held_at_tail_tick) = (None, Vec::new());
     if !is_complete {
-        return PayloadLeft { booted, report: None, log: Vec::new(), tsc: TscMap::default(), held_at_tail_tick };
+        return PayloadLeft::default();
     }
     // A guest with a CPU that the machine has not would be wrong in all its figures.
     let of_cpu = |handler: &&Handler| handler.cpu.min(cpus - 1) == cpu;
@@ -182,7 +184,7 @@ fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> 
     report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
     let log = handlers.into_iter().map(entry).collect();
     let tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
-    PayloadLeft { booted, report: Some(Box::new(report)), log, tsc, held_at_tail_tick }
+    PayloadLeft { report: Some(Box::new(report)), log, tsc, ..PayloadLeft::default() }
 }
 
 fn entry(handler: &Handler) -> LogEntry {
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn a_guests_trace_is_the_arms_histogram() {
         let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
-        let left = &turn.linux.as_ref().unwrap().left;
+        let left = turn.linux.as_ref().unwrap();
         assert_eq!((left.records("SAMPLE"), left.rdpmcs, left.complaints), (3, 5, 1));
         let checks = Checks { overflows: true, periods: false, deliveries: false };
         let mut fold = ArmFold::new(&arm(), true, checks);

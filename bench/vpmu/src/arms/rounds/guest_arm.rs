@@ -1,14 +1,14 @@
 //! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::plan::Plan;
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn, Turned};
-use results::document::{ArmKind, BELOW_KVM};
+use results::document::{self, ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
 
@@ -23,7 +23,7 @@ pub(super) const GIVEN_UP: &str = "given up";
 /// What the arms of a plan share.
 pub(crate) struct Guests<'a> {
     pub(crate) plan: &'a Plan,
-    runner: RefCell<&'a mut dyn ArmRunner>,
+    runner: &'a dyn ArmRunner,
     /// Set when the user wants it to end.
     stop: &'a AtomicBool,
     process_began: Instant,
@@ -36,9 +36,9 @@ pub(crate) struct GuestArm<'a> {
     of: &'a Guests<'a>,
     arm: &'a Arm,
     pub(crate) fold: ArmFold,
-    available: bool,
+    /// Its guests; none if it cannot run here.
+    guests: Option<Box<dyn ArmGuests + 'a>>,
     failures: u32,
-    guest: Option<Box<dyn LiveGuest>>,
     /// Sum of its guests' run times.
     virtual_time: Duration,
     /// Sees each outcome that counts.
@@ -46,13 +46,8 @@ pub(crate) struct GuestArm<'a> {
 }
 
 impl<'a> Guests<'a> {
-    pub(crate) fn new(
-        plan: &'a Plan,
-        runner: &'a mut dyn ArmRunner,
-        stop: &'a AtomicBool,
-        process_began: Instant,
-    ) -> Self {
-        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
+    pub(crate) fn new(plan: &'a Plan, runner: &'a dyn ArmRunner, stop: &'a AtomicBool, process_began: Instant) -> Self {
+        Self { plan, runner, stop, process_began, first_instruction: Cell::new(None) }
     }
 
     /// Asks for each arm whether it can run.
@@ -63,12 +58,12 @@ impl<'a> Guests<'a> {
         let mut reasons = Vec::new();
         let arms: Vec<GuestArm<'a>> = self.plan.arms.iter().map(|arm| self.arm(arm, &mut reasons)).collect();
         // Such an arm is there only where it was asked for by name.
-        let below_kvm = |arm: &&GuestArm<'_>| !arm.available && arm.arm.strategy.starts_with(BELOW_KVM);
+        let below_kvm = |arm: &&GuestArm<'_>| arm.guests.is_none() && arm.arm.strategy.starts_with(BELOW_KVM);
         if let Some(arm) = arms.iter().find(below_kvm) {
             let why = arm.fold.result().not_available.unwrap_or_default();
             return Err(Error::host(format!("arm {} cannot run on this host", arm.arm.strategy), why, DOCTOR));
         }
-        if arms.iter().any(|arm| arm.available) {
+        if arms.iter().any(|arm| arm.guests.is_some()) {
             return Ok(arms);
         }
         Err(Error::host("no arm can run on this host", reasons.join("; "), DOCTOR))
@@ -84,18 +79,16 @@ impl<'a> Guests<'a> {
             deliveries: parameters.linux.is_none() && plan.replayed.is_none(),
         };
         let mut fold = ArmFold::new(arm, arm.kind == ArmKind::Strategy && plan.backend.is_stand_in(), checks);
-        let why = self.runner.borrow_mut().available(arm).err();
-        if let Some(why) = &why {
+        let guests = self.runner.guests(arm).inspect_err(|why| {
             fold.not_available(why);
             reasons.push(format!("{}: {why}", arm.strategy));
-        }
+        });
         GuestArm {
             of: self,
             arm,
             fold,
-            available: why.is_none(),
+            guests: guests.ok(),
             failures: 0,
-            guest: None,
             virtual_time: Duration::ZERO,
             kept: Box::new(|_| ()),
         }
@@ -130,15 +123,14 @@ impl engine::Arm for GuestArm<'_> {
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && self.failures < GIVE_UP
+        self.guests.is_some() && self.failures < GIVE_UP
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {
         let parameters = &self.of.plan.parameters;
         let samples = parameters.samples.max(parameters.warmup_samples);
         let began = self.of.process_began.elapsed();
-        let (guest, opening) = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
-        self.guest = Some(guest);
+        let opening = self.guests.as_mut().map_or(Ok(None), |guests| guests.open(session, samples))?;
         if let Some(opening) = opening {
             self.virtual_time += opening.wall;
             self.fold.open(&opening);
@@ -150,18 +142,14 @@ impl engine::Arm for GuestArm<'_> {
     fn turn(&mut self, turn: Turn) -> Result<Turned<TurnOutcome>, Error> {
         let (plan, began) = (self.of.plan, self.of.process_began.elapsed());
         let samples = if turn.warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
-        let outcome = if plan.keeps_guests() {
-            let Some(guest) = &mut self.guest else { return Ok(Turned { figures: None, is_whole: false }) };
-            guest.turn(samples)?
-        } else {
-            let outcome = self.of.runner.borrow_mut().run(self.arm, turn, samples)?;
+        let Some(guests) = &mut self.guests else { return Ok(Turned { figures: None, is_whole: false }) };
+        let outcome = guests.turn(turn, samples)?;
+        if turn.session.is_none() {
             self.of.started(began + outcome.run.start);
-            outcome
-        };
+        }
         self.virtual_time += outcome.run.wall;
         let is_whole = outcome.run.end.is_complete();
         if !is_whole {
-            self.guest = None;
             if self.of.stopped() {
                 return Ok(Turned { figures: None, is_whole });
             }
@@ -179,12 +167,12 @@ impl engine::Arm for GuestArm<'_> {
         Ok(Turned { figures: Some(outcome), is_whole })
     }
 
-    fn rounds_kept(&self) -> usize {
-        self.fold.rounds().len()
+    fn result(&self) -> document::Arm {
+        self.fold.result()
     }
 
     fn incomplete(&mut self, why: &str) {
-        if self.available {
+        if self.guests.is_some() {
             self.fold.incomplete(why);
         }
     }
@@ -196,10 +184,10 @@ impl engine::Arm for GuestArm<'_> {
     }
 
     fn close(&mut self, session: u64) -> Result<(), Error> {
-        let Some(guest) = self.guest.take() else { return Ok(()) };
-        let outcome = guest.close()?;
-        self.virtual_time += outcome.wall;
-        self.fold.close(session, &outcome);
+        if let Some(outcome) = self.guests.as_mut().map_or(Ok(None), |guests| guests.close())? {
+            self.virtual_time += outcome.wall;
+            self.fold.close(session, &outcome);
+        }
         Ok(())
     }
 

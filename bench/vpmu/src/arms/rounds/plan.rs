@@ -153,7 +153,7 @@ impl Plan {
         };
         describe(&mut parameters, host.cpu, host.cpu.pmu());
         let mut boot = BootPage {
-            workload: workload.work.abi(),
+            workload: workload.work.abi,
             flags,
             // Ticks of KVM's LAPIC timer, which runs at 1 GHz and has 32 bits.
             tick_count: ns(tick).min(u32::MAX.into()),

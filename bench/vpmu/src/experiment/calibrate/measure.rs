@@ -110,18 +110,13 @@ impl ArmGuests {
 ///
 /// # Errors
 /// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
-pub fn run(
-    jobs: &mut [Job],
-    rounds: u64,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Measured>, Error> {
+pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Vec<Measured>, Error> {
     let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
     let began = Instant::now();
     let (mut measured, mut guests) = (Vec::new(), Vec::new());
     for (workload, plan, runner) in jobs {
         measured.push(Measured { workload: *workload, arms: Vec::new(), tsc_khz: 0 });
-        guests.push(Guests::new(plan, runner.as_mut(), stop, began));
+        guests.push(Guests::new(plan, runner.as_ref(), stop, began));
     }
     let (mut jobs_of_arms, mut arms) = (Vec::new(), Vec::<GuestArm<'_>>::new());
     for (job, guests) in guests.iter().enumerate() {

@@ -24,7 +24,7 @@ pub const MAX: u64 = MAX_EVENTS as u64;
 /// Most events of a Linux guest's perf.
 pub const MAX_LINUX: u64 = 700;
 /// It counts: the guest waits for no NMIs.
-pub const WORKLOAD: Workload = Workload { events: EventSet::Counting1, work: GuestWork::Ftest };
+pub const WORKLOAD: Workload = Workload { events: EventSet::COUNTING1, work: GuestWork::FTEST };
 /// Its defaults with the payload.
 pub const PAYLOAD: Usual = Usual {
     workload: WORKLOAD,

@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_prediction_has_the_range_of_its_model_and_a_busy_host_decides_nothing() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let mut document = mock::finished(&["--workload", "sampling10"]);
         let of = |document: &Document, number| {
             let empty = Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
             row(document, document, false, empty)
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_row_is_compared_with_what_is_comparable() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let mut document = mock::finished(&["--workload", "sampling10"]);
         document.host.cpu_signature = Some([6, 85, 7]);
         document.host.virtualized = false;
         let judged = |document: &Document, stand_in: bool| {
