@@ -6,7 +6,7 @@ use std::str::FromStr;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
-use vmm::kvm::{API_VERSION, CAPABILITIES, Capability, Host};
+use vmm::kvm::{CAPABILITIES, Capability, Host};
 use vmm::machine::Cpu;
 
 /// A backend as a user names it.
@@ -112,8 +112,6 @@ pub fn open_kvm() -> Result<Host, Error> {
 /// KVM's answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvmReport {
-    /// KVM_GET_API_VERSION, see [`API_VERSION`].
-    pub api_version: i32,
     /// KVM_CAP_MAX_VCPUS.
     pub max_vcpus: u64,
     /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
@@ -136,7 +134,6 @@ impl KvmReport {
 pub fn kvm_report() -> Result<KvmReport, String> {
     let kvm = Host::open_any().map_err(|error| error.to_string())?;
     Ok(KvmReport {
-        api_version: API_VERSION,
         max_vcpus: kvm.max_vcpus() as u64,
         capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
         own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
@@ -225,7 +222,6 @@ pub(crate) mod fake {
     /// A KVM where every capability but these is present.
     pub(crate) fn kvm_without(absent: &[&str]) -> KvmReport {
         KvmReport {
-            api_version: API_VERSION,
             max_vcpus: 4,
             capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!absent.contains(&cap.name)))).collect(),
             own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },

@@ -117,26 +117,23 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// Creates a runner of guests of this configuration. `period` is that of the strategies' arms, `seed` that of the
-    /// simulated hosts.
+    /// Creates a runner of guests of this configuration on hosts of so many CPUs, `None`: one for each vCPU. `period` is that of the
+    /// strategies' arms, `seed` that of the simulated hosts.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn new(model: Model, guest: &PayloadPlan, period: u64, seed: u64) -> Result<Self, Error> {
+    pub fn new(
+        model: Model,
+        guest: PayloadPlan,
+        (cpus, timer): (Option<u64>, Timer),
+        (period, seed): (u64, u64),
+    ) -> Result<Self, Error> {
         if !guest.machine.pin.is_empty() {
-            return Err(Error::usage(
-                "--pin is not supported by a simulated host",
-                "each vCPU has its own CPU",
-                "leave it out",
-            ));
+            let what = "--pin is not supported by a simulated host";
+            return Err(Error::usage(what, "each vCPU has its own CPU", "leave it out"));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), paced, cpus: None, timer: Timer::default(), seed })
-    }
-
-    /// Returns the runner with hosts of so many CPUs, `None`: one for each vCPU, and guests with this timer.
-    pub fn with(self, cpus: Option<u64>, timer: Timer) -> Self {
-        Self { cpus, timer, ..self }
+        Ok(Self { model, guest, paced, cpus, timer, seed })
     }
 }
 

@@ -87,8 +87,16 @@ impl Plan {
         if let Some(parts) = &self.replayed {
             return Ok(Box::new(ReplayRunner::new(parts, model, self.seed)));
         }
-        let runner = SimRunner::new(model, &self.guest, self.parameters.period, self.seed)?;
-        Ok(Box::new(runner.with(self.parameters.cpus, self.timer)))
+        Ok(Box::new(self.simulated(model)?))
+    }
+
+    /// Returns the runner of its arms on hosts of a model, where no trace is replayed.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that a simulated host does not have.
+    pub fn simulated(&self, model: Model) -> Result<SimRunner, Error> {
+        let parameters = &self.parameters;
+        SimRunner::new(model, self.guest.clone(), (parameters.cpus, self.timer), (parameters.period, self.seed))
     }
 
     /// Makes the plan of these options, and checks what cannot be checked value by value. `parameters` has the events of the
