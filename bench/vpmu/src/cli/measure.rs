@@ -19,7 +19,8 @@ use vmm::kvm::{Host, KvmError};
 use super::options::{GuestResultOptions, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
-use crate::arms::linux::job::LinuxJob;
+use crate::arms::linux::runner::LinuxRunner;
+use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
@@ -50,7 +51,7 @@ pub(super) struct Wanted<'a> {
     /// The tool was called without a word: a newcomer sees something even where nothing can be measured.
     pub(super) is_bare: bool,
     /// Linux in place of the payload.
-    pub(super) linux: Option<&'a LinuxJob>,
+    pub(super) linux: Option<&'a LinuxGuestOptions>,
     /// Place and form of the result.
     pub(super) out: &'a GuestResultOptions,
 }
@@ -81,7 +82,7 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
 
 /// Makes the plan and its runner, by this model or on this host. `option` is the one that names a model.
 pub(super) fn ready(
-    (backend, linux, option): (&BackendChoice, Option<&LinuxJob>, &str),
+    (backend, linux, option): (&BackendChoice, Option<&LinuxGuestOptions>, &str),
     named: Option<Model>,
     plan: MakePlan<'_>,
     host: (HostFacts, HostFs),
@@ -300,7 +301,7 @@ fn no_strategy(document: &Document) -> Option<Error> {
 
 /// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(
-    (backend, linux): (&BackendChoice, Option<&LinuxJob>),
+    (backend, linux): (&BackendChoice, Option<&LinuxGuestOptions>),
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
 ) -> Result<Ready, Error> {
@@ -310,7 +311,7 @@ fn real(
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
     let mut plan = plan(&chosen, usable(&host).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
-        Some(job) => job.runner(&mut plan)?,
+        Some(options) => Box::new(LinuxRunner::new(options, &mut plan)?),
         None => Box::new(plan.on_this_host()?),
     };
     Ok(Ready { plan, runner, host, fs })

@@ -16,7 +16,6 @@ use host_pmu::strategy::{Pause, Strategy};
 use host_pmu::trace::{Kind, Row};
 use results::document::ArmKind;
 use results::error::Error;
-use results::metric::HOST_WORK;
 use results::paired::MIN_ROUNDS;
 use results::table::layout::plural;
 use sim::mediated::Mediated;
@@ -291,7 +290,7 @@ impl Part {
         let run = RunOutcome { vcpus, wall: Duration::from_nanos(wall), ..nothing(End::Done) };
         #[expect(clippy::cast_sign_loss, reason = "no work is negative")]
         let host_work = host_work.into_iter().map(|ns| ns.round() as u64).collect();
-        TurnOutcome { values: (&HOST_WORK, host_work), ..run.into() }
+        TurnOutcome { host_work, ..run.into() }
     }
 }
 

@@ -7,7 +7,6 @@ use vmm::outcome::{End, RunOutcome};
 
 use results::document::{ArmKind, LinuxArm};
 use results::error::Error;
-use results::metric::{Metric, SET_UP};
 
 use crate::engine::Turn;
 use crate::setting::strategy::named;
@@ -42,13 +41,13 @@ pub struct TurnOutcome {
     pub run: RunOutcome,
     /// Figures of the kernel and programs of a Linux guest.
     pub linux: Option<LinuxArm>,
-    /// Values, in ns, of a metric that the guest's log does not have.
-    pub values: (&'static Metric, Vec<u64>),
+    /// The host's work by the model where a trace is replayed, ns, of each sample.
+    pub host_work: Vec<u64>,
 }
 
 impl From<RunOutcome> for TurnOutcome {
     fn from(run: RunOutcome) -> Self {
-        Self { run, linux: None, values: (&SET_UP, Vec::new()) }
+        Self { run, linux: None, host_work: Vec::new() }
     }
 }
 

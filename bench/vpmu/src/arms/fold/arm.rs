@@ -12,7 +12,9 @@ use results::document::{
     latency_histogram, merge,
 };
 use results::error::one_line;
-use results::metric::{EXIT_PATH, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL};
+use results::metric::{
+    EXIT_PATH, HOST_WORK, Metric, NMI_DRIVER_OFF, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP, SIGNAL,
+};
 use results::paired::are_few;
 
 use super::periods::Periods;
@@ -154,7 +156,7 @@ impl ArmFold {
 
     /// Adds a finished turn, with what is beside its outcome.
     pub fn add(&mut self, turn: Turn, left: &TurnOutcome) {
-        let TurnOutcome { run: outcome, linux, values: (metric, values) } = left;
+        let TurnOutcome { run: outcome, linux, host_work } = left;
         let broken = broken(turn.index, outcome);
         let why: Vec<String> = broken.iter().cloned().chain(self.doubts(turn.index, outcome)).collect();
         if !why.is_empty() {
@@ -164,8 +166,8 @@ impl ArmFold {
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::new();
-        for ns in values {
-            of(&mut latencies, metric).saturating_record((*ns).max(1));
+        for ns in host_work {
+            of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
         }
         if let Some(left) = linux {
             self.result.own.linux.get_or_insert_default().add(left);

@@ -9,7 +9,6 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::kernel;
 use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
-use results::metric::SET_UP;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
 use vmm::machine::linux::{LinuxPlan, PcOutcome};
@@ -19,9 +18,10 @@ use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 use super::perf;
 use super::session::{Recorded, carry_out};
 use super::spec::LinuxGuestOptions;
-use super::task::{FTEST, Kind, PERF, command};
+use super::task::{FTEST, PERF, command};
 use super::trace::Handler;
 use crate::arms::arm::counters::{self, behind};
+use crate::arms::arm::real;
 use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::Turn;
@@ -41,26 +41,26 @@ const LONGEST: Duration = Duration::from_secs(1800);
 
 /// Runs guests of one kernel with one userland.
 #[derive(Debug)]
-pub(super) struct LinuxRunner {
+pub struct LinuxRunner {
     host: Arc<Host>,
     kernel: Kernel,
     /// The parts that all of them share.
     guest: LinuxPlan,
     parameters: Parameters,
-    kind: Kind,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
 }
 
 impl LinuxRunner {
     /// Reads the kernel and makes the initial RAM disk. What the document says of the guest is added to the plan.
-    pub(super) fn new(
-        (path, options): (&Path, &LinuxGuestOptions),
-        kind: Kind,
-        plan: &mut Plan,
-    ) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
+    pub fn new(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Self, Error> {
+        real::ensure(plan.parameters.vcpus)?;
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Arc::new(open_kvm()?);
+        let path = options.kernel.as_deref().unwrap_or(Path::new(""));
         let (kernel, boot) = (userland::kernel(path)?, &options.boot);
         let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
         let version = perf::version(&perf)?;
@@ -74,7 +74,7 @@ impl LinuxRunner {
             cpu: plan.guest.machine.cpu.name().to_owned(),
             perf: version,
             memory: boot.memory,
-            command: command(kind, &plan.parameters, plan.parameters.samples).join(" "),
+            command: command(&plan.parameters, plan.parameters.samples).join(" "),
         });
         let guest = LinuxPlan {
             machine: Machine { time_limit: LONGEST, ..plan.guest.machine.clone() },
@@ -83,7 +83,7 @@ impl LinuxRunner {
             command_line: boot.append.clone(),
         };
         let paced = plan.backend.pace(plan.parameters.period);
-        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), kind, paced })
+        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), paced })
     }
 
     /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
@@ -91,7 +91,7 @@ impl LinuxRunner {
         let machine = Machine { behind, ..self.guest.machine.clone() };
         let guest = LinuxPlan { machine, ..self.guest.clone() };
         let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
-            carry_out(agent, self.kind, &self.parameters, samples)
+            carry_out(agent, &self.parameters, samples)
         })?;
         if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
             // Nobody else stopped it: why its work failed says more.
@@ -142,7 +142,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
     });
     let vcpus = vcpus.collect();
     // The guest's counters served perf, and KVM created no event by the kernel module in the guest's life.
-    let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0) || !recorded.set_up_ns.is_empty();
+    let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0);
     if is_complete && counted && events == 0 && arm.kind == ArmKind::Kvm && arm.definition.is_some() {
         whole = End::Host(kernel::PASSED_BY.to_owned());
     }
@@ -155,7 +155,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
         complained,
     };
     let run = RunOutcome { end: whole, vcpus, wall, start: Duration::ZERO };
-    TurnOutcome { run, linux: Some(left), values: (&SET_UP, recorded.set_up_ns) }
+    TurnOutcome { linux: Some(left), ..run.into() }
 }
 
 /// Puts what the guest recorded of a CPU where a payload's report and log are.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use linux_guest::agent::Agent;
 use results::document::Parameters;
 
-use super::task::{self, DATA, Kind, PERF, workload};
+use super::task::{self, DATA, PERF, workload};
 use super::trace::Trace;
 use crate::machine::linux::guest::Failure;
 
@@ -22,7 +22,6 @@ pub(super) struct Recorded {
     pub(super) records: BTreeMap<String, u64>,
     /// Samples of each event.
     pub(super) event_samples: Vec<u64>,
-    pub(super) set_up_ns: Vec<u64>,
 }
 
 const TRACING: &str = "/sys/kernel/tracing";
@@ -41,58 +40,33 @@ const KERNEL: [(&str, &str); 2] = [("perf_cpu_time_max_percent", "0"), ("perf_ev
 /// Most bytes of a program's output, or of a file, that are kept in memory: a trace of some million lines.
 const MOST_KEPT: usize = 256 << 20;
 
-/// Lets perf do its task.
+/// Lets perf record the workload.
 ///
 /// # Errors
 /// The guest is gone, its kernel lacks something, or perf failed.
-pub(super) fn carry_out(
-    agent: &mut Agent<'_>,
-    kind: Kind,
-    parameters: &Parameters,
-    samples: u64,
-) -> Result<Recorded, Failure> {
+pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples: u64) -> Result<Recorded, Failure> {
     for (name, value) in KERNEL {
         set(agent, &format!("/proc/sys/kernel/{name}"), value)?;
     }
     set(agent, MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
-    let command = task::command(kind, parameters, samples);
-    match kind {
-        Kind::Record => record(agent, &command, parameters.vcpus, samples),
-        Kind::SetUp => set_up(agent, &command, samples, Duration::from_nanos(parameters.time_limit_ns)),
-    }
-}
-
-fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, Failure> {
-    let without = task::units(&done(agent, &workload(0, BASELINE, vcpus))?.out);
+    let (without, _) = done(agent, &workload(0, BASELINE, parameters.vcpus))?;
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     set(agent, &format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
     set(agent, &switch, "1")?;
-    let ran = done(agent, command)?;
+    let (with, _) = done(agent, &task::command(parameters, samples))?;
     set(agent, &switch, "0")?;
     let what = "cannot read the guest's trace";
     let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
     let trace =
         Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
-    let stats = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
-    let (records, event_samples) = task::records(&stats.out);
+    let (stats, said) = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
+    let (records, event_samples) = task::records(&stats);
     if records.is_empty() {
         let what = "perf report --stats said nothing of its records".to_owned();
-        return Err(Failure::of_program(what, last_line(&stats.err).to_owned()));
+        return Err(Failure::of_program(what, last_line(&said).to_owned()));
     }
-    Ok(Recorded { trace, without, with: task::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
-}
-
-fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, Failure> {
-    // The first run has perf and its libraries read for the first time.
-    done(agent, command)?;
-    let (mut set_up_ns, mut passed) = (Vec::new(), Duration::ZERO);
-    while (set_up_ns.len() as u64) < samples && (set_up_ns.is_empty() || passed < limit) {
-        let took = done(agent, command)?.wall_ns;
-        set_up_ns.push(took);
-        passed += Duration::from_nanos(took);
-    }
-    Ok(Recorded { set_up_ns, ..Recorded::default() })
+    Ok(Recorded { trace, without: task::units(&without), with: task::units(&with), records, event_samples })
 }
 
 /// Gives a value to a file of the guest's kernel.
@@ -100,22 +74,15 @@ fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), Failure> {
     agent.write(path, value.as_bytes()).map_err(Failure::of("cannot set the guest up"))
 }
 
-/// A program of the guest that ended well.
-struct Done {
-    wall_ns: u64,
-    out: String,
-    err: String,
-}
-
-/// Runs a program that is to end with status 0.
-fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<Done, Failure> {
+/// Runs a program that is to end with status 0, and returns its output.
+fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<(String, String), Failure> {
     let (mut out, mut err) = (Kept::default(), Kept::default());
     let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
     let name = format!("`{}`", name.join(" "));
     let ended = agent.run(command, None, &mut out, &mut err).map_err(Failure::of(format!("{name} did not end")))?;
     let [out, err] = [out, err].map(|kept| String::from_utf8_lossy(&kept.0).into_owned());
     if ended.status == 0 {
-        return Ok(Done { wall_ns: ended.wall_ns, out, err });
+        return Ok((out, err));
     }
     let what = format!("{name} ended with status {} in the guest", ended.status);
     Err(Failure::of_program(what, last_line(&err).to_owned()))
@@ -157,7 +124,7 @@ mod tests {
         t-1 [000] d.Z1. 1.000090: nmi_handler: perf_event_nmi_handler() delta_ns: 5000 handled: 1\n";
 
     /// Carries a task out for three samples of one vCPU, in a guest that answers as Linux and perf do; and what it was asked.
-    fn carry_out(kind: Kind, limit_ns: u64, fails: &'static str) -> (Result<Recorded, Failure>, Vec<String>) {
+    fn carry_out(fails: &'static str) -> (Result<Recorded, Failure>, Vec<String>) {
         let (note, asked) = mpsc::channel();
         let (mut agent, guest) = fake::start(move |number, kind, payload| {
             let words: Vec<_> = payload.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
@@ -169,15 +136,13 @@ mod tests {
                 (fake::WRITE, _) => return Vec::new(),
                 (_, second) if second == fails => ("", 129_u32),
                 (_, "report") => ("Aggregated stats:\n  SAMPLE events: 3\n  LOST events: 1\n", 0),
-                (_, "stat") => ("", 0),
                 _ => ("ftest: 100 units in 2000 ns\n", 0),
             };
             let ended = [&(status << 8).to_le_bytes()[..], &(70 + number).to_le_bytes()].concat();
             let said = frame(fake::ERR, b"Error:\nno such event\n\n");
             [frame(fake::OUT, out.as_bytes()), said, frame(fake::ENDED, &ended)].concat()
         });
-        let parameters = Parameters { time_limit_ns: limit_ns, ..mock::plan(&[]).unwrap().parameters };
-        let recorded = super::carry_out(&mut agent, kind, &parameters, 3);
+        let recorded = super::carry_out(&mut agent, &mock::plan(&[]).unwrap().parameters, 3);
         drop(agent);
         guest.join().unwrap();
         (recorded, asked.iter().collect())
@@ -185,22 +150,15 @@ mod tests {
 
     #[test]
     fn the_trace_is_on_while_perf_records_and_the_guest_lets_it() {
-        let (recorded, asked) = carry_out(Kind::Record, 1_000_000_000, "none");
+        let (recorded, asked) = carry_out("none");
         let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, ftest 0, \
             buffer_size_kb 5000, enable 1, perf record, enable 0, trace , perf report";
         assert_eq!(asked.join(", "), expected);
         let recorded = recorded.unwrap();
-        assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"], recorded.set_up_ns.len()), (3, 1, 0));
+        assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"]), (3, 1));
         assert_eq!((recorded.without, recorded.with), (vec![(100, 2000)], vec![(100, 2000)]));
-        let (failed, _) = carry_out(Kind::Record, 1_000_000_000, "record");
+        let (failed, _) = carry_out("record");
         let Failure { what, why, .. } = failed.unwrap_err();
         assert_eq!([what, why], ["`/bin/perf record` ended with status 129 in the guest", "no such event"]);
-    }
-
-    #[test]
-    fn a_set_up_is_timed_by_the_guest_after_a_first_one() {
-        for (limit, expected) in [(1000, &[75, 76, 77][..]), (76, &[75, 76])] {
-            assert_eq!(carry_out(Kind::SetUp, limit, "none").0.unwrap().set_up_ns, expected);
-        }
     }
 }

@@ -7,37 +7,20 @@ use results::document::{EventParameter, Parameters};
 
 use crate::setting::workload::event_spec;
 
-/// Path of the workload in the guest; without arguments it does nothing, as true(1).
+/// Path of the workload in the guest.
 pub(super) const FTEST: &str = "/bin/ftest";
 /// Path of perf in the guest.
 pub(super) const PERF: &str = "/bin/perf";
 /// perf's records in the guest.
 pub(super) const DATA: &str = "/tmp/perf.data";
 
-/// A guest's perf records a workload or times its own set-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `perf record` of the workload, which ends after the time limit of a run.
-    Record,
-    /// `perf stat` of a program that does nothing, again and again; no set-up begins after the time limit of a run.
-    SetUp,
-}
-
-/// The command that is measured, for a turn of so many samples.
-pub(super) fn command(kind: Kind, parameters: &Parameters, samples: u64) -> Vec<String> {
-    let freq_hz = parameters.freq_hz.filter(|_| kind == Kind::Record);
-    let events: Vec<_> = parameters.events.iter().map(|parameter| event(parameter, freq_hz)).collect();
-    let list = events.join(",");
+/// The command that is measured, for a turn of so many samples: it ends after the time limit of a run at the latest.
+pub(super) fn command(parameters: &Parameters, samples: u64) -> Vec<String> {
+    let list: Vec<_> = parameters.events.iter().map(|one| event(one, parameters.freq_hz)).collect();
     let limit = Duration::from_nanos(parameters.time_limit_ns);
-    let (words, workload) = match kind {
-        // Build ids are looked up in files that the guest does not have.
-        Kind::Record => (
-            vec![PERF, "record", "-q", "-B", "-N", "-o", DATA, "-e", &list, "--"],
-            workload(samples, limit, parameters.vcpus),
-        ),
-        Kind::SetUp => (vec![PERF, "stat", "-x", ",", "-o", "/dev/null", "-e", &list, "--", FTEST], Vec::new()),
-    };
-    words.into_iter().map(str::to_owned).chain(workload).collect()
+    // Build ids are looked up in files that the guest does not have.
+    let words = [PERF, "record", "-q", "-B", "-N", "-o", DATA, "-e", &list.join(","), "--"].map(str::to_owned);
+    words.into_iter().chain(workload(samples, limit, parameters.vcpus)).collect()
 }
 
 /// The workload alone.
@@ -49,12 +32,8 @@ pub(super) fn workload(nmis: u64, limit: Duration, vcpus: u64) -> Vec<String> {
 fn event(event: &EventParameter, freq_hz: Option<u64>) -> String {
     let selector = event_spec(event).selector;
     let (code, umask) = (selector & 0xff, selector >> 8 & 0xff);
-    let rate = match (freq_hz, event.period) {
-        (Some(hz), 1..) => format!(",freq={hz}"),
-        (None, period @ 1..) => format!(",period={period}"),
-        (_, 0) => String::new(),
-    };
-    format!("cpu/event={code:#x},umask={umask:#x}{rate}/")
+    let rate = freq_hz.map_or_else(|| format!("period={}", event.period), |hz| format!("freq={hz}"));
+    format!("cpu/event={code:#x},umask={umask:#x},{rate}/")
 }
 
 /// Reads `perf report --stats`: kinds and counts of the first table, which is that of all events together, and the samples of
@@ -103,25 +82,17 @@ mod tests {
             fixed_counter: None,
             period,
         };
-        for (kind, freq_hz, events, expected) in [
+        for (freq_hz, events, expected) in [
             (
-                Kind::Record,
                 None,
                 &[("0x13412e", 7), ("0x13003c", 9)][..],
                 "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x2e,umask=0x41,period=7/,\
                  cpu/event=0x3c,umask=0x0,period=9/ -- /bin/ftest 500 2000 2",
             ),
             (
-                Kind::Record,
                 Some(99),
                 &[("0x13003c", 9)],
                 "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x3c,umask=0x0,freq=99/ -- /bin/ftest 500 2000 2",
-            ),
-            (
-                Kind::SetUp,
-                None,
-                &[("0x1300c5", 0)],
-                "/bin/perf stat -x , -o /dev/null -e cpu/event=0xc5,umask=0x0/ -- /bin/ftest",
             ),
         ] {
             let parameters = Parameters {
@@ -131,7 +102,7 @@ mod tests {
                 time_limit_ns: 2_000_000_000,
                 ..mock::plan(&[]).unwrap().parameters
             };
-            assert_eq!(command(kind, &parameters, 500).join(" "), expected);
+            assert_eq!(command(&parameters, 500).join(" "), expected);
         }
     }
 
