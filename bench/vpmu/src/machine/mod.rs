@@ -80,18 +80,6 @@ pub struct Watch {
     pub trace: Option<Arc<Tracing>>,
 }
 
-impl From<Arc<Sampling>> for Watch {
-    fn from(sampling: Arc<Sampling>) -> Self {
-        Self { sampling: Some(sampling), trace: None }
-    }
-}
-
-impl From<Arc<Tracing>> for Watch {
-    fn from(trace: Arc<Tracing>) -> Self {
-        Self { sampling: None, trace: Some(trace) }
-    }
-}
-
 /// Largest file of a guest: a kernel with all its symbols, or a RAM disk.
 const MAX_FILE: u64 = 1 << 30;
 

@@ -149,12 +149,6 @@ pub struct Refused {
     pub remedy: String,
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
-
 /// Tries host events.
 pub trait EventProbe {
     /// Opens and closes one sampling event of this backend.
@@ -175,11 +169,11 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
     };
     match probe.try_open(&BackendKey::CpuClock) {
         Ok(()) => {
-            let why = format!("a stand-in, since hardware events do not open ({hardware})");
+            let why = format!("a stand-in, since hardware events do not open ({})", hardware.why);
             Ok(Chosen::here(BackendKey::CpuClock, why))
         }
         Err(clock) => {
-            let why = format!("neither hardware events ({hardware}) nor cpu-clock ({clock}) open");
+            let why = format!("neither hardware events ({}) nor cpu-clock ({}) open", hardware.why, clock.why);
             Err(Refused { why, remedy: clock.remedy })
         }
     }

@@ -25,7 +25,7 @@ use crate::engine::Turn;
 /// Latencies of one round, or of all, by the metric's key.
 type Latencies = BTreeMap<&'static str, Histogram<u64>>;
 
-/// Returns the histogram of `metric`, to record in.
+/// Returns the histogram of a metric, to record in.
 fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u64> {
     latencies.entry(metric.key).or_insert_with(latency_histogram)
 }
@@ -56,7 +56,7 @@ impl Work {
 }
 
 /// Checks that this kind of guest supports.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Checks {
     /// Their driver counts overflows.
     pub overflows: bool,
@@ -67,7 +67,7 @@ pub struct Checks {
 }
 
 /// Collects one arm's rounds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ArmFold {
     result: document::Arm,
     checks: Checks,
@@ -96,20 +96,9 @@ impl ArmFold {
             own: GuestArm { overflows_lost, ..GuestArm::default() },
             ..document::Arm::default()
         };
-        Self {
-            result,
-            checks,
-            all: Latencies::new(),
-            ops: OpStats::default(),
-            msrs: BTreeMap::new(),
-            phases: PhaseFold::default(),
-            baseline: Work::default(),
-            measured: Work::default(),
-            guest_start_ns: None,
-            // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
-            periods: (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default),
-            whole: None,
-        }
+        // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
+        let periods = (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default);
+        Self { result, checks, periods, ..Self::default() }
     }
 
     /// Records that the arm cannot run here.
@@ -213,10 +202,7 @@ impl ArmFold {
         }
         rounds.push_metrics(&metrics);
         for (key, histogram) in latencies {
-            match self.all.get_mut(key) {
-                Some(all) => merge(all, &histogram),
-                None => drop(self.all.insert(key, histogram)),
-            }
+            merge(self.all.entry(key).or_insert_with(latency_histogram), &histogram);
         }
     }
 
@@ -330,26 +316,18 @@ impl ArmFold {
         let time = |ticks| ticks_to_ns(ticks, khz).max(1);
         counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(ticks_to_ns(vcpu.left.tsc.uncertainty, khz));
         counts.log_invalid += self.phases.add(vcpu, report, of(into, &SET_UP));
-        // Each entry is one of three, so that none is looked for.
-        let kinds = [&NMI_HANDLER, &NMI_DRIVER_OFF, &ROTATION];
-        let mut found = kinds.map(|metric| into.remove(metric.key));
         for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
-            let kind = match entry.kind {
-                LOG_NMI => usize::from(entry.rearmed == 0),
-                LOG_ROTATION => 2,
-                _ => {
-                    counts.log_invalid += 1;
-                    continue;
-                }
+            let metric = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => Some(&NMI_DRIVER_OFF),
+                LOG_NMI => Some(&NMI_HANDLER),
+                LOG_ROTATION => Some(&ROTATION),
+                _ => None,
             };
-            counts.nmis_driver_off += u64::from(kind == 1);
-            match entry.tsc_exit.checked_sub(entry.tsc_entry) {
-                Some(ticks) => found[kind].get_or_insert_with(latency_histogram).saturating_record(time(ticks)),
+            counts.nmis_driver_off += u64::from(entry.kind == LOG_NMI && entry.rearmed == 0);
+            match metric.zip(entry.tsc_exit.checked_sub(entry.tsc_entry)) {
+                Some((metric, ticks)) => of(into, metric).saturating_record(time(ticks)),
                 None => counts.log_invalid += 1,
             }
-        }
-        for (metric, histogram) in kinds.into_iter().zip(found) {
-            into.extend(histogram.map(|histogram| (metric.key, histogram)));
         }
         match deliveries(vcpu, report) {
             _ if !self.checks.deliveries => {}

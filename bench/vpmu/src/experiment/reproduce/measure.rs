@@ -184,7 +184,7 @@ fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, V
             format!("The NMI watchdog is {here}: for the other regime sysctl kernel.nmi_watchdog={other}, and again.");
         return Ok((vec![(!on, BackendKey::Hardware)], vec![note]));
     };
-    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({refused}).")];
+    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({}).", refused.why)];
     let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
     let mut found = Vec::new();
     for (backend, first_event, regime) in
@@ -195,7 +195,7 @@ fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, V
                 notes.push(format!("{backend} stands in for {regime}; it counts something else than was asked for."));
                 found.push((first_event, backend));
             }
-            Err(why) => notes.push(format!("{regime} is left out: {backend} does not open ({why}).")),
+            Err(why) => notes.push(format!("{regime} is left out: {backend} does not open ({}).", why.why)),
         }
     }
     if found.is_empty() {

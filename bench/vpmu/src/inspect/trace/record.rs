@@ -18,7 +18,7 @@ use vmm::machine::Cpu;
 
 use crate::arms::arm::sim;
 use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
-use crate::machine::CountersOptions;
+use crate::machine::{CountersOptions, Watch};
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
@@ -60,7 +60,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     }
     let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
+        let (exit, vcpus) = guest.run(backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
