@@ -8,8 +8,8 @@ use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost,
-    latency_histogram, merge,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, Rounds, Summary, WorkloadCost, latency_histogram,
+    merge,
 };
 use results::error::one_line;
 use results::metric::{
@@ -73,7 +73,6 @@ pub struct ArmFold {
     checks: Checks,
     all: Latencies,
     ops: OpStats,
-    msrs: BTreeMap<u32, MsrCount>,
     phases: PhaseFold,
     baseline: Work,
     measured: Work,
@@ -281,7 +280,7 @@ impl ArmFold {
         }
         self.ops.merge(&account.host.ops);
         for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
-            let count = self.msrs.entry(msr).or_default();
+            let count = self.result.own.msr_exits.entry(format!("{msr:#x}")).or_default();
             for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
                 *sum = sum.saturating_add(n);
             }
@@ -379,7 +378,6 @@ impl ArmFold {
             (kind.key().to_owned(), HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) })
         };
         own.host_ops = OpKind::ALL.into_iter().filter(|_| counted).map(op).collect();
-        own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
         let Counts { nmis_injected, held_max, held_ns, time_ns, .. } = own.counts;
         own.counts = own.counts.written();
         own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);

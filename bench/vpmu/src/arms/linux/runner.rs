@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
+use guest::abi::{LogEntry, MAGIC, Report};
 use host_pmu::kernel;
 use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
@@ -16,10 +16,8 @@ use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::perf;
-use super::session::{Recorded, carry_out};
+use super::session::{FTEST, PERF, Recorded, carry_out, command};
 use super::spec::LinuxGuestOptions;
-use super::task::{FTEST, PERF, command};
-use super::trace::Handler;
 use crate::arms::arm::counters::{self, behind};
 use crate::arms::arm::real;
 use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
@@ -142,7 +140,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
     });
     let vcpus = vcpus.collect();
     // The guest's counters served perf, and KVM created no event by the kernel module in the guest's life.
-    let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0);
+    let counted = recorded.trace.handlers.iter().any(|(_, entry)| entry.rearmed > 0);
     if is_complete && counted && events == 0 && arm.kind == ArmKind::Kvm && arm.definition.is_some() {
         whole = End::Host(kernel::PASSED_BY.to_owned());
     }
@@ -164,15 +162,15 @@ fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> 
         return PayloadLeft::default();
     }
     // A guest with a CPU that the machine has not would be wrong in all its figures.
-    let of_cpu = |handler: &&Handler| handler.cpu.min(cpus - 1) == cpu;
-    let handlers: Vec<_> = recorded.trace.handlers.iter().filter(of_cpu).collect();
+    let handlers = recorded.trace.handlers.iter().filter(|(of, _)| (*of).min(cpus - 1) == cpu);
+    let log: Vec<LogEntry> = handlers.map(|(_, entry)| *entry).collect();
     let work = |of: &[(u64, u64)]| of.get(cpu).copied().unwrap_or_default();
     let ((units_without, ns_without), (units_with, ns_with)) = (work(&recorded.without), work(&recorded.with));
     let mut report = Report {
         magic: MAGIC,
-        nmis: handlers.len() as u64,
-        nmis_without_status: handlers.iter().filter(|handler| handler.handled == 0).count() as u64,
-        logged: handlers.len() as u64,
+        nmis: log.len() as u64,
+        nmis_without_status: log.iter().filter(|entry| entry.rearmed == 0).count() as u64,
+        logged: log.len() as u64,
         // Whose CPU the lost entries were is not known.
         dropped: if cpu == 0 { recorded.trace.lost } else { 0 },
         baseline_end: ns_without,
@@ -181,25 +179,14 @@ fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> 
         measure_units: units_with,
         ..Report::default()
     };
-    report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
-    let log = handlers.into_iter().map(entry).collect();
+    report.overflows[0] = log.iter().map(|entry| entry.rearmed).sum();
     let tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
     PayloadLeft { report: Some(Box::new(report)), log, tsc, ..PayloadLeft::default() }
 }
 
-fn entry(handler: &Handler) -> LogEntry {
-    LogEntry {
-        kind: LOG_NMI,
-        tsc_entry: handler.end_ns.saturating_sub(handler.took_ns),
-        tsc_exit: handler.end_ns.max(handler.took_ns),
-        status: u64::from(handler.handled > 0),
-        rip: 0,
-        rearmed: handler.handled,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use guest::abi::LOG_NMI;
     use host_pmu::strategy::Apply;
     use results::metric::NMI_HANDLER;
 
@@ -214,7 +201,9 @@ mod tests {
     const BAD: Result<Recorded, &str> = Err("no such event");
 
     fn recorded() -> Recorded {
-        let of = |end_ns, took_ns, handled| Handler { cpu: 0, end_ns, took_ns, handled };
+        let of = |end, took, rearmed| {
+            (0, LogEntry { kind: LOG_NMI, tsc_entry: end - took, tsc_exit: end, rearmed, ..LogEntry::default() })
+        };
         let handlers = vec![of(10_000, 4000, 2), of(30_000, 90, 0), of(90_000, 5000, 1)];
         let (without, with) = (vec![(100, 2000)], vec![(100, 2000)]);
         let records = [("SAMPLE".to_owned(), 3)].into();

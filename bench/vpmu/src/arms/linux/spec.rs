@@ -89,7 +89,7 @@ pub fn adapt(plan: &mut Plan, workload: Workload) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::task::command;
+    use super::super::session::command;
     use super::*;
     use crate::arms::rounds::mock;
 
