@@ -243,11 +243,10 @@ mod tests {
 
     #[test]
     fn every_key_reads_back_as_written() {
-        for text in ["auto", "hardware", "cpu-clock", "step", "none", "tracepoint:kvm/kvm_exit", "sim:icx-2021"] {
+        for text in ["auto", "hardware", "step", "tracepoint:kvm/kvm_exit", "sim:icx-2021"] {
             assert_eq!(text.parse::<BackendChoice>().unwrap().to_string(), text);
         }
         assert!("sim:".parse::<BackendChoice>().is_err());
-        assert!("cpuclock".parse::<BackendChoice>().unwrap_err().to_string().contains("cpu-clock"));
     }
 
     #[test]

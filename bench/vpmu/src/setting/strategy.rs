@@ -238,37 +238,13 @@ pub fn named(name: &str, definition: Option<&str>) -> Result<Strategy, Error> {
 mod tests {
     use super::*;
 
-    fn resolved(list: &str) -> Result<Vec<StrategyParameter>, Error> {
-        resolve(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>())
-    }
-
     #[test]
     fn every_preset_has_a_colour_of_its_own_in_plots() {
         assert_eq!(PRESETS, results::plot::PRESETS);
     }
 
     #[test]
-    fn strategies_below_kvm_are_arms_with_a_whole_definition() {
-        let arms = |list: &str| resolve_arms(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>());
-        let found = arms("kvm:stock,recreate,kvm:recreate,kvm:direct").unwrap();
-        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["kvm:stock", "recreate", "kvm:recreate", "kvm:direct"]);
-        assert!(found.iter().all(|one| one.definition.is_some()));
-        for (refused, needle) in [
-            (arms("kvm:mine.toml").map(drop), "no choices of its own"),
-            (arms("kvm:pool").map(drop), "kvm:stock"),
-            (arms("kvm:recreat").map(drop), "did you mean kvm:recreate?"),
-            (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
-            (arms("kvm:gate,kvm:gate").map(drop), "two arms"),
-        ] {
-            let error = refused.unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_strategy_file_is_named_by_itself_and_kept_whole() {
+    fn a_strategy_file_is_named_by_itself_and_kept_whole_as_are_those_below_kvm() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -277,31 +253,14 @@ mod tests {
         };
         let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
         let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
-        let found = resolved(&format!("{named},{by_file}")).unwrap();
-        assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("mine", "other"));
-        let definition = found[0].definition.as_ref().unwrap();
-        assert!(definition.contains("reuse = \"last\"") && definition.contains("gate = false"), "{definition}");
-        for (name, text, needle) in [
-            ("b.toml", "name = \n", "line 1"),
-            ("c.toml", "name = 'a b'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "letters"),
-            ("e.toml", &"#".repeat(70_000), "larger"),
-            ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
-            (
-                "k.toml",
-                "name = 'GATE'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'",
-                "'GATE' is that of a preset",
-            ),
-            (
-                "o.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
-                "line 4, column 1: unknown field `gates`",
-            ),
-            ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
-            ("g.toml", "reuse = 'none'", "missing field `release`; `vpmu show strategies deferred`"),
-            ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
-        ] {
-            let error = resolved(&file(name, text)).unwrap_err().to_string();
-            assert!(error.contains(needle), "{error}");
+        let list = [named.as_str(), &by_file, "kvm:stock", "recreate", "kvm:recreate"];
+        let found = resolve_arms(&list.map(|entry| entry.parse().unwrap())).unwrap();
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["mine", "other", "kvm:stock", "recreate", "kvm:recreate"]);
+        for (strategy, reuse) in found.iter().zip(["last", "none", "last", "none", "none"]) {
+            let definition = strategy.definition.as_ref().unwrap();
+            let has = |text: &str| definition.contains(text);
+            assert!(has(&format!("reuse = \"{reuse}\"")) && has("gate = false"), "{definition}");
         }
     }
 }

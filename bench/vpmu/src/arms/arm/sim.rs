@@ -261,31 +261,4 @@ mod tests {
         let [clx, icx] = ["clx-ap-watchdog-on", "icx-2021"].map(embedded);
         assert!(clx != icx && costs(&clx) == costs(&icx), "{clx} {icx}");
     }
-
-    #[test]
-    fn bad_models_are_bad_input_in_one_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("m.toml");
-        std::fs::write(&file, "name = 'x'").unwrap();
-        let write = |name: &str, bytes: &[u8]| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, bytes).unwrap();
-            path.into_os_string().into_string().unwrap()
-        };
-        assert!(check_name("/none/a.toml").is_ok());
-        let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
-        for (name, needle) in [
-            (binary.as_str(), "UTF-8"),
-            (&huge, "larger than 262144"),
-            (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
-            ("no-such", "there are development-host"),
-            ("development-hots", "did you mean development-host?"),
-            ("/nonexistent/m.toml", "No such file"),
-            (file.to_str().unwrap(), "missing field `about`"),
-        ] {
-            let error = model(name).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
-    }
 }

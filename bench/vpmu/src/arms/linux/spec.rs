@@ -93,19 +93,11 @@ mod tests {
     use super::*;
     use crate::arms::rounds::mock;
 
-    fn adapted(workload: &str) -> Result<Plan, Error> {
-        let mut plan = mock::plan(&["--workload", workload])?;
-        adapt(&mut plan, workload.parse().unwrap()).map(|()| plan)
-    }
-
     #[test]
-    fn a_plan_for_linux_has_its_own_name_and_fresh_guests_or_is_refused_with_a_remedy() {
-        let plan = adapted("sampling10").unwrap();
+    fn a_plan_for_linux_has_its_own_name_and_fresh_guests() {
+        let mut plan = mock::plan(&["--workload", "sampling10"]).unwrap();
+        adapt(&mut plan, "sampling10".parse().unwrap()).unwrap();
         assert_eq!((plan.parameters.workload.as_str(), plan.keeps_guests()), ("linux:sampling10/ftest", false));
         assert_eq!(command(&plan.parameters, 1).join(" ").matches("cpu/event=").count(), 10);
-        for (workload, needle) in [("counting1", "no NMIs"), ("single/io", "work io"), ("idle", "work idle")] {
-            let error = adapted(workload).unwrap_err();
-            assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error}");
-        }
     }
 }

@@ -125,9 +125,6 @@ mod tests {
         let placed: Placed = "perf:/usr/local/bin/perf".parse().unwrap();
         assert_eq!((placed.host.as_path(), placed.guest.as_deref()), (Path::new("perf"), Some("/usr/local/bin/perf")));
         assert_eq!("a/b".parse::<Placed>().unwrap().guest, None);
-        for text in ["", ":/x", "a:b", "a:/", "a:/x/../y", "a:/x//y", "a:"] {
-            assert!(text.parse::<Placed>().is_err(), "{text}");
-        }
     }
 
     #[test]
@@ -159,8 +156,5 @@ mod tests {
         assert_eq!((load.name.as_str(), load.parameters.as_str()), ("kvm-amd", "enable_mediated_pmu=1 nested=1"));
         assert!(load.is("kvm_amd") && !load.is("kvm"));
         assert_eq!("kvm".parse::<Load>().unwrap().parameters, "");
-        for wrong in ["", "  ", "nested=1", "kvm ü=1", "kvm a=\u{1}"] {
-            assert!(wrong.parse::<Load>().is_err(), "{wrong:?}");
-        }
     }
 }
