@@ -14,7 +14,6 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::{End, RunOutcome};
 
-use super::counters::{available, behind};
 use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::{Watch, not_begun};
@@ -58,7 +57,7 @@ pub(crate) fn refused(error: MachineError) -> Error {
 
 impl ArmRunner for RealRunner {
     fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        available(arm, &self.host, self.guest.machine.cpu)?;
+        arm.available(&self.host, self.guest.machine.cpu)?;
         Ok(Box::new(RealGuests { of: self, arm, live: None }))
     }
 }
@@ -72,7 +71,7 @@ struct RealGuests<'a> {
 
 impl RealGuests<'_> {
     fn plan(&self, samples: u64) -> Result<PayloadPlan, Error> {
-        Ok(planned(&self.of.guest, behind(self.arm, self.of.paced)?, samples))
+        Ok(planned(&self.of.guest, self.arm.source(self.of.paced)?, samples))
     }
 }
 

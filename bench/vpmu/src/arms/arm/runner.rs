@@ -1,15 +1,22 @@
-//! An arm, one run of it, and the interface of everything that runs arms.
+//! An arm, what stands behind its counters, one run of it, and the interface of everything that runs arms.
 
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
+use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::kernel::Module;
 use host_pmu::strategy::Strategy;
-use vmm::outcome::{End, RunOutcome};
-
-use results::document::{ArmKind, LinuxArm};
+use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, LinuxArm, kvm_arm};
 use results::error::Error;
+use results::host::HostFs;
+use vmm::kvm::Host;
+use vmm::machine::{CounterSource, Cpu};
+use vmm::outcome::{End, RunOutcome};
 
 use crate::engine::Turn;
 use crate::setting::strategy::named;
+use crate::terminal::console::internal;
 
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +39,71 @@ impl Arm {
     pub fn strategy(&self) -> Result<Strategy, Error> {
         named(&self.strategy, self.definition.as_deref())
     }
+
+    /// Checks that its counters can be had by a guest with `cpu` on this host.
+    ///
+    /// # Errors
+    /// Says why not, with the remedy.
+    pub fn available(&self, host: &Host, cpu: Cpu) -> Result<(), String> {
+        match (self.kind, self.below_kvm()) {
+            (ArmKind::Kvm, below) => {
+                host.kvm_pmu()?;
+                fits(host.vendor(), host.shows_perfmon_v2(), cpu)?;
+                if below.is_some() && kvm_arm(&HostFs::default()) == KVM_ARMS[1] {
+                    return Err("this host's KVM gives guests a mediated vPMU, behind which there are no host events: reload kvm_intel \
+                                or kvm_amd with enable_mediated_pmu=N"
+                        .to_owned());
+                }
+                below.map_or(Ok(()), |name| Module::open(&name).map(drop))
+            }
+            (ArmKind::Strategy, _) if self.backend == BackendKey::None.to_string() => {
+                Err("backend none has no host events that a strategy could keep".to_owned())
+            }
+            (ArmKind::Strategy | ArmKind::Floor, _) => Ok(()),
+        }
+    }
+
+    /// Returns the source of its counters; of the floor with so many counts a millisecond, or at the TSC's rate.
+    ///
+    /// # Errors
+    /// Exit 2 for a strategy that is none.
+    pub fn source(&self, paced: Option<u64>) -> Result<CounterSource, Error> {
+        Ok(match self.kind {
+            ArmKind::Floor => {
+                paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
+            }
+            ArmKind::Kvm => CounterSource::Kvm { module: self.below_kvm() },
+            ArmKind::Strategy => CounterSource::Events {
+                backend: self
+                    .backend
+                    .parse()
+                    .map_err(|error: UnknownBackend| internal("an arm has no backend", error))?,
+                strategy: self.strategy()?,
+            },
+        })
+    }
+
+    /// Returns the strategy of the kernel module that keeps its host events; `None` of KVM's own vPMU as it is.
+    fn below_kvm(&self) -> Option<String> {
+        self.strategy.strip_prefix(BELOW_KVM).map(str::to_owned)
+    }
+}
+
+/// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those
+/// of `cpu`: beside the other arms it has to run the same handler.
+fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
+    let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
+    let (shown, remedy) = match host {
+        Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
+        Some(Vendor::Amd) if perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
+        Some(Vendor::Amd) => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
+        Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
+        None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
+    };
+    Err(format!(
+        "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
+        cpu.name()
+    ))
 }
 
 /// One turn of a guest: of one that is kept alive, or the whole life of another.
@@ -93,4 +165,49 @@ pub trait ArmRunner {
     /// # Errors
     /// Why the arm cannot run here at all, e.g. "KVM has no vPMU of its own here".
     fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {
+        let definition = definition.map(str::to_owned);
+        Arm { strategy: strategy.to_owned(), backend: "cpu-clock".to_owned(), kind, definition }
+    }
+
+    #[test]
+    fn arms_become_what_stands_behind_the_counters() {
+        assert_eq!(arm("floor", ArmKind::Floor, None).source(None).unwrap(), CounterSource::Floor);
+        let paced = CounterSource::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(arm("floor", ArmKind::Floor, None).source(Some(100)).unwrap(), paced);
+        let reuse = arm("reuse", ArmKind::Strategy, None).source(None).unwrap();
+        let strategy = Strategy::preset("reuse").unwrap();
+        assert_eq!(reuse, CounterSource::Events { backend: BackendKey::CpuClock, strategy });
+        let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
+        assert!(matches!(arm("mine", ArmKind::Strategy, Some(text)).source(None), Ok(CounterSource::Events { .. })));
+        assert!(arm("mine", ArmKind::Strategy, Some("reuse = 1")).source(None).is_err());
+        let kvm = |name| arm(name, ArmKind::Kvm, None).source(None).unwrap();
+        assert_eq!(kvm("kvm"), CounterSource::Kvm { module: None });
+        assert_eq!(kvm("kvm:direct"), CounterSource::Kvm { module: Some("direct".to_owned()) });
+    }
+
+    #[test]
+    fn a_guest_of_kvms_vpmu_has_the_hosts_vendor() {
+        for (host, perfmon_v2, cpu, needle) in [
+            (Some(Vendor::Intel), false, Cpu::CascadeLake, ""),
+            (Some(Vendor::Amd), true, Cpu::Genoa, ""),
+            (Some(Vendor::Amd), false, Cpu::Milan, ""),
+            (Some(Vendor::Amd), false, Cpu::Genoa, "--cpu milan"),
+            (Some(Vendor::Amd), true, Cpu::Milan, "--cpu genoa"),
+            (Some(Vendor::Amd), true, Cpu::CascadeLake, "give --cpu genoa"),
+            (Some(Vendor::Amd), false, Cpu::CascadeLake, "give --cpu milan"),
+            (Some(Vendor::Intel), false, Cpu::Milan, "--cpu clx"),
+            (None, false, Cpu::Milan, "neither"),
+        ] {
+            let why = fits(host, perfmon_v2, cpu).err().unwrap_or_default();
+            assert_eq!(why.is_empty(), needle.is_empty(), "{why}");
+            assert!(why.contains(needle), "{why}");
+        }
+    }
 }

@@ -18,7 +18,6 @@ use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 use super::perf;
 use super::session::{FTEST, PERF, Recorded, carry_out, command};
 use super::spec::LinuxGuestOptions;
-use crate::arms::arm::counters::{self, behind};
 use crate::arms::arm::real;
 use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::rounds::plan::Plan;
@@ -74,12 +73,7 @@ impl LinuxRunner {
             memory: boot.memory,
             command: command(&plan.parameters, plan.parameters.samples).join(" "),
         });
-        let guest = LinuxPlan {
-            machine: Machine { time_limit: LONGEST, ..plan.guest.machine.clone() },
-            memory: boot.memory,
-            initrd: userland::finish(files)?,
-            command_line: boot.append.clone(),
-        };
+        let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
         let paced = plan.backend.pace(plan.parameters.period);
         Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), paced })
     }
@@ -101,7 +95,7 @@ impl LinuxRunner {
 
 impl ArmRunner for LinuxRunner {
     fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
-        counters::available(arm, &self.host, self.guest.machine.cpu)?;
+        arm.available(&self.host, self.guest.machine.cpu)?;
         Ok(Box::new(LinuxGuests(self, arm)))
     }
 }
@@ -112,7 +106,7 @@ struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         let Self(of, arm) = self;
-        let (outcome, worked) = of.turn(behind(arm, of.paced)?, samples)?;
+        let (outcome, worked) = of.turn(arm.source(of.paced)?, samples)?;
         Ok(turn_of(arm, outcome, worked))
     }
 }

@@ -10,7 +10,7 @@ use results::error::{Error, Exit};
 use results::write::Target;
 use vmm::kvm::linux_refusal;
 use vmm::machine::Plan;
-use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
+use vmm::machine::linux::{Faults, Kernel, PcOutcome};
 use vmm::outcome::End;
 
 use super::bring::{self, Output};
@@ -40,7 +40,10 @@ pub fn run(
     let of = (spec.kernel.as_path(), kernel.release());
     let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
     userland::shell(&mut initramfs)?;
-    let initrd = userland::finish(initramfs)?;
+    let time_limit = machine.time_limit;
+    // The command has the limit; the guest ends a while after it at the latest.
+    let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
+    let plan = spec.boot.plan(machine, initramfs)?;
     let output = Output::of(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = open_kvm()?;
@@ -48,10 +51,7 @@ pub fn run(
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let (time_limit, began) = (machine.time_limit, Instant::now());
-    // The command has the limit; the guest ends a while after it at the latest.
-    let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
-    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line: spec.boot.append.clone() };
+    let began = Instant::now();
     let mut errors = Vec::new();
     let Worked { outcome, made, gave_up } = with_agent(&host, kernel, plan, time_limit, |agent, over| {
         let left = time_limit.saturating_sub(began.elapsed());

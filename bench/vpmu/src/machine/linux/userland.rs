@@ -67,14 +67,6 @@ pub fn initramfs(
     Ok(initramfs)
 }
 
-/// Returns the RAM disk's bytes.
-///
-/// # Errors
-/// Exit 2 for files that cannot be together in it.
-pub fn finish(initramfs: Initramfs) -> Result<Vec<u8>, Error> {
-    initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
-}
-
 /// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools. What is there already, the
 /// user's programs, keeps its path.
 ///
