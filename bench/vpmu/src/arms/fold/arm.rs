@@ -1,7 +1,5 @@
 //! One arm of the result, made from the outcomes of its runs.
 
-use std::collections::BTreeMap;
-
 use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats, ns};
@@ -18,12 +16,9 @@ use results::metric::{
 use results::paired::are_few;
 
 use super::periods::Periods;
-use super::phases::{PhaseFold, ticks_to_ns};
+use super::phases::{self, Latencies, ticks_to_ns};
 use crate::arms::arm::runner::{Arm, TurnOutcome};
 use crate::engine::Turn;
-
-/// Latencies of one round, or of all, by the metric's key.
-type Latencies = BTreeMap<&'static str, Histogram<u64>>;
 
 /// Returns the histogram of a metric, to record in.
 fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u64> {
@@ -73,7 +68,6 @@ pub struct ArmFold {
     checks: Checks,
     all: Latencies,
     ops: OpStats,
-    phases: PhaseFold,
     baseline: Work,
     measured: Work,
     /// Start of a guest that lives over several rounds, until the first of them.
@@ -314,8 +308,8 @@ impl ArmFold {
         let khz = vcpu.left.tsc.khz;
         let time = |ticks| ticks_to_ns(ticks, khz).max(1);
         counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(ticks_to_ns(vcpu.left.tsc.uncertainty, khz));
-        counts.log_invalid += self.phases.add(vcpu, report, of(into, &SET_UP));
-        for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
+        counts.log_invalid += phases::add((&mut self.result.own, &mut self.all), vcpu, report, of(into, &SET_UP));
+        for entry in vcpu.left.log.iter().filter(|entry| !phases::takes(entry)) {
             let metric = match entry.kind {
                 LOG_NMI if entry.rearmed == 0 => Some(&NMI_DRIVER_OFF),
                 LOG_NMI => Some(&NMI_HANDLER),
@@ -368,7 +362,7 @@ impl ArmFold {
     fn figures(&self) -> document::Arm {
         let mut result = self.result.clone();
         result.metrics = metrics(&self.all, Summary::of);
-        result.metrics.extend(self.phases.metrics());
+        phases::conclude(&mut result);
         let own = &mut result.own;
         // Those of KVM's own vPMU are counted where the kernel module does it.
         let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
@@ -387,7 +381,6 @@ impl ArmFold {
             ArmKind::Floor => Some(0.0),
             _ => (time_ns > 0).then(|| held_ns as f64 / time_ns as f64),
         };
-        (own.cycles, own.phases, own.event_counts) = self.phases.result();
         own.workload_ns = self.measured.ns;
         own.workload = self.baseline.unit_ns().zip(self.measured.unit_ns()).map(|(without, with)| WorkloadCost {
             unit_ns_without: without,
