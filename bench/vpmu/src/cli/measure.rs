@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
@@ -32,13 +31,11 @@ use crate::sys;
 use crate::terminal::console::{Form, complain, internal, print};
 use crate::terminal::progress;
 
-/// Time and words with which the process was started.
+/// Words with which the process was started.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     /// The command line, program name first.
     pub(super) command_line: Vec<String>,
-    /// Start of `main`.
-    pub(super) began: Instant,
 }
 
 /// Options of every experiment with arms and rounds, for any guest.
@@ -224,7 +221,7 @@ pub(super) fn carry_out(
         progress: progress.as_mut(),
         save: &mut save,
     };
-    rounds::run((&plan, runner.as_ref()), invocation.began, context)
+    rounds::run(&plan, runner.as_ref(), context)
 }
 
 /// Where the document of an experiment of plain arms goes, and how it is shown.

@@ -127,7 +127,6 @@ pub(crate) fn measure<A: Arm, E: Experiment>(
             host: host.clone(),
             arms,
             warnings: Vec::new(),
-            first_guest_instruction_ns: None,
             answer: Vec::new(),
             exit: None,
         };

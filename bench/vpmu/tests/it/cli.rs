@@ -101,7 +101,7 @@ fn a_simulated_experiment_needs_no_host_and_repeats_to_the_byte() {
         let output = vpmu(dir.path(), &line.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let found = json(&output);
-        assert!(found["started_unix"] == 0 && found["first_guest_instruction_ns"].is_null(), "no time of this machine");
+        assert!(found["started_unix"] == 0, "no time of this machine");
         output.stdout
     };
     assert_eq!(figures("7"), figures("7"));

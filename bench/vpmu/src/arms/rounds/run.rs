@@ -1,30 +1,22 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
-use std::time::Instant;
-
-use super::guest_arm::Guests;
+use super::guest_arm::arms;
 use super::plan::Plan;
 use super::precision;
 use crate::arms::arm::runner::ArmRunner;
 use crate::engine::{self, About, Arm as _, Context, Measured, State};
-use host_pmu::stats::ns;
 use results::answers;
 use results::document::{Document, Warning, warnings};
 use results::error::Error;
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
 
-/// Runs the plan, of a process that was started then.
+/// Runs the plan.
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub(crate) fn run(
-    (plan, runner): (&Plan, &dyn ArmRunner),
-    process_began: Instant,
-    context: Context<'_, Document>,
-) -> Result<Measured, Error> {
-    let guests = Guests::new(plan, runner, context.stop, process_began);
-    let mut arms = guests.arms()?;
+pub(crate) fn run(plan: &Plan, runner: &dyn ArmRunner, context: Context<'_, Document>) -> Result<Measured, Error> {
+    let mut arms = arms(plan, runner, context.stop)?;
     context.progress.expect(&expectation(plan, arms.iter().filter(|arm| arm.runs()).count()));
     let parameters = plan.parameters.clone();
     let complete = &|document: &mut Document| {
@@ -32,7 +24,6 @@ pub(crate) fn run(
             // Without a wanted number of rounds, it is that of the rounds there are.
             document.parameters.rounds = document.arms.iter().map(|arm| arm.rounds.len() as u64).max().unwrap_or(0);
         }
-        document.first_guest_instruction_ns = guests.first_instruction.get().map(ns);
         document.warnings = warnings::collect(document);
     };
     let place = parameters.set_up.as_ref().map(|_| "guest");

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use guest::abi::{EventSpec, MAX_EVENTS};
@@ -195,6 +195,6 @@ pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document
         progress: &mut Silent,
         save: &mut |_| Ok(()),
     };
-    let (document, error) = run((&plan, plan.on_model(model)?.as_ref()), Instant::now(), context)?;
+    let (document, error) = run(&plan, plan.on_model(model)?.as_ref(), context)?;
     error.map_or(Ok(document), Err)
 }

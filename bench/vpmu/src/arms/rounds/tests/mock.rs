@@ -186,7 +186,7 @@ pub(crate) fn experiment(plan: &Plan, runner: &MockRunner) -> Result<Measured, E
             Ok(())
         },
     };
-    run((plan, runner), std::time::Instant::now(), context)
+    run(plan, runner, context)
 }
 
 /// Options of a plan.
