@@ -158,8 +158,6 @@ fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> 
     // A guest with a CPU that the machine has not would be wrong in all its figures.
     let handlers = recorded.trace.handlers.iter().filter(|(of, _)| (*of).min(cpus - 1) == cpu);
     let log: Vec<LogEntry> = handlers.map(|(_, entry)| *entry).collect();
-    let work = |of: &[(u64, u64)]| of.get(cpu).copied().unwrap_or_default();
-    let ((units_without, ns_without), (units_with, ns_with)) = (work(&recorded.without), work(&recorded.with));
     let mut report = Report {
         magic: MAGIC,
         nmis: log.len() as u64,
@@ -167,10 +165,6 @@ fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> 
         logged: log.len() as u64,
         // Whose CPU the lost entries were is not known.
         dropped: if cpu == 0 { recorded.trace.lost } else { 0 },
-        baseline_end: ns_without,
-        baseline_units: units_without,
-        measure_end: ns_with,
-        measure_units: units_with,
         ..Report::default()
     };
     report.overflows[0] = log.iter().map(|entry| entry.rearmed).sum();
@@ -199,9 +193,8 @@ mod tests {
             (0, LogEntry { kind: LOG_NMI, tsc_entry: end - took, tsc_exit: end, rearmed, ..LogEntry::default() })
         };
         let handlers = vec![of(10_000, 4000, 2), of(30_000, 90, 0), of(90_000, 5000, 1)];
-        let (without, with) = (vec![(100, 2000)], vec![(100, 2000)]);
         let records = [("SAMPLE".to_owned(), 3)].into();
-        Recorded { trace: Trace { handlers, lost: 0 }, without, with, records, ..Recorded::default() }
+        Recorded { trace: Trace { handlers, lost: 0 }, records, ..Recorded::default() }
     }
 
     /// The turn of a guest whose vCPU took three NMIs.
@@ -243,7 +236,6 @@ mod tests {
             (3, 1, 3)
         );
         assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.counts.delivery_unmatched), (Some(0), Some(0), 0));
-        assert!((arm.own.workload.unwrap().slowdown - 1.0).abs() < 1e-9);
         assert!(arm.own.linux.unwrap().complained[0].contains("Dazed") && arm.incomplete.is_empty());
     }
 

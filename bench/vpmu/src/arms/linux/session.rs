@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
 use linux_guest::agent::Agent;
 use results::document::{EventParameter, Parameters};
@@ -15,9 +14,6 @@ use crate::setting::workload::event_spec;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub(super) trace: Trace,
-    /// Units of work and their time of each process, without counters and with them.
-    pub(super) without: Vec<(u64, u64)>,
-    pub(super) with: Vec<(u64, u64)>,
     /// perf's records by kind.
     pub(super) records: BTreeMap<String, u64>,
     /// Samples of each event.
@@ -33,8 +29,6 @@ const DATA: &str = "/tmp/perf.data";
 
 const TRACING: &str = "/sys/kernel/tracing";
 const MUX_INTERVAL: &str = "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms";
-/// The workload without counters.
-const BASELINE: Duration = Duration::from_millis(200);
 /// Bytes of an entry in the trace's buffer, rounded up; each NMI has one for each of its handlers.
 const ENTRY: u64 = 64;
 const HANDLERS: u64 = 4;
@@ -56,12 +50,11 @@ pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples:
         set(agent, &format!("/proc/sys/kernel/{name}"), value)?;
     }
     set(agent, MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
-    let (without, _) = done(agent, &workload(0, BASELINE, parameters.vcpus))?;
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     set(agent, &format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
     set(agent, &switch, "1")?;
-    let (with, _) = done(agent, &command(parameters, samples))?;
+    done(agent, &command(parameters, samples))?;
     set(agent, &switch, "0")?;
     let what = "cannot read the guest's trace";
     let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
@@ -73,7 +66,7 @@ pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples:
         let what = "perf report --stats said nothing of its records".to_owned();
         return Err(Failure::of_program(what, last_line(&said).to_owned()));
     }
-    Ok(Recorded { trace, without: units(&without), with: units(&with), records, event_samples })
+    Ok(Recorded { trace, records, event_samples })
 }
 
 /// Gives a value to a file of the guest's kernel.
@@ -117,18 +110,13 @@ fn last_line(text: &str) -> &str {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing")
 }
 
-/// The command that is measured, for a turn of so many samples: it ends after the time limit of a run at the latest.
+/// The command that is measured, for a turn of so many samples: its workload ends after the time limit of a run at the latest.
 pub(super) fn command(parameters: &Parameters, samples: u64) -> Vec<String> {
     let list: Vec<_> = parameters.events.iter().map(|one| event(one, parameters.freq_hz)).collect();
-    let limit = Duration::from_nanos(parameters.time_limit_ns);
     // Build ids are looked up in files that the guest does not have.
-    let words = [PERF, "record", "-q", "-B", "-N", "-o", DATA, "-e", &list.join(","), "--"].map(str::to_owned);
-    words.into_iter().chain(workload(samples, limit, parameters.vcpus)).collect()
-}
-
-/// The workload alone.
-fn workload(nmis: u64, limit: Duration, vcpus: u64) -> Vec<String> {
-    vec![FTEST.to_owned(), nmis.to_string(), limit.as_millis().max(1).to_string(), vcpus.to_string()]
+    let words = [PERF, "record", "-q", "-B", "-N", "-o", DATA, "-e", &list.join(","), "--", FTEST].map(str::to_owned);
+    let limit_ms = (parameters.time_limit_ns / 1_000_000).max(1);
+    words.into_iter().chain([samples, limit_ms, parameters.vcpus].map(|number| number.to_string())).collect()
 }
 
 /// An event in perf's syntax, by its code: names are those of a generation, codes are what the guest's driver programs.
@@ -160,16 +148,6 @@ fn records(text: &str) -> (BTreeMap<String, u64>, Vec<u64>) {
         }
     }
     (all, samples)
-}
-
-/// Units of work and the time they took, of each process of ftest.
-fn units(text: &str) -> Vec<(u64, u64)> {
-    text.lines()
-        .filter_map(|line| {
-            let (units, ns) = line.strip_prefix("ftest: ")?.split_once(" units in ")?;
-            Some((units.parse().ok()?, ns.strip_suffix(" ns")?.parse().ok()?))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -213,12 +191,11 @@ mod tests {
     #[test]
     fn the_trace_is_on_while_perf_records_and_the_guest_lets_it() {
         let (recorded, asked) = carry_out("none");
-        let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, ftest 0, \
+        let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, \
             buffer_size_kb 5000, enable 1, perf record, enable 0, trace , perf report";
         assert_eq!(asked.join(", "), expected);
         let recorded = recorded.unwrap();
         assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"]), (3, 1));
-        assert_eq!((recorded.without, recorded.with), (vec![(100, 2000)], vec![(100, 2000)]));
         let (failed, _) = carry_out("record");
         let Failure { what, why, .. } = failed.unwrap_err();
         assert_eq!([what, why], ["`/bin/perf record` ended with status 129 in the guest", "no such event"]);
