@@ -122,7 +122,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
         Err(why) => (End::Host(format!("{why} ({end})")), Recorded::default()),
     };
     let sum = |of: fn(&Counts) -> u64| vcpus.iter().map(|vcpu| of(&vcpu.account.counts)).sum::<u64>();
-    let (rdpmcs, elsewhere) = (sum(|counts| counts.rdpmcs), sum(|counts| counts.rdpmcs_elsewhere));
+    let elsewhere = sum(|counts| counts.rdpmcs_elsewhere);
     // New events, and those that perf refused.
     let events = sum(|counts| counts.opens + counts.failed_opens);
     let mut complained = complaints.lines();
@@ -140,9 +140,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
     }
     let left = LinuxArm {
         perf_records: recorded.records,
-        event_samples: recorded.event_samples,
         trace_lost: recorded.trace.lost,
-        rdpmcs,
         complaints: complaints.grave() + elsewhere,
         complained,
     };
@@ -201,7 +199,6 @@ mod tests {
     fn turn(arm: &Arm, end: End, opens: u64, worked: Result<Recorded, &str>) -> TurnOutcome {
         let VcpuOutcome { mut account, steps, .. } = mock::vcpu(3, 100);
         (account.counts.opens, account.counts.reused, account.counts.failed_opens) = (opens, 0, 0);
-        account.counts.rdpmcs = 5;
         let mut watch = Watch::default();
         watch.read(b"[   99.000000] Dazed and confused, but trying to continue\n");
         let outcome = PcOutcome {
@@ -224,7 +221,7 @@ mod tests {
     fn a_guests_trace_is_the_arms_histogram() {
         let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
         let left = turn.linux.as_ref().unwrap();
-        assert_eq!((left.records("SAMPLE"), left.rdpmcs, left.complaints), (3, 5, 1));
+        assert_eq!((left.records("SAMPLE"), left.complaints), (3, 1));
         let checks = Checks { overflows: true, periods: false, deliveries: false };
         let mut fold = ArmFold::new(&arm(), true, checks);
         fold.add(Turn::default(), &turn);

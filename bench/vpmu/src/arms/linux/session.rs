@@ -16,8 +16,6 @@ pub(super) struct Recorded {
     pub(super) trace: Trace,
     /// perf's records by kind.
     pub(super) records: BTreeMap<String, u64>,
-    /// Samples of each event.
-    pub(super) event_samples: Vec<u64>,
 }
 
 /// Path of the workload in the guest.
@@ -61,12 +59,12 @@ pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples:
     let trace =
         Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
     let (stats, said) = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
-    let (records, event_samples) = records(&stats);
+    let records = records(&stats);
     if records.is_empty() {
         let what = "perf report --stats said nothing of its records".to_owned();
         return Err(Failure::of_program(what, last_line(&said).to_owned()));
     }
-    Ok(Recorded { trace, records, event_samples })
+    Ok(Recorded { trace, records })
 }
 
 /// Gives a value to a file of the guest's kernel.
@@ -127,27 +125,18 @@ fn event(event: &EventParameter, freq_hz: Option<u64>) -> String {
     format!("cpu/event={code:#x},umask={umask:#x},{rate}/")
 }
 
-/// Reads `perf report --stats`: kinds and counts of the first table, which is that of all events together, and the samples of
-/// each event, from the tables behind it.
-fn records(text: &str) -> (BTreeMap<String, u64>, Vec<u64>) {
-    let (mut all, mut samples) = (BTreeMap::new(), Vec::new());
+/// Reads `perf report --stats`: kinds and counts of the first table, which is that of all events together.
+fn records(text: &str) -> BTreeMap<String, u64> {
     let mut tables = 0;
-    for line in text.lines() {
-        if line.trim_end().ends_with(" stats:") {
-            tables += 1;
-            samples.extend((tables > 1).then_some(0));
-        } else if let Some((kind, count)) = line.split_once(" events:")
-            && let Some(count) = count.split_whitespace().next().and_then(|count| count.parse().ok())
-        {
-            match (kind.trim(), samples.last_mut()) {
-                ("TOTAL", _) => {}
-                (kind, None) => _ = all.insert(kind.to_owned(), count),
-                ("SAMPLE", Some(last)) => *last = count,
-                _ => {}
-            }
-        }
-    }
-    (all, samples)
+    let first = text.lines().take_while(|line| {
+        tables += u64::from(line.trim_end().ends_with(" stats:"));
+        tables < 2
+    });
+    let count = |line: &str| {
+        let (kind, count) = line.split_once(" events:")?;
+        Some((kind.trim().to_owned(), count.split_whitespace().next()?.parse().ok()?))
+    };
+    first.filter_map(count).filter(|(kind, _)| kind != "TOTAL").collect()
 }
 
 #[cfg(test)]
@@ -234,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_table_counts_records_and_the_others_samples_of_an_event() {
+    fn the_first_table_counts_records() {
         let text = "\nAggregated stats:\n           TOTAL events:        190\n            MMAP events:         73  (38.4%)\n\
                     \u{20}         SAMPLE events:         95  (50.0%)\n            LOST events:          2  ( 1.1%)\n\
                     cpu/event=0x3c/ stats:\n          SAMPLE events:         40\ncpu/event=0xc0/ stats:\n";
-        let (all, samples) = records(text);
-        assert_eq!((all["SAMPLE"], all["LOST"], all["MMAP"], all.len(), samples), (95, 2, 73, 3, vec![40, 0]));
-        assert_eq!(records("nothing"), Default::default());
+        let all = records(text);
+        assert_eq!((all["SAMPLE"], all["LOST"], all["MMAP"], all.len()), (95, 2, 73, 3));
+        assert!(records("nothing").is_empty());
     }
 }
