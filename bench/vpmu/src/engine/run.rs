@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use host_pmu::stats::ns;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng as _;
 use results::document::{Document, Experiment, GuestRun, SCHEMA, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
 
 use super::arm::{Arm, Turn, Turned};
-use super::schedule::Schedule;
+use super::schedule::next_round;
 use crate::setting::process;
 use crate::terminal::progress::Progress;
 
@@ -194,7 +196,7 @@ struct Engine<'a, 'b, A> {
 impl<A: Arm> Engine<'_, '_, A> {
     fn all(&mut self) -> Result<(), Error> {
         let Rounds { rounds, session, duration, seed, .. } = *self.rounds;
-        let mut schedule = Schedule::new(seed);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         if session.is_none() {
             self.warm_up()?;
         }
@@ -202,7 +204,7 @@ impl<A: Arm> Engine<'_, '_, A> {
             if session.is_some() {
                 self.session()?;
             }
-            let order = schedule.next_round(self.arms.len());
+            let order = next_round(&mut rng, self.arms.len());
             self.round(&order, index, false)?;
             self.state.between_sessions = self.is_between_sessions();
             let is_over = duration.is_some_and(|bound| self.elapsed() >= bound);

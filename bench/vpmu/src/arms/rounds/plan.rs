@@ -115,7 +115,14 @@ impl Plan {
         let strategies = resolve_arms(if arms.strategy.is_empty() { &presets } else { &arms.strategy })?;
         let (vcpus, samples) = (arms.guest.vcpus, arms.samples.unwrap_or(usual.samples));
         let pin = host.behind.pin.clone().unwrap_or_default().cpus(vcpus, usable)?;
-        check(vcpus, samples, chosen.simulated)?;
+        if vcpus > MAX_VCPUS && !chosen.simulated {
+            let what = format!("--vcpus {vcpus} is out of range");
+            return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
+        }
+        if samples.saturating_mul(vcpus) > MAX_LOG {
+            let what = format!("{samples} samples on {vcpus} vCPUs do not fit the guest's log");
+            return Err(Error::usage(what, "", "take fewer --samples and more --rounds"));
+        }
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
@@ -289,18 +296,6 @@ fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
         PmuCaps::Amd(caps) => caps.version().into(),
     };
     (parameters.gp_counters, parameters.fixed_counters) = (gp_counters.into(), fixed_counters.into());
-}
-
-fn check(vcpus: u64, samples: u64, simulated: bool) -> Result<(), Error> {
-    if vcpus > MAX_VCPUS && !simulated {
-        let what = format!("--vcpus {vcpus} is out of range");
-        return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
-    }
-    if samples.saturating_mul(vcpus) > MAX_LOG {
-        let what = format!("{samples} samples on {vcpus} vCPUs do not fit the guest's log");
-        return Err(Error::usage(what, "", "take fewer --samples and more --rounds"));
-    }
-    Ok(())
 }
 
 fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {
