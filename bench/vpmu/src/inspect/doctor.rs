@@ -5,14 +5,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use results::error::{Exit, one_line};
+use results::error::{Error, Exit, one_line};
 use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::{layout, wrapped};
 use serde::Serialize;
 use vmm::kvm::CAPABILITIES;
 
-use crate::setting::backend::{Chosen, EventProbe, KvmReport, Refused, auto};
+use crate::setting::backend::{Chosen, EventProbe, KvmReport, auto};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -134,7 +134,7 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
+fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Error>) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let (status, found, mend) = match auto {
         Ok(chosen) => (

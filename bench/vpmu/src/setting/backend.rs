@@ -83,18 +83,16 @@ pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
 pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
     // The remedy for this reason, else the command that knows more; and what else helps.
-    let cannot = |what: String, Refused { why, remedy }: Refused, or: &str| {
-        let first = if remedy.is_empty() { "`vpmu doctor` says what is missing" } else { &remedy };
-        Error::host(what, why, format!("{first}{or}"))
+    let or = |other: &str, error: Error| {
+        let first = if error.remedy.is_empty() { "`vpmu doctor` says what is missing" } else { &error.remedy };
+        Error { remedy: format!("{first}{other}"), ..error }
     };
     match asked {
-        BackendChoice::Auto => {
-            auto(probe).map_err(|none| cannot("no host event can stand behind a counter".to_owned(), none, ""))
+        BackendChoice::Auto => auto(probe).map_err(|error| or("", error)),
+        BackendChoice::Key(key) => {
+            let opened = probe.try_open(key).map(|()| Chosen::here(key.clone(), "asked for".to_owned()));
+            opened.map_err(|error| or(", or take --backend auto", error))
         }
-        BackendChoice::Key(key) => match probe.try_open(key) {
-            Ok(()) => Ok(Chosen::here(key.clone(), "asked for".to_owned())),
-            Err(none) => Err(cannot(format!("backend {key} does not work here"), none, ", or take --backend auto")),
-        },
         BackendChoice::Sim(name) => Err(Error::usage(
             format!("backend sim:{name} runs no real guest"),
             "a simulated host has none",
@@ -140,29 +138,20 @@ pub fn kvm_report() -> Result<KvmReport, String> {
     })
 }
 
-/// Why a host event does not open, and what a user can do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The reason.
-    pub why: String,
-    /// The remedy; empty if none is known.
-    pub remedy: String,
-}
-
 /// Tries host events.
 pub trait EventProbe {
     /// Opens and closes one sampling event of this backend.
     ///
     /// # Errors
-    /// The reason if it does not open.
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused>;
+    /// Exit 4 if it does not open.
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Error>;
 }
 
 /// Tries `hardware`, then `cpu-clock`.
 ///
 /// # Errors
 /// Neither opens.
-pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
+pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Error> {
     let Err(hardware) = probe.try_open(&BackendKey::Hardware) else {
         let why = "the host has a hardware PMU and lets this user sample with it".to_owned();
         return Ok(Chosen::here(BackendKey::Hardware, why));
@@ -174,7 +163,7 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
         }
         Err(clock) => {
             let why = format!("neither hardware events ({}) nor cpu-clock ({}) open", hardware.why, clock.why);
-            Err(Refused { why, remedy: clock.remedy })
+            Err(Error::host("no host event can stand behind a counter", why, clock.remedy))
         }
     }
 }
@@ -184,13 +173,16 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Refused> {
 pub struct ThisHost;
 
 impl EventProbe for ThisHost {
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
-        host_pmu::open::probe(backend).map_err(|error| match &error {
-            HostError::Os { call, errno, remedy } => Refused {
-                why: format!("{call}: {}", std::io::Error::from_raw_os_error(*errno)),
-                remedy: remedy.trim_start_matches("; ").to_owned(),
-            },
-            _ => Refused { why: error.to_string(), remedy: String::new() },
+    fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
+        host_pmu::open::probe(backend).map_err(|error| {
+            let (why, remedy) = match &error {
+                HostError::Os { call, errno, remedy } => {
+                    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
+                    (why, remedy.trim_start_matches("; "))
+                }
+                _ => (error.to_string(), ""),
+            };
+            Error::host(format!("backend {backend} does not work here"), why, remedy)
         })
     }
 }
@@ -206,9 +198,9 @@ pub(crate) mod fake {
     pub(crate) struct Opens(pub(crate) &'static [&'static str]);
 
     impl EventProbe for Opens {
-        fn try_open(&self, backend: &BackendKey) -> Result<(), Refused> {
+        fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
             let key = backend.to_string();
-            let refused = Refused { why: "No such file or directory".to_owned(), remedy: "look elsewhere".to_owned() };
+            let refused = Error::host("it does not open", "No such file or directory", "look elsewhere");
             if self.0.contains(&key.as_str()) { Ok(()) } else { Err(refused) }
         }
     }

@@ -251,9 +251,9 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             path.into_os_string().into_string().unwrap()
         };
-        let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let mine = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
         let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
-        let list = [named.as_str(), &by_file, "kvm:stock", "recreate", "kvm:recreate"];
+        let list = [mine.as_str(), &by_file, "kvm:stock", "recreate", "kvm:recreate"];
         let found = resolve_arms(&list.map(|entry| entry.parse().unwrap())).unwrap();
         let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["mine", "other", "kvm:stock", "recreate", "kvm:recreate"]);
