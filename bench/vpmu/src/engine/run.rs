@@ -151,7 +151,9 @@ pub(crate) fn measure<A: Arm, E: Experiment>(
     }
     if let Some(error) = &error {
         let why = format!("the experiment ended early: {error}");
-        arms.iter_mut().for_each(|arm| arm.incomplete(&why));
+        for arm in &mut *arms {
+            arm.incomplete(&why);
+        }
     }
     Ok((document(arms, &state, true), error))
 }

@@ -192,7 +192,7 @@ mod tests {
         };
         let handlers = vec![of(10_000, 4000, 2), of(30_000, 90, 0), of(90_000, 5000, 1)];
         let records = [("SAMPLE".to_owned(), 3)].into();
-        Recorded { trace: Trace { handlers, lost: 0 }, records, ..Recorded::default() }
+        Recorded { trace: Trace { handlers, lost: 0 }, records }
     }
 
     /// The turn of a guest whose vCPU took three NMIs.

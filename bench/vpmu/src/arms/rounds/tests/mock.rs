@@ -104,10 +104,12 @@ pub(crate) struct Call<'a> {
     pub(crate) warmup: bool,
 }
 
+type Change = Box<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
+
 /// Runs guests whose turns end well, but for what is changed, and notes what it was asked for. One that is stopped was the user's
 /// to stop.
 pub(crate) struct MockRunner {
-    change: Box<dyn Fn(&Call<'_>, &mut VcpuOutcome)>,
+    change: Change,
     pub(crate) absent: Vec<ArmKind>,
     /// Turns, and events in the lives of guests that are kept alive, in order.
     pub(crate) asked: RefCell<Vec<String>>,
