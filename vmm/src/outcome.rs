@@ -133,7 +133,7 @@ pub struct Account {
 }
 
 /// Results of a payload's vCPU, from guest memory and its doorbell.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PayloadLeft {
     /// When the payload's first instruction had run; `None` in a simulation.
     pub booted: Option<Instant>,

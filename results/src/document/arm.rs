@@ -21,10 +21,11 @@ pub fn kvm_arm(fs: &HostFs) -> &'static str {
 }
 
 /// Role of an arm in a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ArmKind {
     /// A strategy on the userspace vPMU, or for setting up events.
+    #[default]
     Strategy,
     /// The userspace vPMU with no host event; PMIs raised by a timer.
     Floor,
@@ -44,7 +45,7 @@ impl ArmKind {
 }
 
 /// An arm: one of the things that an experiment compares.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Arm {
     /// Strategy name, "floor", or one of "kvm" and "kvm-mediated" (`KVM_ARMS`); "kvm:" and a strategy name where the kernel
     /// module keeps the host events of KVM's own vPMU.

@@ -104,9 +104,6 @@ pub struct Document<E: Experiment = GuestRun> {
     pub arms: Vec<Arm>,
     /// Caveats for the reader of the figures.
     pub warnings: Vec<Warning>,
-    /// Of guests that were measured: from the process's `main` to the first instruction of the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_guest_instruction_ns: Option<u64>,
     /// The first table (`Answer`), of `ab` its rows; none while the run goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<Value>,

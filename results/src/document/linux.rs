@@ -26,13 +26,8 @@ pub struct LinuxArm {
     /// Records in the guests' perf.data files: `SAMPLE`, `LOST`, `THROTTLE`, and what else perf counts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub perf_records: BTreeMap<String, u64>,
-    /// Samples of each event in these files, in the order of the parameters' events.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub event_samples: Vec<u64>,
     /// Entries that did not fit the guest's trace buffer.
     pub trace_lost: u64,
-    /// RDPMCs of the kernel that were answered.
-    pub rdpmcs: u64,
     /// Lines of the guests' consoles that complain about NMIs, the PMU or lock-ups.
     pub complaints: u64,
     /// Kinds of these, with their counts, of the last guest that complained.
@@ -52,17 +47,8 @@ impl LinuxArm {
             let sum = self.perf_records.entry(kind.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
-        self.event_samples.resize(self.event_samples.len().max(other.event_samples.len()), 0);
-        for (sum, more) in self.event_samples.iter_mut().zip(&other.event_samples) {
-            *sum = sum.saturating_add(*more);
-        }
-        for (sum, more) in [
-            (&mut self.trace_lost, other.trace_lost),
-            (&mut self.rdpmcs, other.rdpmcs),
-            (&mut self.complaints, other.complaints),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
+        self.trace_lost = self.trace_lost.saturating_add(other.trace_lost);
+        self.complaints = self.complaints.saturating_add(other.complaints);
         if !other.complained.is_empty() {
             self.complained.clone_from(&other.complained);
         }

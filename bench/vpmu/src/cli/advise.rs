@@ -25,7 +25,6 @@ use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::Finished;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::Chosen;
 use crate::setting::options::DurationOption;
@@ -147,9 +146,9 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         let fs = HostFs::default();
         let facts = (HostFacts::begin(&fs), fs);
         let finished = ready((&args.host.behind.backend, None, "--backend"), model.clone(), &made, facts)
-            .and_then(|ready| carry_out(ready, &mut kept, &args.result, invocation.clone()));
+            .and_then(|ready| carry_out(ready, &mut kept, &args.result, invocation));
         match finished {
-            Ok(Finished { document, error, .. }) => {
+            Ok((document, error)) => {
                 records.push(record(&document)?);
                 saved = saved.or_else(|| kept.path().map(Path::to_owned));
                 failed = failed.or(error).or(kept.failed);

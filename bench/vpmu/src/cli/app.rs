@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -261,11 +261,10 @@ pub fn definition() -> clap::Command {
 /// # Errors
 /// Everything that ends it early, with the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
-    let began = Instant::now();
     fail_large_writes();
     let args: Vec<OsString> = args.into_iter().collect();
     let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let invocation = Invocation { command_line, began };
+    let invocation = Invocation { command_line };
     // `git bisect run` takes an exit of 2 for a bad revision.
     let for_bisect = args.iter().any(|arg| arg == "--bisect");
     let parsed =

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
@@ -19,10 +18,12 @@ use vmm::kvm::{Host, KvmError};
 use super::options::{GuestResultOptions, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim::{self as simulated, DEFAULT_MODEL};
-use crate::arms::linux::job::LinuxJob;
+use crate::arms::linux::runner::LinuxRunner;
+use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{self as rounds, Context, Finished};
+use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
+use crate::engine::{Context, Measured};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
@@ -30,13 +31,11 @@ use crate::sys;
 use crate::terminal::console::{Form, complain, internal, print};
 use crate::terminal::progress;
 
-/// Time and words with which the process was started.
+/// Words with which the process was started.
 #[derive(Clone, Debug)]
 pub(super) struct Invocation {
     /// The command line, program name first.
     pub(super) command_line: Vec<String>,
-    /// Start of `main`.
-    pub(super) began: Instant,
 }
 
 /// Options of every experiment with arms and rounds, for any guest.
@@ -49,7 +48,7 @@ pub(super) struct Wanted<'a> {
     /// The tool was called without a word: a newcomer sees something even where nothing can be measured.
     pub(super) is_bare: bool,
     /// Linux in place of the payload.
-    pub(super) linux: Option<&'a LinuxJob>,
+    pub(super) linux: Option<&'a LinuxGuestOptions>,
     /// Place and form of the result.
     pub(super) out: &'a GuestResultOptions,
 }
@@ -80,7 +79,7 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
 
 /// Makes the plan and its runner, by this model or on this host. `option` is the one that names a model.
 pub(super) fn ready(
-    (backend, linux, option): (&BackendChoice, Option<&LinuxJob>, &str),
+    (backend, linux, option): (&BackendChoice, Option<&LinuxGuestOptions>, &str),
     named: Option<Model>,
     plan: MakePlan<'_>,
     host: (HostFacts, HostFs),
@@ -118,11 +117,11 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(*plan, &error, found.is_empty()),
             ready => ready,
         };
-        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation.clone())) {
-            Ok(finished) => {
+        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation)) {
+            Ok((document, error)) => {
                 saved += &kept.line();
-                failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
-                found.push(finished.document);
+                failed = failed.or(error).or(kept.failed).or_else(|| no_strategy(&document));
+                found.push(document);
             }
             Err(error) if found.is_empty() => return Err(error),
             // What was measured before is shown.
@@ -208,23 +207,21 @@ pub(super) fn carry_out(
     ready: Ready,
     kept: &mut Kept,
     options: &ResultOptions,
-    invocation: Invocation,
-) -> Result<Finished, Error> {
-    let Ready { plan, mut runner, host, fs } = ready;
+    invocation: &Invocation,
+) -> Result<Measured, Error> {
+    let Ready { plan, runner, host, fs } = ready;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let mut save = |document: &Document| kept.save(document);
-    let Invocation { command_line, began } = invocation;
     let context = Context {
-        process_began: began,
         stop: sys::interrupted(),
         fs: &fs,
         host,
-        command_line,
+        command_line: &invocation.command_line,
         progress: progress.as_mut(),
         save: &mut save,
     };
-    rounds::run(&plan, runner.as_mut(), context)
+    rounds::run(&plan, runner.as_ref(), context)
 }
 
 /// Where the document of an experiment of plain arms goes, and how it is shown.
@@ -301,7 +298,7 @@ fn no_strategy(document: &Document) -> Option<Error> {
 
 /// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
 fn real(
-    (backend, linux): (&BackendChoice, Option<&LinuxJob>),
+    (backend, linux): (&BackendChoice, Option<&LinuxGuestOptions>),
     plan: MakePlan<'_>,
     (host, fs): (HostFacts, HostFs),
 ) -> Result<Ready, Error> {
@@ -311,7 +308,7 @@ fn real(
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);
     let mut plan = plan(&chosen, usable(&host).as_deref())?;
     let runner: Box<dyn ArmRunner> = match linux {
-        Some(job) => job.runner(&mut plan)?,
+        Some(options) => Box::new(LinuxRunner::new(options, &mut plan)?),
         None => Box::new(plan.on_this_host()?),
     };
     Ok(Ready { plan, runner, host, fs })
@@ -393,13 +390,13 @@ mod tests {
 
     #[test]
     fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
-        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
+        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]));
         assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
     }
 
     #[test]
     fn strategies_that_cannot_run_are_no_success() {
-        let mut document = mock::finished(&[]).document;
+        let mut document = mock::finished(&[]);
         assert_eq!(no_strategy(&document), None);
         for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
             arm.not_available = Some("it needs host events".to_owned());
@@ -412,10 +409,10 @@ mod tests {
     fn a_folder_that_cannot_be_written_to_leaves_the_table() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
-        let finished = mock::finished(&[]);
+        let document = mock::finished(&[]);
         let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
         std::fs::remove_dir(&out).unwrap();
-        kept.save(&finished.document).unwrap();
+        kept.save(&document).unwrap();
         assert_eq!(kept.line(), "");
         assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
     }

@@ -8,8 +8,7 @@ use clap::Args;
 use super::measure::{Invocation, MakePlan, Wanted, measure_all};
 use super::options::GuestResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
-use crate::arms::linux::job::{Kind, LinuxJob};
-use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions};
+use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::nmi_latency::simulated::SimSpec;
 use crate::experiment::nmi_latency::spec::{LINUX, NmiLatencySpec, PAYLOAD};
@@ -63,7 +62,7 @@ Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
 70 a bug of vpmu.";
 
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
-const WORKLOADS: [EventSet; 2] = [EventSet::Sampling10, EventSet::Single];
+const WORKLOADS: [EventSet; 2] = [EventSet::SAMPLING10, EventSet::SINGLE];
 
 /// Its strategies: those of KVM's history, and ours.
 const STRATEGIES: [&str; 4] = ["recreate", "reuse", "reuse-lazy", "gate"];
@@ -119,20 +118,19 @@ impl NmiLatencyArgs {
 }
 
 pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
-    let linux = LinuxJob::new(&args.linux, Kind::Record)?;
+    let linux = args.linux.chosen()?;
     let (spec, usual) = (&args.spec, if linux.is_some() { &LINUX } else { &PAYLOAD });
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
     let is_bare = invocation.command_line.len() == 1;
-    let wanted =
-        Wanted { backend: &args.host.behind.backend, model: None, is_bare, linux: linux.as_ref(), out: &args.out };
+    let wanted = Wanted { backend: &args.host.behind.backend, model: None, is_bare, linux, out: &args.out };
     if args.is_main {
         return run_main(args, &wanted, invocation);
     }
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(usual, &args.host, chosen, usable)?;
-        if let Some(job) = &linux {
-            job.adapt(&mut plan, spec.workload.unwrap_or(usual.workload))?;
+        if linux.is_some() {
+            adapt(&mut plan, spec.workload.unwrap_or(usual.workload))?;
         }
         if let Some(trace) = &trace {
             if chosen.simulated {
@@ -151,7 +149,7 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation)
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut spec = args.spec.clone();
-            spec.workload = Some(Workload { events, work: GuestWork::Ftest });
+            spec.workload = Some(Workload { events, work: GuestWork::FTEST });
             spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
             let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
             let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();

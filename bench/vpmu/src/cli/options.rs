@@ -136,7 +136,7 @@ mod tests {
     fn a_baseline_is_complete_and_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let baseline = Baseline(dir.path().join("baselines/v1"));
-        let document = mock::finished(&[]).document;
+        let document = mock::finished(&[]);
         baseline.check(&document.experiment).unwrap();
         baseline.keep(&document, &document.experiment, Exit::Inconclusive).unwrap();
         assert!(!baseline.document(&document.experiment).exists(), "an inconclusive run is no baseline");

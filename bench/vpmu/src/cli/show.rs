@@ -135,8 +135,8 @@ fn items(kind: Kind) -> Result<Vec<Item>, Error> {
         }
         // A workload is one of each, EVENTS/WORK.
         Kind::Workloads => {
-            let sets = EventSet::ALL.map(|set| Item::new(set.key(), set.about()));
-            let works = GuestWork::ALL.map(|work| Item::new(format!(".../{}", work.key()), work.about()));
+            let sets = EventSet::ALL.map(|set| Item::new(set.key, set.about));
+            let works = GuestWork::ALL.map(|work| Item::new(format!(".../{}", work.key), work.about));
             sets.into_iter().chain(works).collect()
         }
         Kind::Metrics => metric::ALL.iter().map(|metric| Item::new(metric.key, metric.about)).collect(),

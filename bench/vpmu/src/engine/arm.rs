@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use results::document;
 use results::error::Error;
 
 /// A turn of an arm.
@@ -58,8 +59,8 @@ pub trait Arm {
     /// Keeps what a turn measured: its round counts.
     fn keep(&mut self, turn: Turn, figures: Self::Figures);
 
-    /// Returns how many rounds of it count.
-    fn rounds_kept(&self) -> usize;
+    /// Returns the arm as a document has it.
+    fn result(&self) -> document::Arm;
 
     /// Notes why it has not all the rounds that were wanted.
     fn incomplete(&mut self, why: &str);

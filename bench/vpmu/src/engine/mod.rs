@@ -11,6 +11,5 @@ mod run;
 mod schedule;
 
 pub use arm::{Arm, Turn, Turned};
-pub use run::{After, Rounds, State, run};
-pub(crate) use run::{Course, measure};
-pub use schedule::Schedule;
+pub(crate) use run::{About, Context, State, measure, run};
+pub use run::{Measured, Rounds};

@@ -1,19 +1,16 @@
 //! Arms that are no more than a measurement, and the experiment of such arms: from its turns to its document.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use host_pmu::stats::ns;
-use results::document::{Arm, ArmKind, GuestArm, Metrics, Record, Rounds as Columns, SCHEMA, Summary, warnings};
+use results::document::{Any, Arm, Record, Summary, warnings};
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::metric::Metric;
-use results::write::now_unix;
 use serde_json::{Map, Value};
 
 use super::arm::{self, Turn, Turned};
-use super::run::{Course, Rounds, State, measure};
-use crate::setting::process;
+use super::run::{About, Context, Measured, Rounds, measure};
 use crate::sys;
 use crate::terminal::progress::Progress;
 
@@ -55,31 +52,13 @@ impl<'a> Plain<'a> {
         backend: &str,
         take: impl FnMut(Turn) -> Result<Option<Sample>, Error> + 'a,
     ) -> Self {
-        let arm = Arm {
-            name: name.into(),
-            kind: ArmKind::Strategy,
-            backend: backend.to_owned(),
-            stand_in: false,
-            not_available: None,
-            incomplete: Vec::new(),
-            left_out: Vec::new(),
-            notes: Vec::new(),
-            metrics: Metrics::new(),
-            own: GuestArm::default(),
-            rounds: Columns::default(),
-        };
+        let arm = Arm { name: name.into(), backend: backend.to_owned(), ..Arm::default() };
         Self { arm, values: BTreeMap::new(), take: Box::new(take) }
     }
 
     /// Says in a sentence what the arm is or how it fared, for readers of the document.
     pub fn note(&mut self, text: impl Into<String>) {
         self.arm.notes.push(text.into());
-    }
-
-    /// Returns the arm as a document has it.
-    pub(crate) fn result(&self) -> Arm {
-        let metrics = self.values.iter().map(|(key, values)| (key.clone(), Summary::of_all(values)));
-        Arm { metrics: metrics.collect(), ..self.arm.clone() }
     }
 }
 
@@ -95,8 +74,9 @@ impl arm::Arm for Plain<'_> {
         Ok(Turned { is_whole: figures.is_some(), figures })
     }
 
-    fn rounds_kept(&self) -> usize {
-        self.arm.rounds.len()
+    fn result(&self) -> Arm {
+        let metrics = self.values.iter().map(|(key, values)| (key.clone(), Summary::of_all(values)));
+        Arm { metrics: metrics.collect(), ..self.arm.clone() }
     }
 
     fn incomplete(&mut self, why: &str) {
@@ -130,9 +110,6 @@ pub struct Experiment {
     pub rounds: Rounds,
 }
 
-/// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
-pub type Measured = (Record, Option<Error>);
-
 impl Experiment {
     /// Runs the arms here, whose facts are those before the run. `save` is called with the document as it grows.
     ///
@@ -141,45 +118,22 @@ impl Experiment {
     pub fn measure(
         &self,
         arms: &mut [Plain<'_>],
-        (mut host, fs): (HostFacts, &HostFs),
+        (host, fs): (HostFacts, &HostFs),
         command_line: &[String],
         progress: &mut dyn Progress,
         save: Save<'_>,
-    ) -> Result<Measured, Error> {
+    ) -> Result<Measured<Any>, Error> {
         let mut names = BTreeSet::new();
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
             return Err(Error::usage(format!("two arms are called {}", arm.arm.name), "", "leave one out"));
         }
-        let began = now_unix();
-        let mut document = |arms: &[Plain<'_>], state: &State, last: bool| {
-            host.finish(fs);
-            let tool = process::tool();
-            let mut warnings = warnings::of_run(&tool, &host);
-            warnings.extend(warnings::of_settings(&host, &[]));
-            let whole = arms.iter().all(|arm| arm.arm.incomplete.is_empty());
-            Record {
-                path: PathBuf::new(),
-                schema: SCHEMA.to_owned(),
-                experiment: self.name.to_owned(),
-                place: Some("host".to_owned()),
-                tool,
-                command_line: command_line.to_vec(),
-                started_unix: began,
-                wall_ns: ns(state.wall),
-                status: state.status(last, whole),
-                seed: self.rounds.seed,
-                parameters: self.parameters.clone(),
-                host: host.clone(),
-                arms: arms.iter().map(Plain::result).collect(),
-                warnings,
-                first_guest_instruction_ns: None,
-                answer: Vec::new(),
-                exit: None,
-            }
+        let complete = &|document: &mut Record| {
+            document.warnings = warnings::of_run(&document.tool, &document.host);
+            document.warnings.extend(warnings::of_settings(&document.host, &[]));
         };
-        let course =
-            Course { document: &mut document, enough: &mut |_, _| false, saves_sessions: false, save: &mut *save };
-        let (mut document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
+        let about = About { name: self.name, place: Some("host"), parameters: self.parameters.clone(), complete };
+        let context = Context { stop: sys::interrupted(), fs, host, command_line, progress, save: &mut *save };
+        let (mut document, error) = measure(arms, &self.rounds, &about, context, &mut |_, _| false)?;
         document.conclude_any();
         save(&document)?;
         Ok((document, error))
@@ -194,7 +148,7 @@ mod tests {
     use results::error::Exit;
     use results::metric::ELAPSED;
 
-    fn measured(names: [&str; 2], rounds: u64, fails: Option<u64>) -> (Result<Measured, Error>, usize) {
+    fn measured(names: [&str; 2], rounds: u64, fails: Option<u64>) -> (Result<Measured<Any>, Error>, usize) {
         let take = |name: &str, turn: Turn| match fails {
             Some(at) if name == "b" && turn.index == at => Err(Error::host("no more files", "EMFILE", "")),
             _ => Ok(Some(Sample::default().with(&ELAPSED, [1000 * (1 + turn.index), 7000]))),

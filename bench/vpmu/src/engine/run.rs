@@ -1,13 +1,20 @@
 //! Rounds of turns, until there are enough.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use results::document::Status;
+use host_pmu::stats::ns;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng as _;
+use results::document::{Document, Experiment, GuestRun, SCHEMA, Status};
 use results::error::{Error, Exit};
+use results::host::{HostFacts, HostFs};
+use results::write::now_unix;
 
 use super::arm::{Arm, Turn, Turned};
-use super::schedule::Schedule;
+use super::schedule::next_round;
+use crate::setting::process;
 use crate::terminal::progress::Progress;
 
 /// How many rounds there are, and what ends them before.
@@ -36,7 +43,7 @@ impl Rounds {
 
 /// State of an experiment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// End of the last whole round, after the start.
     pub wall: Duration,
     /// The user ended it.
@@ -45,50 +52,92 @@ pub struct State {
     pub between_sessions: bool,
 }
 
-impl State {
-    /// Returns the status of a document of this state; `last`: nothing follows.
-    pub const fn status(&self, last: bool, whole: bool) -> Status {
-        match (last, self.interrupted, whole) {
-            (false, _, _) => Status::Running,
-            (true, true, _) => Status::Interrupted,
-            (true, false, true) => Status::Complete,
-            (true, false, false) => Status::Incomplete,
-        }
-    }
-}
-
 /// Called after each whole round that another may follow; returns whether there are enough.
-pub type After<'a, A> = &'a mut dyn FnMut(&mut [A], &State) -> Result<bool, Error>;
+pub(crate) type After<'a, A> = &'a mut dyn FnMut(&mut [A], &State) -> Result<bool, Error>;
 
 /// Longest time without a save while rounds are finished.
 const SAVE: Duration = Duration::from_secs(5);
 
-/// What an experiment makes of its rounds.
-pub(crate) struct Course<'a, A, D> {
-    /// Makes the document so far; with true nothing follows.
-    pub(crate) document: &'a mut dyn FnMut(&[A], &State, bool) -> D,
-    /// Decides whether there are enough rounds, by the document so far where it looks at that.
-    pub(crate) enough: &'a mut dyn FnMut(&State, &mut dyn FnMut() -> D) -> bool,
-    /// Whether the document is kept at the end of each session, too.
-    pub(crate) saves_sessions: bool,
-    /// Keeps the document every few seconds.
+/// The surroundings of an experiment.
+pub(crate) struct Context<'a, D> {
+    /// Set when the user wants it to end.
+    pub(crate) stop: &'a AtomicBool,
+    /// Source of the host's facts, read again at each save.
+    pub(crate) fs: &'a HostFs,
+    /// The host before the experiment.
+    pub(crate) host: HostFacts,
+    /// The command line, program name first.
+    pub(crate) command_line: &'a [String],
+    /// Progress display.
+    pub(crate) progress: &'a mut dyn Progress,
+    /// Called with the document at the end of each session, and every few seconds if rounds were finished.
     pub(crate) save: &'a mut dyn FnMut(&D) -> Result<(), Error>,
 }
 
-/// Runs the rounds to their document, which is not saved yet, and the error that ended them early: whole rounds before it count.
+/// What a document says of an experiment beside its arms.
+pub(crate) struct About<'a, E: Experiment> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// Its place, if it has several.
+    pub(crate) place: Option<&'a str>,
+    /// Every parameter.
+    pub(crate) parameters: E,
+    /// Adds what follows from the rest.
+    pub(crate) complete: &'a dyn Fn(&mut Document<E>),
+}
+
+/// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
+pub type Measured<E = GuestRun> = (Document<E>, Option<Error>);
+
+/// Decides whether there are enough rounds, by the document so far where it looks at that.
+pub(crate) type Enough<'a, E> = &'a mut dyn FnMut(&State, &mut dyn FnMut() -> Document<E>) -> bool;
+
+/// Runs the rounds to their document, which is not saved yet.
 ///
 /// # Errors
 /// If nothing was measured before an error, and exit 3 if that was an interrupt.
-pub(crate) fn measure<A: Arm, D>(
+pub(crate) fn measure<A: Arm, E: Experiment>(
     arms: &mut [A],
     rounds: &Rounds,
-    (stop, progress): (&AtomicBool, &mut dyn Progress),
-    course: Course<'_, A, D>,
-) -> Result<(D, Option<Error>), Error> {
-    let Course { document, enough, saves_sessions, save } = course;
+    about: &About<'_, E>,
+    context: Context<'_, Document<E>>,
+    enough: Enough<'_, E>,
+) -> Result<Measured<E>, Error> {
+    let Context { stop, fs, mut host, command_line, progress, save } = context;
+    // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
+    let started_unix = if rounds.simulated { 0 } else { now_unix() };
+    let mut document = |arms: &[A], state: &State, last: bool| {
+        host.finish(fs);
+        let arms: Vec<_> = arms.iter().map(Arm::result).collect();
+        let mut document = Document {
+            path: PathBuf::new(),
+            schema: SCHEMA.to_owned(),
+            experiment: about.name.to_owned(),
+            place: about.place.map(str::to_owned),
+            tool: process::tool(),
+            command_line: command_line.to_vec(),
+            started_unix,
+            wall_ns: ns(state.wall),
+            status: match (last, state.interrupted) {
+                (false, _) => Status::Running,
+                (true, true) => Status::Interrupted,
+                (true, false) if arms.iter().all(|arm| arm.incomplete.is_empty()) => Status::Complete,
+                (true, false) => Status::Incomplete,
+            },
+            seed: rounds.seed,
+            parameters: about.parameters.clone(),
+            host: host.clone(),
+            arms,
+            warnings: Vec::new(),
+            answer: Vec::new(),
+            exit: None,
+        };
+        (about.complete)(&mut document);
+        document
+    };
     let mut saved = Instant::now();
     let mut after = |arms: &mut [A], state: &State| {
-        if saves_sessions && state.between_sessions || saved.elapsed() >= SAVE {
+        if rounds.session.is_some() && state.between_sessions || saved.elapsed() >= SAVE {
             save(&document(arms, state, false))?;
             saved = Instant::now();
         }
@@ -96,7 +145,7 @@ pub(crate) fn measure<A: Arm, D>(
     };
     let (state, ended) = run(arms, rounds, stop, progress, &mut after);
     let error = ended.err();
-    if (error.is_some() || state.interrupted) && arms.iter().all(|arm| arm.rounds_kept() == 0) {
+    if (error.is_some() || state.interrupted) && arms.iter().all(|arm| arm.result().rounds.is_empty()) {
         let what = "interrupted before the first round";
         return Err(error.unwrap_or_else(|| Error::new(Exit::Inconclusive, what, "", "nothing is saved")));
     }
@@ -110,7 +159,7 @@ pub(crate) fn measure<A: Arm, D>(
 }
 
 /// Runs the rounds, until the user sets `stop`. Whole rounds before an error stay with the arms.
-pub fn run<A: Arm>(
+pub(crate) fn run<A: Arm>(
     arms: &mut [A],
     rounds: &Rounds,
     stop: &AtomicBool,
@@ -149,7 +198,7 @@ struct Engine<'a, 'b, A> {
 impl<A: Arm> Engine<'_, '_, A> {
     fn all(&mut self) -> Result<(), Error> {
         let Rounds { rounds, session, duration, seed, .. } = *self.rounds;
-        let mut schedule = Schedule::new(seed);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         if session.is_none() {
             self.warm_up()?;
         }
@@ -157,7 +206,7 @@ impl<A: Arm> Engine<'_, '_, A> {
             if session.is_some() {
                 self.session()?;
             }
-            let order = schedule.next_round(self.arms.len());
+            let order = next_round(&mut rng, self.arms.len());
             self.round(&order, index, false)?;
             self.state.between_sessions = self.is_between_sessions();
             let is_over = duration.is_some_and(|bound| self.elapsed() >= bound);

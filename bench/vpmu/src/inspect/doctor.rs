@@ -5,14 +5,14 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use results::error::{Exit, one_line};
+use results::error::{Error, Exit, one_line};
 use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::{layout, wrapped};
 use serde::Serialize;
-use vmm::kvm::{API_VERSION, CAPABILITIES};
+use vmm::kvm::CAPABILITIES;
 
-use crate::setting::backend::{Chosen, EventProbe, KvmReport, Refused, auto};
+use crate::setting::backend::{Chosen, EventProbe, KvmReport, auto};
 use crate::setting::process;
 
 /// The report of `doctor`.
@@ -99,12 +99,11 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
         absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>().join(", ")
     });
     let (fine, found, remedy) = match (&report, lacks) {
-        (Ok(report), Ok(lacks)) if report.api_version == API_VERSION => match lacks.as_str() {
-            "" => (true, format!("all present; up to {} vCPUs", report.max_vcpus), ""),
-            lacks => (false, format!("absent: {lacks}"), upgrade),
-        },
-        (Ok(report), _) => (false, format!("API version {}, not {API_VERSION}", report.api_version), upgrade),
-        (Err(_), _) => (false, "cannot be asked".to_owned(), "see /dev/kvm"),
+        (Ok(report), Ok(lacks)) if lacks.is_empty() => {
+            (true, format!("all present; up to {} vCPUs", report.max_vcpus), "")
+        }
+        (_, Ok(lacks)) => (false, format!("absent: {lacks}"), upgrade),
+        (_, Err(_)) => (false, "cannot be asked".to_owned(), "see /dev/kvm"),
     };
     let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
     let capabilities = Finding::new("KVM capabilities", missing_unless(fine), found, why, remedy);
@@ -135,7 +134,7 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
+fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Error>) -> Vec<Finding> {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
     let (status, found, mend) = match auto {
         Ok(chosen) => (

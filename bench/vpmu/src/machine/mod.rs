@@ -80,18 +80,6 @@ pub struct Watch {
     pub trace: Option<Arc<Tracing>>,
 }
 
-impl From<Arc<Sampling>> for Watch {
-    fn from(sampling: Arc<Sampling>) -> Self {
-        Self { sampling: Some(sampling), trace: None }
-    }
-}
-
-impl From<Arc<Tracing>> for Watch {
-    fn from(trace: Arc<Tracing>) -> Self {
-        Self { sampling: None, trace: Some(trace) }
-    }
-}
-
 /// Largest file of a guest: a kernel with all its symbols, or a RAM disk.
 const MAX_FILE: u64 = 1 << 30;
 
@@ -222,6 +210,8 @@ fn counted(ran: &PcOutcome, backend: &BackendKey, report: &mut Report) {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
     use arch_pmu::msr::MsrExits;
     use hdrhistogram::Histogram;
     use host_pmu::stats::HostSide;
@@ -238,8 +228,8 @@ mod tests {
         assert_eq!(code(MachineError::StepsOne(2)), 2);
     }
 
-    /// A run of vCPUs that took a few PMIs each.
-    fn ran(vcpus: usize) -> PcOutcome {
+    /// A run of two vCPUs that took a few PMIs each.
+    fn ran() -> PcOutcome {
         let counts = Counts {
             overflows: 5,
             pmis: 2,
@@ -261,7 +251,7 @@ mod tests {
         };
         let end = End::GuestExit { status: 3 };
         PcOutcome {
-            vcpus: vec![VcpuOutcome { end: end.clone(), left: <_>::default(), account, steps: None }; vcpus],
+            vcpus: vec![VcpuOutcome { end: end.clone(), left: <_>::default(), account, steps: None }; 2],
             end,
             rewritten: 4,
             console: Output::default(),
@@ -271,47 +261,44 @@ mod tests {
         }
     }
 
+    type Change = fn(&mut PcOutcome);
+
+    /// Two vCPUs, with what is changed. A selector that is only cleared programs no counter; the step backend opens events of its own,
+    /// and what counts are instructions.
     #[test]
     fn vcpus_are_added_up_and_what_spoils_a_run_is_said() {
-        let mut ran = ran(2);
-        let fine = report_of(&ran, &BackendKey::CpuClock);
-        assert!(fine.warnings.is_empty(), "{fine:?}");
-        assert_eq!(
-            fine.summary,
-            [
-                "the guest ended with status 3 (code 1), after 1.5 s",
-                "RDPMC: 4 rewritten to RDMSR, 14 answered",
-                "PMU: 6 register accesses (2 #GP), 10 overflows, PMIs: 4 NMI, 0 fixed, 0 masked, 6 held (2 late, 4 settled)",
-                "counts: backend cpu-clock, 0 events opened",
-            ]
-        );
-        ran.vcpus[1].account.counts.throttled = 2;
-        ran.vcpus[1].account.counts.undeliverable = 1;
-        ran.vcpus[0].account.counts.rdpmcs_elsewhere = 6;
-        ran.vcpus[0].account.counts.ticks_uncertain = 4;
-        ran.vcpus[1].left.absent = 3;
-        ran.console = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
-        let Report { summary, warnings } = report_of(&ran, &BackendKey::None);
-        assert_eq!((warnings.len(), summary.len()), (6, 5), "{warnings:?} {summary:?}");
-    }
-
-    #[test]
-    fn counters_that_never_counted_are_a_warning() {
-        let mut ran = ran(1);
-        let mut warned = |change: fn(&mut VcpuOutcome<_>), backend: BackendKey| {
-            change(&mut ran.vcpus[0]);
-            report_of(&ran, &backend).warnings.join("\n")
-        };
-        let cleared = |vcpu: &mut VcpuOutcome<_>| {
-            vcpu.account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() });
-        };
-        assert_eq!(warned(cleared, BackendKey::CpuClock), "", "a selector was cleared");
-        let counts = warned(|vcpu| vcpu.account.turned_on = 1, BackendKey::CpuClock);
-        assert!(counts.contains("none ever counted"), "{counts}");
-        assert_eq!(warned(|vcpu| vcpu.account.host.ops.record(OpKind::Open, 1), BackendKey::CpuClock), "");
-        // The step backend opens events of its own: what counts are instructions.
-        let stepped = warned(|vcpu| vcpu.steps = Some(Steps { instructions: 0, unsupported: 2 }), BackendKey::Step);
-        assert!(stepped.contains("none ever counted") && stepped.contains("2 times"), "{stepped}");
-        assert_eq!(warned(|vcpu| vcpu.steps = Some(Steps { instructions: 9, unsupported: 0 }), BackendKey::Step), "");
+        let cases: [(&str, BackendKey, Change); 7] = [
+            ("nothing of note", BackendKey::CpuClock, |_| ()),
+            ("doubts", BackendKey::None, |ran| {
+                (ran.vcpus[1].account.counts.throttled, ran.vcpus[1].account.counts.undeliverable) = (2, 1);
+                (ran.vcpus[0].account.counts.rdpmcs_elsewhere, ran.vcpus[0].account.counts.ticks_uncertain) = (6, 4);
+                ran.vcpus[1].left.absent = 3;
+                ran.console = Output { error: Some(std::io::ErrorKind::BrokenPipe.into()), dropped: 9 };
+            }),
+            ("a cleared selector", BackendKey::CpuClock, |ran| {
+                ran.vcpus[0].account.msr_exits.push(MsrExits { msr: 0x187, writes: 1, ..<_>::default() });
+            }),
+            ("a counter that never counted", BackendKey::CpuClock, |ran| ran.vcpus[0].account.turned_on = 1),
+            ("one that did", BackendKey::CpuClock, |ran| {
+                ran.vcpus[0].account.turned_on = 1;
+                ran.vcpus[0].account.host.ops.record(OpKind::Open, 1);
+            }),
+            ("no step", BackendKey::Step, |ran| {
+                ran.vcpus[0].account.turned_on = 1;
+                ran.vcpus[0].steps = Some(Steps { instructions: 0, unsupported: 2 });
+            }),
+            ("steps", BackendKey::Step, |ran| {
+                ran.vcpus[0].account.turned_on = 1;
+                ran.vcpus[0].steps = Some(Steps { instructions: 9, unsupported: 0 });
+            }),
+        ];
+        let mut text = String::new();
+        for (what, backend, change) in cases {
+            let mut ran = ran();
+            change(&mut ran);
+            let Report { summary, warnings } = report_of(&ran, &backend);
+            writeln!(text, "# {what}\n{}\n! {}", summary.join("\n"), warnings.join("\n! ")).unwrap();
+        }
+        trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/reports.txt"), &text);
     }
 }

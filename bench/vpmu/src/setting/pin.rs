@@ -1,6 +1,5 @@
 //! The host CPUs of a guest's vCPUs.
 
-use std::fmt;
 use std::str::FromStr;
 
 use cpu_list::CpuList;
@@ -29,16 +28,6 @@ impl FromStr for PinChoice {
             "none" => Self::Nowhere,
             list => Self::List(list.parse().map_err(|why| format!("{why}; auto and none are choices, too"))?),
         })
-    }
-}
-
-impl fmt::Display for PinChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Nowhere => f.write_str("none"),
-            Self::List(list) => list.fmt(f),
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use host_pmu::kernel;
-use host_pmu::strategy::{Apply, PRESETS, Strategy};
+use host_pmu::strategy::{PRESETS, Strategy};
 use sim::mediated::{MEDIATED, Mediated};
 
 use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
@@ -20,12 +20,10 @@ const MAX_DEFINITION: u64 = 64 << 10;
 /// One entry of a list of strategies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StrategyChoice {
-    /// A preset's name. Whether it exists is checked by [`resolve`].
+    /// A preset's name; with `kvm:` before it, of the host events of KVM's own vPMU. Whether it exists is checked by [`resolve`].
     Preset(String),
     /// A TOML file.
     File(PathBuf),
-    /// One for the host events of KVM's own vPMU: a preset's name, after `kvm:`.
-    BelowKvm(String),
     /// A definition that was read or made already.
     Defined(StrategyParameter),
 }
@@ -45,11 +43,9 @@ impl std::str::FromStr for StrategyChoice {
         if text.is_empty() {
             return Err("an empty name; give e.g. recreate,reuse".to_owned());
         }
-        if let Some(below) = text.strip_prefix(BELOW_KVM) {
-            return Ok(Self::BelowKvm(below.to_owned()));
-        }
         let path = PathBuf::from(text);
-        Ok(if is_toml(&path) { Self::File(path) } else { Self::Preset(text.to_owned()) })
+        let is_file = is_toml(&path) && !text.starts_with(BELOW_KVM);
+        Ok(if is_file { Self::File(path) } else { Self::Preset(text.to_owned()) })
     }
 }
 
@@ -64,9 +60,13 @@ fn is_name(name: &str) -> bool {
 /// # Errors
 /// Exit 2 for an unknown preset, a bad file, or two entries of the same name.
 pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
-    if let Some(StrategyChoice::BelowKvm(name)) = list.iter().find(|one| matches!(one, StrategyChoice::BelowKvm(_))) {
+    let below = |one: &StrategyChoice| match one {
+        StrategyChoice::Preset(name) if name.starts_with(BELOW_KVM) => Some(name.clone()),
+        _ => None,
+    };
+    if let Some(name) = list.iter().find_map(below) {
         return Err(Error::usage(
-            format!("{BELOW_KVM}{name} is an arm of experiments on this host"),
+            format!("{name} is an arm of experiments on this host"),
             "its host events are those of KVM's own vPMU, not of the tool's",
             "give it to nmi-latency, guest-stat, advise or ab",
         ));
@@ -79,40 +79,16 @@ pub fn resolve(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error>
 /// # Errors
 /// As [`resolve`], and exit 2 for what cannot be had below KVM.
 pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, Error> {
-    let own = |name: &str| name == "floor" || KVM_ARMS.contains(&name);
     // Names that differ in their case alone are one to readers.
     let mut seen = BTreeSet::from(["floor", KVM_ARMS[0], KVM_ARMS[1]].map(str::to_owned));
     let mut found = Vec::new();
-    for arg in list {
-        let strategy = match arg {
-            StrategyChoice::Preset(name) if own(name) => {
-                return Err(Error::usage(
-                    format!("{name} is not a strategy"),
-                    "that arm is always part of a comparison",
-                    format!("leave it out; strategies are {}, or a .toml file", PRESETS.join(", ")),
-                ));
-            }
-            StrategyChoice::Preset(name) => {
-                if !PRESETS.contains(&name.as_str()) && Mediated::named(name).is_none() {
-                    return Err(Error::usage(
-                        format!("unknown strategy '{name}'"),
-                        "",
-                        suggestion(
-                            name,
-                            &PRESETS.into_iter().chain(MEDIATED.map(|kind| kind.name)).collect::<Vec<_>>(),
-                            " (the latter two: simulated guests only), and files ending in .toml",
-                        ),
-                    ));
-                }
-                let definition = Strategy::preset(name).ok().map(|preset| toml::to_string(&preset));
-                let definition = definition.transpose().map_err(|error| internal("a strategy has no TOML", error))?;
-                StrategyParameter { name: name.clone(), definition }
-            }
+    for choice in list {
+        let strategy = match choice {
+            StrategyChoice::Preset(name) => match name.strip_prefix(BELOW_KVM) {
+                Some(below) => below_kvm(below)?,
+                None => preset(name)?,
+            },
             StrategyChoice::File(path) => definition(path)?,
-            StrategyChoice::BelowKvm(name) => {
-                let release = HostFs::default().text("proc/sys/kernel/osrelease").unwrap_or_default();
-                below_kvm(name, kernel::applies(&release))?
-            }
             StrategyChoice::Defined(strategy) => strategy.clone(),
         };
         if !seen.insert(strategy.name.to_ascii_lowercase()) {
@@ -127,21 +103,47 @@ pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, E
     Ok(found)
 }
 
-/// Resolves `kvm:NAME`, below a KVM that reprograms at that time.
-fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
-    let Some(preset) = kernel::preset(name, kvms) else {
-        let (what, known) =
-            (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}")));
+/// Returns a strategy with its definition: all choices in one form, so that two of them can be compared.
+fn whole(name: String, strategy: &Strategy) -> Result<StrategyParameter, Error> {
+    let definition = toml::to_string(strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+    Ok(StrategyParameter { name, definition: Some(definition) })
+}
+
+/// Resolves a preset, or a model, which has no definition.
+fn preset(name: &str) -> Result<StrategyParameter, Error> {
+    if name == "floor" || KVM_ARMS.contains(&name) {
+        return Err(Error::usage(
+            format!("{name} is not a strategy"),
+            "that arm is always part of a comparison",
+            format!("leave it out; strategies are {}, or a .toml file", PRESETS.join(", ")),
+        ));
+    }
+    if Mediated::named(name).is_some() {
+        return Ok(StrategyParameter { name: name.to_owned(), definition: None });
+    }
+    let preset = Strategy::preset(name).map_err(|_| {
+        let known: Vec<&str> = PRESETS.into_iter().chain(MEDIATED.map(|kind| kind.name)).collect();
+        let others = " (the latter two: simulated guests only), and files ending in .toml";
+        Error::usage(format!("unknown strategy '{name}'"), "", suggestion(name, &known, others))
+    })?;
+    whole(name.to_owned(), &preset)
+}
+
+/// Resolves `kvm:NAME`, below the KVM of this host.
+fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
+    let release = HostFs::default().text("proc/sys/kernel/osrelease").unwrap_or_default();
+    let arm = format!("{BELOW_KVM}{name}");
+    let Some(preset) = kernel::preset(name, kernel::applies(&release)) else {
+        let known = kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}"));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let why = match name {
             "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
             file if is_toml(Path::new(file)) => "what stands between KVM and perf has no choices of its own",
             _ => "",
         };
-        return Err(Error::usage(what, why, suggestion(name, &known, "")));
+        return Err(Error::usage(format!("no strategy {arm}"), why, suggestion(name, &known, "")));
     };
-    let definition = toml::to_string(&preset).map_err(|error| internal("a strategy has no TOML", error))?;
-    Ok(StrategyParameter { name: format!("{BELOW_KVM}{name}"), definition: Some(definition) })
+    whole(arm, &preset)
 }
 
 fn is_toml(path: &Path) -> bool {
@@ -168,8 +170,7 @@ pub fn refuse_modelled(strategies: &[StrategyParameter]) -> Result<(), Error> {
 /// # Errors
 /// Exit 2 for an unknown preset, or one that is there twice.
 pub fn check_names(list: &[StrategyChoice]) -> Result<(), Error> {
-    let is_name = |choice: &&StrategyChoice| matches!(choice, StrategyChoice::Preset(_) | StrategyChoice::BelowKvm(_));
-    let names: Vec<_> = list.iter().filter(is_name).cloned().collect();
+    let names: Vec<_> = list.iter().filter(|choice| matches!(choice, StrategyChoice::Preset(_))).cloned().collect();
     resolve_arms(&names).map(drop)
 }
 
@@ -201,10 +202,9 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     if Mediated::named(&name).is_some() {
         return Err(refuse(format!("its name '{name}' is that of a model, which is no strategy of host events")));
     }
-    // Every definition has all choices and one form, so that two of them can be compared.
-    let definition = toml::to_string(&strategy).map_err(|error| internal("a strategy has no TOML", error))?;
-    Strategy::from_toml(&definition).map_err(|error| refuse(error.to_string()))?;
-    Ok(StrategyParameter { name, definition: Some(definition) })
+    let whole = whole(name, &strategy)?;
+    Strategy::from_toml(whole.definition.as_deref().unwrap_or_default()).map_err(|error| refuse(error.to_string()))?;
+    Ok(whole)
 }
 
 /// Resolves the one strategy of a command that compares none, ready for use.
@@ -223,20 +223,20 @@ pub fn resolve_one(choice: &StrategyChoice) -> Result<Strategy, Error> {
 pub fn ready(list: &[StrategyChoice]) -> Result<Vec<Strategy>, Error> {
     let strategies = resolve(list)?;
     refuse_modelled(&strategies)?;
-    let ready = |StrategyParameter { name, definition }: StrategyParameter| {
-        Strategy::named(&name, definition.as_deref())
-            .map_err(|error| Error::usage(format!("strategy {name}"), error.to_string(), ""))
-    };
-    strategies.into_iter().map(ready).collect()
+    strategies.iter().map(|StrategyParameter { name, definition }| named(name, definition.as_deref())).collect()
+}
+
+/// Returns the strategy of this name, and of this definition if it has one.
+///
+/// # Errors
+/// Exit 2 for one that cannot be read.
+pub fn named(name: &str, definition: Option<&str>) -> Result<Strategy, Error> {
+    Strategy::named(name, definition).map_err(|error| Error::usage(format!("strategy {name}"), error.to_string(), ""))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn resolved(list: &str) -> Result<Vec<StrategyParameter>, Error> {
-        resolve(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>())
-    }
 
     #[test]
     fn every_preset_has_a_colour_of_its_own_in_plots() {
@@ -244,60 +244,23 @@ mod tests {
     }
 
     #[test]
-    fn strategies_below_kvm_are_arms_with_a_whole_definition() {
-        let arms = |list: &str| resolve_arms(&list.split(',').map(|entry| entry.parse().unwrap()).collect::<Vec<_>>());
-        let found = arms("kvm:stock,recreate,kvm:recreate,kvm:direct").unwrap();
-        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(names, ["kvm:stock", "recreate", "kvm:recreate", "kvm:direct"]);
-        assert!(found.iter().all(|one| one.definition.is_some()));
-        for (refused, needle) in [
-            (arms("kvm:mine.toml").map(drop), "no choices of its own"),
-            (arms("kvm:pool").map(drop), "kvm:stock"),
-            (arms("kvm:recreat").map(drop), "did you mean kvm:recreate?"),
-            (resolved("kvm:recreate").map(drop), "give it to nmi-latency"),
-            (arms("kvm:gate,kvm:gate").map(drop), "two arms"),
-        ] {
-            let error = refused.unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_strategy_file_is_named_by_itself_and_kept_whole() {
+    fn a_strategy_file_is_named_by_itself_and_kept_whole_as_are_those_below_kvm() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
             path.into_os_string().into_string().unwrap()
         };
-        let named = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
+        let mine = file("a.toml", "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'at-once'");
         let by_file = file("other.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'");
-        let found = resolved(&format!("{named},{by_file}")).unwrap();
-        assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("mine", "other"));
-        let definition = found[0].definition.as_ref().unwrap();
-        assert!(definition.contains("reuse = \"last\"") && definition.contains("gate = false"), "{definition}");
-        for (name, text, needle) in [
-            ("b.toml", "name = \n", "line 1"),
-            ("c.toml", "name = 'a b'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "letters"),
-            ("e.toml", &"#".repeat(70_000), "larger"),
-            ("f.toml", "name = 'floor'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "two arms"),
-            (
-                "k.toml",
-                "name = 'GATE'\nreuse = 'none'\nrelease = 'eager'\napply = 'at-once'",
-                "'GATE' is that of a preset",
-            ),
-            (
-                "o.toml",
-                "reuse = 'last'\nrelease = 'never'\napply = 'at-once'\ngates = true",
-                "line 4, column 1: unknown field `gates`",
-            ),
-            ("mediated.toml", "reuse = 'none'\nrelease = 'eager'\napply = 'at-once'", "that of a model"),
-            ("g.toml", "reuse = 'none'", "missing field `release`; `vpmu show strategies deferred`"),
-            ("h.toml", "reuse = 'last'\nrelease = 'eager'\napply = 'at-once'", "nothing is parked"),
-        ] {
-            let error = resolved(&file(name, text)).unwrap_err().to_string();
-            assert!(error.contains(needle), "{error}");
+        let list = [mine.as_str(), &by_file, "kvm:stock", "recreate", "kvm:recreate"];
+        let found = resolve_arms(&list.map(|entry| entry.parse().unwrap())).unwrap();
+        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["mine", "other", "kvm:stock", "recreate", "kvm:recreate"]);
+        for (strategy, reuse) in found.iter().zip(["last", "none", "last", "none", "none"]) {
+            let definition = strategy.definition.as_ref().unwrap();
+            let has = |text: &str| definition.contains(text);
+            assert!(has(&format!("reuse = \"{reuse}\"")) && has("gate = false"), "{definition}");
         }
     }
 }

@@ -14,8 +14,7 @@ use vmm::machine::payload::{self, PayloadPlan};
 use vmm::machine::{self, CounterSource, MachineError};
 use vmm::outcome::{End, RunOutcome};
 
-use super::counters::{available, behind};
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::{Watch, not_begun};
 use crate::setting::backend::open_kvm;
@@ -48,21 +47,6 @@ impl RealRunner {
         let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
         Ok(Self { host, guest: guest.clone(), paced: backend.pace(period).or(of_replay) })
     }
-
-    /// Plans a guest of an arm that takes so many samples.
-    fn plan(&self, arm: &Arm, samples: u64) -> Result<PayloadPlan, Error> {
-        Ok(planned(&self.guest, behind(arm, self.paced)?, samples))
-    }
-}
-
-/// Turns a PMU that others hold now, which may be free at the next turn, into the end of this arm's turn, not of the other arms'.
-fn of_this_arm<T>(done: Result<T, MachineError>, arm: &Arm, instead: impl FnOnce(RunOutcome) -> T) -> Result<T, Error> {
-    match done {
-        Err(MachineError::Kvm(taken @ KvmError::PmuTaken)) if arm.kind == ArmKind::Kvm => {
-            Ok(instead(nothing(End::Host(taken.to_string()))))
-        }
-        done => done.map_err(refused),
-    }
 }
 
 /// Builds the error of a guest that has no result.
@@ -72,43 +56,62 @@ pub(crate) fn refused(error: MachineError) -> Error {
 }
 
 impl ArmRunner for RealRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        available(arm, &self.host, self.guest.machine.cpu)
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
+        arm.available(&self.host, self.guest.machine.cpu)?;
+        Ok(Box::new(RealGuests { of: self, arm, live: None }))
     }
+}
 
-    fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let plan = self.plan(arm, samples)?;
-        let run = payload::run(&self.host, guest::PMU_PAYLOAD, &plan, interrupted());
-        of_this_arm(run.map(Into::into), arm, Into::into)
+/// The guests of an arm on this host.
+struct RealGuests<'a> {
+    of: &'a RealRunner,
+    arm: &'a Arm,
+    live: Option<payload::LiveGuest>,
+}
+
+impl RealGuests<'_> {
+    fn plan(&self, samples: u64) -> Result<PayloadPlan, Error> {
+        Ok(planned(&self.of.guest, self.arm.source(self.of.paced)?, samples))
     }
+}
 
-    fn open(&mut self, arm: &Arm, _number: u64, samples: u64) -> Result<Opened, Error> {
-        let mut plan = self.plan(arm, samples)?;
+impl ArmGuests for RealGuests<'_> {
+    fn open(&mut self, _: u64, samples: u64) -> Result<Option<RunOutcome>, Error> {
+        let mut plan = self.plan(samples)?;
         plan.boot.flags |= FLAG_TURNS;
-        let started = payload::LiveGuest::start(&self.host, guest::PMU_PAYLOAD, plan, interrupted());
-        let opened = started.map(|(guest, opening)| -> Opened { (Box::new(guest), opening) });
-        of_this_arm(opened, arm, |absent| (Box::new(absent), None))
+        match payload::LiveGuest::start(&self.of.host, guest::PMU_PAYLOAD, plan, interrupted()) {
+            Ok((guest, opening)) => {
+                self.live = Some(guest);
+                Ok(opening)
+            }
+            Err(error) => of_this_arm(error, self.arm).map(|_| None),
+        }
+    }
+
+    fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let done = match (&mut self.live, turn.session) {
+            (Some(live), _) => live.turn(samples, interrupted()),
+            (None, None) => payload::run(&self.of.host, guest::PMU_PAYLOAD, &self.plan(samples)?, interrupted()),
+            // It could not be made.
+            (None, Some(_)) => Err(MachineError::Kvm(KvmError::PmuTaken)),
+        };
+        let run = done.or_else(|error| of_this_arm(error, self.arm))?;
+        self.live = self.live.take().filter(|_| run.end.is_complete());
+        Ok(run.into())
+    }
+
+    fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
+        self.live.take().map(|live| live.finish(interrupted()).map_err(refused)).transpose()
     }
 }
 
-impl LiveGuest for payload::LiveGuest {
-    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        Ok(self.turn(samples, interrupted()).map_err(refused)?.into())
-    }
-
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        self.finish(interrupted()).map_err(refused)
-    }
-}
-
-/// A guest that could not be made: every turn of it is this outcome.
-impl LiveGuest for RunOutcome {
-    fn turn(&mut self, _samples: u64) -> Result<TurnOutcome, Error> {
-        Ok(self.clone().into())
-    }
-
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(*self)
+/// Turns a PMU that others hold now, which may be free at the next turn, into the end of this arm's turn, not of the other arms'.
+fn of_this_arm(error: MachineError, arm: &Arm) -> Result<RunOutcome, Error> {
+    match error {
+        MachineError::Kvm(taken @ KvmError::PmuTaken) if arm.kind == ArmKind::Kvm => {
+            Ok(nothing(End::Host(taken.to_string())))
+        }
+        error => Err(refused(error)),
     }
 }
 
@@ -176,10 +179,8 @@ mod tests {
     #[test]
     fn a_pmu_that_others_hold_ends_the_turn_of_kvms_arm_alone() {
         let arm = |kind| Arm { strategy: "kvm".to_owned(), backend: "kvm".to_owned(), kind, definition: None };
-        let done = |kind| of_this_arm(Err(MachineError::Kvm(KvmError::PmuTaken)), &arm(kind), |absent| absent);
-        let mut taken = done(ArmKind::Kvm).unwrap();
-        assert_eq!(taken.end, End::Host(KvmError::PmuTaken.to_string()));
-        assert_eq!(taken.turn(5).unwrap().run.end, taken.end);
+        let done = |kind| of_this_arm(MachineError::Kvm(KvmError::PmuTaken), &arm(kind));
+        assert_eq!(done(ArmKind::Kvm).unwrap().end, End::Host(KvmError::PmuTaken.to_string()));
         assert!(done(ArmKind::Floor).is_err());
     }
 }

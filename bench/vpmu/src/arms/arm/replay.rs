@@ -26,10 +26,9 @@ use vmm::machine::Cpu;
 use vmm::outcome::{Account, Counts, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::play::{enables, processor};
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::sys;
-use crate::terminal::console::internal;
 
 /// Why strategies with `pause = "virtual"` cannot be replayed.
 pub(crate) const IN_NO_TRACE: &str =
@@ -151,32 +150,21 @@ fn strategy(arm: &Arm) -> Result<Option<Strategy>, String> {
 }
 
 impl ArmRunner for ReplayRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        strategy(arm).map(|_| ())
-    }
-
-    fn run(&mut self, arm: &Arm, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
-        Err(internal("cannot replay", format!("{}: a part of a trace follows the one before", arm.strategy)))
-    }
-
-    fn open(&mut self, arm: &Arm, _: u64, _: u64) -> Result<Opened, Error> {
-        let strategy = strategy(arm).map_err(|why| Error::usage(format!("strategy {}", arm.strategy), why, ""))?;
-        let (parts, model) = (self.parts.clone(), Rc::clone(&self.model));
-        let replay = |vcpu| Some(Replay::new(&model, parts.pmu, strategy.as_ref()?, self.seed, vcpu));
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
+        let (strategy, parts) = (strategy(arm)?, &self.parts);
+        let replay = |vcpu| Some(Replay::new(&self.model, parts.pmu, strategy.as_ref()?, self.seed, vcpu));
         let replays = (0..parts.trace.meta.vcpus as u16).filter_map(replay).collect();
         let rest = Box::new(parts.trace.batches());
-        let live = Live { parts, model, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 };
-        Ok((Box::new(live), None))
+        Ok(Box::new(Live { of: self, replays, rest, batch: Vec::new(), at: 0, samples: 0, done: 0, work: 0.0 }))
     }
 }
 
 /// A trace that is replayed under a strategy part by part, or on the floor, which has no host events.
-struct Live {
-    parts: Parts,
-    model: Rc<Model>,
+struct Live<'a> {
+    of: &'a ReplayRunner,
     /// The state of each vCPU; there is none on the floor.
     replays: Vec<Replay>,
-    rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>>>,
+    rest: Box<dyn Iterator<Item = Result<Vec<Row>, Error>> + 'a>,
     /// The rows that were read last, and the first of them that is yet to be replayed.
     batch: Vec<Row>,
     at: usize,
@@ -186,10 +174,11 @@ struct Live {
     work: f64,
 }
 
-impl LiveGuest for Live {
-    fn turn(&mut self, _: u64) -> Result<TurnOutcome, Error> {
+impl ArmGuests for Live<'_> {
+    fn turn(&mut self, _: Turn, _: u64) -> Result<TurnOutcome, Error> {
+        let ReplayRunner { parts, model, .. } = self.of;
         let mut part = Part::default();
-        if self.done == self.parts.rounds {
+        if self.done == parts.rounds {
             return Ok(nothing(End::Stopped).into());
         }
         loop {
@@ -201,14 +190,14 @@ impl LiveGuest for Live {
                 }
                 continue;
             }
-            let (until, is_sample) = self.parts.sample(&self.batch, self.at);
+            let (until, is_sample) = parts.sample(&self.batch, self.at);
             let rows = &self.batch[self.at..until];
             self.at = until;
             let replay = rows.first().and_then(|row| self.replays.get_mut(usize::from(row.vcpu)));
-            self.work += part.feed(rows, &self.model, replay);
+            self.work += part.feed(rows, model, replay);
             if part.exits.len() > MOST_REGISTERS {
                 return Err(Error::usage(
-                    format!("cannot replay the trace {}", self.parts.trace.name()),
+                    format!("cannot replay the trace {}", parts.trace.name()),
                     format!("its guest accesses more than {MOST_REGISTERS} registers"),
                     "record it again; a file of it is damaged",
                 ));
@@ -216,11 +205,11 @@ impl LiveGuest for Live {
             if is_sample {
                 self.samples += 1;
                 part.host_work.push(std::mem::take(&mut self.work));
-                let (done, rounds) = (self.done + 1, self.parts.rounds);
-                let until = u128::from(self.parts.samples) * u128::from(done) / u128::from(rounds);
+                let (done, rounds) = (self.done + 1, parts.rounds);
+                let until = u128::from(parts.samples) * u128::from(done) / u128::from(rounds);
                 if done < rounds && u128::from(self.samples) >= until {
                     self.done = done;
-                    return Ok(part.outcome(&self.model, self.replays.iter_mut().map(Replay::take).collect()));
+                    return Ok(part.outcome(model, self.replays.iter_mut().map(Replay::take).collect()));
                 }
             }
         }
@@ -228,12 +217,8 @@ impl LiveGuest for Live {
         if let Some(last) = part.host_work.last_mut() {
             *last += self.work;
         }
-        self.done = self.parts.rounds;
-        Ok(part.outcome(&self.model, self.replays.drain(..).map(Replay::finish).collect()))
-    }
-
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(nothing(End::Stopped))
+        self.done = parts.rounds;
+        Ok(part.outcome(model, self.replays.drain(..).map(Replay::finish).collect()))
     }
 }
 
@@ -299,13 +284,8 @@ impl Part {
             phases: <_>::default(),
             turned_on: 0,
         };
-        let left = PayloadLeft {
-            booted: None,
-            report: Some(Box::new(report)),
-            log: Vec::new(),
-            tsc: TscMap { khz: model.tsc_khz, ..TscMap::default() },
-            held_at_tail_tick: Vec::new(),
-        };
+        let tsc = TscMap { khz: model.tsc_khz, ..TscMap::default() };
+        let left = PayloadLeft { report: Some(Box::new(report)), tsc, ..PayloadLeft::default() };
         let vcpus = vec![VcpuOutcome { end: End::Done, left, account, steps: None }];
         let run = RunOutcome { vcpus, wall: Duration::from_nanos(wall), ..nothing(End::Done) };
         #[expect(clippy::cast_sign_loss, reason = "no work is negative")]

@@ -1,14 +1,22 @@
-//! An arm, one run of it, and the interface of everything that runs arms.
+//! An arm, what stands behind its counters, one run of it, and the interface of everything that runs arms.
 
 use std::time::Duration;
 
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
+use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::kernel::Module;
 use host_pmu::strategy::Strategy;
+use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, LinuxArm, kvm_arm};
+use results::error::Error;
+use results::host::HostFs;
+use vmm::kvm::Host;
+use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::{End, RunOutcome};
 
-use results::document::{ArmKind, LinuxArm};
-use results::error::Error;
-
 use crate::engine::Turn;
+use crate::setting::strategy::named;
+use crate::terminal::console::internal;
 
 /// One arm of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +37,73 @@ impl Arm {
     /// # Errors
     /// Exit 2 for one that cannot be read.
     pub fn strategy(&self) -> Result<Strategy, Error> {
-        Strategy::named(&self.strategy, self.definition.as_deref())
-            .map_err(|error| Error::usage(format!("strategy {}", self.strategy), error.to_string(), ""))
+        named(&self.strategy, self.definition.as_deref())
     }
+
+    /// Checks that its counters can be had by a guest with `cpu` on this host.
+    ///
+    /// # Errors
+    /// Says why not, with the remedy.
+    pub fn available(&self, host: &Host, cpu: Cpu) -> Result<(), String> {
+        match (self.kind, self.below_kvm()) {
+            (ArmKind::Kvm, below) => {
+                host.kvm_pmu()?;
+                fits(host.vendor(), host.shows_perfmon_v2(), cpu)?;
+                if below.is_some() && kvm_arm(&HostFs::default()) == KVM_ARMS[1] {
+                    return Err("this host's KVM gives guests a mediated vPMU, behind which there are no host events: reload kvm_intel \
+                                or kvm_amd with enable_mediated_pmu=N"
+                        .to_owned());
+                }
+                below.map_or(Ok(()), |name| Module::open(&name).map(drop))
+            }
+            (ArmKind::Strategy, _) if self.backend == BackendKey::None.to_string() => {
+                Err("backend none has no host events that a strategy could keep".to_owned())
+            }
+            (ArmKind::Strategy | ArmKind::Floor, _) => Ok(()),
+        }
+    }
+
+    /// Returns the source of its counters; of the floor with so many counts a millisecond, or at the TSC's rate.
+    ///
+    /// # Errors
+    /// Exit 2 for a strategy that is none.
+    pub fn source(&self, paced: Option<u64>) -> Result<CounterSource, Error> {
+        Ok(match self.kind {
+            ArmKind::Floor => {
+                paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
+            }
+            ArmKind::Kvm => CounterSource::Kvm { module: self.below_kvm() },
+            ArmKind::Strategy => CounterSource::Events {
+                backend: self
+                    .backend
+                    .parse()
+                    .map_err(|error: UnknownBackend| internal("an arm has no backend", error))?,
+                strategy: self.strategy()?,
+            },
+        })
+    }
+
+    /// Returns the strategy of the kernel module that keeps its host events; `None` of KVM's own vPMU as it is.
+    fn below_kvm(&self) -> Option<String> {
+        self.strategy.strip_prefix(BELOW_KVM).map(str::to_owned)
+    }
+}
+
+/// Checks that KVM shows a guest the PMU of the host's processor, and that the guest's events and its driver are those
+/// of `cpu`: beside the other arms it has to run the same handler.
+fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
+    let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
+    let (shown, remedy) = match host {
+        Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
+        Some(Vendor::Amd) if perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
+        Some(Vendor::Amd) => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
+        Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
+        None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
+    };
+    Err(format!(
+        "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
+        cpu.name()
+    ))
 }
 
 /// One turn of a guest: of one that is kept alive, or the whole life of another.
@@ -39,8 +111,8 @@ impl Arm {
 pub struct TurnOutcome {
     /// Every figure is of this turn alone.
     pub run: RunOutcome,
-    /// Figures that only a Linux guest leaves.
-    pub linux: Option<LinuxTurn>,
+    /// Figures of the kernel and programs of a Linux guest.
+    pub linux: Option<LinuxArm>,
     /// The host's work by the model where a trace is replayed, ns, of each sample.
     pub host_work: Vec<u64>,
 }
@@ -51,59 +123,91 @@ impl From<RunOutcome> for TurnOutcome {
     }
 }
 
-/// Figures that a Linux guest leaves beside its outcome.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LinuxTurn {
-    /// Figures of the guest's kernel and programs.
-    pub left: LinuxArm,
-    /// Times of set-ups by the guest's clock.
-    pub set_up_ns: Vec<u64>,
-}
-
 /// Returns the outcome of a run without vCPUs.
 pub(super) const fn nothing(end: End) -> RunOutcome {
     RunOutcome { end, vcpus: Vec::new(), wall: Duration::ZERO, start: Duration::ZERO }
 }
 
-/// A guest that was started to be kept alive and waits for its first turn; and the outcome of its start and its baseline, none if it
-/// went wrong: its first turn says how.
-pub type Opened = (Box<dyn LiveGuest>, Option<RunOutcome>);
-
-/// A guest that lives over several turns. Between two of them its vCPUs wait, with its counters and its timer off.
-pub trait LiveGuest {
-    /// Lets the guest take `samples` samples per vCPU, and waits for the end of the turn. A guest that failed, hung or was
-    /// interrupted is an outcome whose end says so; such a guest takes no further turns.
+/// The guests of an arm, one after the other. Once [`crate::sys::interrupted`] is set, a guest is ended, and the outcome so far has
+/// [`End::Stopped`].
+pub trait ArmGuests {
+    /// Starts a guest that lives over several turns, up to the end of its baseline, and returns the outcome of that; none if it went
+    /// wrong: its first turn says how. `number` counts the arm's guests from 0: all arms' guests of one number are alive at the same
+    /// time, and take turns, of `samples` at most. Between two of them its vCPUs wait, with its counters and its timer off.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.
-    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error>;
+    fn open(&mut self, _number: u64, _samples: u64) -> Result<Option<RunOutcome>, Error> {
+        Ok(None)
+    }
 
-    /// Ends the guest. The outcome has the rest after the last turn: the tail's ticks, and host operations since then.
+    /// Lets the guest that was started, or without a session a fresh one, take `samples` samples per vCPU, and waits for the end of
+    /// that. A guest that failed, hung or was interrupted is an outcome whose end says so; it is gone then.
     ///
     /// # Errors
     /// Conditions that make further runs pointless.
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error>;
+    fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error>;
+
+    /// Ends the guest that was started, if it still lives. The outcome has the rest after the last turn: the tail's ticks, and host
+    /// operations since then.
+    ///
+    /// # Errors
+    /// Conditions that make further runs pointless.
+    fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
+        Ok(None)
+    }
 }
 
 /// Runs guests.
 pub trait ArmRunner {
-    /// Checks that an arm can run on this host at all; called once per arm, before anything runs.
+    /// Returns the guests of an arm; called once per arm, before anything runs.
     ///
     /// # Errors
-    /// The reason, e.g. "KVM has no vPMU of its own here".
-    fn available(&mut self, arm: &Arm) -> Result<(), String>;
+    /// Why the arm cannot run here at all, e.g. "KVM has no vPMU of its own here".
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String>;
+}
 
-    /// Runs one guest to its end, for so many samples of each vCPU. Once [`crate::sys::interrupted`] is set, the guest is ended and the outcome so far is
-    /// returned with [`vmm::outcome::End::Stopped`].
-    ///
-    /// # Errors
-    /// Conditions that make further runs pointless. A guest that went wrong is an outcome, not an error.
-    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error>;
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Starts a guest that is kept alive, up to the end of its baseline. `number` counts the arm's guests from 0: all
-    /// arms' guests of one number are alive at the same time, and take turns. No turn has more than `samples`.
-    ///
-    /// # Errors
-    /// Conditions that make further runs pointless.
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error>;
+    fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {
+        let definition = definition.map(str::to_owned);
+        Arm { strategy: strategy.to_owned(), backend: "cpu-clock".to_owned(), kind, definition }
+    }
+
+    #[test]
+    fn arms_become_what_stands_behind_the_counters() {
+        assert_eq!(arm("floor", ArmKind::Floor, None).source(None).unwrap(), CounterSource::Floor);
+        let paced = CounterSource::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(arm("floor", ArmKind::Floor, None).source(Some(100)).unwrap(), paced);
+        let reuse = arm("reuse", ArmKind::Strategy, None).source(None).unwrap();
+        let strategy = Strategy::preset("reuse").unwrap();
+        assert_eq!(reuse, CounterSource::Events { backend: BackendKey::CpuClock, strategy });
+        let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
+        assert!(matches!(arm("mine", ArmKind::Strategy, Some(text)).source(None), Ok(CounterSource::Events { .. })));
+        assert!(arm("mine", ArmKind::Strategy, Some("reuse = 1")).source(None).is_err());
+        let kvm = |name| arm(name, ArmKind::Kvm, None).source(None).unwrap();
+        assert_eq!(kvm("kvm"), CounterSource::Kvm { module: None });
+        assert_eq!(kvm("kvm:direct"), CounterSource::Kvm { module: Some("direct".to_owned()) });
+    }
+
+    #[test]
+    fn a_guest_of_kvms_vpmu_has_the_hosts_vendor() {
+        for (host, perfmon_v2, cpu, needle) in [
+            (Some(Vendor::Intel), false, Cpu::CascadeLake, ""),
+            (Some(Vendor::Amd), true, Cpu::Genoa, ""),
+            (Some(Vendor::Amd), false, Cpu::Milan, ""),
+            (Some(Vendor::Amd), false, Cpu::Genoa, "--cpu milan"),
+            (Some(Vendor::Amd), true, Cpu::Milan, "--cpu genoa"),
+            (Some(Vendor::Amd), true, Cpu::CascadeLake, "give --cpu genoa"),
+            (Some(Vendor::Amd), false, Cpu::CascadeLake, "give --cpu milan"),
+            (Some(Vendor::Intel), false, Cpu::Milan, "--cpu clx"),
+            (None, false, Cpu::Milan, "neither"),
+        ] {
+            let why = fits(host, perfmon_v2, cpu).err().unwrap_or_default();
+            assert_eq!(why.is_empty(), needle.is_empty(), "{why}");
+            assert!(why.contains(needle), "{why}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::real::log_entries;
-use super::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome, nothing};
+use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::setting::backend::Chosen;
 use crate::setting::parse::suggestion;
@@ -117,52 +117,32 @@ pub struct SimRunner {
 }
 
 impl SimRunner {
-    /// Creates a runner of guests of this configuration. `period` is that of the strategies' arms, `seed` that of the
-    /// simulated hosts.
+    /// Creates a runner of guests of this configuration on hosts of so many CPUs, `None`: one for each vCPU. `period` is that of the
+    /// strategies' arms, `seed` that of the simulated hosts.
     ///
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
-    pub fn new(model: Model, guest: &PayloadPlan, period: u64, seed: u64) -> Result<Self, Error> {
+    pub fn new(
+        model: Model,
+        guest: PayloadPlan,
+        (cpus, timer): (Option<u64>, Timer),
+        (period, seed): (u64, u64),
+    ) -> Result<Self, Error> {
         if !guest.machine.pin.is_empty() {
-            return Err(Error::usage(
-                "--pin is not supported by a simulated host",
-                "each vCPU has its own CPU",
-                "leave it out",
-            ));
+            let what = "--pin is not supported by a simulated host";
+            return Err(Error::usage(what, "each vCPU has its own CPU", "leave it out"));
         }
         let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest: guest.clone(), paced, cpus: None, timer: Timer::default(), seed })
-    }
-
-    /// Returns the runner with hosts of so many CPUs, `None`: one for each vCPU, and guests with this timer.
-    pub fn with(self, cpus: Option<u64>, timer: Timer) -> Self {
-        Self { cpus, timer, ..self }
+        Ok(Self { model, guest, paced, cpus, timer, seed })
     }
 }
 
 impl ArmRunner for SimRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
         match arm.kind {
             ArmKind::Kvm => Err("a simulated host has no KVM of its own".to_owned()),
-            ArmKind::Strategy | ArmKind::Floor => Ok(()),
+            ArmKind::Strategy | ArmKind::Floor => Ok(Box::new(SimGuests { of: self, arm, live: None })),
         }
-    }
-
-    fn run(&mut self, arm: &Arm, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
-        let number = turn.index << 1 | u64::from(turn.warmup);
-        let left = host::run(&self.model, &self.plan(arm, samples)?, number);
-        Ok(outcome(left, self.model.tsc_khz).into())
-    }
-
-    fn open(&mut self, arm: &Arm, number: u64, samples: u64) -> Result<Opened, Error> {
-        let mut plan = self.plan(arm, samples)?;
-        plan.boot.flags |= FLAG_TURNS;
-        // The guests of one number meet the same random numbers.
-        let (host, opening) = host::start(&self.model, &plan, number << 1);
-        let tsc_khz = self.model.tsc_khz;
-        let opening = Some(outcome(opening, tsc_khz)).filter(|opening| opening.end.is_complete());
-        Ok((Box::new(Live { host, tsc_khz, failed: opening.is_none() }), opening))
     }
 }
 
@@ -194,26 +174,41 @@ impl SimRunner {
     }
 }
 
-/// A simulated guest that takes its samples turn by turn.
-struct Live {
-    host: Box<dyn host::Live>,
-    tsc_khz: u64,
-    /// A guest that timed out is gone.
-    failed: bool,
+/// The guests of an arm on simulated hosts.
+struct SimGuests<'a> {
+    of: &'a SimRunner,
+    arm: &'a Arm,
+    live: Option<Box<dyn host::Live>>,
 }
 
-impl LiveGuest for Live {
-    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        if self.failed {
-            return Ok(nothing(End::TimedOut).into());
-        }
-        let run = outcome(self.host.turn(samples), self.tsc_khz);
-        self.failed = !run.end.is_complete();
+impl ArmGuests for SimGuests<'_> {
+    fn open(&mut self, number: u64, samples: u64) -> Result<Option<RunOutcome>, Error> {
+        let mut plan = self.of.plan(self.arm, samples)?;
+        plan.boot.flags |= FLAG_TURNS;
+        // The guests of one number meet the same random numbers.
+        let (host, opening) = host::start(&self.of.model, &plan, number << 1);
+        let opening = outcome(opening, self.of.model.tsc_khz);
+        self.live = opening.end.is_complete().then_some(host);
+        Ok(self.live.is_some().then_some(opening))
+    }
+
+    fn turn(&mut self, turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let left = match (&mut self.live, turn.session) {
+            (Some(host), _) => host.turn(samples),
+            // Rounds differ as hosts of one experiment do; every arm of a round meets the same random numbers.
+            (None, None) => {
+                let number = turn.index << 1 | u64::from(turn.warmup);
+                host::run(&self.of.model, &self.of.plan(self.arm, samples)?, number)
+            }
+            (None, Some(_)) => return Ok(nothing(End::TimedOut).into()),
+        };
+        let run = outcome(left, self.of.model.tsc_khz);
+        self.live = self.live.take().filter(|_| run.end.is_complete());
         Ok(run.into())
     }
 
-    fn close(mut self: Box<Self>) -> Result<RunOutcome, Error> {
-        Ok(if self.failed { nothing(End::Stopped) } else { outcome(self.host.finish(), self.tsc_khz) })
+    fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
+        Ok(self.live.take().map(|mut host| outcome(host.finish(), self.of.model.tsc_khz)))
     }
 }
 
@@ -265,32 +260,5 @@ mod tests {
         let embedded = |name: &str| facts(&model(name).unwrap()).model.unwrap();
         let [clx, icx] = ["clx-ap-watchdog-on", "icx-2021"].map(embedded);
         assert!(clx != icx && costs(&clx) == costs(&icx), "{clx} {icx}");
-    }
-
-    #[test]
-    fn bad_models_are_bad_input_in_one_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("m.toml");
-        std::fs::write(&file, "name = 'x'").unwrap();
-        let write = |name: &str, bytes: &[u8]| {
-            let path = dir.path().join(name);
-            std::fs::write(&path, bytes).unwrap();
-            path.into_os_string().into_string().unwrap()
-        };
-        assert!(check_name("/none/a.toml").is_ok());
-        let (binary, huge) = (write("b.toml", b"name = '\xff'"), write("h.toml", &vec![b'#'; 300_000]));
-        for (name, needle) in [
-            (binary.as_str(), "UTF-8"),
-            (&huge, "larger than 262144"),
-            (dir.path().with_extension("toml").to_str().unwrap(), "No such file"),
-            ("no-such", "there are development-host"),
-            ("development-hots", "did you mean development-host?"),
-            ("/nonexistent/m.toml", "No such file"),
-            (file.to_str().unwrap(), "missing field `about`"),
-        ] {
-            let error = model(name).unwrap_err();
-            assert_eq!(error.exit.code(), 2);
-            assert!(error.to_string().contains(needle), "{error}");
-        }
     }
 }

@@ -1,15 +1,13 @@
 //! One arm of the result, made from the outcomes of its runs.
 
-use std::collections::BTreeMap;
-
 use guest::abi::{LOG_NMI, LOG_ROTATION, LogEntry, Report};
 use hdrhistogram::Histogram;
 use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, MsrCount, Rounds, Summary, WorkloadCost,
-    latency_histogram, merge,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, Rounds, Summary, WorkloadCost, latency_histogram,
+    merge,
 };
 use results::error::one_line;
 use results::metric::{
@@ -18,14 +16,11 @@ use results::metric::{
 use results::paired::are_few;
 
 use super::periods::Periods;
-use super::phases::{PhaseFold, ticks_to_ns};
-use crate::arms::arm::runner::{Arm, LinuxTurn, TurnOutcome};
+use super::phases::{self, Latencies, ticks_to_ns};
+use crate::arms::arm::runner::{Arm, TurnOutcome};
 use crate::engine::Turn;
 
-/// Latencies of one round, or of all, by the metric's key.
-type Latencies = BTreeMap<&'static str, Histogram<u64>>;
-
-/// Returns the histogram of `metric`, to record in.
+/// Returns the histogram of a metric, to record in.
 fn of<'a>(latencies: &'a mut Latencies, metric: &Metric) -> &'a mut Histogram<u64> {
     latencies.entry(metric.key).or_insert_with(latency_histogram)
 }
@@ -56,7 +51,7 @@ impl Work {
 }
 
 /// Checks that this kind of guest supports.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Checks {
     /// Their driver counts overflows.
     pub overflows: bool,
@@ -67,14 +62,12 @@ pub struct Checks {
 }
 
 /// Collects one arm's rounds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ArmFold {
     result: document::Arm,
     checks: Checks,
     all: Latencies,
     ops: OpStats,
-    msrs: BTreeMap<u32, MsrCount>,
-    phases: PhaseFold,
     baseline: Work,
     measured: Work,
     /// Start of a guest that lives over several rounds, until the first of them.
@@ -87,36 +80,18 @@ pub struct ArmFold {
 impl ArmFold {
     /// Creates an arm without rounds. `stand_in`: whether its backend is a stand-in.
     pub fn new(arm: &Arm, stand_in: bool, checks: Checks) -> Self {
+        let overflows_lost = (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0);
         let result = document::Arm {
             name: arm.strategy.clone(),
             kind: arm.kind,
             backend: arm.backend.clone(),
             stand_in,
-            not_available: None,
-            incomplete: Vec::new(),
-            left_out: Vec::new(),
-            notes: Vec::new(),
-            metrics: Metrics::new(),
-            own: GuestArm {
-                overflows_lost: (arm.kind != ArmKind::Kvm && checks.overflows).then_some(0),
-                ..GuestArm::default()
-            },
-            rounds: Rounds::default(),
+            own: GuestArm { overflows_lost, ..GuestArm::default() },
+            ..document::Arm::default()
         };
-        Self {
-            result,
-            checks,
-            all: Latencies::new(),
-            ops: OpStats::default(),
-            msrs: BTreeMap::new(),
-            phases: PhaseFold::default(),
-            baseline: Work::default(),
-            measured: Work::default(),
-            guest_start_ns: None,
-            // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
-            periods: (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default),
-            whole: None,
-        }
+        // The floor's counters are the TSC, which advances while the vCPU thread has no CPU.
+        let periods = (checks.periods && arm.kind != ArmKind::Floor).then(Periods::default);
+        Self { result, checks, periods, ..Self::default() }
     }
 
     /// Records that the arm cannot run here.
@@ -173,11 +148,10 @@ impl ArmFold {
         }
         self.result.incomplete.extend(broken.iter().map(|why| one_line(why)));
         let mut latencies = Latencies::new();
-        let set_ups = linux.iter().flat_map(|linux| &linux.set_up_ns).map(|ns| (&SET_UP, *ns));
-        for (metric, ns) in set_ups.chain(host_work.iter().map(|ns| (&HOST_WORK, *ns))) {
-            of(&mut latencies, metric).saturating_record(ns.max(1));
+        for ns in host_work {
+            of(&mut latencies, &HOST_WORK).saturating_record((*ns).max(1));
         }
-        if let Some(LinuxTurn { left, .. }) = linux {
+        if let Some(left) = linux {
             self.result.own.linux.get_or_insert_default().add(left);
         }
         if let Some(periods) = &mut self.periods {
@@ -221,10 +195,7 @@ impl ArmFold {
         }
         rounds.push_metrics(&metrics);
         for (key, histogram) in latencies {
-            match self.all.get_mut(key) {
-                Some(all) => merge(all, &histogram),
-                None => drop(self.all.insert(key, histogram)),
-            }
+            merge(self.all.entry(key).or_insert_with(latency_histogram), &histogram);
         }
     }
 
@@ -303,7 +274,7 @@ impl ArmFold {
         }
         self.ops.merge(&account.host.ops);
         for &MsrExits { msr, reads, writes, faults } in &account.msr_exits {
-            let count = self.msrs.entry(msr).or_default();
+            let count = self.result.own.msr_exits.entry(format!("{msr:#x}")).or_default();
             for (sum, n) in [(&mut count.reads, reads), (&mut count.writes, writes), (&mut count.faults, faults)] {
                 *sum = sum.saturating_add(n);
             }
@@ -337,27 +308,19 @@ impl ArmFold {
         let khz = vcpu.left.tsc.khz;
         let time = |ticks| ticks_to_ns(ticks, khz).max(1);
         counts.tsc_uncertainty_ns = counts.tsc_uncertainty_ns.max(ticks_to_ns(vcpu.left.tsc.uncertainty, khz));
-        counts.log_invalid += self.phases.add(vcpu, report, of(into, &SET_UP));
-        // Each entry is one of three, so that none is looked for.
-        let kinds = [&NMI_HANDLER, &NMI_DRIVER_OFF, &ROTATION];
-        let mut found = kinds.map(|metric| into.remove(metric.key));
-        for entry in vcpu.left.log.iter().filter(|entry| !PhaseFold::takes(entry)) {
-            let kind = match entry.kind {
-                LOG_NMI => usize::from(entry.rearmed == 0),
-                LOG_ROTATION => 2,
-                _ => {
-                    counts.log_invalid += 1;
-                    continue;
-                }
+        counts.log_invalid += phases::add((&mut self.result.own, &mut self.all), vcpu, report, of(into, &SET_UP));
+        for entry in vcpu.left.log.iter().filter(|entry| !phases::takes(entry)) {
+            let metric = match entry.kind {
+                LOG_NMI if entry.rearmed == 0 => Some(&NMI_DRIVER_OFF),
+                LOG_NMI => Some(&NMI_HANDLER),
+                LOG_ROTATION => Some(&ROTATION),
+                _ => None,
             };
-            counts.nmis_driver_off += u64::from(kind == 1);
-            match entry.tsc_exit.checked_sub(entry.tsc_entry) {
-                Some(ticks) => found[kind].get_or_insert_with(latency_histogram).saturating_record(time(ticks)),
+            counts.nmis_driver_off += u64::from(entry.kind == LOG_NMI && entry.rearmed == 0);
+            match metric.zip(entry.tsc_exit.checked_sub(entry.tsc_entry)) {
+                Some((metric, ticks)) => of(into, metric).saturating_record(time(ticks)),
                 None => counts.log_invalid += 1,
             }
-        }
-        for (metric, histogram) in kinds.into_iter().zip(found) {
-            into.extend(histogram.map(|histogram| (metric.key, histogram)));
         }
         match deliveries(vcpu, report) {
             _ if !self.checks.deliveries => {}
@@ -399,7 +362,7 @@ impl ArmFold {
     fn figures(&self) -> document::Arm {
         let mut result = self.result.clone();
         result.metrics = metrics(&self.all, Summary::of);
-        result.metrics.extend(self.phases.metrics());
+        phases::conclude(&mut result);
         let own = &mut result.own;
         // Those of KVM's own vPMU are counted where the kernel module does it.
         let counted = result.kind != ArmKind::Kvm || result.name.starts_with(BELOW_KVM);
@@ -409,7 +372,6 @@ impl ArmFold {
             (kind.key().to_owned(), HostOp { count, p50_ns, total_ns: self.ops.total_ns(kind) })
         };
         own.host_ops = OpKind::ALL.into_iter().filter(|_| counted).map(op).collect();
-        own.msr_exits = self.msrs.iter().map(|(msr, count)| (format!("{msr:#x}"), *count)).collect();
         let Counts { nmis_injected, held_max, held_ns, time_ns, .. } = own.counts;
         own.counts = own.counts.written();
         own.counts.periods_missed = self.periods.as_ref().map_or(0, Periods::missed);
@@ -419,7 +381,6 @@ impl ArmFold {
             ArmKind::Floor => Some(0.0),
             _ => (time_ns > 0).then(|| held_ns as f64 / time_ns as f64),
         };
-        (own.cycles, own.phases, own.event_counts) = self.phases.result();
         own.workload_ns = self.measured.ns;
         own.workload = self.baseline.unit_ns().zip(self.measured.unit_ns()).map(|(without, with)| WorkloadCost {
             unit_ns_without: without,

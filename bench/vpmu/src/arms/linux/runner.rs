@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
+use guest::abi::{LogEntry, MAGIC, Report};
 use host_pmu::kernel;
 use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
@@ -16,12 +16,10 @@ use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::perf;
-use super::session::{Recorded, carry_out};
+use super::session::{FTEST, PERF, Recorded, carry_out, command};
 use super::spec::LinuxGuestOptions;
-use super::task::{FTEST, Kind, PERF, command};
-use super::trace::Handler;
-use crate::arms::arm::counters::{self, behind};
-use crate::arms::arm::runner::{Arm, ArmRunner, LinuxTurn, Opened, TurnOutcome};
+use crate::arms::arm::real;
+use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::Turn;
 use crate::machine::linux::guest::{Failure, Worked, with_agent};
@@ -30,7 +28,6 @@ use crate::machine::linux::userland;
 use crate::machine::rdpmcs_elsewhere;
 use crate::setting::backend::open_kvm;
 use crate::sys;
-use crate::terminal::console::internal;
 
 /// Guest times are in ns: a TSC of 1 GHz.
 const KHZ: u64 = 1_000_000;
@@ -41,26 +38,26 @@ const LONGEST: Duration = Duration::from_secs(1800);
 
 /// Runs guests of one kernel with one userland.
 #[derive(Debug)]
-pub(super) struct LinuxRunner {
+pub struct LinuxRunner {
     host: Arc<Host>,
     kernel: Kernel,
     /// The parts that all of them share.
     guest: LinuxPlan,
     parameters: Parameters,
-    kind: Kind,
     /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
     paced: Option<u64>,
 }
 
 impl LinuxRunner {
     /// Reads the kernel and makes the initial RAM disk. What the document says of the guest is added to the plan.
-    pub(super) fn new(
-        (path, options): (&Path, &LinuxGuestOptions),
-        kind: Kind,
-        plan: &mut Plan,
-    ) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
+    pub fn new(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Self, Error> {
+        real::ensure(plan.parameters.vcpus)?;
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Arc::new(open_kvm()?);
+        let path = options.kernel.as_deref().unwrap_or(Path::new(""));
         let (kernel, boot) = (userland::kernel(path)?, &options.boot);
         let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
         let version = perf::version(&perf)?;
@@ -74,16 +71,11 @@ impl LinuxRunner {
             cpu: plan.guest.machine.cpu.name().to_owned(),
             perf: version,
             memory: boot.memory,
-            command: command(kind, &plan.parameters, plan.parameters.samples).join(" "),
+            command: command(&plan.parameters, plan.parameters.samples).join(" "),
         });
-        let guest = LinuxPlan {
-            machine: Machine { time_limit: LONGEST, ..plan.guest.machine.clone() },
-            memory: boot.memory,
-            initrd: userland::finish(files)?,
-            command_line: boot.append.clone(),
-        };
+        let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
         let paced = plan.backend.pace(plan.parameters.period);
-        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), kind, paced })
+        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), paced })
     }
 
     /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
@@ -91,7 +83,7 @@ impl LinuxRunner {
         let machine = Machine { behind, ..self.guest.machine.clone() };
         let guest = LinuxPlan { machine, ..self.guest.clone() };
         let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
-            carry_out(agent, self.kind, &self.parameters, samples)
+            carry_out(agent, &self.parameters, samples)
         })?;
         if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
             // Nobody else stopped it: why its work failed says more.
@@ -102,17 +94,20 @@ impl LinuxRunner {
 }
 
 impl ArmRunner for LinuxRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        counters::available(arm, &self.host, self.guest.machine.cpu)
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
+        arm.available(&self.host, self.guest.machine.cpu)?;
+        Ok(Box::new(LinuxGuests(self, arm)))
     }
+}
 
-    fn run(&mut self, arm: &Arm, _turn: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let (outcome, worked) = self.turn(behind(arm, self.paced)?, samples)?;
+/// The guests of an arm: a fresh one for each turn.
+struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
+
+impl ArmGuests for LinuxGuests<'_> {
+    fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let Self(of, arm) = self;
+        let (outcome, worked) = of.turn(arm.source(of.paced)?, samples)?;
         Ok(turn_of(arm, outcome, worked))
-    }
-
-    fn open(&mut self, _arm: &Arm, _number: u64, _samples: u64) -> Result<Opened, Error> {
-        Err(internal("cannot keep a Linux guest", "each turn has one of its own"))
     }
 }
 
@@ -127,7 +122,7 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
         Err(why) => (End::Host(format!("{why} ({end})")), Recorded::default()),
     };
     let sum = |of: fn(&Counts) -> u64| vcpus.iter().map(|vcpu| of(&vcpu.account.counts)).sum::<u64>();
-    let (rdpmcs, elsewhere) = (sum(|counts| counts.rdpmcs), sum(|counts| counts.rdpmcs_elsewhere));
+    let elsewhere = sum(|counts| counts.rdpmcs_elsewhere);
     // New events, and those that perf refused.
     let events = sum(|counts| counts.opens + counts.failed_opens);
     let mut complained = complaints.lines();
@@ -139,65 +134,45 @@ fn turn_of(arm: &Arm, outcome: PcOutcome, worked: Result<Recorded, String>) -> T
     });
     let vcpus = vcpus.collect();
     // The guest's counters served perf, and KVM created no event by the kernel module in the guest's life.
-    let counted = recorded.trace.handlers.iter().any(|handler| handler.handled > 0) || !recorded.set_up_ns.is_empty();
+    let counted = recorded.trace.handlers.iter().any(|(_, entry)| entry.rearmed > 0);
     if is_complete && counted && events == 0 && arm.kind == ArmKind::Kvm && arm.definition.is_some() {
         whole = End::Host(kernel::PASSED_BY.to_owned());
     }
     let left = LinuxArm {
         perf_records: recorded.records,
-        event_samples: recorded.event_samples,
         trace_lost: recorded.trace.lost,
-        rdpmcs,
         complaints: complaints.grave() + elsewhere,
         complained,
     };
-    let linux = Some(LinuxTurn { left, set_up_ns: recorded.set_up_ns });
-    TurnOutcome { linux, ..RunOutcome { end: whole, vcpus, wall, start: Duration::ZERO }.into() }
+    let run = RunOutcome { end: whole, vcpus, wall, start: Duration::ZERO };
+    TurnOutcome { linux: Some(left), ..run.into() }
 }
 
 /// Puts what the guest recorded of a CPU where a payload's report and log are.
 fn left((cpu, cpus): (usize, usize), recorded: &Recorded, is_complete: bool) -> PayloadLeft {
-    let (booted, held_at_tail_tick) = (None, Vec::new());
     if !is_complete {
-        return PayloadLeft { booted, report: None, log: Vec::new(), tsc: TscMap::default(), held_at_tail_tick };
+        return PayloadLeft::default();
     }
     // A guest with a CPU that the machine has not would be wrong in all its figures.
-    let of_cpu = |handler: &&Handler| handler.cpu.min(cpus - 1) == cpu;
-    let handlers: Vec<_> = recorded.trace.handlers.iter().filter(of_cpu).collect();
-    let work = |of: &[(u64, u64)]| of.get(cpu).copied().unwrap_or_default();
-    let ((units_without, ns_without), (units_with, ns_with)) = (work(&recorded.without), work(&recorded.with));
+    let handlers = recorded.trace.handlers.iter().filter(|(of, _)| (*of).min(cpus - 1) == cpu);
+    let log: Vec<LogEntry> = handlers.map(|(_, entry)| *entry).collect();
     let mut report = Report {
         magic: MAGIC,
-        nmis: handlers.len() as u64,
-        nmis_without_status: handlers.iter().filter(|handler| handler.handled == 0).count() as u64,
-        logged: handlers.len() as u64,
+        nmis: log.len() as u64,
+        nmis_without_status: log.iter().filter(|entry| entry.rearmed == 0).count() as u64,
+        logged: log.len() as u64,
         // Whose CPU the lost entries were is not known.
         dropped: if cpu == 0 { recorded.trace.lost } else { 0 },
-        baseline_end: ns_without,
-        baseline_units: units_without,
-        measure_end: ns_with,
-        measure_units: units_with,
         ..Report::default()
     };
-    report.overflows[0] = handlers.iter().map(|handler| handler.handled).sum();
-    let log = handlers.into_iter().map(entry).collect();
+    report.overflows[0] = log.iter().map(|entry| entry.rearmed).sum();
     let tsc = TscMap { khz: KHZ, offset: 0, uncertainty: 0 };
-    PayloadLeft { booted, report: Some(Box::new(report)), log, tsc, held_at_tail_tick }
-}
-
-fn entry(handler: &Handler) -> LogEntry {
-    LogEntry {
-        kind: LOG_NMI,
-        tsc_entry: handler.end_ns.saturating_sub(handler.took_ns),
-        tsc_exit: handler.end_ns.max(handler.took_ns),
-        status: u64::from(handler.handled > 0),
-        rip: 0,
-        rearmed: handler.handled,
-    }
+    PayloadLeft { report: Some(Box::new(report)), log, tsc, ..PayloadLeft::default() }
 }
 
 #[cfg(test)]
 mod tests {
+    use guest::abi::LOG_NMI;
     use host_pmu::strategy::Apply;
     use results::metric::NMI_HANDLER;
 
@@ -212,18 +187,18 @@ mod tests {
     const BAD: Result<Recorded, &str> = Err("no such event");
 
     fn recorded() -> Recorded {
-        let of = |end_ns, took_ns, handled| Handler { cpu: 0, end_ns, took_ns, handled };
+        let of = |end, took, rearmed| {
+            (0, LogEntry { kind: LOG_NMI, tsc_entry: end - took, tsc_exit: end, rearmed, ..LogEntry::default() })
+        };
         let handlers = vec![of(10_000, 4000, 2), of(30_000, 90, 0), of(90_000, 5000, 1)];
-        let (without, with) = (vec![(100, 2000)], vec![(100, 2000)]);
         let records = [("SAMPLE".to_owned(), 3)].into();
-        Recorded { trace: Trace { handlers, lost: 0 }, without, with, records, ..Recorded::default() }
+        Recorded { trace: Trace { handlers, lost: 0 }, records }
     }
 
     /// The turn of a guest whose vCPU took three NMIs.
     fn turn(arm: &Arm, end: End, opens: u64, worked: Result<Recorded, &str>) -> TurnOutcome {
         let VcpuOutcome { mut account, steps, .. } = mock::vcpu(3, 100);
         (account.counts.opens, account.counts.reused, account.counts.failed_opens) = (opens, 0, 0);
-        account.counts.rdpmcs = 5;
         let mut watch = Watch::default();
         watch.read(b"[   99.000000] Dazed and confused, but trying to continue\n");
         let outcome = PcOutcome {
@@ -245,8 +220,8 @@ mod tests {
     #[test]
     fn a_guests_trace_is_the_arms_histogram() {
         let turn = turn(&arm(), End::PowerOff, 1, Ok(recorded()));
-        let left = &turn.linux.as_ref().unwrap().left;
-        assert_eq!((left.records("SAMPLE"), left.rdpmcs, left.complaints), (3, 5, 1));
+        let left = turn.linux.as_ref().unwrap();
+        assert_eq!((left.records("SAMPLE"), left.complaints), (3, 1));
         let checks = Checks { overflows: true, periods: false, deliveries: false };
         let mut fold = ArmFold::new(&arm(), true, checks);
         fold.add(Turn::default(), &turn);
@@ -258,7 +233,6 @@ mod tests {
             (3, 1, 3)
         );
         assert_eq!((arm.own.lost, arm.own.overflows_lost, arm.own.counts.delivery_unmatched), (Some(0), Some(0), 0));
-        assert!((arm.own.workload.unwrap().slowdown - 1.0).abs() < 1e-9);
         assert!(arm.own.linux.unwrap().complained[0].contains("Dazed") && arm.incomplete.is_empty());
     }
 

@@ -1,34 +1,32 @@
-//! One turn in a guest that has come up: settings, the task, and what was recorded.
+//! One turn in a guest that has come up: settings, what perf does, and what was recorded.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
 
 use linux_guest::agent::Agent;
-use results::document::Parameters;
+use results::document::{EventParameter, Parameters};
 
-use super::task::{self, DATA, Kind, PERF, workload};
 use super::trace::Trace;
 use crate::machine::linux::guest::Failure;
+use crate::setting::workload::event_spec;
 
 /// Results of a turn in the guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub(super) trace: Trace,
-    /// Units of work and their time of each process, without counters and with them.
-    pub(super) without: Vec<(u64, u64)>,
-    pub(super) with: Vec<(u64, u64)>,
     /// perf's records by kind.
     pub(super) records: BTreeMap<String, u64>,
-    /// Samples of each event.
-    pub(super) event_samples: Vec<u64>,
-    pub(super) set_up_ns: Vec<u64>,
 }
+
+/// Path of the workload in the guest.
+pub(super) const FTEST: &str = "/bin/ftest";
+/// Path of perf in the guest.
+pub(super) const PERF: &str = "/bin/perf";
+/// perf's records in the guest.
+const DATA: &str = "/tmp/perf.data";
 
 const TRACING: &str = "/sys/kernel/tracing";
 const MUX_INTERVAL: &str = "/sys/bus/event_source/devices/cpu/perf_event_mux_interval_ms";
-/// The workload without counters.
-const BASELINE: Duration = Duration::from_millis(200);
 /// Bytes of an entry in the trace's buffer, rounded up; each NMI has one for each of its handlers.
 const ENTRY: u64 = 64;
 const HANDLERS: u64 = 4;
@@ -41,58 +39,32 @@ const KERNEL: [(&str, &str); 2] = [("perf_cpu_time_max_percent", "0"), ("perf_ev
 /// Most bytes of a program's output, or of a file, that are kept in memory: a trace of some million lines.
 const MOST_KEPT: usize = 256 << 20;
 
-/// Lets perf do its task.
+/// Lets perf record the workload.
 ///
 /// # Errors
 /// The guest is gone, its kernel lacks something, or perf failed.
-pub(super) fn carry_out(
-    agent: &mut Agent<'_>,
-    kind: Kind,
-    parameters: &Parameters,
-    samples: u64,
-) -> Result<Recorded, Failure> {
+pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples: u64) -> Result<Recorded, Failure> {
     for (name, value) in KERNEL {
         set(agent, &format!("/proc/sys/kernel/{name}"), value)?;
     }
     set(agent, MUX_INTERVAL, &(parameters.mux_interval_ns / 1_000_000).to_string())?;
-    let command = task::command(kind, parameters, samples);
-    match kind {
-        Kind::Record => record(agent, &command, parameters.vcpus, samples),
-        Kind::SetUp => set_up(agent, &command, samples, Duration::from_nanos(parameters.time_limit_ns)),
-    }
-}
-
-fn record(agent: &mut Agent<'_>, command: &[String], vcpus: u64, samples: u64) -> Result<Recorded, Failure> {
-    let without = task::units(&done(agent, &workload(0, BASELINE, vcpus))?.out);
     let kib = (samples + SPARE) * ENTRY * HANDLERS / 1024;
     set(agent, &format!("{TRACING}/buffer_size_kb"), &kib.to_string())?;
     let switch = format!("{TRACING}/events/nmi/nmi_handler/enable");
     set(agent, &switch, "1")?;
-    let ran = done(agent, command)?;
+    done(agent, &command(parameters, samples))?;
     set(agent, &switch, "0")?;
     let what = "cannot read the guest's trace";
     let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
     let trace =
         Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
-    let stats = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
-    let (records, event_samples) = task::records(&stats.out);
+    let (stats, said) = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
+    let records = records(&stats);
     if records.is_empty() {
         let what = "perf report --stats said nothing of its records".to_owned();
-        return Err(Failure::of_program(what, last_line(&stats.err).to_owned()));
+        return Err(Failure::of_program(what, last_line(&said).to_owned()));
     }
-    Ok(Recorded { trace, without, with: task::units(&ran.out), records, event_samples, set_up_ns: Vec::new() })
-}
-
-fn set_up(agent: &mut Agent<'_>, command: &[String], samples: u64, limit: Duration) -> Result<Recorded, Failure> {
-    // The first run has perf and its libraries read for the first time.
-    done(agent, command)?;
-    let (mut set_up_ns, mut passed) = (Vec::new(), Duration::ZERO);
-    while (set_up_ns.len() as u64) < samples && (set_up_ns.is_empty() || passed < limit) {
-        let took = done(agent, command)?.wall_ns;
-        set_up_ns.push(took);
-        passed += Duration::from_nanos(took);
-    }
-    Ok(Recorded { set_up_ns, ..Recorded::default() })
+    Ok(Recorded { trace, records })
 }
 
 /// Gives a value to a file of the guest's kernel.
@@ -100,22 +72,15 @@ fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), Failure> {
     agent.write(path, value.as_bytes()).map_err(Failure::of("cannot set the guest up"))
 }
 
-/// A program of the guest that ended well.
-struct Done {
-    wall_ns: u64,
-    out: String,
-    err: String,
-}
-
-/// Runs a program that is to end with status 0.
-fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<Done, Failure> {
+/// Runs a program that is to end with status 0, and returns its output.
+fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<(String, String), Failure> {
     let (mut out, mut err) = (Kept::default(), Kept::default());
     let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
     let name = format!("`{}`", name.join(" "));
     let ended = agent.run(command, None, &mut out, &mut err).map_err(Failure::of(format!("{name} did not end")))?;
     let [out, err] = [out, err].map(|kept| String::from_utf8_lossy(&kept.0).into_owned());
     if ended.status == 0 {
-        return Ok(Done { wall_ns: ended.wall_ns, out, err });
+        return Ok((out, err));
     }
     let what = format!("{name} ended with status {} in the guest", ended.status);
     Err(Failure::of_program(what, last_line(&err).to_owned()))
@@ -143,6 +108,37 @@ fn last_line(text: &str) -> &str {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing")
 }
 
+/// The command that is measured, for a turn of so many samples: its workload ends after the time limit of a run at the latest.
+pub(super) fn command(parameters: &Parameters, samples: u64) -> Vec<String> {
+    let list: Vec<_> = parameters.events.iter().map(|one| event(one, parameters.freq_hz)).collect();
+    // Build ids are looked up in files that the guest does not have.
+    let words = [PERF, "record", "-q", "-B", "-N", "-o", DATA, "-e", &list.join(","), "--", FTEST].map(str::to_owned);
+    let limit_ms = (parameters.time_limit_ns / 1_000_000).max(1);
+    words.into_iter().chain([samples, limit_ms, parameters.vcpus].map(|number| number.to_string())).collect()
+}
+
+/// An event in perf's syntax, by its code: names are those of a generation, codes are what the guest's driver programs.
+fn event(event: &EventParameter, freq_hz: Option<u64>) -> String {
+    let selector = event_spec(event).selector;
+    let (code, umask) = (selector & 0xff, selector >> 8 & 0xff);
+    let rate = freq_hz.map_or_else(|| format!("period={}", event.period), |hz| format!("freq={hz}"));
+    format!("cpu/event={code:#x},umask={umask:#x},{rate}/")
+}
+
+/// Reads `perf report --stats`: kinds and counts of the first table, which is that of all events together.
+fn records(text: &str) -> BTreeMap<String, u64> {
+    let mut tables = 0;
+    let first = text.lines().take_while(|line| {
+        tables += u64::from(line.trim_end().ends_with(" stats:"));
+        tables < 2
+    });
+    let count = |line: &str| {
+        let (kind, count) = line.split_once(" events:")?;
+        Some((kind.trim().to_owned(), count.split_whitespace().next()?.parse().ok()?))
+    };
+    first.filter_map(count).filter(|(kind, _)| kind != "TOTAL").collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -157,7 +153,7 @@ mod tests {
         t-1 [000] d.Z1. 1.000090: nmi_handler: perf_event_nmi_handler() delta_ns: 5000 handled: 1\n";
 
     /// Carries a task out for three samples of one vCPU, in a guest that answers as Linux and perf do; and what it was asked.
-    fn carry_out(kind: Kind, limit_ns: u64, fails: &'static str) -> (Result<Recorded, Failure>, Vec<String>) {
+    fn carry_out(fails: &'static str) -> (Result<Recorded, Failure>, Vec<String>) {
         let (note, asked) = mpsc::channel();
         let (mut agent, guest) = fake::start(move |number, kind, payload| {
             let words: Vec<_> = payload.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
@@ -169,15 +165,13 @@ mod tests {
                 (fake::WRITE, _) => return Vec::new(),
                 (_, second) if second == fails => ("", 129_u32),
                 (_, "report") => ("Aggregated stats:\n  SAMPLE events: 3\n  LOST events: 1\n", 0),
-                (_, "stat") => ("", 0),
                 _ => ("ftest: 100 units in 2000 ns\n", 0),
             };
             let ended = [&(status << 8).to_le_bytes()[..], &(70 + number).to_le_bytes()].concat();
             let said = frame(fake::ERR, b"Error:\nno such event\n\n");
             [frame(fake::OUT, out.as_bytes()), said, frame(fake::ENDED, &ended)].concat()
         });
-        let parameters = Parameters { time_limit_ns: limit_ns, ..mock::plan(&[]).unwrap().parameters };
-        let recorded = super::carry_out(&mut agent, kind, &parameters, 3);
+        let recorded = super::carry_out(&mut agent, &mock::plan(&[]).unwrap().parameters, 3);
         drop(agent);
         guest.join().unwrap();
         (recorded, asked.iter().collect())
@@ -185,22 +179,56 @@ mod tests {
 
     #[test]
     fn the_trace_is_on_while_perf_records_and_the_guest_lets_it() {
-        let (recorded, asked) = carry_out(Kind::Record, 1_000_000_000, "none");
-        let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, ftest 0, \
+        let (recorded, asked) = carry_out("none");
+        let expected = "perf_cpu_time_max_percent 0, perf_event_paranoid -1, perf_event_mux_interval_ms 4, \
             buffer_size_kb 5000, enable 1, perf record, enable 0, trace , perf report";
         assert_eq!(asked.join(", "), expected);
         let recorded = recorded.unwrap();
-        assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"], recorded.set_up_ns.len()), (3, 1, 0));
-        assert_eq!((recorded.without, recorded.with), (vec![(100, 2000)], vec![(100, 2000)]));
-        let (failed, _) = carry_out(Kind::Record, 1_000_000_000, "record");
+        assert_eq!((recorded.trace.handlers.len(), recorded.records["LOST"]), (3, 1));
+        let (failed, _) = carry_out("record");
         let Failure { what, why, .. } = failed.unwrap_err();
         assert_eq!([what, why], ["`/bin/perf record` ended with status 129 in the guest", "no such event"]);
     }
 
     #[test]
-    fn a_set_up_is_timed_by_the_guest_after_a_first_one() {
-        for (limit, expected) in [(1000, &[75, 76, 77][..]), (76, &[75, 76])] {
-            assert_eq!(carry_out(Kind::SetUp, limit, "none").0.unwrap().set_up_ns, expected);
+    fn the_commands_are_those_of_stock_perf_with_events_by_their_codes() {
+        let event = |&(selector, period): &(&str, u64)| EventParameter {
+            name: "cpu-cycles".to_owned(),
+            selector: selector.to_owned(),
+            fixed_counter: None,
+            period,
+        };
+        for (freq_hz, events, expected) in [
+            (
+                None,
+                &[("0x13412e", 7), ("0x13003c", 9)][..],
+                "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x2e,umask=0x41,period=7/,\
+                 cpu/event=0x3c,umask=0x0,period=9/ -- /bin/ftest 500 2000 2",
+            ),
+            (
+                Some(99),
+                &[("0x13003c", 9)],
+                "/bin/perf record -q -B -N -o /tmp/perf.data -e cpu/event=0x3c,umask=0x0,freq=99/ -- /bin/ftest 500 2000 2",
+            ),
+        ] {
+            let parameters = Parameters {
+                events: events.iter().map(event).collect(),
+                freq_hz,
+                vcpus: 2,
+                time_limit_ns: 2_000_000_000,
+                ..mock::plan(&[]).unwrap().parameters
+            };
+            assert_eq!(command(&parameters, 500).join(" "), expected);
         }
+    }
+
+    #[test]
+    fn the_first_table_counts_records() {
+        let text = "\nAggregated stats:\n           TOTAL events:        190\n            MMAP events:         73  (38.4%)\n\
+                    \u{20}         SAMPLE events:         95  (50.0%)\n            LOST events:          2  ( 1.1%)\n\
+                    cpu/event=0x3c/ stats:\n          SAMPLE events:         40\ncpu/event=0xc0/ stats:\n";
+        let all = records(text);
+        assert_eq!((all["SAMPLE"], all["LOST"], all["MMAP"], all.len()), (95, 2, 73, 3));
+        assert!(records("nothing").is_empty());
     }
 }

@@ -3,24 +3,14 @@
 //! Linux writes an entry of `nmi:nmi_handler` behind each handler of each NMI, with the time it took by `sched_clock()`
 //! and the number of counters that it handled.
 
-/// One run of `perf_event_nmi_handler`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handler {
-    /// The CPU.
-    pub(super) cpu: usize,
-    /// Time of its end, ns since the guest's boot, to a microsecond.
-    pub(super) end_ns: u64,
-    /// Its time.
-    pub(super) took_ns: u64,
-    /// Counters that it handled.
-    pub(super) handled: u64,
-}
+use guest::abi::{LOG_NMI, LogEntry};
 
 /// Contents of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trace {
-    /// Runs of perf's handler, as they come in the text: in order of time.
-    pub(super) handlers: Vec<Handler>,
+    /// Runs of `perf_event_nmi_handler` with their CPUs, as they come in the text: in order of time, as a payload logs them, in ns since
+    /// the guest's boot. A run rearms the counters that it handled.
+    pub(super) handlers: Vec<(usize, LogEntry)>,
     /// Entries that did not fit the buffer.
     pub(super) lost: u64,
 }
@@ -58,18 +48,17 @@ fn two_numbers(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Reads `  TASK-PID   [CPU] FLAGS  SECONDS.MICROSECONDS` and `TOOK handled: HANDLED`.
-fn handler(head: &str, tail: &str) -> Option<Handler> {
+fn handler(head: &str, tail: &str) -> Option<(usize, LogEntry)> {
     let (took, handled) = tail.split_once(HANDLED)?;
     let (seconds, fraction) = head.split_whitespace().next_back()?.split_once('.')?;
     // A task's name may have brackets.
     let (_, cpu) = head[..head.rfind(']')?].rsplit_once('[')?;
     let end_us = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction.parse().ok()?)?;
-    Some(Handler {
-        cpu: cpu.parse().ok()?,
-        end_ns: end_us.checked_mul(1000)?,
-        took_ns: took.parse().ok()?,
-        handled: handled.trim().parse().ok()?,
-    })
+    let (end, took): (u64, u64) = (end_us.checked_mul(1000)?, took.parse().ok()?);
+    let rearmed = handled.trim().parse().ok()?;
+    let (tsc_entry, tsc_exit) = (end.saturating_sub(took), end.max(took));
+    let entry = LogEntry { kind: LOG_NMI, tsc_entry, tsc_exit, status: u64::from(rearmed > 0), rip: 0, rearmed };
+    Some((cpu.parse().ok()?, entry))
 }
 
 #[cfg(test)]
@@ -95,11 +84,11 @@ CPU:1 [LOST 3 EVENTS]
     #[test]
     fn perfs_handlers_are_read_and_lost_entries_counted() {
         let trace = Trace::parse(TEXT).unwrap();
-        let of = |cpu, end_ns, took_ns, handled| Handler { cpu, end_ns, took_ns, handled };
-        assert_eq!(
-            trace.handlers,
-            [of(0, 12_345_678_000, 4321, 2), of(1, 12_400_000_000, 99, 0), of(1, 13_000_001_000, 7000, 1)]
-        );
+        let of = |(cpu, entry): &(usize, LogEntry)| (*cpu, entry.tsc_entry, entry.tsc_exit, entry.rearmed);
+        let found: Vec<_> = trace.handlers.iter().map(of).collect();
+        let end = [12_345_678_000, 12_400_000_000, 13_000_001_000];
+        let expected = [(0, end[0] - 4321, end[0], 2), (1, end[1] - 99, end[1], 0), (1, end[2] - 7000, end[2], 1)];
+        assert_eq!(found, expected);
         assert_eq!(trace.lost, 3);
     }
 

@@ -1,14 +1,13 @@
 //! The arms of a plan as the engine takes them: guests that live for a turn or for a session, and their figures.
 
-use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::plan::Plan;
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Checks};
 use crate::engine::{self, Turn, Turned};
-use results::document::{ArmKind, BELOW_KVM};
+use results::document::{self, ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
 
@@ -20,97 +19,61 @@ const GIVE_UP: u32 = 2;
 /// Begin of the reason that such an arm has.
 pub(super) const GIVEN_UP: &str = "given up";
 
-/// What the arms of a plan share.
-pub(crate) struct Guests<'a> {
-    pub(crate) plan: &'a Plan,
-    runner: RefCell<&'a mut dyn ArmRunner>,
-    /// Set when the user wants it to end.
-    stop: &'a AtomicBool,
-    process_began: Instant,
-    /// Time from the process's `main` to the first instruction of its first guest.
-    pub(super) first_instruction: Cell<Option<Duration>>,
-}
-
 /// An arm of a plan.
 pub(crate) struct GuestArm<'a> {
-    of: &'a Guests<'a>,
+    plan: &'a Plan,
     arm: &'a Arm,
     pub(crate) fold: ArmFold,
-    available: bool,
+    /// Its guests; none if it cannot run here.
+    guests: Option<Box<dyn ArmGuests + 'a>>,
+    /// Set when the user wants it to end.
+    stop: &'a AtomicBool,
     failures: u32,
-    guest: Option<Box<dyn LiveGuest>>,
     /// Sum of its guests' run times.
     virtual_time: Duration,
     /// Sees each outcome that counts.
     pub(crate) kept: Box<dyn FnMut(&RunOutcome) + 'a>,
 }
 
-impl<'a> Guests<'a> {
-    pub(crate) fn new(
-        plan: &'a Plan,
-        runner: &'a mut dyn ArmRunner,
-        stop: &'a AtomicBool,
-        process_began: Instant,
-    ) -> Self {
-        Self { plan, runner: RefCell::new(runner), stop, process_began, first_instruction: Cell::new(None) }
-    }
-
-    /// Asks for each arm whether it can run.
-    ///
-    /// # Errors
-    /// Exit 4 if no arm can run on this host.
-    pub(crate) fn arms(&'a self) -> Result<Vec<GuestArm<'a>>, Error> {
-        let mut reasons = Vec::new();
-        let arms: Vec<GuestArm<'a>> = self.plan.arms.iter().map(|arm| self.arm(arm, &mut reasons)).collect();
-        // Such an arm is there only where it was asked for by name.
-        let below_kvm = |arm: &&GuestArm<'_>| !arm.available && arm.arm.strategy.starts_with(BELOW_KVM);
-        if let Some(arm) = arms.iter().find(below_kvm) {
-            let why = arm.fold.result().not_available.unwrap_or_default();
-            return Err(Error::host(format!("arm {} cannot run on this host", arm.arm.strategy), why, DOCTOR));
-        }
-        if arms.iter().any(|arm| arm.available) {
-            return Ok(arms);
-        }
-        Err(Error::host("no arm can run on this host", reasons.join("; "), DOCTOR))
-    }
-
-    fn arm(&'a self, arm: &'a Arm, reasons: &mut Vec<String>) -> GuestArm<'a> {
-        let (plan, parameters) = (self.plan, &self.plan.parameters);
-        let is_trace = plan.replayed.is_some() || !plan.guest.steps.is_empty();
-        let checks = Checks {
-            overflows: !is_trace,
-            // The period of an event that only counts is its counter's width, which rotations begin anew.
-            periods: !is_trace && plan.guest.boot.freq_hz == 0 && parameters.samples_events(),
-            deliveries: parameters.linux.is_none() && plan.replayed.is_none(),
-        };
+/// Returns the arms of a plan, and asks for each whether it can run.
+///
+/// # Errors
+/// Exit 4 if no arm can run on this host.
+pub(crate) fn arms<'a>(
+    plan: &'a Plan,
+    runner: &'a dyn ArmRunner,
+    stop: &'a AtomicBool,
+) -> Result<Vec<GuestArm<'a>>, Error> {
+    let is_trace = plan.replayed.is_some() || !plan.guest.steps.is_empty();
+    let checks = Checks {
+        overflows: !is_trace,
+        // The period of an event that only counts is its counter's width, which rotations begin anew.
+        periods: !is_trace && plan.guest.boot.freq_hz == 0 && plan.parameters.samples_events(),
+        deliveries: plan.parameters.linux.is_none() && plan.replayed.is_none(),
+    };
+    let mut reasons = Vec::new();
+    let mut arms = Vec::new();
+    for arm in &plan.arms {
         let mut fold = ArmFold::new(arm, arm.kind == ArmKind::Strategy && plan.backend.is_stand_in(), checks);
-        let why = self.runner.borrow_mut().available(arm).err();
-        if let Some(why) = &why {
-            fold.not_available(why);
-            reasons.push(format!("{}: {why}", arm.strategy));
-        }
-        GuestArm {
-            of: self,
-            arm,
-            fold,
-            available: why.is_none(),
-            failures: 0,
-            guest: None,
-            virtual_time: Duration::ZERO,
-            kept: Box::new(|_| ()),
-        }
+        let guests = match runner.guests(arm) {
+            Ok(guests) => Some(guests),
+            // Such an arm is there only where it was asked for by name.
+            Err(why) if arm.strategy.starts_with(BELOW_KVM) => {
+                return Err(Error::host(format!("arm {} cannot run on this host", arm.strategy), why, DOCTOR));
+            }
+            Err(why) => {
+                fold.not_available(&why);
+                reasons.push(format!("{}: {why}", arm.strategy));
+                None
+            }
+        };
+        let (virtual_time, kept) = (Duration::ZERO, Box::new(|_: &RunOutcome| ()));
+        arms.push(GuestArm { plan, arm, fold, guests, stop, failures: 0, virtual_time, kept });
     }
-
-    fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+    if arms.iter().any(|arm| arm.guests.is_some()) {
+        return Ok(arms);
     }
-
-    /// Notes that a guest's first instruction ran so long after the process's start.
-    fn started(&self, at: Duration) {
-        if !self.plan.simulated {
-            self.first_instruction.set(self.first_instruction.get().or(Some(at)));
-        }
-    }
+    Err(Error::host("no arm can run on this host", reasons.join("; "), DOCTOR))
 }
 
 impl GuestArm<'_> {
@@ -130,39 +93,29 @@ impl engine::Arm for GuestArm<'_> {
 
     /// It can run here and was not given up.
     fn runs(&self) -> bool {
-        self.available && self.failures < GIVE_UP
+        self.guests.is_some() && self.failures < GIVE_UP
     }
 
     fn open(&mut self, session: u64) -> Result<(), Error> {
-        let parameters = &self.of.plan.parameters;
+        let parameters = &self.plan.parameters;
         let samples = parameters.samples.max(parameters.warmup_samples);
-        let began = self.of.process_began.elapsed();
-        let (guest, opening) = self.of.runner.borrow_mut().open(self.arm, session, samples)?;
-        self.guest = Some(guest);
+        let opening = self.guests.as_mut().map_or(Ok(None), |guests| guests.open(session, samples))?;
         if let Some(opening) = opening {
             self.virtual_time += opening.wall;
             self.fold.open(&opening);
-            self.of.started(began + opening.start);
         }
         Ok(())
     }
 
     fn turn(&mut self, turn: Turn) -> Result<Turned<TurnOutcome>, Error> {
-        let (plan, began) = (self.of.plan, self.of.process_began.elapsed());
-        let samples = if turn.warmup { plan.parameters.warmup_samples } else { plan.parameters.samples };
-        let outcome = if plan.keeps_guests() {
-            let Some(guest) = &mut self.guest else { return Ok(Turned { figures: None, is_whole: false }) };
-            guest.turn(samples)?
-        } else {
-            let outcome = self.of.runner.borrow_mut().run(self.arm, turn, samples)?;
-            self.of.started(began + outcome.run.start);
-            outcome
-        };
+        let parameters = &self.plan.parameters;
+        let samples = if turn.warmup { parameters.warmup_samples } else { parameters.samples };
+        let Some(guests) = &mut self.guests else { return Ok(Turned { figures: None, is_whole: false }) };
+        let outcome = guests.turn(turn, samples)?;
         self.virtual_time += outcome.run.wall;
         let is_whole = outcome.run.end.is_complete();
         if !is_whole {
-            self.guest = None;
-            if self.of.stopped() {
+            if self.stop.load(Ordering::Relaxed) {
                 return Ok(Turned { figures: None, is_whole });
             }
             self.failures += 1;
@@ -179,12 +132,12 @@ impl engine::Arm for GuestArm<'_> {
         Ok(Turned { figures: Some(outcome), is_whole })
     }
 
-    fn rounds_kept(&self) -> usize {
-        self.fold.rounds().len()
+    fn result(&self) -> document::Arm {
+        self.fold.result()
     }
 
     fn incomplete(&mut self, why: &str) {
-        if self.available {
+        if self.guests.is_some() {
             self.fold.incomplete(why);
         }
     }
@@ -196,10 +149,10 @@ impl engine::Arm for GuestArm<'_> {
     }
 
     fn close(&mut self, session: u64) -> Result<(), Error> {
-        let Some(guest) = self.guest.take() else { return Ok(()) };
-        let outcome = guest.close()?;
-        self.virtual_time += outcome.wall;
-        self.fold.close(session, &outcome);
+        if let Some(outcome) = self.guests.as_mut().map_or(Ok(None), |guests| guests.close())? {
+            self.virtual_time += outcome.wall;
+            self.fold.close(session, &outcome);
+        }
         Ok(())
     }
 

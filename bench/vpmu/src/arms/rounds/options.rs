@@ -56,7 +56,7 @@ pub struct ArmsOptions {
     #[command(flatten)]
     pub guest: GuestOptions,
 
-    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; with Linux 5; of guest-stat 5, 3]
+    /// Rounds that count; every arm runs once in each [default: as many as 36s allow, 240 at most; with Linux and of guest-stat 5]
     #[arg(long, value_name = "N", value_parser = number_in(1..=100_000))]
     pub rounds: Option<u64>,
 
@@ -64,7 +64,7 @@ pub struct ArmsOptions {
     #[arg(long, value_name = "N", value_parser = number_in(0..=1000), help_heading = "Rounds")]
     pub warmup: Option<u64>,
 
-    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25, 40; with Linux 1000, 10]
+    /// NMIs, set-ups of guest-stat, or rotations per arm, round and vCPU [default: 25, 40; with Linux 1000]
     #[arg(long, value_name = "N", value_parser = number_in(1..=1_000_000), help_heading = "Rounds")]
     pub samples: Option<u64>,
 

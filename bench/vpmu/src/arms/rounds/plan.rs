@@ -87,8 +87,16 @@ impl Plan {
         if let Some(parts) = &self.replayed {
             return Ok(Box::new(ReplayRunner::new(parts, model, self.seed)));
         }
-        let runner = SimRunner::new(model, &self.guest, self.parameters.period, self.seed)?;
-        Ok(Box::new(runner.with(self.parameters.cpus, self.timer)))
+        Ok(Box::new(self.simulated(model)?))
+    }
+
+    /// Returns the runner of its arms on hosts of a model, where no trace is replayed.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that a simulated host does not have.
+    pub fn simulated(&self, model: Model) -> Result<SimRunner, Error> {
+        let parameters = &self.parameters;
+        SimRunner::new(model, self.guest.clone(), (parameters.cpus, self.timer), (parameters.period, self.seed))
     }
 
     /// Makes the plan of these options, and checks what cannot be checked value by value. `parameters` has the events of the
@@ -107,7 +115,14 @@ impl Plan {
         let strategies = resolve_arms(if arms.strategy.is_empty() { &presets } else { &arms.strategy })?;
         let (vcpus, samples) = (arms.guest.vcpus, arms.samples.unwrap_or(usual.samples));
         let pin = host.behind.pin.clone().unwrap_or_default().cpus(vcpus, usable)?;
-        check(vcpus, samples, chosen.simulated)?;
+        if vcpus > MAX_VCPUS && !chosen.simulated {
+            let what = format!("--vcpus {vcpus} is out of range");
+            return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
+        }
+        if samples.saturating_mul(vcpus) > MAX_LOG {
+            let what = format!("{samples} samples on {vcpus} vCPUs do not fit the guest's log");
+            return Err(Error::usage(what, "", "take fewer --samples and more --rounds"));
+        }
         let least = narrowest();
         if let Some(share) = length.until_ci.filter(|share| !chosen.simulated && *share < least) {
             let what = format!("--until-ci {}% cannot be met by one run", percent(share));
@@ -153,7 +168,7 @@ impl Plan {
         };
         describe(&mut parameters, host.cpu, host.cpu.pmu());
         let mut boot = BootPage {
-            workload: workload.work.abi(),
+            workload: workload.work.abi,
             flags,
             // Ticks of KVM's LAPIC timer, which runs at 1 GHz and has 32 bits.
             tick_count: ns(tick).min(u32::MAX.into()),
@@ -281,18 +296,6 @@ fn describe(parameters: &mut Parameters, cpu: Cpu, pmu: PmuCaps) {
         PmuCaps::Amd(caps) => caps.version().into(),
     };
     (parameters.gp_counters, parameters.fixed_counters) = (gp_counters.into(), fixed_counters.into());
-}
-
-fn check(vcpus: u64, samples: u64, simulated: bool) -> Result<(), Error> {
-    if vcpus > MAX_VCPUS && !simulated {
-        let what = format!("--vcpus {vcpus} is out of range");
-        return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
-    }
-    if samples.saturating_mul(vcpus) > MAX_LOG {
-        let what = format!("{samples} samples on {vcpus} vCPUs do not fit the guest's log");
-        return Err(Error::usage(what, "", "take fewer --samples and more --rounds"));
-    }
-    Ok(())
 }
 
 fn arms_of(strategies: Vec<StrategyParameter>, backend: &BackendKey) -> Vec<Arm> {

@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn equal_rounds_are_sure_and_few_guests_are_not() {
         // Every round is the same, so the intervals have no width.
-        let arms = |rounds| mock::finished(&["--rounds", rounds]).document;
+        let arms = |rounds| mock::finished(&["--rounds", rounds]);
         assert!(is_reached(&arms("10"), 0.02) && missing(&arms("10"), 0.02).is_none());
         assert!(!is_reached(&arms("9"), 0.02));
         assert!(missing(&arms("9"), 0.02).is_some_and(|why| why.contains("9 guests an arm are too few")));
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_run_ends_by_the_intervals_that_it_shows() {
         // All rounds are the same, and runs of a host differ by a default: by 3.18 × 0.3 % of a ratio to the floor.
-        let document = mock::finished(&["--rounds", "12"]).document;
+        let document = mock::finished(&["--rounds", "12"]);
         let shown = answers::of(&document, answers::metric(&document.parameters).key)[0].ratio_interval.unwrap();
         assert!((shown[1] / shown[0]).sqrt() - 1.0 >= narrowest(), "{shown:?}");
         assert!(!is_reached(&document, 0.009) && is_reached(&document, 0.012));

@@ -1,67 +1,33 @@
 //! Every arm once per round, in random order, and a document at the end of each session.
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
-
-use super::guest_arm::{GuestArm, Guests};
+use super::guest_arm::arms;
 use super::plan::Plan;
 use super::precision;
 use crate::arms::arm::runner::ArmRunner;
-use crate::engine::{self, Arm as _, Course, State};
-use crate::setting::process;
-use crate::terminal::progress::Progress;
-use host_pmu::stats::ns;
+use crate::engine::{self, About, Arm as _, Context, Measured, State};
 use results::answers;
-use results::document::{Document, Parameters, SCHEMA, Warning, warnings};
+use results::document::{Document, Warning, warnings};
 use results::error::Error;
-use results::host::{HostFacts, HostFs};
 use results::paired::Looks;
 use results::table::layout::{percent, plural};
-use results::write::now_unix;
-
-/// The surroundings of an experiment.
-pub(crate) struct Context<'a> {
-    /// Start of the process's `main`.
-    pub(crate) process_began: Instant,
-    /// Set when the user wants it to end.
-    pub(crate) stop: &'a AtomicBool,
-    /// Source of the host's facts, read again at each save.
-    pub(crate) fs: &'a HostFs,
-    /// The host before the experiment.
-    pub(crate) host: HostFacts,
-    /// The command line, program name first.
-    pub(crate) command_line: Vec<String>,
-    /// Progress display.
-    pub(crate) progress: &'a mut dyn Progress,
-    /// Called with the document at the end of each session, and at least every few seconds if rounds were finished.
-    pub(crate) save: &'a mut dyn FnMut(&Document) -> Result<(), Error>,
-}
-
-/// Outcome of an experiment.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    /// The document as last saved.
-    pub(crate) document: Document,
-    /// The error that ended it early, if one did. The rounds before it are in the document.
-    pub(crate) error: Option<Error>,
-}
 
 /// Runs the plan.
 ///
 /// # Errors
 /// If no arm can run here, or if nothing was measured before an error.
-pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>) -> Result<Finished, Error> {
-    let guests = Guests::new(plan, runner, context.stop, context.process_began);
-    // A simulation has no date and no wall clock: its document follows from the model, the seed and the parameters.
-    let began_unix = if plan.simulated { 0 } else { now_unix() };
-    let Context { stop, fs, mut host, command_line, progress, save, .. } = context;
-    let mut arms = guests.arms()?;
-    progress.expect(&expectation(plan, arms.iter().filter(|arm| arm.runs()).count()));
-    let mut document = |arms: &[GuestArm<'_>], state: &State, last: bool| {
-        host.finish(fs);
-        document(plan, arms, (state, guests.first_instruction.get(), last), (&command_line, began_unix, &host))
+pub(crate) fn run(plan: &Plan, runner: &dyn ArmRunner, context: Context<'_, Document>) -> Result<Measured, Error> {
+    let mut arms = arms(plan, runner, context.stop)?;
+    context.progress.expect(&expectation(plan, arms.iter().filter(|arm| arm.runs()).count()));
+    let parameters = plan.parameters.clone();
+    let complete = &|document: &mut Document| {
+        if plan.is_open_ended() {
+            // Without a wanted number of rounds, it is that of the rounds there are.
+            document.parameters.rounds = document.arms.iter().map(|arm| arm.rounds.len() as u64).max().unwrap_or(0);
+        }
+        document.warnings = warnings::collect(document);
     };
+    let place = parameters.set_up.as_ref().map(|_| "guest");
+    let about = About { name: plan.experiment, place, parameters, complete };
     let (mut looks, until_ci) = (Looks::default(), plan.parameters.until_ci);
     let mut enough = |state: &State, look: &mut dyn FnMut() -> Document| {
         let mut is_sure = || match until_ci {
@@ -71,49 +37,16 @@ pub(crate) fn run(plan: &Plan, runner: &mut dyn ArmRunner, context: Context<'_>)
         // Guests differ, so a look is taken between them.
         state.between_sessions && (plan.until_order || until_ci.is_some()) && looks.are_enough(&mut is_sure)
     };
-    let course = Course { document: &mut document, enough: &mut enough, saves_sessions: true, save: &mut *save };
-    let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), (stop, progress), course)?;
+    let Context { stop, fs, host, command_line, progress, save } = context;
+    let context = Context { stop, fs, host, command_line, progress, save: &mut *save };
+    let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), &about, context, &mut enough)?;
     if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
         document.warnings.push(Warning::of_all(warnings::UNSURE, why));
     }
     document.conclude(answers::metric(&document.parameters).key);
     document.ended_by(error.as_ref());
     save(&document)?;
-    Ok(Finished { document, error })
-}
-
-/// Returns the document so far; `last`: nothing follows.
-fn document(
-    plan: &Plan,
-    arms: &[GuestArm<'_>],
-    (state, first_instruction, last): (&State, Option<Duration>, bool),
-    (command_line, began_unix, host): (&[String], u64, &HostFacts),
-) -> Document {
-    let whole = arms.iter().all(|arm| arm.fold.is_complete());
-    // Without a wanted number of rounds, it is that of the rounds there are.
-    let kept = arms.iter().map(|arm| arm.fold.rounds().len() as u64).max().unwrap_or(0);
-    let rounds = if plan.is_open_ended() { kept } else { plan.parameters.rounds };
-    let mut document = Document {
-        path: PathBuf::new(),
-        schema: SCHEMA.to_owned(),
-        experiment: plan.experiment.to_owned(),
-        place: plan.parameters.set_up.is_some().then(|| "guest".to_owned()),
-        tool: process::tool(),
-        command_line: command_line.to_vec(),
-        started_unix: began_unix,
-        wall_ns: ns(state.wall),
-        status: state.status(last, whole),
-        seed: plan.seed,
-        parameters: Parameters { rounds, ..plan.parameters.clone() },
-        host: host.clone(),
-        arms: arms.iter().map(|arm| arm.fold.result()).collect(),
-        warnings: Vec::new(),
-        first_guest_instruction_ns: first_instruction.map(ns),
-        answer: Vec::new(),
-        exit: None,
-    };
-    document.warnings = warnings::collect(&document);
-    document
+    Ok((document, error))
 }
 
 /// Tells a user who waits for the result what to expect.
@@ -205,7 +138,7 @@ mod tests {
         ];
         let mut text = String::new();
         for (what, line, rounds_per_guest, change) in cases {
-            let mut runner = MockRunner::changed(change);
+            let runner = MockRunner::changed(change);
             let words: Vec<&str> = ["--samples", "40"].into_iter().chain(line.split(' ')).collect();
             let mut plan = plan(&words).unwrap();
             if !line.contains("--rounds") {
@@ -213,12 +146,12 @@ mod tests {
             }
             plan.parameters.rounds_per_guest = rounds_per_guest;
             (plan.simulated, plan.until_order) = (what.starts_with("a bound"), what == "until the order is known");
-            let found = experiment(&plan, &mut runner);
+            let found = experiment(&plan, &runner);
             text += &format!("# {what}\n");
             if plan.parameters.rounds < 7 {
                 text += &(runner.asked.borrow().join("; ") + "\n");
             }
-            let Finished { document, .. } = match found {
+            let (document, _) = match found {
                 Ok(found) => found,
                 Err(error) => {
                     text += &format!("{error}\n");
@@ -257,7 +190,7 @@ mod tests {
         {
             let mut runner = MockRunner::changed(|_, _| ());
             runner.absent = absent;
-            let error = experiment(&plan, &mut runner).unwrap_err();
+            let error = experiment(&plan, &runner).unwrap_err();
             assert!(error.exit == Exit::Host && runner.asked.borrow().is_empty());
             assert!(error.to_string().contains(needle), "{error}");
         }

@@ -4,7 +4,7 @@ use sim::model::Model;
 
 use super::measure::{self, ArmGuests, Measured};
 use super::spec::CalibrateSpec;
-use crate::arms::arm::sim::{self as simulated, SimRunner};
+use crate::arms::arm::sim as simulated;
 use crate::sys;
 use crate::terminal::progress::Silent;
 use results::document::ArmKind;
@@ -25,9 +25,9 @@ pub(super) fn simulate(
     let mut plan = spec.plan(measured.workload, &simulated::chosen(&model, "calibration"), None)?;
     plan.simulate(&model.name);
     plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
-    let runner = Box::new(SimRunner::new(model, &plan.guest, plan.parameters.period, plan.seed)?);
-    let job = (measured.workload, plan, runner as _);
-    Ok(measure::run(&mut [job], rounds, sys::interrupted(), &mut Silent)?.remove(0))
+    let runner = plan.on_model(model)?;
+    let job = (measured.workload, plan, runner);
+    Ok(measure::run(&[job], rounds, sys::interrupted(), &mut Silent)?.remove(0))
 }
 
 /// Returns the least and the greatest percent of the measured handler latencies that the model takes, but for what it was fitted to.

@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
 use host_pmu::stats::{OpKind, OpStats};
 use vmm::outcome::RunOutcome;
 
 use crate::arms::arm::runner::ArmRunner;
-use crate::arms::rounds::guest_arm::{GuestArm, Guests};
+use crate::arms::rounds::guest_arm::{self, GuestArm};
 use crate::arms::rounds::plan::Plan;
 use crate::engine::{self, Rounds, State};
 use crate::terminal::progress::Progress;
@@ -110,24 +109,14 @@ impl ArmGuests {
 ///
 /// # Errors
 /// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
-pub fn run(
-    jobs: &mut [Job],
-    rounds: u64,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Measured>, Error> {
+pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Vec<Measured>, Error> {
     let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
-    let began = Instant::now();
-    let (mut measured, mut guests) = (Vec::new(), Vec::new());
-    for (workload, plan, runner) in jobs {
+    let (mut measured, mut jobs_of_arms, mut arms) = (Vec::new(), Vec::new(), Vec::<GuestArm<'_>>::new());
+    for (job, (workload, plan, runner)) in jobs.iter().enumerate() {
         measured.push(Measured { workload: *workload, arms: Vec::new(), tsc_khz: 0 });
-        guests.push(Guests::new(plan, runner.as_mut(), stop, began));
-    }
-    let (mut jobs_of_arms, mut arms) = (Vec::new(), Vec::<GuestArm<'_>>::new());
-    for (job, guests) in guests.iter().enumerate() {
-        let boot = &guests.plan.guest.boot;
+        let boot = &plan.guest.boot;
         let events = &boot.events[..boot.event_count as usize];
-        for mut arm in guests.arms()? {
+        for mut arm in guest_arm::arms(plan, runner.as_ref(), stop)? {
             let result = arm.fold.result();
             if result.kind == ArmKind::Kvm {
                 continue;

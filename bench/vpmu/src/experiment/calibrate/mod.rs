@@ -27,7 +27,7 @@ mod tests {
     use super::fit::fit;
     use super::measure::{Job, Measured, run};
     use super::spec::{CalibrateSpec, Outside, Pmu};
-    use crate::arms::arm::sim::{self as simulated, SimRunner};
+    use crate::arms::arm::sim as simulated;
     use crate::arms::rounds::mock::{self, MockRunner, vcpu};
     use crate::terminal::progress::Silent;
 
@@ -56,11 +56,11 @@ mod tests {
         let job = |workload| -> Job {
             let mut plan = calibration.plan(workload, &chosen, None).unwrap();
             plan.simulate(&model.name);
-            let runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed);
-            (workload, plan, Box::new(runner.unwrap()))
+            let runner = plan.on_model(model.clone()).unwrap();
+            (workload, plan, runner)
         };
-        let mut jobs = calibration.workloads().map(job);
-        let measured = run(&mut jobs, 40, &AtomicBool::new(false), &mut Silent).unwrap();
+        let jobs = calibration.workloads().map(job);
+        let measured = run(&jobs, 40, &AtomicBool::new(false), &mut Silent).unwrap();
         (calibration, measured)
     }
 
@@ -121,8 +121,8 @@ mod tests {
             found.account.counts.nmis_injected += u64::from(bad == 3);
             found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
-        let mut jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
-        let measured = run(&mut jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
+        let jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
+        let measured = run(&jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let whole = reuse.guests.iter().filter(|guest| guest.ops.count(OpKind::Open) > 0).count();
         assert_eq!((reuse.p50(&NMI_HANDLER), whole, reuse.result.left_out.len()), (Some(1000.0), 40, 2));

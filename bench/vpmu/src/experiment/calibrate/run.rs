@@ -53,7 +53,7 @@ pub fn run(
         let runner = Box::new(plan.on_this_host()?);
         jobs.push((workload, plan, runner as _));
     }
-    let measured = measure(&mut jobs, rounds, sys::interrupted(), progress)?;
+    let measured = measure(&jobs, rounds, sys::interrupted(), progress)?;
     let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;

@@ -20,29 +20,16 @@ use results::error::Error;
 /// The experiment's name in documents; their `place` is "guest".
 pub const NAME: &str = GUEST_STAT;
 /// Most events of a guest.
-pub const MAX: u64 = MAX_EVENTS as u64;
-/// Most events of a Linux guest's perf.
-pub const MAX_LINUX: u64 = 700;
-/// It counts: the guest waits for no NMIs.
-pub const WORKLOAD: Workload = Workload { events: EventSet::Counting1, work: GuestWork::Ftest };
-/// Its defaults with the payload.
-pub const PAYLOAD: Usual = Usual {
-    workload: WORKLOAD,
+const MAX: u64 = MAX_EVENTS as u64;
+/// Its defaults. It counts: the guest waits for no NMIs.
+pub const USUAL: Usual = Usual {
+    workload: Workload { events: EventSet::COUNTING1, work: GuestWork::FTEST },
     strategies: &["recreate", "reuse", "reuse-lazy", "deferred", "pool"],
     rounds: (5, None),
     warmup: 1,
     samples: 40,
     time_limit: Duration::from_secs(2),
     mux_interval: Duration::from_millis(1),
-};
-/// With Linux.
-pub const LINUX: Usual = Usual {
-    rounds: (3, None),
-    warmup: 0,
-    samples: 10,
-    time_limit: Duration::from_secs(60),
-    mux_interval: Duration::from_millis(4),
-    ..PAYLOAD
 };
 /// Ticks from a tear-down to the next set-up.
 const GAP_TICKS: u64 = 1;
@@ -81,36 +68,28 @@ pub struct GuestStatSpec {
     #[command(flatten)]
     pub arms: ArmsOptions,
 
-    /// Number of counting events, or several numbers: a result for each
-    ///
-    /// The payload's driver takes up to 64, perf in a Linux guest up to 700.
-    #[arg(long, value_name = "LIST", default_value = "10", value_delimiter = ',', value_parser = number_in(1..=MAX_LINUX),
+    /// Number of counting events, up to 64, or several numbers: a result for each
+    #[arg(long, value_name = "LIST", default_value = "10", value_delimiter = ',', value_parser = number_in(1..=MAX),
           display_order = 1)]
     pub events: Vec<u64>,
 
-    /// Way in which a set-up enables its events [default: each; with Linux once, which is perf stat's]
-    #[arg(long, value_enum, help_heading = "Guest")]
-    pub enable: Option<Enable>,
+    /// Way in which a set-up enables its events
+    #[arg(long, value_enum, default_value = "each", help_heading = "Guest")]
+    pub enable: Enable,
 }
 
 impl GuestStatSpec {
-    /// Returns the plan on this backend with `count` events and these defaults. `usable` are the CPUs that this process may use, if
+    /// Returns the plan on this backend with `count` events. `usable` are the CPUs that this process may use, if
     /// known.
     ///
     /// # Errors
     /// Exit 2 for parameters that contradict each other or the host.
-    pub fn plan(
-        &self,
-        (usual, count): (&Usual, u64),
-        host: &HostOptions,
-        chosen: &Chosen,
-        usable: Option<&[u32]>,
-    ) -> Result<Plan, Error> {
-        let once = self.enable == Some(Enable::Once);
+    pub fn plan(&self, count: u64, host: &HostOptions, chosen: &Chosen, usable: Option<&[u32]>) -> Result<Plan, Error> {
+        let once = self.enable == Enable::Once;
         let parameters = Parameters { events: events(count, host.cpu.vendor()), ..Parameters::default() };
         let flags = FLAG_STAT_SETUP | if once { FLAG_ENABLE_ONCE } else { 0 };
         let options = (&self.arms, &LengthOptions::default(), host);
-        let mut plan = Plan::new((NAME, usual), options, (WORKLOAD, flags, parameters), chosen, usable)?;
+        let mut plan = Plan::new((NAME, &USUAL), options, (USUAL.workload, flags, parameters), chosen, usable)?;
         let (boot, parameters) = (&mut plan.guest.boot, &mut plan.parameters);
         // A turn brings each event to the head of the list once.
         let multiplexed = count > parameters.gp_counters + parameters.fixed_counters;
@@ -128,7 +107,7 @@ impl GuestStatSpec {
         boot.limit_us = limit / 1000;
         plan.guest.machine.time_limit = Duration::from_nanos(2 * limit) + PATIENCE;
         (parameters.time_limit_ns, parameters.rounds_per_guest) = (limit, None);
-        parameters.workload = workload(count);
+        parameters.workload = format!("{count} counting event{}/ftest", if count == 1 { "" } else { "s" });
         let enable = if once { "once" } else { "each" }.to_owned();
         parameters.set_up = Some(SetUpParameters { enable, window_ticks: boot.window_ticks, gap_ticks: GAP_TICKS });
         let entries = log_entries(boot, parameters.samples);
@@ -143,15 +122,9 @@ impl GuestStatSpec {
     }
 }
 
-/// Returns the workload's name in documents.
-pub fn workload(events: u64) -> String {
-    format!("{events} counting event{}/ftest", if events == 1 { "" } else { "s" })
-}
-
-/// Returns the first so many events; beyond those with a name, raw ones whose codes come again after some 260. perf sets INT for
-/// events that only count, too.
-pub fn events(count: u64, vendor: Vendor) -> Vec<EventParameter> {
-    let raw = (0..).map(|n| n & 0xff).map(|n| parameter(&format!("r{n:02x}d1"), n << 8 | 0xd1 | INT, None, 0));
+/// Returns the first so many events; beyond those with a name, raw ones. perf sets INT for events that only count, too.
+fn events(count: u64, vendor: Vendor) -> Vec<EventParameter> {
+    let raw = (0..).map(|n: u64| parameter(&format!("r{n:02x}d1"), n << 8 | 0xd1 | INT, None, 0));
     let named = NAMED.into_iter().filter_map(|name| {
         let (name, code, fixed) = hardware_event(name, vendor)?;
         Some(parameter(name, code | INT, fixed, 0))
@@ -183,13 +156,13 @@ mod tests {
         let plan = |events: u64, line: &[&str]| {
             let spec: GuestStatSpec = options(line).unwrap();
             let chosen = Chosen::here(BackendKey::CpuClock, String::new());
-            spec.plan((&PAYLOAD, events), &defaults(), &chosen, Some(&[0, 1]))
+            spec.plan(events, &defaults(), &chosen, Some(&[0, 1]))
         };
         assert_eq!(plan(10, &[]).unwrap().parameters.time_limit_ns, 2_000_000_000);
         assert_eq!(plan(10, &["--mux-interval", "1s"]).unwrap().guest.boot.limit_us, 24_000_000);
         for (count, words, why) in [
             (64, ["--samples", "10000"], "do not fit the guest's log"),
-            (700, ["--time-limit", "500ms"], "longer than the time limit of 500ms"),
+            (64, ["--time-limit", "60ms"], "longer than the time limit of 60ms"),
         ] {
             let error = plan(count, &words).unwrap_err();
             assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");

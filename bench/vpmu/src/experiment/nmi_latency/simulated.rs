@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use guest::abi::{EventSpec, MAX_EVENTS};
@@ -19,7 +19,8 @@ use super::spec::{NmiLatencySpec, PAYLOAD};
 use crate::arms::arm::sim::{DEFAULT_MODEL, chosen, facts, model};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{Context, run};
+use crate::arms::rounds::run::run;
+use crate::engine::Context;
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::{BehindOptions, MOST_VCPUS};
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
@@ -187,14 +188,13 @@ pub fn simulate(plan: &Plan, model: Model, stop: &AtomicBool) -> Result<Document
     let mut plan = plan.clone();
     plan.simulate(&model.name);
     let context = Context {
-        process_began: Instant::now(),
         stop,
         fs: &HostFs::at("/nonexistent"),
         host: facts(&model),
-        command_line: Vec::new(),
+        command_line: &[],
         progress: &mut Silent,
         save: &mut |_| Ok(()),
     };
-    let finished = run(&plan, plan.on_model(model)?.as_mut(), context)?;
-    finished.error.map_or(Ok(finished.document), Err)
+    let (document, error) = run(&plan, plan.on_model(model)?.as_ref(), context)?;
+    error.map_or(Ok(document), Err)
 }

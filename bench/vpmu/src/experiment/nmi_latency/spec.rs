@@ -16,7 +16,7 @@ use crate::setting::workload::{EventSet, GuestWork, Workload};
 pub const NAME: &str = "nmi-latency";
 /// Its defaults with the payload.
 pub const PAYLOAD: Usual = Usual {
-    workload: Workload { events: EventSet::Single, work: GuestWork::Ftest },
+    workload: Workload { events: EventSet::SINGLE, work: GuestWork::FTEST },
     strategies: &["recreate", "reuse", "reuse-lazy"],
     rounds: (240, Some(Duration::from_secs(36))),
     warmup: 1,
@@ -26,7 +26,7 @@ pub const PAYLOAD: Usual = Usual {
 };
 /// With Linux, which takes seconds to boot, and its perf to start. Each round boots one.
 pub const LINUX: Usual = Usual {
-    workload: Workload { events: EventSet::Sampling10, work: GuestWork::Ftest },
+    workload: Workload { events: EventSet::SAMPLING10, work: GuestWork::FTEST },
     rounds: (5, None),
     warmup: 0,
     samples: 1000,
@@ -81,7 +81,7 @@ impl NmiLatencySpec {
         let workload = self.workload.unwrap_or(usual.workload);
         let events = workload.events.events(host.cpu.vendor(), period);
         let parameters = Parameters { events, period, freq_hz: self.freq, ..Parameters::default() };
-        let task = (workload, workload.events.flags(), parameters);
+        let task = (workload, workload.events.flags, parameters);
         Plan::new((NAME, usual), (&self.arms, &self.length, host), task, chosen, usable)
     }
 }

@@ -184,7 +184,7 @@ fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, V
             format!("The NMI watchdog is {here}: for the other regime sysctl kernel.nmi_watchdog={other}, and again.");
         return Ok((vec![(!on, BackendKey::Hardware)], vec![note]));
     };
-    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({refused}).")];
+    let mut notes = vec![format!("Stand-ins, since hardware events do not open ({}).", refused.why)];
     let tracepoint = BackendKey::Tracepoint { group: "kvm".to_owned(), name: "kvm_userspace_exit".to_owned() };
     let mut found = Vec::new();
     for (backend, first_event, regime) in
@@ -195,7 +195,7 @@ fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, V
                 notes.push(format!("{backend} stands in for {regime}; it counts something else than was asked for."));
                 found.push((first_event, backend));
             }
-            Err(why) => notes.push(format!("{regime} is left out: {backend} does not open ({why}).")),
+            Err(why) => notes.push(format!("{regime} is left out: {backend} does not open ({}).", why.why)),
         }
     }
     if found.is_empty() {
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_prediction_has_the_range_of_its_model_and_a_busy_host_decides_nothing() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let mut document = mock::finished(&["--workload", "sampling10"]);
         let of = |document: &Document, number| {
             let empty = Row { figure: "vpmu-reuse.watchdog-on.mean".to_owned(), number, ..Row::default() };
             row(document, document, false, empty)
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn a_row_is_compared_with_what_is_comparable() {
-        let mut document = mock::finished(&["--workload", "sampling10"]).document;
+        let mut document = mock::finished(&["--workload", "sampling10"]);
         document.host.cpu_signature = Some([6, 85, 7]);
         document.host.virtualized = false;
         let judged = |document: &Document, stand_in: bool| {

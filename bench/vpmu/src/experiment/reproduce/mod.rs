@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn measured_means_and_minima_are_of_all_nmis_as_published() {
-        let mut document = mock::finished(&["--workload", "single"]).document;
+        let mut document = mock::finished(&["--workload", "single"]);
         document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
         let number =
             |document: &Document, figure: &str| RECIPES[figure].of(document, Number::After).map(|found| found.value);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn creations_in_a_burst_are_less_sure_than_as_many_in_all_rounds() {
-        let document = mock::finished(&["--workload", "sampling10"]).document;
+        let document = mock::finished(&["--workload", "sampling10"]);
         let width = |created: &dyn Fn(usize) -> u64| {
             let mut document = document.clone();
             for arm in document.arms.iter_mut().filter(|arm| ["recreate", "reuse-lazy"].contains(&arm.name.as_str())) {

@@ -23,6 +23,7 @@ use super::spec::RecordSpec;
 use super::summary;
 use super::tables::Names;
 use crate::inspect::sampled::{self, Guest};
+use crate::machine::Watch;
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -69,7 +70,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         spec.companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
     };
     let sampling = Arc::new(sampling);
-    let watch = Arc::clone(&sampling).into();
+    let watch = Watch { sampling: Some(Arc::clone(&sampling)), trace: None };
     let run = || guest.run(backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));

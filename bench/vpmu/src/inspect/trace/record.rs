@@ -16,9 +16,9 @@ use trace::meta::Meta;
 use trace::write::Writer;
 use vmm::machine::Cpu;
 
-use crate::arms::arm::sim::{self, SimRunner};
+use crate::arms::arm::sim;
 use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
-use crate::machine::CountersOptions;
+use crate::machine::{CountersOptions, Watch};
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
@@ -60,7 +60,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     }
     let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
+        let (exit, vcpus) = guest.run(backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
@@ -87,8 +87,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let model = sim::model(name)?;
     let plan = payload.plan(&sim::chosen(&model, "by --backend"), None)?;
     let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
-    let runner = SimRunner::new(model.clone(), &plan.guest, plan.parameters.period, plan.seed)?;
-    let host_plan = runner.plan(arm, payload.samples)?;
+    let host_plan = plan.simulated(model.clone())?.plan(arm, payload.samples)?;
     let backend = sim::chosen(&model, "").backend;
     let meta = meta((&payload.counters, plan.guest.machine.cpu, payload.name()), &backend)?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };

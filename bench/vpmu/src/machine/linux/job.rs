@@ -10,7 +10,7 @@ use results::error::{Error, Exit};
 use results::write::Target;
 use vmm::kvm::linux_refusal;
 use vmm::machine::Plan;
-use vmm::machine::linux::{Faults, Kernel, LinuxPlan, PcOutcome};
+use vmm::machine::linux::{Faults, Kernel, PcOutcome};
 use vmm::outcome::End;
 
 use super::bring::{self, Output};
@@ -40,7 +40,10 @@ pub fn run(
     let of = (spec.kernel.as_path(), kernel.release());
     let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
     userland::shell(&mut initramfs)?;
-    let initrd = userland::finish(initramfs)?;
+    let time_limit = machine.time_limit;
+    // The command has the limit; the guest ends a while after it at the latest.
+    let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
+    let plan = spec.boot.plan(machine, initramfs)?;
     let output = Output::of(spec)?;
     linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
     let host = open_kvm()?;
@@ -48,14 +51,11 @@ pub fn run(
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
     sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
-    let (time_limit, began) = (machine.time_limit, Instant::now());
-    // The command has the limit; the guest ends a while after it at the latest.
-    let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
-    let plan = LinuxPlan { machine, memory: spec.boot.memory, initrd, command_line: spec.boot.append.clone() };
+    let began = Instant::now();
     let mut errors = Vec::new();
     let Worked { outcome, made, gave_up } = with_agent(&host, kernel, plan, time_limit, |agent, over| {
         let left = time_limit.saturating_sub(began.elapsed());
-        Session { spec, output: output.as_ref(), kallsyms, agent, errors: &mut errors }.run(left, over)
+        session(spec, (output.as_ref(), kallsyms), agent, (left, over), &mut errors)
     })?;
     if gave_up {
         let what = "the guest's kernel log was given up: its complaints are those of the console";
@@ -79,51 +79,30 @@ pub fn run(
     Ok((exit, outcome))
 }
 
-/// The requests of one command.
-struct Session<'a> {
-    spec: &'a LinuxSpec,
-    output: Option<&'a Output>,
-    kallsyms: Option<&'a Target>,
-    agent: &'a mut Agent<'static>,
-    errors: &'a mut Vec<Error>,
-}
-
-impl Session<'_> {
-    fn run(mut self, left: Duration, over: &Arc<AtomicBool>) -> Result<Ended, Failure> {
-        let is_over = || {
-            let over = Arc::clone(over);
-            move || over.load(Ordering::Relaxed)
-        };
-        let (mut out, mut err) = (Stream::stdout(is_over()), Stream::stderr(is_over()));
-        let shell = ["/bin/sh", "-c", &self.spec.run].map(str::to_owned);
-        let ran = self.agent.run(&shell, Some(left), &mut out, &mut err);
-        let ended = ran.map_err(Failure::of("the command did not end"))?;
-        match ended.cut {
-            Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
-            Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
-            None => {}
-        }
-        // What a command left that was killed is brought out.
-        self.agent.never_stops();
-        self.errors.extend([out, err].into_iter().filter_map(|stream| stream.result().err()));
-        if let Some(output) = self.output {
-            for path in &self.spec.get {
-                // Files of a guest are in its memory.
-                let got = bring::get(self.agent, path, self.spec.boot.memory, output);
-                self.keep(got, format!("cannot get {path} from the guest"))?;
-            }
-        }
-        if let Some(kallsyms) = self.kallsyms {
-            // The agent is root in the guest: a value of 1 hides nothing from it.
-            let what = "cannot get /proc/kallsyms from the guest (/proc/sys/kernel/kptr_restrict)";
-            let fetched = bring::kallsyms(self.agent, kallsyms);
-            self.keep(fetched, what.to_owned())?;
-        }
-        Ok(ended)
+/// Makes the requests of one command, which has this time; errors after which the guest is still of use are kept.
+fn session(
+    spec: &LinuxSpec,
+    (output, kallsyms): (Option<&Output>, Option<&Target>),
+    agent: &mut Agent<'static>,
+    (left, over): (Duration, &Arc<AtomicBool>),
+    errors: &mut Vec<Error>,
+) -> Result<Ended, Failure> {
+    let is_over = || {
+        let over = Arc::clone(over);
+        move || over.load(Ordering::Relaxed)
+    };
+    let (mut out, mut err) = (Stream::stdout(is_over()), Stream::stderr(is_over()));
+    let shell = ["/bin/sh", "-c", &spec.run].map(str::to_owned);
+    let ended = agent.run(&shell, Some(left), &mut out, &mut err).map_err(Failure::of("the command did not end"))?;
+    match ended.cut {
+        Some(Cut::Limit) => complain("warning: the command was killed at the time limit (--time-limit)"),
+        Some(Cut::Interrupted) => complain("warning: interrupted: the command was killed"),
+        None => {}
     }
-
-    /// Keeps an error after which the guest is still of use.
-    fn keep(&mut self, done: Result<(), AgentError>, what: String) -> Result<(), Failure> {
+    // What a command left that was killed is brought out.
+    agent.never_stops();
+    errors.extend([out, err].into_iter().filter_map(|stream| stream.result().err()));
+    let mut keep = |done: Result<(), AgentError>, what: String| {
         let Err(error) = done else { return Ok(()) };
         let remedy = match error {
             AgentError::Gone(_) | AgentError::Silent { .. } | AgentError::Protocol(_) => {
@@ -132,9 +111,22 @@ impl Session<'_> {
             AgentError::Flood { .. } => "as many bytes come out as the guest has memory: give it more by --memory",
             _ => "",
         };
-        self.errors.push(Error::usage(what, error.to_string(), remedy));
+        errors.push(Error::usage(what, error.to_string(), remedy));
         Ok(())
+    };
+    if let Some(output) = output {
+        for path in &spec.get {
+            // Files of a guest are in its memory.
+            let got = bring::get(agent, path, spec.boot.memory, output);
+            keep(got, format!("cannot get {path} from the guest"))?;
+        }
     }
+    if let Some(kallsyms) = kallsyms {
+        // The agent is root in the guest: a value of 1 hides nothing from it.
+        let what = "cannot get /proc/kallsyms from the guest (/proc/sys/kernel/kptr_restrict)";
+        keep(bring::kallsyms(agent, kallsyms), what.to_owned())?;
+    }
+    Ok(ended)
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.

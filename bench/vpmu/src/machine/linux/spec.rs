@@ -7,8 +7,10 @@ use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use linux_guest::initramfs::{Initramfs, InitramfsError};
 use results::error::Error;
 use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
+use vmm::machine::linux::LinuxPlan;
 use vmm::machine::{Cpu, Plan};
 
 use super::place::{Load, Placed};
@@ -40,6 +42,18 @@ pub struct BootOptions {
     /// Guest memory: a number and K, M or G [default: 768M]
     #[arg(long, value_name = "SIZE", requires = "kernel", default_value = "768M", hide_default_value = true, value_parser = size_in(MIN_MEMORY..=MAX_MEMORY))]
     pub memory: u64,
+}
+
+impl BootOptions {
+    /// Returns the plan of a guest on this machine with this initial RAM disk.
+    ///
+    /// # Errors
+    /// Exit 2 for files that cannot be together in it.
+    pub fn plan(&self, machine: Plan, initramfs: Initramfs) -> Result<LinuxPlan, Error> {
+        let cannot = |error: InitramfsError| Error::usage("cannot make the initial RAM disk", error.to_string(), "");
+        let initrd = initramfs.finish().map_err(cannot)?;
+        Ok(LinuxPlan { machine, memory: self.memory, initrd, command_line: self.append.clone() })
+    }
 }
 
 /// Options of `vpmu linux`.

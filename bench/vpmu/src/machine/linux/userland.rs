@@ -67,14 +67,6 @@ pub fn initramfs(
     Ok(initramfs)
 }
 
-/// Returns the RAM disk's bytes.
-///
-/// # Errors
-/// Exit 2 for files that cannot be together in it.
-pub fn finish(initramfs: Initramfs) -> Result<Vec<u8>, Error> {
-    initramfs.finish().map_err(|error| Error::usage("cannot make the initial RAM disk", error.to_string(), ""))
-}
-
 /// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools. What is there already, the
 /// user's programs, keeps its path.
 ///
@@ -82,31 +74,24 @@ pub fn finish(initramfs: Initramfs) -> Result<Vec<u8>, Error> {
 /// Exit 2: this host has none.
 pub fn shell(initramfs: &mut Initramfs) -> Result<(), Error> {
     let path = std::env::var_os("PATH");
-    let path = path.as_deref();
+    let find = |name: &str| in_path(Path::new(name), path.as_deref());
     let cannot = |why: String| Error::usage("cannot put a shell into the guest", why, "install busybox");
-    let add = |initramfs: &mut Initramfs, guest: &str, host: &Path| {
-        initramfs.program(guest, host).map_err(|error| cannot(error.to_string()))
-    };
-    if let Some((busybox, applets)) = in_path(Path::new("busybox"), path).and_then(applets) {
-        add(initramfs, "/bin/busybox", &busybox)?;
-        for applet in applets {
-            let path = format!("/bin/{applet}");
-            if initramfs.has(&path) {
-                continue;
-            }
-            initramfs.link(&path, "busybox").map_err(|error| cannot(error.to_string()))?;
-        }
-        return Ok(());
+    let (mut programs, mut links) = (Vec::new(), Vec::new());
+    if let Some((busybox, applets)) = find("busybox").and_then(applets) {
+        programs.push(("/bin/busybox".to_owned(), busybox));
+        links = applets;
+    } else {
+        let sh = find("sh").ok_or_else(|| cannot("neither busybox nor sh is in PATH".to_owned()))?;
+        programs.push(("/bin/sh".to_owned(), sh));
+        programs.extend(TOOLS.iter().filter_map(|tool| Some((format!("/bin/{tool}"), find(tool)?))));
     }
-    let sh = in_path(Path::new("sh"), path).ok_or_else(|| cannot("neither busybox nor sh is in PATH".to_owned()))?;
-    if !initramfs.has("/bin/sh") {
-        add(initramfs, "/bin/sh", &sh)?;
+    for (guest, host) in programs {
+        let added = if initramfs.has(&guest) { Ok(()) } else { initramfs.program(&guest, &host) };
+        added.map_err(|error| cannot(error.to_string()))?;
     }
-    for tool in TOOLS {
-        let guest = format!("/bin/{tool}");
-        if let Some(host) = in_path(Path::new(tool), path).filter(|_| !initramfs.has(&guest)) {
-            add(initramfs, &guest, &host)?;
-        }
+    for guest in links.into_iter().map(|applet| format!("/bin/{applet}")) {
+        let added = if initramfs.has(&guest) { Ok(()) } else { initramfs.link(&guest, "busybox") };
+        added.map_err(|error| cannot(error.to_string()))?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! A runner without guests, for tests: outcomes made by a function of arm and round.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,17 +8,16 @@ use guest::abi::{LOG_NMI, LogEntry, MAGIC, Report};
 use host_pmu::stats::{OpKind, OpStats, ns_histogram};
 use vmm::outcome::{Account, End, HostSide, MsrExits, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
-use crate::arms::arm::runner::{Arm, ArmRunner, LiveGuest, Opened, TurnOutcome};
+use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
-use crate::arms::rounds::run::{Context, Finished, run};
-use crate::engine::Turn;
+use crate::arms::rounds::run::run;
+use crate::engine::{Context, Measured, Turn};
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::Chosen;
 use crate::setting::parse::options;
 use crate::terminal::progress::Silent;
-use results::document::ArmKind;
-use results::document::Counts;
+use results::document::{ArmKind, Counts, Document};
 use results::error::Error;
 use results::host::HostFacts;
 use trials::hosts;
@@ -106,7 +104,7 @@ pub(crate) struct Call<'a> {
     pub(crate) warmup: bool,
 }
 
-type Change = Rc<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
+type Change = Box<dyn Fn(&Call<'_>, &mut VcpuOutcome)>;
 
 /// Runs guests whose turns end well, but for what is changed, and notes what it was asked for. One that is stopped was the user's
 /// to stop.
@@ -114,21 +112,14 @@ pub(crate) struct MockRunner {
     change: Change,
     pub(crate) absent: Vec<ArmKind>,
     /// Turns, and events in the lives of guests that are kept alive, in order.
-    pub(crate) asked: Rc<RefCell<Vec<String>>>,
-    stop: Rc<AtomicBool>,
+    pub(crate) asked: RefCell<Vec<String>>,
+    stop: AtomicBool,
 }
 
 impl MockRunner {
     /// Creates a runner with a change of each turn's vCPU; `recreate` takes twice as long as the others.
     pub(crate) fn changed(change: impl Fn(&Call<'_>, &mut VcpuOutcome) + 'static) -> Self {
-        Self { change: Rc::new(change), absent: vec![ArmKind::Kvm], asked: Rc::default(), stop: Rc::default() }
-    }
-
-    fn turn(&self, call: &Call<'_>, samples: u64) -> TurnOutcome {
-        let mut vcpu = vcpu(samples, if call.arm == "recreate" { 2000 } else { 1000 });
-        (self.change)(call, &mut vcpu);
-        self.stop.fetch_or(vcpu.end == End::Stopped, Ordering::Relaxed);
-        outcome(vec![vcpu]).into()
+        Self { change: Box::new(change), absent: vec![ArmKind::Kvm], asked: <_>::default(), stop: <_>::default() }
     }
 
     fn note(&self, what: String) {
@@ -137,61 +128,63 @@ impl MockRunner {
 }
 
 impl ArmRunner for MockRunner {
-    fn available(&mut self, arm: &Arm) -> Result<(), String> {
-        if self.absent.contains(&arm.kind) { Err("the mock has no vPMU of its own".to_owned()) } else { Ok(()) }
-    }
-
-    fn run(&mut self, arm: &Arm, at: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        self.note(format!("{} {}{} at {}", arm.strategy, if at.warmup { "w" } else { "" }, at.index, at.position));
-        Ok(self.turn(&Call { arm: &arm.strategy, guest: None, turn: at.index, warmup: at.warmup }, samples))
-    }
-
-    fn open(&mut self, arm: &Arm, number: u64, _samples: u64) -> Result<Opened, Error> {
-        let name = arm.strategy.clone();
-        self.note(format!("{name} {number} opens"));
-        let (change, asked, stop) = (Rc::clone(&self.change), Rc::clone(&self.asked), Rc::clone(&self.stop));
-        let of = Self { change, absent: Vec::new(), asked, stop };
-        Ok((Box::new(MockGuest { name, number, turns: 0, of }), Some(outcome(vec![vcpu(0, 0)]))))
+    fn guests<'a>(&'a self, arm: &'a Arm) -> Result<Box<dyn ArmGuests + 'a>, String> {
+        if self.absent.contains(&arm.kind) {
+            return Err("the mock has no vPMU of its own".to_owned());
+        }
+        Ok(Box::new(MockGuests { of: self, name: &arm.strategy, live: None }))
     }
 }
 
-/// A guest of [`MockRunner`].
-struct MockGuest {
-    name: String,
-    number: u64,
-    turns: u64,
-    of: MockRunner,
+/// The guests of an arm of [`MockRunner`].
+struct MockGuests<'a> {
+    of: &'a MockRunner,
+    name: &'a str,
+    /// Number of the guest that lives, and of its turns so far.
+    live: Option<(u64, u64)>,
 }
 
-impl LiveGuest for MockGuest {
-    fn turn(&mut self, samples: u64) -> Result<TurnOutcome, Error> {
-        let Self { name, number, turns, of } = self;
-        of.note(format!("{name} {number}.{turns}"));
-        *turns += 1;
-        Ok(of.turn(&Call { arm: name, guest: Some(*number), turn: *turns - 1, warmup: *turns == 1 }, samples))
+impl ArmGuests for MockGuests<'_> {
+    fn open(&mut self, number: u64, _samples: u64) -> Result<Option<RunOutcome>, Error> {
+        self.of.note(format!("{} {number} opens", self.name));
+        self.live = Some((number, 0));
+        Ok(Some(outcome(vec![vcpu(0, 0)])))
     }
 
-    fn close(self: Box<Self>) -> Result<RunOutcome, Error> {
-        self.of.note(format!("{} {} closes", self.name, self.number));
+    fn turn(&mut self, at: Turn, samples: u64) -> Result<TurnOutcome, Error> {
+        let Self { of, name, live } = self;
+        let turn = live.map_or(at.index, |(_, turns)| turns);
+        of.note(match live {
+            Some((number, turns)) => format!("{name} {number}.{turns}"),
+            None => format!("{name} {}{turn} at {}", if at.warmup { "w" } else { "" }, at.position),
+        });
+        let mut vcpu = vcpu(samples, if *name == "recreate" { 2000 } else { 1000 });
+        (of.change)(&Call { arm: name, guest: live.map(|live| live.0), turn, warmup: at.warmup }, &mut vcpu);
+        of.stop.fetch_or(vcpu.end == End::Stopped, Ordering::Relaxed);
+        *live = live.filter(|_| vcpu.end.is_complete()).map(|(number, turns)| (number, turns + 1));
+        Ok(outcome(vec![vcpu]).into())
+    }
+
+    fn close(&mut self) -> Result<Option<RunOutcome>, Error> {
+        let Some((number, _)) = self.live.take() else { return Ok(None) };
+        self.of.note(format!("{} {number} closes", self.name));
         let mut vcpu = vcpu(0, 0);
         vcpu.left.held_at_tail_tick = vec![2, 1];
-        Ok(outcome(vec![vcpu]))
+        Ok(Some(outcome(vec![vcpu])))
     }
 }
 
 /// Runs a plan on the development-host fixture; each save is noted.
-pub(crate) fn experiment(plan: &Plan, runner: &mut MockRunner) -> Result<Finished, Error> {
+pub(crate) fn experiment(plan: &Plan, runner: &MockRunner) -> Result<Measured, Error> {
     let (_dir, fs) = hosts::tree(hosts::PVM);
-    let (asked, stop) = (Rc::clone(&runner.asked), Rc::clone(&runner.stop));
     let context = Context {
-        process_began: std::time::Instant::now(),
-        stop: &stop,
+        stop: &runner.stop,
         fs: &fs,
         host: HostFacts::read(&fs),
-        command_line: vec!["vpmu".to_owned()],
+        command_line: &["vpmu".to_owned()],
         progress: &mut Silent,
-        save: &mut |document| {
-            asked.borrow_mut().push(format!("saved {}", document.arms[0].rounds.len()));
+        save: &mut |document: &Document| {
+            runner.note(format!("saved {}", document.arms[0].rounds.len()));
             Ok(())
         },
     };
@@ -217,8 +210,8 @@ pub(crate) fn plan(line: &[&str]) -> Result<Plan, Error> {
     Ok(plan)
 }
 
-/// Returns a finished experiment of these options without an error, 40 samples a round unless they say otherwise.
-pub(crate) fn finished(line: &[&str]) -> Finished {
+/// Returns the document of a finished experiment of these options, 40 samples a round unless they say otherwise.
+pub(crate) fn finished(line: &[&str]) -> Document {
     let plan = plan(&[&["--samples", "40"], line].concat()).unwrap();
-    experiment(&plan, &mut MockRunner::changed(|_, _| ())).unwrap()
+    experiment(&plan, &MockRunner::changed(|_, _| ())).unwrap().0
 }
