@@ -29,7 +29,7 @@ pub trait Work {
 /// The backend does not work here.
 pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
     if *key == BackendKey::Step {
-        return Ok(work.run(Bank::new(StepCounts::default(), strategy.clone()).reserved()));
+        return Ok(work.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
     }
     Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
 }
