@@ -145,7 +145,7 @@ impl<B: Backend> Bank<B> {
     /// Makes room for every figure of its account: nothing is allocated for them later.
     pub fn reserved(mut self) -> Self {
         self.host.stats.ops.reserve();
-        self.host.stats.signals.reserve();
+        self.host.stats.signal_ns.reserve();
         self
     }
 
@@ -365,10 +365,10 @@ impl<B: Backend> Bank<B> {
 
     /// Notes that the number of held events is `events` since the last host operation.
     fn holds(&mut self, events: u64) {
+        let stats = &mut self.host.stats;
+        stats.holds_until(stats.last_op_ns, self.held);
+        stats.counts.held_max = stats.counts.held_max.max(events);
         self.held = events;
-        let BankStats { counts, held_time, last_op_ns, .. } = &mut self.host.stats;
-        counts.held_max = counts.held_max.max(events);
-        held_time.changes(*last_op_ns, events);
     }
 
     /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.

@@ -20,7 +20,7 @@ impl<B: Backend> Bank<B> {
             let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
-                stats.signals.overflowed(time);
+                stats.overflowed(time);
             }
             // The host may have been late: the next signal comes no later than this.
             held.fires = count.saturating_add(held.period);

@@ -276,10 +276,10 @@ mod tests {
         off(&mut bank, 0);
         bank.script().records = vec![(0, 100)];
         bank.signalled();
-        assert!(!bank.host.stats.signals.any());
+        assert!(bank.host.stats.overflowed_at.is_empty());
         bank.script().records = vec![(1, 100)];
         bank.signalled();
-        assert!(bank.host.stats.signals.any());
+        assert_eq!(bank.host.stats.overflowed_at, [7]);
     }
 
     #[test]

@@ -734,3 +734,43 @@ fn an_entry_with_something_due_is_not_passed() {
     bank.start(pmc(1), A, 100);
     assert!(!bank.passes_entry(), "an open to try again");
 }
+
+#[test]
+fn an_overflow_is_seen_by_the_return_after_it_else_by_the_look() {
+    let mut bank = bank("reuse");
+    let latencies = |bank: &Bank<Host>| {
+        let all = bank.stats().signal_ns.histogram();
+        (all.len(), all.iter_recorded().map(|step| step.value_iterated_to()).collect::<Vec<_>>())
+    };
+    [900, 980].into_iter().for_each(|at| bank.host.stats.overflowed(at));
+    for _ in 0..2 {
+        bank.script().now.set(999);
+        bank.saw_signals(50);
+        assert_eq!(latencies(&bank), (2, vec![20, 50]), "seen at 1000, and by the return at 950; each once");
+    }
+    (0..100).for_each(|at| bank.host.stats.overflowed(at));
+    bank.saw_signals(0);
+    assert_eq!(latencies(&bank).0, 2 + 32, "those beyond the room are left out");
+}
+
+#[test]
+fn each_number_of_events_counts_as_long_as_it_lasts() {
+    let mut bank = bank("recreate");
+    bank.start(pmc(0), A, 100);
+    let began = bank.stats().last_op_ns;
+    bank.script().now.set(1000);
+    bank.start(pmc(1), A, 100);
+    let second = bank.stats().last_op_ns;
+    bank.script().now.set(2000);
+    let held_ns = |bank: &mut Bank<Host>| {
+        let mut counts = counts::Counts::default();
+        bank.account(&mut counts);
+        counts.held_ns
+    };
+    let until = |now| second - began + 2 * (now - second);
+    assert_eq!([(); 2].map(|()| held_ns(&mut bank)), [until(2001), until(2002)]);
+    bank.script().now.set(2999);
+    bank.restart_account();
+    bank.script().now.set(3099);
+    assert_eq!(held_ns(&mut bank), 200);
+}
