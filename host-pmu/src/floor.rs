@@ -41,7 +41,7 @@ pub trait Timer: fmt::Debug {
 /// The time-stamp counter, and a timer that signals the thread that made it.
 #[derive(Debug)]
 pub struct TscTimer {
-    timer: sys::ThreadTimer,
+    timer: kick::Timer,
     tsc_khz: u64,
     /// TSC at which the timer fires first; 0 if it is not armed.
     first: u64,
@@ -122,8 +122,7 @@ impl Floor {
     /// count per TSC tick.
     pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, TimerError> {
         let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
-        let timer = sys::ThreadTimer::new(kick::signal())?;
-        let timer = TscTimer { timer, tsc_khz: tsc_khz.max(1), first: 0, every: 1 };
+        let timer = TscTimer { timer: kick::Timer::new()?, tsc_khz: tsc_khz.max(1), first: 0, every: 1 };
         let pace = if counts_per_ms == tsc_khz { Scale::ONE } else { Scale::new(counts_per_ms, tsc_khz) };
         let floor = Self::by(timer, pace, Arming::new(tsc_khz / 1000, least));
         Ok(Self { signal_ns: Recorder::reserved(), ..floor })

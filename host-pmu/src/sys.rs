@@ -331,13 +331,13 @@ pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
 
 /// A POSIX timer on CLOCK_MONOTONIC that signals the thread that made it.
 #[derive(Debug)]
-pub(crate) struct ThreadTimer(libc::timer_t);
+pub struct ThreadTimer(libc::timer_t);
 
 // SAFETY: a timer id is process-wide; only the thread it signals is bound, at creation.
 unsafe impl Send for ThreadTimer {}
 
 impl ThreadTimer {
-    pub(crate) fn new(signal: libc::c_int) -> io::Result<Self> {
+    pub(crate) fn by(signal: libc::c_int) -> io::Result<Self> {
         // SAFETY: all-zero is a valid sigevent; its fields are set next.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -350,7 +350,7 @@ impl ThreadTimer {
     }
 
     /// Fires after `ns` and then every `every` ns; 0 disarms.
-    pub(crate) fn arm(&self, ns: u64, every: u64) {
+    pub fn arm(&self, ns: u64, every: u64) {
         let time = |ns: u64| libc::timespec {
             tv_sec: (ns / 1_000_000_000).cast_signed(),
             tv_nsec: (ns % 1_000_000_000).cast_signed(),

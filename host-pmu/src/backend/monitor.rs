@@ -15,7 +15,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use super::Overflow;
-use super::attr::{monitor_attr, switches_attr};
+use super::attr::monitor_attr;
 use crate::sys;
 
 const RING_PAGES: usize = 4;
@@ -78,8 +78,8 @@ impl Monitor {
     pub fn open() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
         Self {
-            ring: open(monitor_attr(), RING_PAGES),
-            switches: open(switches_attr(), SWITCH_PAGES),
+            ring: open(monitor_attr(false), RING_PAGES),
+            switches: open(monitor_attr(true), SWITCH_PAGES),
             ..Self::without_ring()
         }
     }
