@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Rate::Hertz(1000).of(&event("cycles")), (1000, true));
         assert_eq!(Rate::Period(77).of(&event("cpu-clock")), (77, false));
         let attr = attribute(&event("cycles"), Rate::Hertz(7)).unwrap();
-        assert_eq!((attr.freq(), attr.exclude_host(), sys::sample_period(&attr)), (1, 1, 7));
+        assert_eq!((attr.freq(), attr.exclude_host(), sys::tests::sample_period(&attr)), (1, 1, 7));
         let attr = attribute(&event("cpu-clock"), Rate::Hertz(1000)).unwrap();
         assert_eq!((attr.freq(), attr.exclude_host(), attr.disabled()), (0, 0, 1));
         // Of a tracepoint each occurrence would be a sample if a fixed period were recorded.

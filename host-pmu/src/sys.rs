@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
@@ -222,7 +222,7 @@ fn signal_set() -> libc::sigset_t {
 }
 
 /// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
-/// its default action ends the process. To be called before the first event; `wait` takes the signals.
+/// its default action ends the process. To be called before the first event; `take` takes the signals.
 ///
 /// # Errors
 /// pthread_sigmask(3) fails.
@@ -233,30 +233,18 @@ pub fn block_signal() -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Longest wait for a signal.
-const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// Takes a pending kick of the calling thread, on which the signal is blocked, or waits up to `limit` for one. False: there was none.
+/// Takes a pending kick of the calling thread, on which the signal is blocked; returns whether there was one.
 ///
 /// # Errors
-/// sigtimedwait(2) fails, other than by its limit.
-pub fn wait_for_signal(limit: Duration) -> io::Result<bool> {
-    // A sum with the longest duration would overflow.
-    let until = Instant::now() + limit.min(CENTURY);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let time = libc::timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let set = signal_set();
-        // SAFETY: the set and the time outlive the call, which keeps nothing.
-        if unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) } == SIGIO {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock => return Ok(false),
-            io::ErrorKind::Interrupted => {}
-            _ => return Err(error),
-        }
+/// sigtimedwait(2) fails.
+pub fn take_signal() -> io::Result<bool> {
+    let (set, no_wait) = (signal_set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the set and the time outlive the call, which keeps nothing.
+    let taken = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const no_wait) };
+    match io::Error::last_os_error() {
+        _ if taken == SIGIO => Ok(true),
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        error => Err(error),
     }
 }
 
@@ -291,7 +279,7 @@ fn thread_usage() -> libc::rusage {
 /// which is some tens of it. It grows on nested and emulated hosts, and under a tracer.
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         std::hint::black_box(context_switches());
         u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     };
@@ -320,13 +308,6 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 pub(crate) fn rdtsc() -> u64 {
     // SAFETY: every x86-64 has it, and Linux leaves it to user mode.
     unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Returns the sample period of an attribute.
-#[cfg(test)]
-pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
-    // SAFETY: both members of the union are u64.
-    unsafe { attr.__bindgen_anon_1.sample_period }
 }
 
 /// A POSIX timer on CLOCK_MONOTONIC that signals the thread that made it.
@@ -483,25 +464,6 @@ impl Ring {
         found
     }
 
-    /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
-    #[cfg(test)]
-    pub(crate) fn forged(type_: u32) -> Self {
-        const PAGE: usize = 4096;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let at =
-            unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
-        let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };
-        // SAFETY: both lie inside the mapping, which is zeroed, aligned, and nobody else's.
-        unsafe {
-            page.byte_add(PAGE).cast::<perf_event_header>().write(header);
-            (*page.as_ptr()).data_head = header.size.into();
-        }
-        Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
-    }
-
     /// Bytes for records.
     pub(crate) const fn size(&self) -> usize {
         self.size
@@ -512,5 +474,36 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the sample period of an attribute.
+    pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
+        // SAFETY: both members of the union are u64.
+        unsafe { attr.__bindgen_anon_1.sample_period }
+    }
+
+    impl Ring {
+        /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
+        pub(crate) fn forged(type_: u32) -> Self {
+            const PAGE: usize = 4096;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            let at =
+                unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+            assert_ne!(at, libc::MAP_FAILED);
+            let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
+            let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };
+            // SAFETY: both lie inside the mapping, which is zeroed, aligned, and nobody else's.
+            unsafe {
+                page.byte_add(PAGE).cast::<perf_event_header>().write(header);
+                (*page.as_ptr()).data_head = header.size.into();
+            }
+            Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
+        }
     }
 }

@@ -127,7 +127,11 @@ mod tests {
             (selector(1 << 33 | 0x3c), (PERF_TYPE_RAW, 1 << 33 | 0x3c), 0, (1, 1)),
         ] {
             let attr = event_attr(EventKind::Hardware, spec, 1000);
-            assert_eq!(((attr.type_, attr.config), crate::sys::sample_period(&attr)), (event, period), "{spec:?}");
+            assert_eq!(
+                ((attr.type_, attr.config), crate::sys::tests::sample_period(&attr)),
+                (event, period),
+                "{spec:?}"
+            );
             assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (excluded.0, excluded.1, 0));
             let flags = (attr.pinned(), attr.exclude_idle(), attr.exclude_host(), attr.exclude_guest());
             assert_eq!((flags, attr.disabled(), attr.inherit()), ((1, 1, 1, 0), 0, 0), "{spec:?}");

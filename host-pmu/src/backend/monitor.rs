@@ -177,12 +177,6 @@ impl Monitor {
         self.records
     }
 
-    /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
-    #[cfg(test)]
-    pub(crate) fn forge(&mut self, type_: u32) -> bool {
-        self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
-    }
-
     /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records
     /// it is a load of shared memory.
     pub(crate) fn throttles(&self) -> bool {
@@ -192,8 +186,15 @@ impl Monitor {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    impl Monitor {
+        /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
+        pub(crate) fn forge(&mut self, type_: u32) -> bool {
+            self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
+        }
+    }
 
     #[test]
     fn a_ring_without_space_for_the_largest_record_may_have_lost_one() {

@@ -488,7 +488,7 @@ mod tests {
         let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
         let branches = PerfEvtSel::from_bits(0x51_00c4).spec();
         let attr = event_attr(backend.kind, branches, backend.host_period(1));
-        assert_eq!((sys::sample_period(&attr), backend.facts.shortest_period), (2, 2));
+        assert_eq!((sys::tests::sample_period(&attr), backend.facts.shortest_period), (2, 2));
     }
 
     #[test]

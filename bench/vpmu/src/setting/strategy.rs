@@ -131,7 +131,7 @@ pub fn resolve_arms(list: &[StrategyChoice]) -> Result<Vec<StrategyParameter>, E
 fn below_kvm(name: &str, kvms: Apply) -> Result<StrategyParameter, Error> {
     let Some(preset) = kernel::preset(name, kvms) else {
         let (what, known) =
-            (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}")));
+            (format!("no strategy {BELOW_KVM}{name}"), kernel::PRESETS.map(|(name, _)| format!("{BELOW_KVM}{name}")));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let why = match name {
             "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
