@@ -74,9 +74,12 @@ const RING_PAGES: usize = 4;
 /// # Errors
 /// The host refuses the event.
 pub fn clock_expiry_ns(rounds: usize) -> io::Result<Vec<f64>> {
-    // A signal that is pending at the end goes with its thread.
-    let measured = std::thread::Builder::new().name("expiries".to_owned()).spawn(move || measure_expiries(rounds))?;
-    measured.join().unwrap_or_else(|_| Err(io::Error::other("the measurement panicked")))
+    apart(|| measure_expiries(rounds))
+}
+
+/// Measures on a thread of its own, with which its binding to a CPU and a signal that is pending at the end go.
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(measure).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
@@ -125,11 +128,7 @@ const HELD: usize = 4;
 /// # Errors
 /// The host refuses the events.
 pub fn switch_ns(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
-    let key = key.clone();
-    // The thread's CPU is its own.
-    let thread = std::thread::Builder::new().name("switches".to_owned());
-    let measured = thread.spawn(move || measure_switches(&key, rounds)).map_err(|error| os("clone", &error))?;
-    measured.join().unwrap_or_else(|_| Err(os("a measurement", &io::Error::other("it panicked"))))
+    apart(|| measure_switches(key, rounds))
 }
 
 fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
@@ -137,7 +136,7 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
     let (mut here, mut there) = UnixStream::pair().map_err(|error| os("socketpair", &error))?;
     // It inherits the CPU, and ends with the other side.
     let echo = move || while there.read_exact(&mut [0]).and_then(|()| there.write_all(&[0])).is_ok() {};
-    std::thread::Builder::new().name("echo".to_owned()).spawn(echo).map_err(|error| os("clone", &error))?;
+    std::thread::spawn(echo);
     let mut turn = || {
         let begin = Instant::now();
         for _ in 0..TURNS {

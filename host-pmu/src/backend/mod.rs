@@ -14,6 +14,7 @@ use std::fmt;
 use thiserror::Error;
 
 use arch_pmu::spec::{Spec, Vendor};
+pub(crate) use key::is_tracepoint_part;
 pub use key::{BackendKey, UnknownBackend};
 
 /// The host operations of strategies, for the calling thread.

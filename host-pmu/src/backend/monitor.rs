@@ -41,8 +41,6 @@ pub struct Monitor {
 /// Records of the thread's events, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Overflows the kernel recorded.
-    pub overflows: u64,
     /// Times an event was throttled.
     pub throttled: u64,
     /// Times the ring may have been full.
@@ -54,7 +52,6 @@ pub struct Records {
 impl Records {
     fn note(&mut self, type_: u32) {
         match type_ {
-            PERF_RECORD_SAMPLE => self.overflows += 1,
             PERF_RECORD_THROTTLE => self.throttled += 1,
             PERF_RECORD_LOST if self.report_due => self.report_due = false,
             PERF_RECORD_LOST => self.lost += 1,
