@@ -275,7 +275,7 @@ impl<const N: usize> Phases<N> {
 pub struct HostSide {
     /// Operations by kind.
     pub ops: OpStats,
-    /// Time from the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
+    /// Time from the host's record of an overflow to the VMM seeing it, ns.
     pub signal_ns: Recorder,
     /// Last error text of a failed host operation.
     pub last_error: Option<String>,
