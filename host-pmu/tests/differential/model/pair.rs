@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use arch_pmu::Vpmu;
 use host_pmu::backend::scheduling::SHORTEST_PERIOD;
-use host_pmu::bank::Bank;
+use host_pmu::bank::{Bank, BankStats};
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Pause, Reuse, Strategy};
 
@@ -107,17 +107,19 @@ pub(crate) struct Pair {
     late: bool,
 }
 
+/// Returns the failed opens, the refused periods, and the losses of pinned events that a bank reports.
+pub(crate) fn failures(stats: &BankStats) -> [u64; 3] {
+    [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]
+}
+
 /// Overflows, PMIs, events that served again, slices, failures and losses of records in a sequence.
 pub(crate) type Activity = [u64; 6];
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
-        let script = match records {
-            Records::None => Script::plain(false),
-            Records::Exact => Script::plain(true),
-            Records::Early => Script::clock(),
-        };
-        Self { early_signals: records == Records::Early, ..Self::with_host(shape, strategy, script) }
+        let early = records == Records::Early;
+        let script = Script { records: records != Records::None, early, ..Script::default() };
+        Self { early_signals: early, ..Self::with_host(shape, strategy, script) }
     }
 
     /// Creates a pair whose host has hardware events by perf's rules.
@@ -127,7 +129,7 @@ impl Pair {
     }
 
     fn with_host(shape: Shape, strategy: Strategy, script: Script) -> Self {
-        let (open_events, has_rules) = (script.held(), script.has_rules());
+        let (open_events, has_rules) = (Rc::clone(&script.held), script.rules.is_some());
         let host = host::host(&strategy, script);
         let goes_on = strategy.pause == Pause::Virtual;
         let early = strategy.overflow == OnOverflow::Keep || goes_on;
@@ -195,8 +197,7 @@ impl Pair {
                 return Err("signals keep the vCPU out of the guest".to_owned());
             }
         }
-        let held = self.vpmu.host().held();
-        let open = self.open_events.get();
+        let (held, open) = (self.vpmu.host().held(), self.open_events.get());
         if held != open || held > self.most_held {
             return Err(format!("{held} events held of {}, {open} open", self.most_held));
         }
@@ -247,20 +248,12 @@ impl Pair {
         self.late |= lagging & overflowed != 0;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
-        } else if signal == Signal::OnTime
-            && !self.aim_open
-            && !self.late
-            && self.shape_signals()
-            && self.model.overflow_unseen()
-        {
-            return Err("an overflow that no event signals".to_owned());
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Returns whether every event signals. IN_TXCP never does: with it an overflow may stay unseen.
-    fn shape_signals(&self) -> bool {
-        !self.shape.transactions
+        // IN_TXCP never signals: with it an overflow may stay unseen.
+        let seen = signal != Signal::OnTime || self.aim_open || self.late || self.shape.transactions;
+        let unseen = !seen && self.model.overflow_unseen();
+        if unseen { Err("an overflow that no event signals".to_owned()) } else { Ok(()) }
     }
 
     fn doubt(&mut self) {
@@ -274,7 +267,7 @@ impl Pair {
         if !self.failing {
             return Ok(());
         }
-        self.host().host.set_failing(Failing::default());
+        self.host().host.failing = Failing::default();
         if self.has_rules {
             let others = self.others;
             host::set_others(self.host(), others);
@@ -313,9 +306,8 @@ impl Pair {
         self.failing = false;
         self.aim_open = false;
         self.enter()?;
-        let stats = self.vpmu.host().stats();
-        let reported = [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors];
-        let injected = self.host().host.failures();
+        let reported = failures(self.vpmu.host().stats());
+        let injected = self.host().host.failures.get();
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
@@ -367,14 +359,14 @@ impl Pair {
             Op::Kick => self.kick(),
             Op::Enter => self.enter()?,
             Op::Pmi => self.pmi()?,
-            Op::Slice => self.host().host.new_slice(),
+            Op::Slice => self.host().host.sched_in = true,
             Op::Reset => {
                 self.vpmu.reset();
                 self.model.reset();
                 self.signal_held = false;
             }
             Op::Fail(failing) => {
-                self.host().host.set_failing(failing);
+                self.host().host.failing = failing;
                 self.doubt();
             }
             Op::Lose => {
@@ -386,7 +378,7 @@ impl Pair {
                 }
                 self.doubt();
             }
-            Op::LoseRecords => self.host().host.lose_records(),
+            Op::LoseRecords => self.host().host.losing = true,
             Op::Heal => self.heal()?,
         }
         self.entered &= matches!(op, Op::Enter | Op::Pmi);
@@ -407,10 +399,8 @@ impl Pair {
         let Self { mut vpmu, open_events, pmis, .. } = self;
         let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
-        let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
-        let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
-        let lost_records = vpmu.host().backend().host.lost_records();
-        let activity = [overflows, pmis, reused, slices, failures, lost_records];
+        let (failed, reused, slices) = (failures(bank).iter().sum(), bank.counts.reused, bank.counts.sched_ins);
+        let activity = [overflows, pmis, reused, slices, failed, vpmu.host().backend().host.lost_records];
         drop(vpmu);
         match open_events.get() {
             0 => Ok(activity),
