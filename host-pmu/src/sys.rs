@@ -43,21 +43,10 @@ pub(crate) fn stay_on_this_cpu() -> io::Result<()> {
 }
 
 /// Opens an event on the calling thread, any CPU, in the group of `leader` if there is one.
-pub(crate) fn open_on_this_thread(attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    open(attr, (0, -1), leader.map_or(-1, AsRawFd::as_raw_fd))
-}
-
-/// Opens an event of whatever runs on the calling thread's CPU.
-pub(crate) fn open_on_this_cpu(attr: perf_event_attr) -> io::Result<OwnedFd> {
-    // SAFETY: takes and keeps nothing.
-    let cpu = checked(unsafe { libc::sched_getcpu() })?;
-    open(attr, (-1, cpu), -1)
-}
-
-fn open(mut attr: perf_event_attr, on: (libc::pid_t, libc::c_int), group: libc::c_int) -> io::Result<OwnedFd> {
-    let flags = u64::from(PERF_FLAG_FD_CLOEXEC) as _;
+pub(crate) fn open_on_this_thread(mut attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let (group, flags) = (leader.map_or(-1, AsRawFd::as_raw_fd), u64::from(PERF_FLAG_FD_CLOEXEC) as _);
     // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
-    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, on.0, on.1, group, flags) })?;
+    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, group, flags) })?;
     // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -256,23 +245,13 @@ pub(crate) fn gettid() -> libc::pid_t {
 
 pub(crate) use libc::{EAGAIN, SIGIO};
 
-/// Counts the switches of the calling thread, by its own will or not.
-pub(crate) fn context_switches() -> u64 {
-    let usage = thread_usage();
-    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
-}
-
-/// Counts the sleeps of the calling thread: switches by its own will.
-pub(crate) fn sleeps() -> u64 {
-    thread_usage().ru_nvcsw.cast_unsigned()
-}
-
-fn thread_usage() -> libc::rusage {
+/// Counts the switches of the calling thread, and its sleeps: those by its own will.
+pub(crate) fn switches_and_sleeps() -> (u64, u64) {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_THREAD.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage
+    ((usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned(), usage.ru_nvcsw.cast_unsigned())
 }
 
 /// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost,
@@ -280,7 +259,7 @@ fn thread_usage() -> libc::rusage {
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
         let begin = Instant::now();
-        std::hint::black_box(context_switches());
+        std::hint::black_box(switches_and_sleeps());
         u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     };
     (0..8).map(|_| call()).min().unwrap_or(0)

@@ -83,14 +83,8 @@ impl Monitor {
 
     /// Creates a monitor that uses no perf event at all.
     pub fn without_ring() -> Self {
-        Self {
-            ring: None,
-            switches: None,
-            unreported: [false; 3],
-            seen: sys::context_switches(),
-            sleeps: sys::sleeps(),
-            records: Records::default(),
-        }
+        let (seen, sleeps) = sys::switches_and_sleeps();
+        Self { ring: None, switches: None, unreported: [false; 3], seen, sleeps, records: Records::default() }
     }
 
     fn open_ring(attr: perf_event_attr, pages: usize) -> io::Result<(OwnedFd, sys::Ring)> {
@@ -116,7 +110,7 @@ impl Monitor {
         if self.switches.is_some() {
             return self.takes_switch(0);
         }
-        let switches = sys::context_switches();
+        let switches = sys::switches_and_sleeps().0;
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
@@ -133,7 +127,7 @@ impl Monitor {
         if !self.takes_switch(2) {
             return Some((false, false));
         }
-        let sleeps = sys::sleeps();
+        let sleeps = sys::switches_and_sleeps().1;
         Some((true, std::mem::replace(&mut self.sleeps, sleeps) != sleeps))
     }
 

@@ -119,13 +119,8 @@ impl PerfBackend {
     }
 
     /// Opens one event: checks before a measurement that this backend works here.
-    ///
-    /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
-    /// 6.18).
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let attr = self.attr(CYCLES, 1 << 40)?;
-        let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
-        let event = asked("perf_event_open", event)?;
+        let event = asked("perf_event_open", sys::open_on_this_thread(self.attr(CYCLES, 1 << 40)?, None))?;
         asked(SIGNAL, sys::signal_this_thread(&event))?;
         asked("IOC_ID", sys::event_id(&event)).map(drop)
     }

@@ -156,7 +156,7 @@ impl Host for Steps {
     }
 
     fn sched_in(&mut self) -> bool {
-        let switches = sys::context_switches();
+        let switches = sys::switches_and_sleeps().0;
         std::mem::replace(&mut self.seen, switches) != switches
     }
 

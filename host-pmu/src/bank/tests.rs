@@ -561,7 +561,7 @@ const SHORTEST: u64 = 50_000;
 /// Returns a bank on a clock that bears a signal every [`SHORTEST`].
 fn clock(preset: &str) -> Bank<Host> {
     let mut bank = bank_of(Strategy::preset(preset).unwrap(), preset == "gate");
-    let facts = bank.backend().facts_mut();
+    let facts = &mut bank.backend().facts;
     (facts.shortest_period, facts.one_pace, facts.virtual_pauses) = (SHORTEST, true, preset == "virtual");
     (bank.script().complete, bank.script().peeks) = (true, true);
     bank
@@ -588,7 +588,7 @@ fn a_short_rest_is_no_period_to_go_on_with() {
         bank.off(0, true);
     }
     // Other hosts' events need no such care.
-    bank.backend().facts_mut().shortest_period = 1;
+    bank.backend().facts.shortest_period = 1;
     bank.start(pmc(0), A, 1);
     assert_eq!(bank.overflowed(pmc(0), false), AfterOverflow::Leave);
 }
@@ -760,7 +760,7 @@ fn a_kick_takes_its_record_without_a_look_and_the_rest_is_read() {
 /// Starts counters with a period of 100, behind events whose counts can be looked at.
 fn running(specs: &[Spec]) -> Bank<Host> {
     let mut bank = bank("virtual");
-    *bank.backend().facts_mut() = Facts { virtual_pauses: true, one_pace: true, ..Facts::default() };
+    bank.backend().facts = Facts { virtual_pauses: true, one_pace: true, ..Facts::default() };
     (bank.script().peeks, bank.script().complete) = (true, true);
     bank.on(specs.iter().enumerate().map(|(n, &spec)| (n, spec, 100)));
     bank.log();

@@ -173,7 +173,7 @@ pub(crate) fn take_error_signal(host: &mut ScriptedHost) -> bool {
 /// Counts a `burst` that the guest executes; returns whether any event signalled.
 pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
     // An answer that is wrong half of the time.
-    host.facts_mut().one_pace = host.host.opened.is_multiple_of(2) && !host.host.rules.is_some();
+    host.facts.one_pace = host.host.opened.is_multiple_of(2) && !host.host.rules.is_some();
     let mut signalled = false;
     let ScriptedHost { host: Script { early, overflowed, losing, .. }, events, .. } = host;
     let early = if *early { 3 } else { 0 };
