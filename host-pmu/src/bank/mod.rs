@@ -526,10 +526,16 @@ impl<B: Backend> HostCounters for Bank<B> {
             return 0;
         }
         // In a virtual pause it goes on, and its count is looked at.
-        let look =
-            |host: &mut Measured<B>, event: &mut _| if virtually { host.count(event) } else { host.disable(event) };
-        let Some(total) = self.total(counter, look) else { return self.fails_off(counter) };
-        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
+        let Self { host, slots, .. } = self;
+        let Some(held) = &mut slots[counter.index()] else { return 0 };
+        let total = if virtually { host.count(&mut held.event) } else { host.disable(&mut held.event) };
+        let total = match total {
+            Ok(total) => total,
+            Err(error) => {
+                self.fail(counter, &error);
+                return self.fails_off(counter);
+            }
+        };
         if !virtually {
             held.disabled();
             return self.gather(counter, total);
