@@ -31,7 +31,7 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
     if *key == BackendKey::Step {
         return Ok(work.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
     }
-    Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
+    Ok(work.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
 }
 
 /// Tries whether the events of backend `key` can be opened by the calling thread.
@@ -40,7 +40,7 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
 /// The reason why not.
 pub fn probe(key: &BackendKey) -> Result<(), HostError> {
     // The scale of clocks does not matter to whether an event opens.
-    if key.has_host_events() { PerfBackend::new(key, 1_000_000)?.probe() } else { Ok(()) }
+    if key.has_host_events() { PerfBackend::new(key, 1_000_000, None)?.probe() } else { Ok(()) }
 }
 
 /// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`:
@@ -49,7 +49,7 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
 /// # Errors
 /// The reason why it does not open or count.
 pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
-    let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000)?;
+    let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000, None)?;
     let mut event = backend.open(CYCLES, 1 << 40)?;
     let (before, begin) = (backend.read(&mut event)?, Instant::now());
     while begin.elapsed() < span {
@@ -146,7 +146,7 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
     };
     let mut found = <[Vec<f64>; 3]>::default();
     for _ in 0..rounds {
-        let mut backend = PerfBackend::new(key, 1_000_000)?;
+        let mut backend = PerfBackend::new(key, 1_000_000, None)?;
         let none = turn()?;
         let (mut events, mut paused) = (Vec::with_capacity(HELD), Vec::with_capacity(HELD));
         for _ in 0..HELD {
