@@ -49,11 +49,11 @@ fn shown(spec: Spec) -> Option<Counts> {
 /// The count of an event.
 #[derive(Debug)]
 pub struct Count {
-    counts: Option<Counts>,
+    shown: Option<Counts>,
     spec: Spec,
     /// Started or moved by the current instruction.
     fresh: bool,
-    count: u64,
+    total: u64,
     /// The count at which it signals; `None` once it did.
     signal_at: Option<u64>,
 }
@@ -62,7 +62,7 @@ pub struct Count {
 #[derive(Debug, Default)]
 pub struct Steps {
     under_way: bool,
-    steps: u64,
+    retired: u64,
     unsupported: u64,
     /// The thread's context switches at the last look.
     seen: u64,
@@ -91,7 +91,7 @@ impl StepCounts {
 
     /// Instructions retired so far.
     pub const fn steps(&self) -> u64 {
-        self.host.steps
+        self.host.retired
     }
 
     /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
@@ -107,14 +107,14 @@ impl StepCounts {
 
     /// Counts an instruction that retired. Returns whether a counter reached its period with it.
     pub fn retire(&mut self, retired: Retired) -> bool {
-        self.host.steps += 1;
+        self.host.retired += 1;
         let mut due = false;
         for &at in &self.events.running {
             let count = &mut self.events.table[at].count;
             let ring = if retired.ring3 { count.spec.user() } else { count.spec.kernel() };
-            if ring && !count.fresh && count.counts.is_some_and(|counts| counts(retired)) {
-                count.count += 1;
-                due |= count.spec.samples() && count.signal_at.take_if(|at| count.count >= *at).is_some();
+            if ring && !count.fresh && count.shown.is_some_and(|counts| counts(retired)) {
+                count.total += 1;
+                due |= count.spec.samples() && count.signal_at.take_if(|at| count.total >= *at).is_some();
             }
         }
         self.abandon();
@@ -130,9 +130,9 @@ impl Host for Steps {
     }
 
     fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> Count {
-        let counts = shown(spec);
-        self.unsupported += u64::from(counts.is_none());
-        Count { counts, spec, fresh: false, count: 0, signal_at: Some(period) }
+        let shown = shown(spec);
+        self.unsupported += u64::from(shown.is_none());
+        Count { shown, spec, fresh: false, total: 0, signal_at: Some(period) }
     }
 
     fn start(&mut self, at: usize, events: &mut Events) {
@@ -141,14 +141,14 @@ impl Host for Steps {
 
     fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
         let count = &mut events.table[at].count;
-        count.signal_at = Some(count.count.saturating_add(period));
+        count.signal_at = Some(count.total.saturating_add(period));
         // The start of one that is paused decides about it anew.
         count.fresh |= self.under_way;
         Ok(())
     }
 
     fn count(&mut self, at: usize, events: &mut Events) -> u64 {
-        events.table[at].count.count
+        events.table[at].count.total
     }
 
     fn overflowed(&mut self, _: &mut dyn FnMut(Overflow)) -> bool {

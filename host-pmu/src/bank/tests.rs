@@ -501,7 +501,8 @@ fn behind_a_gate_off_and_on_are_two_calls_whatever_the_number_of_counters() {
         bank.off(n, true);
         bank.enters();
     }
-    [(0, A, 67), (1, B, 55)].into_iter().for_each(|counter| bank.on([counter]));
+    bank.on([(0, A, 67)]);
+    bank.on([(1, B, 55)]);
     assert_eq!(bank.log(), ["pause 0", "pause 1", "resume 0", "resume 1"]);
     bank.changing(CounterSet::ALL);
     off_and_on(&mut bank, &[(0, A, 67), (1, B, 55)]);
@@ -677,7 +678,8 @@ fn an_overflow_is_seen_by_the_return_after_it_else_by_the_look() {
         let all = bank.stats().signal_ns.histogram();
         (all.len(), all.iter_recorded().map(|step| step.value_iterated_to()).collect::<Vec<_>>())
     };
-    [900, 980].into_iter().for_each(|at| bank.host.stats.overflowed(at));
+    bank.host.stats.overflowed(900);
+    bank.host.stats.overflowed(980);
     for _ in 0..2 {
         bank.script().now.set(999);
         bank.saw_signals(50);

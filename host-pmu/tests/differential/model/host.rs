@@ -173,7 +173,7 @@ pub(crate) fn take_error_signal(host: &mut ScriptedHost) -> bool {
 /// Counts a `burst` that the guest executes; returns whether any event signalled.
 pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
     // An answer that is wrong half of the time.
-    host.facts.one_pace = host.host.opened.is_multiple_of(2) && !host.host.rules.is_some();
+    host.facts.one_pace = host.host.opened.is_multiple_of(2) && host.host.rules.is_none();
     let mut signalled = false;
     let ScriptedHost { host: Script { early, overflowed, losing, .. }, events, .. } = host;
     let early = if *early { 3 } else { 0 };
@@ -264,7 +264,7 @@ impl Host for Script {
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         // Without records of hardware events there is none; other hosts without them have some.
-        let visible = self.records || !self.rules.is_some();
+        let visible = self.records || self.rules.is_none();
         let visited = self.overflowed.drain(..).filter(|_| visible);
         visited.for_each(|(id, count)| visit(Overflow { id, count, at: None }));
         let lost = std::mem::take(&mut self.losing);
@@ -283,7 +283,7 @@ impl Host for Script {
     /// Returns the counts of some events; others must be read.
     fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
         let event = &events.table[at];
-        (self.goes_on && !self.rules.is_some() && event.id % 2 == 1).then_some(event.count.total)
+        (self.goes_on && self.rules.is_none() && event.id % 2 == 1).then_some(event.count.total)
     }
 
     fn sched_in(&mut self) -> bool {
