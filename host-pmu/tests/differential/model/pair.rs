@@ -1,6 +1,5 @@
 //! The vPMU and the ideal one, side by side, and what can happen to them.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
@@ -82,20 +81,12 @@ const MOST_ENTRIES_WITHOUT_GUEST: u32 = 24;
 pub(crate) struct Pair {
     model: Model,
     vpmu: Vpmu<Bank<ScriptedHost>>,
-    /// The host's open events, and whether perf's rules hold there.
-    open_events: Rc<Cell<u64>>,
-    has_rules: bool,
     /// An event that went on with its old period signals before its counter overflows.
     early: bool,
-    /// Every event may signal before its counter overflows, as a clock may.
-    early_signals: bool,
-    /// Events of counters that are off may go on as long as no counter is on.
-    goes_on: bool,
     shape: Shape,
     most_held: u64,
+    /// The host fails, or an event may still be aimed wrongly, as after a refused period until a retry.
     failing: bool,
-    /// A refused period may leave an event aimed wrongly until a retry.
-    aim_open: bool,
     /// A signal was given and no kick followed.
     signal_held: bool,
     /// Nothing happened since the entry.
@@ -117,9 +108,8 @@ pub(crate) type Activity = [u64; 6];
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
-        let early = records == Records::Early;
-        let script = Script { records: records != Records::None, early, ..Script::default() };
-        Self { early_signals: early, ..Self::with_host(shape, strategy, script) }
+        let (records, early) = (records != Records::None, records == Records::Early);
+        Self::with_host(shape, strategy, Script { records, early, ..Script::default() })
     }
 
     /// Creates a pair whose host has hardware events by perf's rules.
@@ -129,29 +119,27 @@ impl Pair {
     }
 
     fn with_host(shape: Shape, strategy: Strategy, script: Script) -> Self {
-        let (open_events, has_rules) = (Rc::clone(&script.held), script.rules.is_some());
         let host = host::host(&strategy, script);
-        let goes_on = strategy.pause == Pause::Virtual;
-        let early = strategy.overflow == OnOverflow::Keep || goes_on;
+        let early = strategy.overflow == OnOverflow::Keep || strategy.pause == Pause::Virtual;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
         Self {
             model: Model::new(shape),
             vpmu: Vpmu::new(shape.caps(), Bank::new(host, strategy)),
-            open_events,
-            has_rules,
             early,
-            goes_on,
-            early_signals: false,
             shape,
             most_held: u64::from(shape.gp + shape.fixed).max(pool),
             failing: false,
-            aim_open: false,
             signal_held: false,
             entered: false,
             pmis: 0,
             others: 0,
             late: false,
         }
+    }
+
+    /// Returns whether perf's rules hold on its host.
+    fn has_rules(&mut self) -> bool {
+        self.host().host.rules.is_some()
     }
 
     fn host(&mut self) -> &mut ScriptedHost {
@@ -197,7 +185,7 @@ impl Pair {
                 return Err("signals keep the vCPU out of the guest".to_owned());
             }
         }
-        let (held, open) = (self.vpmu.host().held(), self.open_events.get());
+        let (held, open) = (self.vpmu.host().held(), self.host().host.held.get());
         if held != open || held > self.most_held {
             return Err(format!("{held} events held of {}, {open} open", self.most_held));
         }
@@ -209,18 +197,19 @@ impl Pair {
     /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
-        let goes_on = (self.early || self.early_signals) && self.signal_held;
-        if !self.aim_open && !goes_on && !self.late && self.model.settled() {
-            let (ideal, real) = (self.model.armed(), host::armed(self.host()));
+        let goes_on = (self.early || self.host().host.early) && self.signal_held;
+        if !self.failing && !goes_on && !self.late && self.model.settled() {
+            let (ideal, real, has_rules) = (self.model.armed(), host::armed(self.host()), self.has_rules());
+            // Events of counters that are off may go on as long as no counter is on.
+            if self.host().host.goes_on && ideal.is_empty() {
+                return Ok(());
+            }
             // x86 loads no less.
-            let least = |armed: u64| if self.has_rules && armed > 0 { SHORTEST_PERIOD } else { 0 };
+            let least = |armed: u64| if has_rules && armed > 0 { SHORTEST_PERIOD } else { 0 };
             let fits = |(ideal, real): (&Armed, &Armed)| {
                 (ideal.0, ideal.1, ideal.2) == (real.0, real.1, real.2)
                     && (ideal.3 == real.3 || ideal.3.max(least(ideal.3)) == real.3 || self.early && real.3 < ideal.3)
             };
-            if self.goes_on && ideal.is_empty() {
-                return Ok(());
-            }
             if ideal.len() != real.len() || !ideal.iter().zip(&real).all(fits) {
                 return Err(format!("armed {real:x?}, not {ideal:x?}"));
             }
@@ -237,8 +226,9 @@ impl Pair {
 
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
         // An event signals after two counts at the soonest: a counter that had one left overflows before it.
+        let has_rules = self.has_rules();
         let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
-        let one_left: Vec<_> = self.model.lines().filter(|_| self.has_rules).filter_map(armed).collect();
+        let one_left: Vec<_> = self.model.lines().filter(|_| has_rules).filter_map(armed).collect();
         let overflowed = self.model.run(burst);
         let signalled = host::run(self.host(), burst);
         self.signal_held |= signalled;
@@ -251,14 +241,13 @@ impl Pair {
             return Ok(());
         }
         // IN_TXCP never signals: with it an overflow may stay unseen.
-        let seen = signal != Signal::OnTime || self.aim_open || self.late || self.shape.transactions;
+        let seen = signal != Signal::OnTime || self.failing || self.late || self.shape.transactions;
         let unseen = !seen && self.model.overflow_unseen();
         if unseen { Err("an overflow that no event signals".to_owned()) } else { Ok(()) }
     }
 
     fn doubt(&mut self) {
         self.failing = true;
-        self.aim_open = true;
         self.model.doubt();
     }
 
@@ -268,7 +257,7 @@ impl Pair {
             return Ok(());
         }
         self.host().host.failing = Failing::default();
-        if self.has_rules {
+        if self.has_rules() {
             let others = self.others;
             host::set_others(self.host(), others);
         }
@@ -304,7 +293,6 @@ impl Pair {
         self.pmi()?;
         self.model.trust();
         self.failing = false;
-        self.aim_open = false;
         self.enter()?;
         let reported = failures(self.vpmu.host().stats());
         let injected = self.host().host.failures.get();
@@ -370,7 +358,7 @@ impl Pair {
                 self.doubt();
             }
             Op::Lose => {
-                if self.has_rules {
+                if self.has_rules() {
                     let others = self.others + 2;
                     host::set_others(self.host(), others);
                 } else {
@@ -396,7 +384,8 @@ impl Pair {
             self.read(msr)?;
         }
         self.pmi()?;
-        let Self { mut vpmu, open_events, pmis, .. } = self;
+        let Self { mut vpmu, pmis, .. } = self;
+        let open_events = Rc::clone(&vpmu.host().backend().host.held);
         let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
         let (failed, reused, slices) = (failures(bank).iter().sum(), bank.counts.reused, bank.counts.sched_ins);
