@@ -46,12 +46,6 @@ impl Recorder {
         Self { cells: Some(Box::new(ns_histogram())), ..Self::default() }
     }
 
-    /// Allocates all cells of one without values.
-    pub fn reserve(&mut self) {
-        debug_assert!(self.values().all(|(_, times)| times == 0), "its values would be lost");
-        *self = Self::reserved();
-    }
-
     /// Records `ns`, at least 1.
     #[inline]
     pub fn record(&mut self, ns: u64) {
@@ -150,9 +144,9 @@ struct Op {
 }
 
 impl OpStats {
-    /// Makes room for every cost, so that recording does not allocate.
-    pub fn reserve(&mut self) {
-        self.per_kind.iter_mut().for_each(|op| op.ns.reserve());
+    /// Creates an account with room for every cost, so that recording does not allocate.
+    pub fn reserved() -> Self {
+        Self { per_kind: std::array::from_fn(|_| Op { ns: Recorder::reserved(), ..Op::default() }) }
     }
 
     /// Records one operation.

@@ -60,8 +60,8 @@ pub struct PerfBackend {
     is_open: bool,
     /// Known counts of clock events; room for none where none is asked for without a call.
     anchors: Anchors,
-    /// Hardware events count outside guest mode, too.
-    counts_host: bool,
+    /// Hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
+    pub counts_host: bool,
 }
 
 impl PerfBackend {
@@ -114,11 +114,6 @@ impl PerfBackend {
         let event = asked("perf_event_open", sys::open_on_this_thread(self.attr(CYCLES, 1 << 40)?, None))?;
         asked(SIGNAL, sys::signal_this_thread(&event))?;
         asked("IOC_ID", sys::event_id(&event)).map(drop)
-    }
-
-    /// Lets hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
-    pub fn counting_this_thread(self) -> Self {
-        Self { counts_host: true, ..self }
     }
 
     /// Returns the monitor of this thread.

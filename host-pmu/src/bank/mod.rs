@@ -48,7 +48,7 @@ use host::{Backoff, Measured};
 
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Facts, HostError};
-use crate::stats::OpKind;
+use crate::stats::{OpKind, OpStats, Recorder};
 use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
@@ -144,8 +144,7 @@ impl<B: Backend> Bank<B> {
 
     /// Makes room for every figure of its account: nothing is allocated for them later.
     pub fn reserved(mut self) -> Self {
-        self.host.stats.ops.reserve();
-        self.host.stats.signal_ns.reserve();
+        (self.host.stats.ops, self.host.stats.signal_ns) = (OpStats::reserved(), Recorder::reserved());
         self
     }
 

@@ -20,13 +20,15 @@ const NEVER: u64 = 1 << 40;
 
 /// Opens a backend of hardware events that count this thread, for `preset`.
 fn hardware(preset: &str) -> PerfBackend {
-    for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU").counting_this_thread()
+    let mut backend = for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU");
+    backend.counts_host = true;
+    backend
 }
 
 /// Returns why there are no hardware events.
 pub(crate) fn no_pmu() -> Option<String> {
-    let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|backend| {
-        let mut backend = backend.counting_this_thread();
+    let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|mut backend| {
+        backend.counts_host = true;
         let mut event = backend.open(INSTRUCTIONS, NEVER)?;
         work(100_000);
         let count = backend.read(&mut event);
