@@ -83,8 +83,6 @@ pub struct Arming {
     seen: u64,
     /// Counters that were found to have overflowed, in this handler so far.
     found: usize,
-    /// Time at which the first of the counters found since the last entry was due.
-    signalled: Option<u64>,
     /// Median time from an overflow until counters run again, by the number of counters that its entry found.
     handler: [u64; COUNTS],
     /// Index into `handler` of the handler that is under way.
@@ -156,7 +154,6 @@ impl Arming {
     pub fn overflowed(&mut self, counter: CounterId, now: u64) {
         let counter = &mut self.counters[counter.index()];
         counter.late = Some(now.saturating_sub(counter.due));
-        self.signalled = Some(self.signalled.map_or(counter.due, |due| due.min(counter.due)));
         if self.stage == Stage::Idle {
             (self.stage, self.seen, self.found) = (Stage::Coming { set: false }, now, 0);
         }
@@ -164,16 +161,11 @@ impl Arming {
         self.vain = 0;
     }
 
-    /// Takes the time at which the first of the counters was due that were found to have overflowed since the last entry.
-    pub const fn take_signalled(&mut self) -> Option<u64> {
-        self.signalled.take()
-    }
-
     /// Returns whether an [entry](Self::entry) with no counter running has nothing to do because the handler runs, as
     /// at the entry before, and counts it. Once in a while there is: signals may leave the handler no time.
     #[inline]
     pub fn passes_in_handler(&mut self) -> bool {
-        let passes = self.stage == Stage::Handled && self.signalled.is_none() && self.unlooked < LOOK;
+        let passes = self.stage == Stage::Handled && self.unlooked < LOOK;
         self.unlooked += u32::from(passes);
         passes
     }
@@ -182,7 +174,6 @@ impl Arming {
     /// now; `now` is asked for where it matters.
     #[inline]
     pub fn entry(&mut self, running: CounterSet, now: impl FnOnce() -> u64) -> Option<Setting> {
-        self.signalled = None;
         if running.is_empty() && self.stage != Stage::Idle {
             self.stage = Stage::Handled;
             if self.unlooked < LOOK {

@@ -15,7 +15,7 @@ use crate::arming::{Arming, Setting};
 use crate::backend::Scale;
 use crate::kick::{self, TimerError};
 use crate::side::HostPmu;
-use crate::stats::{HostSide, Recorder};
+use crate::stats::HostSide;
 use crate::sys;
 
 /// The timer's signals follow each other no sooner than after so many system calls of this host: where handling one
@@ -30,43 +30,19 @@ pub trait Timer: fmt::Debug {
 
     /// Sets the timer anew.
     fn set(&mut self, setting: Setting);
-
-    /// Returns how late the VMM is to see, `since_return` ns after KVM_RUN's return, the signal of a counter that was `due`; `None`
-    /// if that is not known.
-    fn latency_ns(&self, _due: u64, _since_return: u64) -> Option<u64> {
-        None
-    }
 }
 
 /// The time-stamp counter, and a timer that signals the thread that made it.
 #[derive(Debug)]
 pub struct TscTimer {
-    timer: sys::ThreadTimer,
+    timer: kick::Timer,
     tsc_khz: u64,
-    /// TSC at which the timer fires first; 0 if it is not armed.
-    first: u64,
-    /// Ticks between the times after that.
-    every: u64,
 }
 
 impl TscTimer {
     fn ns(&self, ticks: u64) -> u64 {
         let ns = u128::from(ticks) * 1_000_000 / u128::from(self.tsc_khz);
         u64::try_from(ns).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the latency of a signal that is seen at `now`. The signal of an overflow is the first at which its counter was due.
-    fn latency_at(&self, now: u64, due: u64, since_return: u64) -> Option<u64> {
-        if self.first == 0 {
-            return None;
-        }
-        let ahead = due.saturating_sub(self.first);
-        let fired = self.first.saturating_add(ahead.next_multiple_of(self.every));
-        // The counter was due while a signal before was on its way: that one brought it.
-        let fired = if fired > now { due } else { fired };
-        let late = self.ns(now.saturating_sub(fired));
-        // It fired before that return, or after it.
-        Some(if late >= since_return { late - since_return } else { late })
     }
 }
 
@@ -78,20 +54,11 @@ impl Timer for TscTimer {
     fn set(&mut self, setting: Setting) {
         match setting {
             Setting::At { first, every } => {
-                let now = sys::rdtsc();
-                // A time in the past is late by the VMM, not by the signal.
-                (self.first, self.every) = (first.max(now), every.max(1));
-                self.timer.arm(self.ns(first.saturating_sub(now)).max(1), self.ns(every).max(1));
+                let left = first.saturating_sub(sys::rdtsc());
+                self.timer.arm(self.ns(left).max(1), self.ns(every).max(1));
             }
-            Setting::Off => {
-                self.first = 0;
-                self.timer.arm(0, 0);
-            }
+            Setting::Off => self.timer.arm(0, 0),
         }
-    }
-
-    fn latency_ns(&self, due: u64, since_return: u64) -> Option<u64> {
-        self.latency_at(sys::rdtsc(), due, since_return)
     }
 }
 
@@ -113,7 +80,6 @@ pub struct Floor<T = TscTimer> {
     /// Counts per unit of time.
     pace: Scale,
     arming: Arming,
-    signal_ns: Recorder,
     entries: u64,
 }
 
@@ -122,11 +88,9 @@ impl Floor {
     /// count per TSC tick.
     pub fn new(tsc_khz: u64, counts_per_ms: u64) -> Result<Self, TimerError> {
         let least = sys::cheapest_call_ns().saturating_mul(INTERVAL_CALLS).saturating_mul(tsc_khz / 1000) / 1000;
-        let timer = sys::ThreadTimer::new(kick::signal())?;
-        let timer = TscTimer { timer, tsc_khz: tsc_khz.max(1), first: 0, every: 1 };
+        let timer = TscTimer { timer: kick::Timer::new()?, tsc_khz: tsc_khz.max(1) };
         let pace = if counts_per_ms == tsc_khz { Scale::ONE } else { Scale::new(counts_per_ms, tsc_khz) };
-        let floor = Self::by(timer, pace, Arming::new(tsc_khz / 1000, least));
-        Ok(Self { signal_ns: Recorder::reserved(), ..floor })
+        Ok(Self::by(timer, pace, Arming::new(tsc_khz / 1000, least)))
     }
 }
 
@@ -139,7 +103,6 @@ impl<T: Timer> Floor<T> {
             running: CounterSet::EMPTY,
             pace,
             arming,
-            signal_ns: Recorder::default(),
             entries: 0,
         }
     }
@@ -210,20 +173,11 @@ impl<T: Timer> HostPmu for Floor<T> {
     fn account(&mut self, counts: &mut Counts) -> HostSide {
         counts.entries += self.entries;
         counts.timer_calls += self.arming.calls;
-        HostSide { signal_ns: self.signal_ns.clone(), ..HostSide::default() }
+        HostSide::default()
     }
 
     fn restart_account(&mut self) {
         (self.entries, self.arming.calls) = (0, 0);
-        self.signal_ns.reset();
-    }
-
-    /// A signal of no overflow has no latency.
-    fn saw_signals(&mut self, since_return: u64) {
-        let due = self.arming.take_signalled();
-        if let Some(late) = due.and_then(|due| self.timer.latency_ns(due, since_return)) {
-            self.signal_ns.record(late);
-        }
     }
 
     fn rest(&mut self) {
@@ -247,32 +201,5 @@ mod tests {
         let Some(Setting::At { first, .. }) = floor.arming.entry(floor.running, || before) else { panic!() };
         let slack = sys::rdtsc() - before;
         assert!((1_000_000..=1_000_000 + slack).contains(&(first - before)), "50 counts are half a millisecond");
-    }
-
-    #[test]
-    fn a_signal_is_late_by_the_time_since_the_timers_first_one_for_a_due_counter() {
-        let mut timer = Floor::new(1_000_000, 1_000_000).unwrap().timer;
-        for (first, due, found, since_return, late, why) in [
-            (1000, 1000, 1050, 20, Some(30), "seen by the return at 1030"),
-            (1000, 1000, 1050, 60, Some(50), "it fired after the return"),
-            (1000, 700, 1040, 0, Some(40), "a timer that is late"),
-            (1000, 1120, 1450, 0, Some(250), "that at 1100 was early, those after 1200 merged with it"),
-            (1000, 1120, 1190, 0, Some(70), "due while the signal of 1100 was on its way"),
-            (0, 1120, 1450, 0, None, "the timer is off"),
-        ] {
-            (timer.first, timer.every) = (first, 100);
-            assert_eq!(timer.latency_at(found, due, since_return), late, "{why}");
-        }
-    }
-
-    #[test]
-    fn a_signal_of_no_overflow_has_no_latency() {
-        let mut floor = Floor::new(1_000_000, 1_000_000).unwrap();
-        floor.timer.first = 1;
-        for recorded in [0, 1] {
-            floor.saw_signals(0);
-            assert_eq!(floor.account(&mut Counts::default()).signal_ns.histogram().len(), recorded);
-            floor.arming.overflowed(CounterId::gp(0).unwrap(), 1);
-        }
     }
 }

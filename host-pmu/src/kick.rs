@@ -9,7 +9,7 @@ use std::io;
 use thiserror::Error;
 
 use crate::sys;
-pub use crate::sys::{Owner, block_signal as block, wait_for_signal as wait};
+pub use crate::sys::{Owner, ThreadTimer as Timer, block_signal as block, take_signal as take};
 
 /// Returns SIGIO, which perf sends of itself: a standard signal, of which one pends at most. It is a hint, so a second
 /// one would say nothing more; queued ones would use up the limit of all processes of the user.
@@ -37,19 +37,10 @@ impl From<io::Error> for TimerError {
     }
 }
 
-/// Kicks the thread that made it after a time.
-#[derive(Debug)]
-pub struct Timer(sys::ThreadTimer);
-
 impl Timer {
-    /// Creates a timer for the calling thread.
+    /// Creates a timer that kicks the calling thread.
     pub fn new() -> Result<Self, TimerError> {
-        Ok(Self(sys::ThreadTimer::new(signal())?))
-    }
-
-    /// Sets one kick after `ns`, in the place of one that is due; 0 for none.
-    pub fn set(&self, ns: u64) {
-        self.0.arm(ns, 0);
+        Ok(Self::by(signal())?)
     }
 }
 
@@ -64,8 +55,9 @@ mod tests {
         let kicks = std::thread::spawn(|| {
             block().unwrap();
             let timer = Timer::new().unwrap();
-            timer.set(1_000_000);
-            [wait(Duration::MAX), wait(Duration::ZERO)].map(Result::unwrap)
+            timer.arm(1_000_000, 0);
+            std::thread::sleep(Duration::from_millis(50));
+            [take(), take()].map(Result::unwrap)
         });
         assert_eq!(kicks.join().unwrap(), [true, false]);
     }

@@ -29,9 +29,9 @@ pub trait Work {
 /// The backend does not work here.
 pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: W) -> Result<W::Out, HostError> {
     if *key == BackendKey::Step {
-        return Ok(work.run(Bank::new(StepCounts::default(), strategy.clone()).reserved()));
+        return Ok(work.run(Bank::new(StepCounts::of_steps(), strategy.clone()).reserved()));
     }
-    Ok(work.run(Bank::new(PerfBackend::with(key, tsc_khz, strategy)?, strategy.clone()).reserved()))
+    Ok(work.run(Bank::new(PerfBackend::new(key, tsc_khz, Some(strategy))?, strategy.clone()).reserved()))
 }
 
 /// Tries whether the events of backend `key` can be opened by the calling thread.
@@ -40,7 +40,7 @@ pub fn open<W: Work>(key: &BackendKey, strategy: &Strategy, tsc_khz: u64, work: 
 /// The reason why not.
 pub fn probe(key: &BackendKey) -> Result<(), HostError> {
     // The scale of clocks does not matter to whether an event opens.
-    if key.has_host_events() { PerfBackend::new(key, 1_000_000)?.probe() } else { Ok(()) }
+    if key.has_host_events() { PerfBackend::new(key, 1_000_000, None)?.probe() } else { Ok(()) }
 }
 
 /// Measures the counts of a hardware event a microsecond while no guest runs on the calling thread, over about `span`:
@@ -49,7 +49,7 @@ pub fn probe(key: &BackendKey) -> Result<(), HostError> {
 /// # Errors
 /// The reason why it does not open or count.
 pub fn counts_outside_guests(span: Duration) -> Result<f64, HostError> {
-    let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000)?;
+    let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000, None)?;
     let mut event = backend.open(CYCLES, 1 << 40)?;
     let (before, begin) = (backend.read(&mut event)?, Instant::now());
     while begin.elapsed() < span {
@@ -74,9 +74,12 @@ const RING_PAGES: usize = 4;
 /// # Errors
 /// The host refuses the event.
 pub fn clock_expiry_ns(rounds: usize) -> io::Result<Vec<f64>> {
-    // A signal that is pending at the end goes with its thread.
-    let measured = std::thread::Builder::new().name("expiries".to_owned()).spawn(move || measure_expiries(rounds))?;
-    measured.join().unwrap_or_else(|_| Err(io::Error::other("the measurement panicked")))
+    apart(|| measure_expiries(rounds))
+}
+
+/// Measures on a thread of its own, with which its binding to a CPU and a signal that is pending at the end go.
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(measure).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
@@ -125,11 +128,7 @@ const HELD: usize = 4;
 /// # Errors
 /// The host refuses the events.
 pub fn switch_ns(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
-    let key = key.clone();
-    // The thread's CPU is its own.
-    let thread = std::thread::Builder::new().name("switches".to_owned());
-    let measured = thread.spawn(move || measure_switches(&key, rounds)).map_err(|error| os("clone", &error))?;
-    measured.join().unwrap_or_else(|_| Err(os("a measurement", &io::Error::other("it panicked"))))
+    apart(|| measure_switches(key, rounds))
 }
 
 fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
@@ -137,7 +136,7 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
     let (mut here, mut there) = UnixStream::pair().map_err(|error| os("socketpair", &error))?;
     // It inherits the CPU, and ends with the other side.
     let echo = move || while there.read_exact(&mut [0]).and_then(|()| there.write_all(&[0])).is_ok() {};
-    std::thread::Builder::new().name("echo".to_owned()).spawn(echo).map_err(|error| os("clone", &error))?;
+    std::thread::spawn(echo);
     let mut turn = || {
         let begin = Instant::now();
         for _ in 0..TURNS {
@@ -147,7 +146,7 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
     };
     let mut found = <[Vec<f64>; 3]>::default();
     for _ in 0..rounds {
-        let mut backend = PerfBackend::new(key, 1_000_000)?;
+        let mut backend = PerfBackend::new(key, 1_000_000, None)?;
         let none = turn()?;
         let (mut events, mut paused) = (Vec::with_capacity(HELD), Vec::with_capacity(HELD));
         for _ in 0..HELD {

@@ -12,8 +12,8 @@ use perf_event_open_sys::bindings::{
     PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 
-use crate::backend::attr;
 use crate::backend::perf::{os, tracepoint_id};
+use crate::backend::{attr, is_tracepoint_part};
 use crate::sys;
 
 /// Pages of each event's ring.
@@ -89,14 +89,14 @@ impl FromStr for SampledEvent {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let event = |type_: u32, config: u64| Ok(Self { name: text.to_owned(), type_, config });
-        let plain = |part: &str| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
-        };
         if let Some(&(_, type_, config)) = NAMED.iter().find(|(name, _, _)| *name == text) {
             event(type_, config.into())
         } else if let Some(config) = text.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
             event(PERF_TYPE_RAW, config)
-        } else if text.split_once(':').is_some_and(|(group, name)| plain(group) && plain(name)) {
+        } else if text
+            .split_once(':')
+            .is_some_and(|(group, name)| is_tracepoint_part(group) && is_tracepoint_part(name))
+        {
             event(PERF_TYPE_TRACEPOINT, 0)
         } else {
             let names: Vec<_> = Self::named().collect();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(Rate::Hertz(1000).of(&event("cycles")), (1000, true));
         assert_eq!(Rate::Period(77).of(&event("cpu-clock")), (77, false));
         let attr = attribute(&event("cycles"), Rate::Hertz(7)).unwrap();
-        assert_eq!((attr.freq(), attr.exclude_host(), sys::sample_period(&attr)), (1, 1, 7));
+        assert_eq!((attr.freq(), attr.exclude_host(), sys::tests::sample_period(&attr)), (1, 1, 7));
         let attr = attribute(&event("cpu-clock"), Rate::Hertz(1000)).unwrap();
         assert_eq!((attr.freq(), attr.exclude_host(), attr.disabled()), (0, 0, 1));
         // Of a tracepoint each occurrence would be a sample if a fixed period were recorded.

@@ -1,5 +1,4 @@
-//! Counts and costs that the host side leaves: operations one by one, latencies of signals, events held over time, exits and
-//! operations by phase.
+//! Counts and costs that the host side leaves: operations one by one, latencies of signals, exits and operations by phase.
 
 use std::time::Duration;
 
@@ -45,12 +44,6 @@ impl Recorder {
     /// Creates a recorder that allocates nothing later.
     pub fn reserved() -> Self {
         Self { cells: Some(Box::new(ns_histogram())), ..Self::default() }
-    }
-
-    /// Allocates all cells of one without values.
-    pub fn reserve(&mut self) {
-        debug_assert!(self.values().all(|(_, times)| times == 0), "its values would be lost");
-        *self = Self::reserved();
     }
 
     /// Records `ns`, at least 1.
@@ -151,9 +144,9 @@ struct Op {
 }
 
 impl OpStats {
-    /// Makes room for every cost, so that recording does not allocate.
-    pub fn reserve(&mut self) {
-        self.per_kind.iter_mut().for_each(|op| op.ns.reserve());
+    /// Creates an account with room for every cost, so that recording does not allocate.
+    pub fn reserved() -> Self {
+        Self { per_kind: std::array::from_fn(|_| Op { ns: Recorder::reserved(), ..Op::default() }) }
     }
 
     /// Records one operation.
@@ -271,95 +264,12 @@ impl<const N: usize> Phases<N> {
     }
 }
 
-/// Overflows between two looks that are kept at most; further ones are left out of the latencies.
-const MOST: usize = 32;
-
-/// Times of overflows that the VMM has not seen, and the latencies of those it saw.
-#[derive(Clone, Debug, Default)]
-pub struct SignalTimes {
-    waiting: [u64; MOST],
-    count: usize,
-    ns: Recorder,
-}
-
-impl SignalTimes {
-    /// Makes room for every latency, so that recording does not allocate.
-    pub fn reserve(&mut self) {
-        self.ns.reserve();
-    }
-
-    /// Notes that an event overflowed at `at`, ns.
-    #[inline]
-    pub const fn overflowed(&mut self, at: u64) {
-        if self.count < MOST {
-            self.waiting[self.count] = at;
-            self.count += 1;
-        }
-    }
-
-    /// Returns whether there are overflows that the VMM has not seen.
-    #[inline]
-    pub const fn any(&self) -> bool {
-        self.count > 0
-    }
-
-    /// Notes that the VMM sees them `now`, ns, on its way from a return of KVM_RUN `since_return` ns ago. An overflow
-    /// before that return was seen by it.
-    #[inline]
-    pub fn seen(&mut self, now: u64, since_return: u64) {
-        let returned = now.saturating_sub(since_return);
-        for &at in &self.waiting[..self.count] {
-            let seen = if at <= returned { returned } else { now };
-            self.ns.record(seen.saturating_sub(at));
-        }
-        self.count = 0;
-    }
-
-    /// Returns all latencies, ns.
-    pub const fn latencies(&self) -> &Recorder {
-        &self.ns
-    }
-
-    /// Forgets all, in place.
-    pub fn reset(&mut self) {
-        self.count = 0;
-        self.ns.reset();
-    }
-}
-
-/// Integral of the number of held events over time, ns × events.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct HeldTime {
-    events: u64,
-    since: u64,
-    event_ns: u64,
-}
-
-impl HeldTime {
-    /// Starts with no events at `now`.
-    pub const fn from(now: u64) -> Self {
-        Self { events: 0, since: now, event_ns: 0 }
-    }
-
-    /// Returns held events × ns up to `now`.
-    #[inline]
-    pub const fn until(&self, now: u64) -> u64 {
-        self.event_ns.saturating_add(self.events.saturating_mul(now.saturating_sub(self.since)))
-    }
-
-    /// Notes that the number of held events is `events` from `now` on.
-    #[inline]
-    pub const fn changes(&mut self, now: u64, events: u64) {
-        *self = Self { events, since: now, event_ns: self.until(now) };
-    }
-}
-
 /// Operations of the host side of a vCPU, and its last failure. Its other counts are [`Counts`](counts::Counts).
 #[derive(Clone, Debug, Default)]
 pub struct HostSide {
     /// Operations by kind.
     pub ops: OpStats,
-    /// Time from the host's record of an overflow (without a host event, the time its timer was due) to the VMM seeing it, ns.
+    /// Time from the host's record of an overflow to the VMM seeing it, ns.
     pub signal_ns: Recorder,
     /// Last error text of a failed host operation.
     pub last_error: Option<String>,
@@ -417,7 +327,8 @@ mod tests {
         ops.record(OpKind::Resume, 4);
         phases.exits(0, 1);
         phases.exits(1, 0);
-        phases.begin(PHASE_NONE, Some(&ops));
+        // One that does not exist is none.
+        phases.begin(usize::MAX, Some(&ops));
         phases.begin(PHASE_READ, Some(&ops));
         phases.exits(1, 0);
         ops.record(OpKind::Read, 2);
@@ -427,53 +338,5 @@ mod tests {
         assert_eq!(lines[PHASE_ENABLE], line(1, 1, 1, [1, 0, 0, 1, 0, 0], 34));
         assert_eq!(lines[PHASE_READ], line(1, 1, 0, [0, 0, 0, 0, 0, 1], 2));
         assert_eq!(lines.iter().map(|line| line.begun).sum::<u64>(), 3);
-    }
-
-    #[test]
-    fn a_phase_that_does_not_exist_is_none() {
-        let mut phases = Phases::<3>::default();
-        phases.begin(usize::MAX, None);
-        phases.exits(0, 1);
-        assert_eq!(phases.finish(None)[0].msr_writes, 1);
-    }
-
-    fn values(times: &SignalTimes) -> Vec<u64> {
-        times.latencies().histogram().iter_recorded().map(|step| step.value_iterated_to()).collect()
-    }
-
-    #[test]
-    fn an_overflow_is_seen_by_the_return_after_it_else_by_the_look() {
-        let mut times = SignalTimes::default();
-        assert!(!times.any());
-        times.overflowed(900);
-        times.overflowed(980);
-        assert!(times.any());
-        times.seen(1000, 50);
-        assert_eq!(values(&times), [20, 50], "seen at 1000, and by the return at 950");
-        assert!(!times.any(), "each is seen once");
-        times.seen(2000, 50);
-        assert_eq!(values(&times), [20, 50]);
-        times.reset();
-        assert!(values(&times).is_empty());
-    }
-
-    #[test]
-    fn overflows_beyond_the_room_are_left_out() {
-        let mut times = SignalTimes::default();
-        (0..2 * MOST as u64).for_each(|at| times.overflowed(at));
-        times.seen(100, 0);
-        assert_eq!(times.latencies().histogram().len(), MOST as u64);
-    }
-
-    #[test]
-    fn each_number_of_events_counts_as_long_as_it_lasts() {
-        let mut held = HeldTime::from(100);
-        assert_eq!(held.until(150), 0);
-        held.changes(200, 2);
-        held.changes(210, 1);
-        assert_eq!(held.until(210), 20);
-        assert_eq!(held.until(310), 120);
-        held.changes(310, 0);
-        assert_eq!(held.until(9999), 120);
     }
 }

@@ -6,16 +6,6 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Returns the first of each row of a table.
-pub(crate) const fn names<const ROWS: usize>(table: &[(&'static str, &'static str); ROWS]) -> [&'static str; ROWS] {
-    let (mut names, mut row) = ([""; ROWS], 0);
-    while row < ROWS {
-        names[row] = table[row].0;
-        row += 1;
-    }
-    names
-}
-
 /// Largest pool of parked events per vCPU.
 pub const MAX_POOL: usize = 64;
 
@@ -132,21 +122,16 @@ pub enum StrategyError {
     },
 }
 
-/// The presets and their files.
-const TABLE: [(&str, &str); 9] = [
-    ("recreate", include_str!("presets/recreate.toml")),
-    ("reuse", include_str!("presets/reuse.toml")),
-    ("reuse-lazy", include_str!("presets/reuse-lazy.toml")),
-    ("paused-flag", include_str!("presets/paused-flag.toml")),
-    ("deferred", include_str!("presets/deferred.toml")),
-    ("pool", include_str!("presets/pool.toml")),
-    ("gate", include_str!("presets/gate.toml")),
-    ("virtual", include_str!("presets/virtual.toml")),
-    ("gate-pool", include_str!("presets/gate-pool.toml")),
-];
+/// Defines the presets, whose files are beside this one, by their names.
+macro_rules! presets {
+    ($($name:literal)+) => {
+        /// Names of the presets.
+        pub const PRESETS: [&str; TABLE.len()] = [$($name),+];
+        const TABLE: [(&str, &str); 9] = [$(($name, include_str!(concat!("presets/", $name, ".toml")))),+];
+    };
+}
 
-/// Names of the presets.
-pub const PRESETS: [&str; TABLE.len()] = names(&TABLE);
+presets! { "recreate" "reuse" "reuse-lazy" "paused-flag" "deferred" "pool" "gate" "virtual" "gate-pool" }
 
 /// Returns one line about the preset `name`; empty if there is none.
 pub fn about(name: &str) -> &'static str {

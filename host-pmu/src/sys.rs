@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use perf_event_open_sys as perf;
 use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_event_header, perf_event_mmap_page};
@@ -43,21 +43,10 @@ pub(crate) fn stay_on_this_cpu() -> io::Result<()> {
 }
 
 /// Opens an event on the calling thread, any CPU, in the group of `leader` if there is one.
-pub(crate) fn open_on_this_thread(attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    open(attr, (0, -1), leader.map_or(-1, AsRawFd::as_raw_fd))
-}
-
-/// Opens an event of whatever runs on the calling thread's CPU.
-pub(crate) fn open_on_this_cpu(attr: perf_event_attr) -> io::Result<OwnedFd> {
-    // SAFETY: takes and keeps nothing.
-    let cpu = checked(unsafe { libc::sched_getcpu() })?;
-    open(attr, (-1, cpu), -1)
-}
-
-fn open(mut attr: perf_event_attr, on: (libc::pid_t, libc::c_int), group: libc::c_int) -> io::Result<OwnedFd> {
-    let flags = u64::from(PERF_FLAG_FD_CLOEXEC) as _;
+pub(crate) fn open_on_this_thread(mut attr: perf_event_attr, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let (group, flags) = (leader.map_or(-1, AsRawFd::as_raw_fd), u64::from(PERF_FLAG_FD_CLOEXEC) as _);
     // SAFETY: `attr` outlives the call and its size field is that of the structure; the kernel keeps no pointer to it.
-    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, on.0, on.1, group, flags) })?;
+    let fd = checked(unsafe { perf::perf_event_open(&raw mut attr, 0, -1, group, flags) })?;
     // SAFETY: the kernel just made this descriptor for us and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -222,7 +211,7 @@ fn signal_set() -> libc::sigset_t {
 }
 
 /// Blocks the signal on the calling thread and the threads that it starts, for callers without a handler of their own:
-/// its default action ends the process. To be called before the first event; `wait` takes the signals.
+/// its default action ends the process. To be called before the first event; `take` takes the signals.
 ///
 /// # Errors
 /// pthread_sigmask(3) fails.
@@ -233,30 +222,18 @@ pub fn block_signal() -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Longest wait for a signal.
-const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
-
-/// Takes a pending kick of the calling thread, on which the signal is blocked, or waits up to `limit` for one. False: there was none.
+/// Takes a pending kick of the calling thread, on which the signal is blocked; returns whether there was one.
 ///
 /// # Errors
-/// sigtimedwait(2) fails, other than by its limit.
-pub fn wait_for_signal(limit: Duration) -> io::Result<bool> {
-    // A sum with the longest duration would overflow.
-    let until = Instant::now() + limit.min(CENTURY);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let time = libc::timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let set = signal_set();
-        // SAFETY: the set and the time outlive the call, which keeps nothing.
-        if unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) } == SIGIO {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::WouldBlock => return Ok(false),
-            io::ErrorKind::Interrupted => {}
-            _ => return Err(error),
-        }
+/// sigtimedwait(2) fails.
+pub fn take_signal() -> io::Result<bool> {
+    let (set, no_wait) = (signal_set(), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the set and the time outlive the call, which keeps nothing.
+    let taken = unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const no_wait) };
+    match io::Error::last_os_error() {
+        _ if taken == SIGIO => Ok(true),
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        error => Err(error),
     }
 }
 
@@ -268,31 +245,21 @@ pub(crate) fn gettid() -> libc::pid_t {
 
 pub(crate) use libc::{EAGAIN, SIGIO};
 
-/// Counts the switches of the calling thread, by its own will or not.
-pub(crate) fn context_switches() -> u64 {
-    let usage = thread_usage();
-    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
-}
-
-/// Counts the sleeps of the calling thread: switches by its own will.
-pub(crate) fn sleeps() -> u64 {
-    thread_usage().ru_nvcsw.cast_unsigned()
-}
-
-fn thread_usage() -> libc::rusage {
+/// Counts the switches of the calling thread, and its sleeps: those by its own will.
+pub(crate) fn switches_and_sleeps() -> (u64, u64) {
     // SAFETY: all-zero is a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the structure outlives the call, which cannot fail for RUSAGE_THREAD.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage
+    ((usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned(), usage.ru_nvcsw.cast_unsigned())
 }
 
 /// Returns the nanoseconds of a cheap system call on this host, the fastest of eight: the measure of a signal's cost,
 /// which is some tens of it. It grows on nested and emulated hosts, and under a tracer.
 pub(crate) fn cheapest_call_ns() -> u64 {
     let call = || {
-        let begin = std::time::Instant::now();
-        std::hint::black_box(context_switches());
+        let begin = Instant::now();
+        std::hint::black_box(switches_and_sleeps());
         u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     };
     (0..8).map(|_| call()).min().unwrap_or(0)
@@ -322,22 +289,15 @@ pub(crate) fn rdtsc() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Returns the sample period of an attribute.
-#[cfg(test)]
-pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
-    // SAFETY: both members of the union are u64.
-    unsafe { attr.__bindgen_anon_1.sample_period }
-}
-
 /// A POSIX timer on CLOCK_MONOTONIC that signals the thread that made it.
 #[derive(Debug)]
-pub(crate) struct ThreadTimer(libc::timer_t);
+pub struct ThreadTimer(libc::timer_t);
 
 // SAFETY: a timer id is process-wide; only the thread it signals is bound, at creation.
 unsafe impl Send for ThreadTimer {}
 
 impl ThreadTimer {
-    pub(crate) fn new(signal: libc::c_int) -> io::Result<Self> {
+    pub(crate) fn by(signal: libc::c_int) -> io::Result<Self> {
         // SAFETY: all-zero is a valid sigevent; its fields are set next.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -350,7 +310,7 @@ impl ThreadTimer {
     }
 
     /// Fires after `ns` and then every `every` ns; 0 disarms.
-    pub(crate) fn arm(&self, ns: u64, every: u64) {
+    pub fn arm(&self, ns: u64, every: u64) {
         let time = |ns: u64| libc::timespec {
             tv_sec: (ns / 1_000_000_000).cast_signed(),
             tv_nsec: (ns % 1_000_000_000).cast_signed(),
@@ -483,25 +443,6 @@ impl Ring {
         found
     }
 
-    /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
-    #[cfg(test)]
-    pub(crate) fn forged(type_: u32) -> Self {
-        const PAGE: usize = 4096;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let at =
-            unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
-        let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
-        let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };
-        // SAFETY: both lie inside the mapping, which is zeroed, aligned, and nobody else's.
-        unsafe {
-            page.byte_add(PAGE).cast::<perf_event_header>().write(header);
-            (*page.as_ptr()).data_head = header.size.into();
-        }
-        Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
-    }
-
     /// Bytes for records.
     pub(crate) const fn size(&self) -> usize {
         self.size
@@ -512,5 +453,36 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: unmaps exactly what `map` mapped; no reference into it outlives `self`.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Returns the sample period of an attribute.
+    pub(crate) fn sample_period(attr: &perf_event_attr) -> u64 {
+        // SAFETY: both members of the union are u64.
+        unsafe { attr.__bindgen_anon_1.sample_period }
+    }
+
+    impl Ring {
+        /// Makes a ring of no event, with one record of `type_` without a body: user mode does not write that of an event.
+        pub(crate) fn forged(type_: u32) -> Self {
+            const PAGE: usize = 4096;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            let at =
+                unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+            assert_ne!(at, libc::MAP_FAILED);
+            let page = NonNull::new(at.cast::<perf_event_mmap_page>()).expect("not the zero page");
+            let header = perf_event_header { type_, misc: 0, size: size_of::<perf_event_header>() as u16 };
+            // SAFETY: both lie inside the mapping, which is zeroed, aligned, and nobody else's.
+            unsafe {
+                page.byte_add(PAGE).cast::<perf_event_header>().write(header);
+                (*page.as_ptr()).data_head = header.size.into();
+            }
+            Self { page, len: 2 * PAGE, data: PAGE, size: PAGE }
+        }
     }
 }

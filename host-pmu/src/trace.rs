@@ -35,11 +35,8 @@ macro_rules! kinds {
             }
 
             /// Returns the kind of this name.
-            pub const fn from_key(key: &[u8]) -> Option<Self> {
-                $(if key.eq_ignore_ascii_case($key.as_bytes()) {
-                    return Some(Self::$kind);
-                })+
-                None
+            pub fn from_key(key: &[u8]) -> Option<Self> {
+                Self::ALL.iter().copied().find(|kind| key.eq_ignore_ascii_case(kind.key().as_bytes()))
             }
         }
     };

@@ -76,7 +76,7 @@ metrics! {
     PROCESSOR: "processor_ns", "processor time of the command",
         "user and system time of a command and all that it started", headline false;
     SIGNAL: "signal_ns", "signal latency",
-        "from the host's record of an overflow (floor: its timer's due time) to the VMM seeing it", headline false;
+        "from the host's record of an overflow (simulated floor: its timer's due time) to the VMM seeing it", headline false;
     PMI_DELIVERY: "pmi_delivery_ns", "PMI delivery latency",
         "from the VMM seeing an overflow to the handler's entry", headline false;
     EXIT_PATH: "exit_path_ns", "VMM time per MSR exit",

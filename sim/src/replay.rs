@@ -419,7 +419,7 @@ impl Replay {
             let Some(counter) = CounterId::from_index(row.register as usize) else { continue };
             let at = bank.event(counter).copied();
             let backend = bank.backend();
-            let is_gate_lost = backend.gate_lost();
+            let is_gate_lost = backend.gate_lost;
             let TraceBackend { host, events, .. } = backend;
             let mut event = at.and_then(|at| events.table.get_mut(at));
             if let Some(event) = &mut event {
@@ -473,7 +473,7 @@ impl Replay {
                 && let Some(event) = self.vpmu.host().event(counter).copied()
             {
                 let backend = self.backend();
-                if !backend.gate_lost() && !backend.events.table[event].lost {
+                if !backend.gate_lost && !backend.events.table[event].lost {
                     backend.host.signal(event, &mut backend.events);
                 }
             }

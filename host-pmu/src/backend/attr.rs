@@ -13,9 +13,6 @@ use perf_event_open_sys::bindings::{
 
 use arch_pmu::spec::{Source, Spec};
 
-/// umask << 8 | event code of TOPDOWN.SLOTS, a pseudo-encoding as the kernel has one for each fixed counter.
-const SLOTS: u64 = 0x0400;
-
 /// The kind of event a backend opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
@@ -29,10 +26,16 @@ pub enum EventKind {
 
 /// Returns the attribute of an event of `kind` for `spec`; `period` is in host counts.
 pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
-    let (type_, config) = match kind {
-        EventKind::Hardware => hardware_config(spec),
-        EventKind::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
-        EventKind::Tracepoint(id) => (PERF_TYPE_TRACEPOINT, id),
+    let generic = |event| (PERF_TYPE_HARDWARE, u64::from(event));
+    let (type_, config) = match (kind, spec.0) {
+        (EventKind::CpuClock, _) => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
+        (EventKind::Tracepoint(id), _) => (PERF_TYPE_TRACEPOINT, id),
+        (EventKind::Hardware, Source::Selector(_)) => (PERF_TYPE_RAW, spec.raw_config().unwrap_or(0)),
+        (EventKind::Hardware, Source::Fixed { index: 0, .. }) => generic(PERF_COUNT_HW_INSTRUCTIONS),
+        (EventKind::Hardware, Source::Fixed { index: 1, .. }) => generic(PERF_COUNT_HW_CPU_CYCLES),
+        (EventKind::Hardware, Source::Fixed { index: 2, .. }) => generic(PERF_COUNT_HW_REF_CPU_CYCLES),
+        // Event 0, umask 4: the kernel's encoding of TOPDOWN.SLOTS, which only fixed counter 3 counts (SDM vol. 3, 21.3.9.3).
+        (EventKind::Hardware, Source::Fixed { .. }) => (PERF_TYPE_RAW, 0x0400),
     };
     let mut attr = base(type_, config);
     if spec.samples() {
@@ -40,7 +43,6 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     }
     // Each record in the monitor's ring carries the event's id, the time and the event's count.
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME | PERF_SAMPLE_READ);
-    use_monotonic(&mut attr);
     attr.__bindgen_anon_2.wakeup_events = 1;
     if kind == EventKind::Hardware {
         attr.set_pinned(1);
@@ -52,19 +54,12 @@ pub fn event_attr(kind: EventKind, spec: Spec, period: u64) -> perf_event_attr {
     attr
 }
 
-/// Returns the attribute of an event that counts nothing and writes a record whenever the thread is switched out or in.
-pub fn switches_attr() -> perf_event_attr {
-    let mut attr = monitor_attr();
-    attr.set_context_switch(1);
-    attr
-}
-
-/// Returns the attribute of an event that counts nothing; its ring takes the records of others.
-pub fn monitor_attr() -> perf_event_attr {
+/// Returns the attribute of an event that counts nothing. Its ring takes the records of others or, with `switches`, has one of each
+/// time that the thread is switched out or in.
+pub fn monitor_attr(switches: bool) -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_DUMMY));
     attr.sample_type = u64::from(PERF_SAMPLE_IDENTIFIER);
-    // Events that share a ring share a clock (`perf_event_set_output`).
-    use_monotonic(&mut attr);
+    attr.set_context_switch(u64::from(switches));
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr
@@ -74,7 +69,6 @@ pub fn monitor_attr() -> perf_event_attr {
 /// the caller's.
 pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
     let mut attr = base(type_, config);
-    use_monotonic(&mut attr);
     attr.__bindgen_anon_2.wakeup_events = 1;
     attr.set_disabled(1);
     attr
@@ -82,7 +76,7 @@ pub fn sampling_attr(type_: u32, config: u64) -> perf_event_attr {
 
 /// Returns the attribute of a gate: it counts nothing and leads a group of events of `kind`, which stop and start with it.
 pub fn gate_attr(kind: EventKind) -> perf_event_attr {
-    let mut attr = monitor_attr();
+    let mut attr = monitor_attr(false);
     attr.sample_type = 0;
     attr.read_format = u64::from(PERF_FORMAT_GROUP | PERF_FORMAT_ID);
     attr.set_disabled(1);
@@ -97,30 +91,17 @@ pub fn gate_attr(kind: EventKind) -> perf_event_attr {
 pub fn leader_attr() -> perf_event_attr {
     let mut attr = base(PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK));
     attr.read_format = u64::from(PERF_FORMAT_GROUP | PERF_FORMAT_ID);
-    use_monotonic(&mut attr);
     attr
 }
 
-/// Makes the times of records CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is
-/// safe in an NMI.
-fn use_monotonic(attr: &mut perf_event_attr) {
-    attr.set_use_clockid(1);
-    attr.clockid = libc::CLOCK_MONOTONIC;
-}
-
+/// The times of records are CLOCK_MONOTONIC, which both sides read without a system call; the kernel's read of it is safe in an NMI.
+/// Events that share a ring share a clock (`perf_event_set_output`).
 fn base(type_: u32, config: u64) -> perf_event_attr {
-    perf_event_attr { type_, size: size_of::<perf_event_attr>() as u32, config, ..perf_event_attr::default() }
-}
-
-fn hardware_config(spec: Spec) -> (u32, u64) {
-    match spec.0 {
-        Source::Fixed { index: 0, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_INSTRUCTIONS)),
-        Source::Fixed { index: 1, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_CPU_CYCLES)),
-        Source::Fixed { index: 2, .. } => (PERF_TYPE_HARDWARE, u64::from(PERF_COUNT_HW_REF_CPU_CYCLES)),
-        // Event 0, umask 4: the kernel's encoding of TOPDOWN.SLOTS, which only fixed counter 3 counts (SDM vol. 3, 21.3.9.3).
-        Source::Fixed { .. } => (PERF_TYPE_RAW, SLOTS),
-        Source::Selector(_) => (PERF_TYPE_RAW, spec.raw_config().unwrap_or(0)),
-    }
+    let size = size_of::<perf_event_attr>() as u32;
+    let mut attr =
+        perf_event_attr { type_, size, config, clockid: libc::CLOCK_MONOTONIC, ..perf_event_attr::default() };
+    attr.set_use_clockid(1);
+    attr
 }
 
 #[cfg(test)]
@@ -146,7 +127,11 @@ mod tests {
             (selector(1 << 33 | 0x3c), (PERF_TYPE_RAW, 1 << 33 | 0x3c), 0, (1, 1)),
         ] {
             let attr = event_attr(EventKind::Hardware, spec, 1000);
-            assert_eq!(((attr.type_, attr.config), crate::sys::sample_period(&attr)), (event, period), "{spec:?}");
+            assert_eq!(
+                ((attr.type_, attr.config), crate::sys::tests::sample_period(&attr)),
+                (event, period),
+                "{spec:?}"
+            );
             assert_eq!((attr.exclude_user(), attr.exclude_kernel(), attr.exclude_hv()), (excluded.0, excluded.1, 0));
             let flags = (attr.pinned(), attr.exclude_idle(), attr.exclude_host(), attr.exclude_guest());
             assert_eq!((flags, attr.disabled(), attr.inherit()), ((1, 1, 1, 0), 0, 0), "{spec:?}");

@@ -114,14 +114,16 @@ impl From<BackendKey> for String {
 )]
 pub struct UnknownBackend(pub String);
 
+/// Returns whether a tracepoint may have this group or name. A path is built from both: neither may climb out of events/.
+pub(crate) fn is_tracepoint_part(part: &str) -> bool {
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=128).contains(&part.len()) && part.bytes().all(may_be)
+}
+
 impl FromStr for BackendKey {
     type Err = UnknownBackend;
 
     fn from_str(text: &str) -> Result<Self, UnknownBackend> {
-        // A path is built from both parts of a tracepoint: neither may climb out of events/.
-        let is_part = |p: &str| {
-            (1..=128).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        };
         let found = if let Some((key, ..)) = TABLE.into_iter().find(|row| row.1 == text) {
             Some(key)
         } else if let Some(rate) = text.strip_prefix("cpu-clock:") {
@@ -131,7 +133,7 @@ impl FromStr for BackendKey {
         } else {
             let parts = text.strip_prefix("tracepoint:").and_then(|event| event.split_once(['/', ':']));
             parts
-                .filter(|(group, name)| is_part(group) && is_part(name))
+                .filter(|(group, name)| is_tracepoint_part(group) && is_tracepoint_part(name))
                 .map(|(group, name)| Self::Tracepoint { group: group.to_owned(), name: name.to_owned() })
         };
         found.ok_or_else(|| UnknownBackend(text.to_owned()))

@@ -171,11 +171,12 @@ pub struct ModelBackend<H: Host> {
     others: Option<Box<Assignment>>,
     /// Counters in use, by others or by running events.
     busy: CounterMask,
-    facts: Facts,
+    /// What it can do.
+    pub facts: Facts,
     /// There is a gate, and it is shut.
     shut: bool,
-    /// The events behind the gate found no counters together.
-    gate_lost: bool,
+    /// The events behind the gate found no counters together: they are in error state.
+    pub gate_lost: bool,
     opened: u64,
 }
 
@@ -197,26 +198,11 @@ impl<H: Host> ModelBackend<H> {
         new
     }
 
-    /// Returns what it can do, to change it.
-    pub const fn facts_mut(&mut self) -> &mut Facts {
-        &mut self.facts
-    }
-
     /// Gives other users these counters. Events that run find others, or go to error state.
     pub fn set_others(&mut self, others: Option<Assignment>) {
         self.others = others.map(Box::new);
-        self.busy = self.others_busy();
+        self.busy = self.others.as_ref().map_or(0, |others| others.busy());
         self.reschedule();
-    }
-
-    /// Returns whether the events behind the gate are in error state.
-    #[inline]
-    pub const fn gate_lost(&self) -> bool {
-        self.gate_lost
-    }
-
-    fn others_busy(&self) -> CounterMask {
-        self.others.as_ref().map_or(0, |others| others.busy())
     }
 
     #[inline(always)]

@@ -15,7 +15,7 @@ use perf_event_open_sys::bindings::{
 };
 
 use super::Overflow;
-use super::attr::{monitor_attr, switches_attr};
+use super::attr::monitor_attr;
 use crate::sys;
 
 const RING_PAGES: usize = 4;
@@ -41,8 +41,6 @@ pub struct Monitor {
 /// Records of the thread's events, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// Overflows the kernel recorded.
-    pub overflows: u64,
     /// Times an event was throttled.
     pub throttled: u64,
     /// Times the ring may have been full.
@@ -54,7 +52,6 @@ pub struct Records {
 impl Records {
     fn note(&mut self, type_: u32) {
         match type_ {
-            PERF_RECORD_SAMPLE => self.overflows += 1,
             PERF_RECORD_THROTTLE => self.throttled += 1,
             PERF_RECORD_LOST if self.report_due => self.report_due = false,
             PERF_RECORD_LOST => self.lost += 1,
@@ -78,22 +75,16 @@ impl Monitor {
     pub fn open() -> Self {
         let open = |attr, pages| Self::open_ring(attr, pages).ok();
         Self {
-            ring: open(monitor_attr(), RING_PAGES),
-            switches: open(switches_attr(), SWITCH_PAGES),
+            ring: open(monitor_attr(false), RING_PAGES),
+            switches: open(monitor_attr(true), SWITCH_PAGES),
             ..Self::without_ring()
         }
     }
 
     /// Creates a monitor that uses no perf event at all.
     pub fn without_ring() -> Self {
-        Self {
-            ring: None,
-            switches: None,
-            unreported: [false; 3],
-            seen: sys::context_switches(),
-            sleeps: sys::sleeps(),
-            records: Records::default(),
-        }
+        let (seen, sleeps) = sys::switches_and_sleeps();
+        Self { ring: None, switches: None, unreported: [false; 3], seen, sleeps, records: Records::default() }
     }
 
     fn open_ring(attr: perf_event_attr, pages: usize) -> io::Result<(OwnedFd, sys::Ring)> {
@@ -119,7 +110,7 @@ impl Monitor {
         if self.switches.is_some() {
             return self.takes_switch(0);
         }
-        let switches = sys::context_switches();
+        let switches = sys::switches_and_sleeps().0;
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
@@ -136,7 +127,7 @@ impl Monitor {
         if !self.takes_switch(2) {
             return Some((false, false));
         }
-        let sleeps = sys::sleeps();
+        let sleeps = sys::switches_and_sleeps().1;
         Some((true, std::mem::replace(&mut self.sleeps, sleeps) != sleeps))
     }
 
@@ -177,12 +168,6 @@ impl Monitor {
         self.records
     }
 
-    /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
-    #[cfg(test)]
-    pub(crate) fn forge(&mut self, type_: u32) -> bool {
-        self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
-    }
-
     /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records
     /// it is a load of shared memory.
     pub(crate) fn throttles(&self) -> bool {
@@ -192,8 +177,15 @@ impl Monitor {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    impl Monitor {
+        /// Puts a record of `type_` into its ring in place of one of the kernel's; returns whether it has a ring.
+        pub(crate) fn forge(&mut self, type_: u32) -> bool {
+            self.ring.as_mut().map(|(_, ring)| *ring = sys::Ring::forged(type_)).is_some()
+        }
+    }
 
     #[test]
     fn a_ring_without_space_for_the_largest_record_may_have_lost_one() {

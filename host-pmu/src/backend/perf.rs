@@ -60,34 +60,14 @@ pub struct PerfBackend {
     is_open: bool,
     /// Known counts of clock events; room for none where none is asked for without a call.
     anchors: Anchors,
-    /// Hardware events count outside guest mode, too.
-    counts_host: bool,
+    /// Hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
+    pub counts_host: bool,
 }
 
 impl PerfBackend {
-    /// Creates a backend for `key` with events as `strategy` needs them, behind a gate for one. `tsc_khz` scales
-    /// clocks to cycles.
-    pub fn with(key: &BackendKey, tsc_khz: u64, strategy: &Strategy) -> Result<Self, HostError> {
-        let mut backend = Self::new(key, tsc_khz)?;
-        (backend.facts.virtual_pauses, backend.facts.gate) = (strategy.pause == Pause::Virtual, strategy.gate);
-        let anchored = backend.facts.virtual_pauses && backend.kind == EventKind::CpuClock;
-        if anchored {
-            backend.anchors = Anchors::new();
-        }
-        if strategy.gate || anchored {
-            let attr = if strategy.gate { gate_attr(backend.kind) } else { leader_attr() };
-            let leader = asked("perf_event_open", sys::open_on_this_thread(attr, None))?;
-            if strategy.gate && backend.kind == EventKind::Hardware {
-                // Since Linux 6.15 a group that gets no counters signals its owner.
-                asked(SIGNAL, sys::signal_this_thread(&leader))?;
-            }
-            backend.leader = Some(leader);
-        }
-        Ok(backend)
-    }
-
-    /// Creates a backend for `key`. `tsc_khz` scales clocks to cycles.
-    pub fn new(key: &BackendKey, tsc_khz: u64) -> Result<Self, HostError> {
+    /// Creates a backend for `key` with events as `strategy` needs them, behind a gate for one; without one they are single events.
+    /// `tsc_khz` scales clocks to cycles.
+    pub fn new(key: &BackendKey, tsc_khz: u64, strategy: Option<&Strategy>) -> Result<Self, HostError> {
         let clock = |scale| (EventKind::CpuClock, scale, shortest_clock_period());
         let (kind, scale, shortest_period) = match key {
             BackendKey::Hardware => (EventKind::Hardware, Scale::ONE, SHORTEST_PERIOD),
@@ -100,39 +80,40 @@ impl PerfBackend {
                 return Err(HostError::Os { call: "a backend without perf events", errno: libc::EINVAL, remedy: "" });
             }
         };
-        let (one_pace, shortest) = (kind != EventKind::Hardware, scale.to_guest(shortest_period));
+        let is_hardware = kind == EventKind::Hardware;
+        let gate = strategy.is_some_and(|strategy| strategy.gate);
+        let virtual_pauses = strategy.is_some_and(|strategy| strategy.pause == Pause::Virtual);
+        let anchored = virtual_pauses && kind == EventKind::CpuClock;
+        let leads = gate.then(|| gate_attr(kind)).or_else(|| anchored.then(leader_attr));
+        let leader = leads.map(|attr| asked("perf_event_open", sys::open_on_this_thread(attr, None))).transpose()?;
+        if let Some(leader) = leader.as_ref().filter(|_| gate && is_hardware) {
+            // Since Linux 6.15 a group that gets no counters signals its owner.
+            asked(SIGNAL, sys::signal_this_thread(leader))?;
+        }
+        let shortest = scale.to_guest(shortest_period);
         Ok(Self {
             kind,
             offers: Offers::of_this_host(),
-            vendor: (kind == EventKind::Hardware).then(encoding::host_vendor).flatten(),
+            vendor: is_hardware.then(encoding::host_vendor).flatten(),
             scale,
             shortest_period,
-            facts: Facts { one_pace, shortest_period: shortest, ..Facts::default() },
+            facts: Facts { gate, virtual_pauses, one_pace: !is_hardware, blind: false, shortest_period: shortest },
             // The first event of a thread on a host waits for a grace period: not before the guest runs.
             monitor: Monitor::without_ring(),
             attends: false,
-            leader: None,
+            leader,
             is_open: false,
-            anchors: Anchors(Vec::new()),
+            // Room for each event that a bank may hold, and for the leader.
+            anchors: Anchors(Vec::with_capacity(if anchored { MAX_POOL + MAX_COUNTERS + 1 } else { 0 })),
             counts_host: false,
         })
     }
 
     /// Opens one event: checks before a measurement that this backend works here.
-    ///
-    /// An event of a CPU, where this user may have one: the host's first event of a thread waits for a grace period (15 ms on Linux
-    /// 6.18).
     pub fn probe(&mut self) -> Result<(), HostError> {
-        let attr = self.attr(CYCLES, 1 << 40)?;
-        let event = sys::open_on_this_cpu(attr).or_else(|_| sys::open_on_this_thread(attr, None));
-        let event = asked("perf_event_open", event)?;
+        let event = asked("perf_event_open", sys::open_on_this_thread(self.attr(CYCLES, 1 << 40)?, None))?;
         asked(SIGNAL, sys::signal_this_thread(&event))?;
         asked("IOC_ID", sys::event_id(&event)).map(drop)
-    }
-
-    /// Lets hardware events count this thread itself, outside guest mode, too: for tests on a PMU without a guest.
-    pub fn counting_this_thread(self) -> Self {
-        Self { counts_host: true, ..self }
     }
 
     /// Returns the monitor of this thread.
@@ -419,11 +400,6 @@ struct Anchor {
 struct Anchors(Vec<Anchor>);
 
 impl Anchors {
-    /// Creates an empty table with room for each event a bank may hold, and for the leader.
-    fn new() -> Self {
-        Self(Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1))
-    }
-
     fn is_kept(&self) -> bool {
         self.0.capacity() > 0
     }
@@ -457,7 +433,7 @@ mod tests {
     fn a_clock_that_is_throttled_is_read() {
         use perf_event_open_sys::bindings::{PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE};
         let strategy = Strategy::preset("virtual").unwrap();
-        let backend = PerfBackend::with(&BackendKey::CpuClock, 1_000_000, &strategy);
+        let backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000, Some(&strategy));
         let (mut backend, spec) = match backend {
             Ok(backend) => (backend, PerfEvtSel::from_bits(0x51_003c).spec()),
             Err(error) => return println!("SKIP: {error}"),
@@ -485,15 +461,15 @@ mod tests {
 
     #[test]
     fn no_hardware_event_has_a_period_of_one_which_makes_branches_a_bts_event() {
-        let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
+        let backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000, None).unwrap();
         let branches = PerfEvtSel::from_bits(0x51_00c4).spec();
         let attr = event_attr(backend.kind, branches, backend.host_period(1));
-        assert_eq!((sys::sample_period(&attr), backend.facts.shortest_period), (2, 2));
+        assert_eq!((sys::tests::sample_period(&attr), backend.facts.shortest_period), (2, 2));
     }
 
     #[test]
     fn an_event_that_does_not_fit_into_its_gate_is_told_from_other_refusals() {
-        let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000).unwrap();
+        let mut backend = PerfBackend::new(&BackendKey::Hardware, 1_000_000, None).unwrap();
         backend.facts.gate = true;
         let refused = |backend: &PerfBackend, errno| backend.refused(&io::Error::from_raw_os_error(errno));
         assert_eq!(refused(&backend, libc::EINVAL), HostError::GateTooLarge);
@@ -517,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_count_grows_with_the_time_since_its_anchor() {
-        let mut anchors = Anchors::new();
+        let mut anchors = Anchors(Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1));
         anchors.set(1, 1000, 50);
         anchors.set(2, 7, 60);
         assert_eq!([1, 2, 3].map(|id| anchors.count(id, 100)), [Some(1050), Some(47), None]);
@@ -533,7 +509,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_every_event_and_nothing_is_allocated_for_more() {
-        let mut anchors = Anchors::new();
+        let mut anchors = Anchors(Vec::with_capacity(MAX_POOL + MAX_COUNTERS + 1));
         let room = anchors.0.capacity() as u64;
         (0..room + 9).for_each(|id| anchors.set(id, id, 0));
         assert_eq!((anchors.0.capacity() as u64, anchors.count(room - 1, 0)), (room, Some(room - 1)));

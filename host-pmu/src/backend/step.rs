@@ -10,7 +10,8 @@
 
 use arch_pmu::spec::{Source, Spec, Vendor};
 
-use super::{Backend, Facts, HostError};
+use super::model::{self, Host, ModelBackend, Op};
+use super::{Facts, HostError, Overflow};
 use crate::sys;
 
 /// An instruction that retired.
@@ -45,127 +46,117 @@ fn shown(spec: Spec) -> Option<Counts> {
     }
 }
 
-/// A counter.
+/// The count of an event.
 #[derive(Debug)]
-struct Slot {
-    counts: Option<Counts>,
+pub struct Count {
+    shown: Option<Counts>,
     spec: Spec,
-    running: bool,
     /// Started or moved by the current instruction.
     fresh: bool,
-    count: u64,
+    total: u64,
     /// The count at which it signals; `None` once it did.
     signal_at: Option<u64>,
 }
 
-/// The backend `step`: its counts, and whether steps are needed.
+/// A thread whose guest is single-stepped.
 #[derive(Debug, Default)]
-pub struct StepCounts {
-    slots: Vec<Option<Slot>>,
-    facts: Facts,
+pub struct Steps {
     under_way: bool,
-    steps: u64,
+    retired: u64,
     unsupported: u64,
     /// The thread's context switches at the last look.
     seen: u64,
 }
 
+type Events = model::Events<Count>;
+
+/// The backend `step`: its counts, and whether steps are needed.
+pub type StepCounts = ModelBackend<Steps>;
+
 impl StepCounts {
+    /// Creates the backend of a thread.
+    pub fn of_steps() -> Self {
+        Self::new(Steps::default(), Facts::default(), None)
+    }
+
     /// Returns whether a counter runs; otherwise no steps are needed.
     pub fn wanted(&self) -> bool {
-        self.slots.iter().flatten().any(|slot| slot.running)
+        !self.events.running.is_empty()
     }
 
     /// Returns the number of events opened so far that steps do not show; they count nothing.
     pub const fn unsupported(&self) -> u64 {
-        self.unsupported
+        self.host.unsupported
     }
 
     /// Instructions retired so far.
     pub const fn steps(&self) -> u64 {
-        self.steps
+        self.host.retired
     }
 
     /// Notes that the guest exited in the middle of an instruction: changes until [`retire`](Self::retire) are its effects.
     pub fn begin(&mut self) {
-        self.under_way = true;
+        self.host.under_way = true;
     }
 
     /// Drops the current instruction, which is not reported or did not retire.
     pub fn abandon(&mut self) {
-        self.under_way = false;
-        self.slots.iter_mut().flatten().for_each(|slot| slot.fresh = false);
+        self.host.under_way = false;
+        self.events.table.iter_mut().for_each(|event| event.count.fresh = false);
     }
 
     /// Counts an instruction that retired. Returns whether a counter reached its period with it.
     pub fn retire(&mut self, retired: Retired) -> bool {
-        self.steps += 1;
+        self.host.retired += 1;
         let mut due = false;
-        for slot in self.slots.iter_mut().flatten().filter(|slot| slot.running && !slot.fresh) {
-            let ring = if retired.ring3 { slot.spec.user() } else { slot.spec.kernel() };
-            if ring && slot.counts.is_some_and(|counts| counts(retired)) {
-                slot.count += 1;
-                due |= slot.spec.samples() && slot.signal_at.take_if(|at| slot.count >= *at).is_some();
+        for &at in &self.events.running {
+            let count = &mut self.events.table[at].count;
+            let ring = if retired.ring3 { count.spec.user() } else { count.spec.kernel() };
+            if ring && !count.fresh && count.shown.is_some_and(|counts| counts(retired)) {
+                count.total += 1;
+                due |= count.spec.samples() && count.signal_at.take_if(|at| count.total >= *at).is_some();
             }
         }
         self.abandon();
         due
     }
-
-    /// Starts or stops a counter.
-    fn set_running(&mut self, at: usize, running: bool) {
-        if let Some(slot) = self.slots[at].as_mut().filter(|slot| slot.running != running) {
-            (slot.running, slot.fresh) = (running, running && self.under_way);
-        }
-    }
 }
 
-impl Backend for StepCounts {
-    type Event = usize;
+impl Host for Steps {
+    type Count = Count;
 
-    fn facts(&self) -> &Facts {
-        &self.facts
-    }
-
-    fn open(&mut self, spec: Spec, period: u64) -> Result<usize, HostError> {
-        let counts = shown(spec);
-        self.unsupported += u64::from(counts.is_none());
-        let at = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        self.slots.resize_with(self.slots.len().max(at + 1), || None);
-        let slot = Slot { counts, spec, running: false, fresh: false, count: 0, signal_at: Some(period) };
-        self.slots[at] = Some(slot);
-        self.set_running(at, true);
-        Ok(at)
-    }
-
-    fn release(&mut self, event: usize) {
-        self.slots[event] = None;
-    }
-
-    fn pause(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        self.set_running(*event, false);
-        self.read(event)
-    }
-
-    fn resume(&mut self, event: &mut usize) -> Result<(), HostError> {
-        self.set_running(*event, true);
+    fn pay(&mut self, _: Op, _: &mut Events) -> Result<(), HostError> {
         Ok(())
     }
 
-    fn set_period(&mut self, event: &mut usize, period: u64) -> Result<(), HostError> {
-        if let Some(slot) = &mut self.slots[*event] {
-            slot.signal_at = Some(slot.count.saturating_add(period));
-            slot.fresh |= slot.running && self.under_way;
-        }
+    fn open(&mut self, spec: Spec, period: u64, _: &mut Events) -> Count {
+        let shown = shown(spec);
+        self.unsupported += u64::from(shown.is_none());
+        Count { shown, spec, fresh: false, total: 0, signal_at: Some(period) }
+    }
+
+    fn start(&mut self, at: usize, events: &mut Events) {
+        events.table[at].count.fresh = self.under_way;
+    }
+
+    fn set_period(&mut self, at: usize, period: u64, events: &mut Events) -> Result<(), HostError> {
+        let count = &mut events.table[at].count;
+        count.signal_at = Some(count.total.saturating_add(period));
+        // The start of one that is paused decides about it anew.
+        count.fresh |= self.under_way;
         Ok(())
     }
 
-    fn read(&mut self, event: &mut usize) -> Result<u64, HostError> {
-        Ok(self.slots[*event].as_ref().map_or(0, |slot| slot.count))
+    fn count(&mut self, at: usize, events: &mut Events) -> u64 {
+        events.table[at].count.total
+    }
+
+    fn overflowed(&mut self, _: &mut dyn FnMut(Overflow)) -> bool {
+        false
     }
 
     fn sched_in(&mut self) -> bool {
-        let switches = sys::context_switches();
+        let switches = sys::switches_and_sleeps().0;
         std::mem::replace(&mut self.seen, switches) != switches
     }
 
@@ -178,6 +169,7 @@ impl Backend for StepCounts {
 mod tests {
     use arch_pmu::intel::PerfEvtSel;
 
+    use super::super::Backend as _;
     use super::*;
 
     const OS: u64 = 1 << 17;
@@ -190,7 +182,7 @@ mod tests {
 
     #[test]
     fn each_event_counts_its_instructions_in_its_rings() {
-        let mut step = StepCounts::default();
+        let mut step = StepCounts::of_steps();
         let specs = [
             selector(0xc0 | OS),
             selector(0xc0 | USR),
@@ -221,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_period_is_over_at_exactly_its_last_count_and_once() {
-        let mut step = StepCounts::default();
+        let mut step = StepCounts::of_steps();
         let mut event = step.open(selector(0xc0 | OS), 3).unwrap();
         let due: Vec<_> = (0..5).map(|_| step.retire(PLAIN)).collect();
         assert_eq!(due, [false, false, true, false, false]);
@@ -235,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_starts_or_moves_a_counter_is_not_counted_by_it() {
-        let mut step = StepCounts::default();
+        let mut step = StepCounts::of_steps();
         let mut running = step.open(selector(0xc0 | OS), 100).unwrap();
         step.begin();
         let mut started = step.open(selector(0xc0 | OS), 100).unwrap();
@@ -256,20 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_wanted_only_while_something_runs_and_slots_serve_again() {
-        let mut step = StepCounts::default();
+    fn steps_are_wanted_only_while_something_runs() {
+        let mut step = StepCounts::of_steps();
         assert!(!step.wanted());
         let mut event = step.open(selector(0xc0 | OS), 9).unwrap();
-        assert!(step.wanted());
-        step.retire(PLAIN);
+        assert!(step.wanted() && !step.retire(PLAIN));
         assert_eq!(step.pause(&mut event), Ok(1));
-        assert!(!step.wanted());
-        step.retire(PLAIN);
+        assert!(!step.wanted() && !step.retire(PLAIN));
         assert_eq!(step.read(&mut event), Ok(1), "a paused counter stands still");
-        step.resume(&mut event).unwrap();
-        step.release(event);
-        assert!(!step.wanted());
-        let mut other = step.open(selector(0xc4 | OS), 9).unwrap();
-        assert_eq!((step.slots.len(), step.read(&mut other)), (1, Ok(0)));
     }
 }

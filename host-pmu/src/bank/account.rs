@@ -5,7 +5,7 @@ use std::any::Any;
 use arch_pmu::spec::CounterSet;
 use counts::Counts;
 
-use super::{Bank, BankStats, Gate, MOST_ENTRIES, NEVER_ENDS};
+use super::{Bank, BankStats, Gate, MOST_ENTRIES, Measured, NEVER_ENDS};
 use crate::backend::Backend;
 use crate::backend::step::StepCounts;
 use crate::side::HostPmu;
@@ -29,21 +29,22 @@ impl<B: Backend> HostPmu for Bank<B> {
         // An overflow belongs to no account: those found here wait for the next kick.
         self.drain(false);
         self.find_lost();
-        let (backend, now) = (&self.host.backend, self.host.backend.now_ns());
-        let BankStats { ops, signals, last_error, held_time, since_ns, throttled_before, .. } = &self.host.stats;
+        let Measured { backend, stats } = &mut self.host;
+        let now = backend.now_ns();
+        stats.holds_until(now, self.held);
+        let BankStats { ops, signal_ns, last_error, since_ns, throttled_before, .. } = &*stats;
         counts.merge(&Counts {
             throttled: backend.throttled() - throttled_before,
             blind: backend.facts().blind.into(),
             ungated: matches!(self.gate, Gate::Failed | Gate::Left).into(),
             opens: ops.count(OpKind::Open),
             held_at_end: self.held,
-            held_ns: held_time.until(now),
             time_ns: now.saturating_sub(*since_ns),
-            ..self.host.stats.counts
+            ..stats.counts
         });
         HostSide {
             ops: ops.clone(),
-            signal_ns: signals.latencies().clone(),
+            signal_ns: signal_ns.clone(),
             last_error: last_error.as_ref().map(ToString::to_string),
         }
     }
@@ -73,8 +74,16 @@ impl<B: Backend> HostPmu for Bank<B> {
 
     #[inline]
     fn saw_signals(&mut self, since_return: u64) {
-        if self.host.stats.signals.any() {
-            self.host.stats.signals.seen(self.host.backend.now_ns(), since_return);
+        let BankStats { overflowed_at, signal_ns, .. } = &mut self.host.stats;
+        if overflowed_at.is_empty() {
+            return;
+        }
+        let now = self.host.backend.now_ns();
+        let returned = now.saturating_sub(since_return);
+        // An overflow before KVM_RUN's return was seen by it.
+        for at in overflowed_at.drain(..) {
+            let seen = if at <= returned { returned } else { now };
+            signal_ns.record(seen.saturating_sub(at));
         }
     }
 

@@ -6,7 +6,7 @@ use counts::Counts;
 
 use super::held::HeldEvent;
 use crate::backend::{Backend, HostError};
-use crate::stats::{HeldTime, OpKind, OpStats, SignalTimes};
+use crate::stats::{OpKind, OpStats, Recorder};
 
 /// A backend and the counts of what is asked of it.
 #[derive(Debug)]
@@ -17,8 +17,9 @@ pub(super) struct Measured<B> {
 
 impl<B: Backend> Measured<B> {
     pub(super) fn new(backend: B) -> Self {
-        let since_ns = backend.now_ns();
-        Self { backend, stats: BankStats { since_ns, held_time: HeldTime::from(since_ns), ..BankStats::default() } }
+        let now = backend.now_ns();
+        let overflowed_at = Vec::with_capacity(MOST_TIMES);
+        Self { backend, stats: BankStats { since_ns: now, held_since: now, overflowed_at, ..BankStats::default() } }
     }
 
     /// Carries out one host operation.
@@ -71,17 +72,22 @@ impl<B: Backend> Measured<B> {
     }
 }
 
+/// Overflows between two looks whose times are kept at most; further ones are left out of the latencies.
+const MOST_TIMES: usize = 32;
+
 /// Counts of a bank's operations and failures.
 #[derive(Clone, Debug, Default)]
 pub struct BankStats {
     /// Host operations.
     pub ops: OpStats,
     /// Latencies of overflows' signals.
-    pub signals: SignalTimes,
+    pub signal_ns: Recorder,
+    /// Times of overflows that the VMM has not seen.
+    pub(super) overflowed_at: Vec<u64>,
     /// Counts beside operations and times.
     pub counts: Counts,
-    /// Events held, over time.
-    pub held_time: HeldTime,
+    /// Time since which as many events are held as now.
+    pub held_since: u64,
     /// End of the last host operation.
     pub last_op_ns: u64,
     /// Start of the account.
@@ -101,19 +107,32 @@ impl BankStats {
         }
     }
 
+    /// Notes that an event overflowed at this time. No simulated one has a time: a call of its own costs those nothing.
+    #[inline(never)]
+    pub(super) fn overflowed(&mut self, at: u64) {
+        if self.overflowed_at.len() < MOST_TIMES {
+            self.overflowed_at.push(at);
+        }
+    }
+
+    /// Notes that `held` events were held until `now`.
+    #[inline]
+    pub(super) const fn holds_until(&mut self, now: u64, held: u64) {
+        let held_ns = held.saturating_mul(now.saturating_sub(self.held_since));
+        (self.counts.held_ns, self.held_since) = (self.counts.held_ns.saturating_add(held_ns), now);
+    }
+
     /// Begins anew at `now`, with `held` events and after `throttled` throttle records. In place: what follows is
     /// measured, and touches these pages at every operation.
     pub(super) fn restart(&mut self, now: u64, held: u64, throttled: u64) {
-        let Self { ops, signals, counts, held_time, last_op_ns, since_ns, throttled_before, last_error } = self;
-        ops.reset();
-        signals.reset();
-        *counts = Counts { held_max: held, ..Counts::default() };
-        *throttled_before = throttled;
+        self.ops.reset();
+        self.signal_ns.reset();
+        self.overflowed_at.clear();
+        self.counts = Counts { held_max: held, ..Counts::default() };
+        self.throttled_before = throttled;
         // It is no gate in this account either.
-        last_error.take_if(|error| *error != HostError::GateTooLarge);
-        (*last_op_ns, *since_ns) = (now, now);
-        *held_time = HeldTime::from(now);
-        held_time.changes(now, held);
+        self.last_error.take_if(|error| *error != HostError::GateTooLarge);
+        (self.last_op_ns, self.since_ns, self.held_since) = (now, now, now);
     }
 }
 

@@ -48,7 +48,7 @@ use host::{Backoff, Measured};
 
 use crate::backend::scheduling::SHORTEST_PERIOD;
 use crate::backend::{Backend, Facts, HostError};
-use crate::stats::OpKind;
+use crate::stats::{OpKind, OpStats, Recorder};
 use crate::strategy::{Apply, OnOverflow, Release, Reuse, Strategy};
 
 /// Value of `pauses_until` while no event runs on behind a virtual pause.
@@ -144,8 +144,7 @@ impl<B: Backend> Bank<B> {
 
     /// Makes room for every figure of its account: nothing is allocated for them later.
     pub fn reserved(mut self) -> Self {
-        self.host.stats.ops.reserve();
-        self.host.stats.signals.reserve();
+        (self.host.stats.ops, self.host.stats.signal_ns) = (OpStats::reserved(), Recorder::reserved());
         self
     }
 
@@ -365,10 +364,10 @@ impl<B: Backend> Bank<B> {
 
     /// Notes that the number of held events is `events` since the last host operation.
     fn holds(&mut self, events: u64) {
+        let stats = &mut self.host.stats;
+        stats.holds_until(stats.last_op_ns, self.held);
+        stats.counts.held_max = stats.counts.held_max.max(events);
         self.held = events;
-        let BankStats { counts, held_time, last_op_ns, .. } = &mut self.host.stats;
-        counts.held_max = counts.held_max.max(events);
-        held_time.changes(*last_op_ns, events);
     }
 
     /// Notes that something happened to an event: the next entry looks at all of them, where a pause leaves them something to do.

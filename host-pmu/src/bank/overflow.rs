@@ -20,7 +20,7 @@ impl<B: Backend> Bank<B> {
             let Some(held) = find_event(slots, pool, *tracked, id) else { return };
             // An event that goes on through a virtual pause signals while its counter is off: no counter overflows then.
             if let Some(time) = time.filter(|_| held.on || !virtually) {
-                stats.signals.overflowed(time);
+                stats.overflowed(time);
             }
             // The host may have been late: the next signal comes no later than this.
             held.fires = count.saturating_add(held.period);
@@ -89,74 +89,5 @@ impl<B: Backend> Bank<B> {
     pub(super) fn repeats_soon(&self, counter: CounterId) -> bool {
         let soon = self.facts().shortest_period.saturating_mul(4);
         self.is_clock() && self.slots[counter.index()].as_ref().is_some_and(|held| held.period < soon)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use arch_pmu::host::HostCounters as _;
-    use arch_pmu::spec::CounterSet;
-
-    use super::super::tests::{A, Host, bank, pmc};
-    use crate::bank::Bank;
-    use crate::side::HostPmu as _;
-
-    /// Notes that event 0 overflows at a count of 104, and has counted on to `count` by now.
-    fn overflows(bank: &mut Bank<Host>, count: u64) {
-        let script = bank.script();
-        script.records = vec![(0, 104)];
-        script.counts[0] = count;
-    }
-
-    #[test]
-    fn a_record_that_an_account_finds_waits_for_the_kick() {
-        for begin in [false, true] {
-            let mut bank = bank("gate");
-            bank.start(pmc(0), A, 100);
-            bank.on_entry(CounterSet::EMPTY);
-            bank.script().complete = true;
-            bank.signalled();
-            // It comes as the turn ends: its signal is taken with the next turn.
-            overflows(&mut bank, 107);
-            if begin {
-                bank.restart_account();
-            } else {
-                bank.account(&mut counts::Counts::default());
-            }
-            assert!(bank.script().records.is_empty() && !bank.nothing_overflowed());
-            assert_eq!((bank.signalled().counters, bank.take(pmc(0))), ([pmc(0)].into_iter().collect(), 107));
-        }
-    }
-
-    #[test]
-    fn a_signal_of_another_user_touches_no_event() {
-        let mut bank = bank("gate");
-        bank.start(pmc(0), A, 100);
-        bank.on_entry(CounterSet::EMPTY);
-        bank.log();
-        assert!(!bank.nothing_overflowed(), "records that are not complete prove nothing");
-        bank.script().complete = true;
-        bank.signalled();
-        assert!(bank.nothing_overflowed() && bank.log().is_empty());
-        overflows(&mut bank, 107);
-        assert!(!bank.nothing_overflowed(), "one came with it");
-        assert_eq!(
-            (bank.signalled().counters, bank.take(pmc(0))),
-            ([pmc(0)].into_iter().collect(), 107),
-            "and is not forgotten"
-        );
-    }
-
-    #[test]
-    fn a_kick_takes_its_record_without_a_look_and_the_rest_is_read() {
-        let mut bank = bank("gate");
-        bank.start(pmc(0), A, 100);
-        bank.on_entry(CounterSet::EMPTY);
-        bank.log();
-        bank.script().complete = true;
-        overflows(&mut bank, 107);
-        bank.signalled();
-        assert_eq!((bank.take(pmc(0)), bank.log().len()), (104, 0));
-        assert_eq!((bank.take(pmc(0)), bank.log()), (3, vec!["read 0".to_owned()]));
     }
 }

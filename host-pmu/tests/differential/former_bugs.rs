@@ -1,7 +1,7 @@
 //! Sequences that found a bug once.
 
 use host_pmu::backend::scheduling::Processor;
-use host_pmu::strategy::{Apply, OnOverflow, Pause, Release, Reuse, Strategy};
+use host_pmu::strategy::{Pause, Strategy};
 
 use crate::model::host::{self, Failing, Rules};
 use crate::model::pair::{Op, Pair, Records, Signal};
@@ -18,6 +18,11 @@ const INTEL: Shape = Shape {
     debug_store: false,
 };
 const AMD: Shape = Shape { amd: Some(Amd::Core), gp: 6, width: 48, ..INTEL };
+const AMD_V2: Shape = Shape { amd: Some(Amd::V2), version: 2, ..AMD };
+
+fn preset(name: &str) -> Strategy {
+    Strategy::preset(name).expect("a preset")
+}
 
 const fn run(seed: u64, bits: u32, signal: Signal) -> Op {
     Op::Run { seed, bits, signal, take_pmi: false }
@@ -45,8 +50,7 @@ fn of_a_lost_record_of_an_early_signal() {
         run(11_980_064_018_544_080_299, 11, Signal::OnTime),
         Op::Write(0xc000_0300, 63),
     ];
-    let strategy = Strategy::preset("virtual").expect("a preset");
-    agree(AMD, &strategy, Records::Early, &ops);
+    agree(AMD, &preset("virtual"), Records::Early, &ops);
 }
 
 /// A counter whose early signal was lost, beside one that overflowed, kept the event's next period.
@@ -61,8 +65,7 @@ fn of_a_lost_early_signal_beside_an_overflow() {
         run(5_766_038_976_621_748_904, 11, Signal::OnTime),
         Op::Read(0xc001_0201),
     ];
-    let recreate = Strategy::preset("recreate").expect("a preset");
-    agree(Shape { amd: Some(Amd::V2), version: 2, ..AMD }, &recreate, Records::Early, &ops);
+    agree(AMD_V2, &preset("recreate"), Records::Early, &ops);
 }
 
 /// The counter with `IN_TXCP` never signals; a kick looks at it all the same.
@@ -74,8 +77,7 @@ fn of_a_counter_without_signals_and_virtual_pauses() {
         Op::Kick,
         Op::Run { seed: 0, bits: 0, signal: Signal::OnTime, take_pmi: true },
     ];
-    let strategy = Strategy::preset("virtual").expect("a preset");
-    agree(Shape { gp: 3, transactions: true, ..INTEL }, &strategy, Records::Exact, &ops);
+    agree(Shape { gp: 3, transactions: true, ..INTEL }, &preset("virtual"), Records::Exact, &ops);
 }
 
 /// The event of a pause that was virtual went on while its counter was on again and waited for another event.
@@ -95,24 +97,13 @@ fn of_an_open_that_was_refused_after_a_virtual_pause() {
         Op::Arm { n: 0, selector: 0x10_007b_00c0, bits: 1, back: 1 },
         Op::Kick,
     ];
-    let strategy = Strategy::preset("virtual").expect("a preset");
-    agree(Shape { amd: Some(Amd::V2), version: 2, ..AMD }, &strategy, Records::Exact, &ops);
+    agree(AMD_V2, &preset("virtual"), Records::Exact, &ops);
 }
 
 /// A counter was written by its record's count, which another counter's start had taken, and kept what came after it.
 #[test]
 fn of_a_record_that_no_kick_has_looked_at() {
-    let preset = Strategy::preset("virtual").expect("a preset");
-    let strategy = Strategy {
-        reuse: Reuse::Last,
-        release: Release::Never,
-        apply: Apply::AtOnce,
-        skip_paused: false,
-        skip_period: false,
-        overflow: OnOverflow::Reprogram,
-        pause: Pause::Virtual,
-        ..preset
-    };
+    let strategy = Strategy { pause: Pause::Virtual, ..preset("reuse") };
     let arm = |n, back| Op::Arm { n, selector: 0x53_00c0, bits: 4, back };
     let ops = [
         arm(0, 1),
@@ -128,51 +119,43 @@ fn of_a_record_that_no_kick_has_looked_at() {
 
 #[test]
 fn of_an_event_that_signals_unrecorded_after_its_pause() {
-    let strategy = Strategy::from_toml("name='r'\nreuse='last'\nrelease='never'\napply='at-once'\nskip-period=true\npause='virtual'\noverflow='reprogram'").expect("a strategy");
+    let strategy = Strategy { pause: Pause::Virtual, skip_period: true, ..preset("reuse") };
     let shape = Shape { version: 4, gp: 8, fixed: 4, width: 48, transactions: true, ..INTEL };
-    agree(
-        shape,
-        &strategy,
-        Records::None,
-        &[
-            Op::Arm { n: 4, selector: 4_522_176, bits: 0, back: 0 },
-            Op::Read(193),
-            Op::Handler { seed: 0, bits: 0, n: 4, back: 8_771_033_676_465_900_595 },
-            Op::Read(193),
-            Op::Arm { n: 0, selector: 4_260_032, bits: 8, back: 189_888_632_230_924 },
-            run(108_330_029_840_661_382, 0, Signal::OnTime),
-            Op::Write(911, 0),
-            run(1_398_539_960_059_531_443, 20, Signal::OnTime),
-            Op::LoseRecords,
-            Op::Handler { seed: 5_452_791_068_680_780_035, bits: 11, n: 4, back: 16_012_781_667_127_010_699 },
-            run(0, 0, Signal::OnTime),
-        ],
-    );
+    let ops = [
+        Op::Arm { n: 4, selector: 4_522_176, bits: 0, back: 0 },
+        Op::Read(193),
+        Op::Handler { seed: 0, bits: 0, n: 4, back: 8_771_033_676_465_900_595 },
+        Op::Read(193),
+        Op::Arm { n: 0, selector: 4_260_032, bits: 8, back: 189_888_632_230_924 },
+        run(108_330_029_840_661_382, 0, Signal::OnTime),
+        Op::Write(911, 0),
+        run(1_398_539_960_059_531_443, 20, Signal::OnTime),
+        Op::LoseRecords,
+        Op::Handler { seed: 5_452_791_068_680_780_035, bits: 11, n: 4, back: 16_012_781_667_127_010_699 },
+        run(0, 0, Signal::OnTime),
+    ];
+    agree(shape, &strategy, Records::None, &ops);
 }
 
 #[test]
 fn of_a_period_begun_while_the_counter_was_off() {
-    agree(
-        Shape { amd: Some(Amd::V2), version: 2, ..AMD },
-        &Strategy::preset("virtual").expect("a strategy"),
-        Records::None,
-        &[
-            Op::Write(3_221_291_520, 73_021_456_576),
-            Op::Write(3_221_291_521, 18_446_744_073_709_551_415),
-            Op::Enter,
-            Op::Handler { seed: 3_697_798_109_877_473_168, bits: 11, n: 1, back: 0 },
-            run(0, 0, Signal::OnTime),
-            Op::LoseRecords,
-            run(1_327_140_529_484_067_216, 1, Signal::OnTime),
-            Op::Read(3_221_291_521),
-        ],
-    );
+    let ops = [
+        Op::Write(3_221_291_520, 73_021_456_576),
+        Op::Write(3_221_291_521, 18_446_744_073_709_551_415),
+        Op::Enter,
+        Op::Handler { seed: 3_697_798_109_877_473_168, bits: 11, n: 1, back: 0 },
+        run(0, 0, Signal::OnTime),
+        Op::LoseRecords,
+        run(1_327_140_529_484_067_216, 1, Signal::OnTime),
+        Op::Read(3_221_291_521),
+    ];
+    agree(AMD_V2, &preset("virtual"), Records::None, &ops);
 }
 
 #[test]
 fn of_a_lost_event_that_is_enabled_beside_one_that_leaves() {
     let rules = Rules { processor: Processor::Zen3, release: host::Release(5, 4), others: 0 };
-    let pair = Pair::by_rules(AMD, Strategy::preset("virtual").expect("a strategy"), rules);
+    let pair = Pair::by_rules(AMD, preset("virtual"), rules);
     let ops = [
         Op::Write(3_221_291_010, 68_726_358_208),
         Op::Write(3_221_291_530, 68_727_472_834),

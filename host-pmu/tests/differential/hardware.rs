@@ -10,6 +10,7 @@ use host_pmu::strategy::Strategy;
 
 use crate::model::Burst;
 use crate::model::host::{self, Release, Rules, Script, ScriptedHost};
+use crate::model::pair::failures;
 
 const GLOBAL_CTRL: u32 = 0x38f;
 /// Selectors of events that only general-purpose counters of a Cascade Lake count: branches, their misses, references, misses.
@@ -57,9 +58,7 @@ impl Guest {
     }
 
     fn read(&mut self, msr: u32) -> u64 {
-        let value = self.vpmu.rdmsr(msr).expect("the guest has it");
-        self.enter();
-        value
+        self.vpmu.rdmsr(msr).expect("the guest has it")
     }
 
     fn on(&mut self) {
@@ -68,6 +67,11 @@ impl Guest {
 
     fn off(&mut self) {
         self.write(GLOBAL_CTRL, 0);
+    }
+
+    fn off_and_on(&mut self) {
+        self.off();
+        self.on();
     }
 
     /// Enters the guest, as often as signals make KVM_RUN return at once.
@@ -98,12 +102,6 @@ impl Guest {
         self.stats().ops.count(kind)
     }
 
-    /// Returns the numbers of failed opens, refused periods and pinned events without a counter.
-    fn failures(&mut self) -> [u64; 3] {
-        let stats = self.stats();
-        [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]
-    }
-
     fn counting(&mut self) -> usize {
         host::armed(self.host()).len()
     }
@@ -114,35 +112,20 @@ fn a_lost_pinned_event_is_kept_and_enabled_again_at_the_next_resume() {
     for (preset, release) in KVMS.into_iter().flat_map(|preset| [(preset, Release(6, 1)), (preset, Release(6, 15))]) {
         let mut guest = Guest::new(preset, release, 0);
         guest.run();
-        assert_eq!((guest.counting(), guest.failures()), (4, [0; 3]), "{preset}");
+        assert_eq!((guest.counting(), failures(guest.stats())), (4, [0; 3]), "{preset}");
         guest.set_others(ONE_TOO_MANY);
         for _ in 0..100 {
             guest.enter();
             guest.run();
-            guest.off();
-            guest.on();
+            guest.off_and_on();
         }
         assert_eq!((guest.counting(), guest.ops(OpKind::Open)), (3, 4), "{preset}: as KVM's");
-        assert!(guest.failures()[2] > 50, "{preset}: each attempt is reported");
+        assert!(failures(guest.stats())[2] > 50, "{preset}: each attempt is reported");
         assert_eq!(guest.stats().last_error, Some(HostError::PinnedLost), "{preset}");
         guest.set_others(0);
-        guest.off();
-        guest.on();
+        guest.off_and_on();
         assert_eq!((guest.counting(), guest.ops(OpKind::Open)), (4, 4), "{preset}: the counter is back");
     }
-}
-
-#[test]
-fn a_lost_event_keeps_its_counts() {
-    let mut guest = Guest::new("reuse", Release(6, 1), 0);
-    let start = guest.read(0xc4);
-    host::run(guest.host(), Burst::new(7, 8));
-    // The youngest event goes without a counter, with the counts of that run.
-    guest.set_others(ONE_TOO_MANY);
-    guest.off();
-    guest.set_others(0);
-    guest.on();
-    assert!(guest.read(0xc4) > start, "its counts until then are the counter's");
 }
 
 #[test]
@@ -171,7 +154,11 @@ fn an_event_that_leaves_is_stopped_before_another_is_opened() {
                 guest.off();
                 guest.write(0x186 + 3, if turn % 2 == 0 { ANOTHER } else { EVENTS[3] });
                 guest.on();
-                assert_eq!((guest.counting(), guest.failures()), (4, [0; 3]), "{preset} on {release:?}, turn {turn}");
+                assert_eq!(
+                    (guest.counting(), failures(guest.stats())),
+                    (4, [0; 3]),
+                    "{preset} on {release:?}, turn {turn}"
+                );
             }
         }
     }
@@ -185,8 +172,7 @@ fn a_gate_without_all_its_counters_falls_apart_to_single_events_and_says_so() {
         guest.set_others(ONE_TOO_MANY);
         let before = guest.read(0xc1);
         for _ in 0..4 {
-            guest.off();
-            guest.on();
+            guest.off_and_on();
             guest.run();
         }
         assert_eq!(guest.counting(), 3, "{release:?}");
@@ -196,14 +182,13 @@ fn a_gate_without_all_its_counters_falls_apart_to_single_events_and_says_so() {
     // A guest with more counters than the host has, from the beginning.
     let mut guest = Guest::new("gate", Release(6, 12), ONE_TOO_MANY);
     assert_eq!(guest.stats().last_error, Some(HostError::GateTooLarge));
-    guest.off();
-    guest.on();
+    guest.off_and_on();
     assert_eq!(guest.counting(), 3);
 }
 
 #[test]
 fn without_records_only_what_overflowed_is_aimed_anew() {
-    for (preset, periods) in [("gate", 1), ("virtual", 1), ("deferred", 1), ("reuse", 1)] {
+    for preset in ["gate", "virtual", "deferred", "reuse"] {
         let mut guest = Guest::new(preset, Release(6, 1), 0);
         guest.off();
         guest.write(0xc1, 0u64.wrapping_sub(2));
@@ -213,6 +198,6 @@ fn without_records_only_what_overflowed_is_aimed_anew() {
         guest.vpmu.kick();
         assert_eq!(guest.vpmu.counts().overflows, 1, "{preset}");
         let (reads, set) = (guest.ops(OpKind::Read) - reads, guest.ops(OpKind::Period) - before);
-        assert!(reads <= 4 && set <= periods, "{preset}: {reads} reads and {set} periods for four counters");
+        assert!(reads <= 4 && set <= 1, "{preset}: {reads} reads and {set} periods for four counters");
     }
 }

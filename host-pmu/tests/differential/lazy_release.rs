@@ -17,30 +17,6 @@ const COUNTERS: usize = 4;
 /// Events of each counter.
 const EVENTS: usize = 2;
 
-#[derive(Clone, Debug)]
-enum Op {
-    Enable(usize, usize),
-    Disable(usize),
-    WriteCounter(usize),
-    ReadCounter(usize),
-    GlobalCtrl(u64),
-    Entry,
-    Slice,
-}
-
-fn op() -> impl Strategy<Value = Op> {
-    let n = || 0..COUNTERS;
-    prop_oneof![
-        2 => (n(), 0..EVENTS).prop_map(|(n, event)| Op::Enable(n, event)),
-        1 => n().prop_map(Op::Disable),
-        1 => n().prop_map(Op::WriteCounter),
-        1 => n().prop_map(Op::ReadCounter),
-        1 => (0..1u64 << COUNTERS).prop_map(Op::GlobalCtrl),
-        2 => Just(Op::Entry),
-        3 => Just(Op::Slice),
-    ]
-}
-
 /// One counter as this promise sees it.
 #[derive(Clone, Copy, Default)]
 struct Kind {
@@ -64,45 +40,41 @@ proptest! {
 
     #[test]
     fn an_event_lives_exactly_as_long_as_its_counter_is_in_use(
-        ops in vec(op(), 1..120), slices in 1..4u32, choices in any::<[bool; 2]>(),
+        ops in vec((0..12u8, 0..COUNTERS, 0..EVENTS, 0..1u64 << COUNTERS), 1..120), slices in 1..4u32, choices in any::<[bool; 2]>(),
     ) {
         let [_, pool] = choices;
         let (strategy, script) = (kept(slices, choices), Script::default());
-        let open = script.held();
+        let open = std::rc::Rc::clone(&script.held);
         let mut vpmu = Vpmu::new(PmuCaps::default(), Bank::new(host(&strategy, script), strategy));
         let mut counters = [Kind::default(); COUNTERS];
         let mut gate = 0xf;
         // A slice that began while nothing was held is nobody's.
         let mut slice = false;
-        for op in ops {
-            match op {
-                Op::Enable(n, event) => {
-                    // No two counters count the same.
+        for (kind, n, event, global) in ops {
+            match kind {
+                // No two counters count the same.
+                0 | 1 => {
                     vpmu.wrmsr(0x186 + n as u32, 0x53_0000 | (0x10 * (n + 1) + event) as u64).unwrap();
-                    counters[n].enabled = Some(event);
-                    counters[n].touched = true;
+                    (counters[n].enabled, counters[n].touched) = (Some(event), true);
                 }
-                Op::Disable(n) => {
+                2 => {
                     vpmu.wrmsr(0x186 + n as u32, 0x13_003c).unwrap();
-                    counters[n].enabled = None;
-                    counters[n].touched = true;
+                    (counters[n].enabled, counters[n].touched) = (None, true);
                 }
-                Op::WriteCounter(n) => {
+                3 => {
                     vpmu.wrmsr(0xc1 + n as u32, 0).unwrap();
                     counters[n].touched = true;
                 }
-                Op::ReadCounter(n) => {
-                    vpmu.rdmsr(0xc1 + n as u32).unwrap();
+                4 => _ = vpmu.rdmsr(0xc1 + n as u32).unwrap(),
+                5 => {
+                    vpmu.wrmsr(0x38f, global).unwrap();
+                    gate = global;
                 }
-                Op::GlobalCtrl(value) => {
-                    vpmu.wrmsr(0x38f, value).unwrap();
-                    gate = value;
-                }
-                Op::Slice => {
-                    vpmu.host().backend().host.new_slice();
+                6..9 => {
+                    vpmu.host().backend().host.sched_in = true;
                     slice = true;
                 }
-                Op::Entry => {}
+                _ => {}
             }
             // Every exit is followed by an entry, as in the vCPU's loop.
             let before = counters.iter().any(|c| c.held.iter().any(Option::is_some));

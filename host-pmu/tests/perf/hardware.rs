@@ -20,13 +20,15 @@ const NEVER: u64 = 1 << 40;
 
 /// Opens a backend of hardware events that count this thread, for `preset`.
 fn hardware(preset: &str) -> PerfBackend {
-    for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU").counting_this_thread()
+    let mut backend = for_preset(&BackendKey::Hardware, preset).expect("the prerequisite is a PMU");
+    backend.counts_host = true;
+    backend
 }
 
 /// Returns why there are no hardware events.
 pub(crate) fn no_pmu() -> Option<String> {
-    let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|backend| {
-        let mut backend = backend.counting_this_thread();
+    let opened = for_preset(&BackendKey::Hardware, "recreate").and_then(|mut backend| {
+        backend.counts_host = true;
         let mut event = backend.open(INSTRUCTIONS, NEVER)?;
         work(100_000);
         let count = backend.read(&mut event);
@@ -89,7 +91,7 @@ pub(crate) fn pinned_without_a_counter() {
 
 /// Takes what pends of the signal, and returns how many there were.
 fn take_kicks() -> usize {
-    std::iter::from_fn(|| host_pmu::kick::wait(std::time::Duration::ZERO).unwrap().then_some(())).count()
+    std::iter::from_fn(|| host_pmu::kick::take().unwrap().then_some(())).count()
 }
 
 /// An event overflows at each period, and at the new one after IOC_PERIOD, with a record of each and a signal.

@@ -17,7 +17,7 @@ const TSC_KHZ: u64 = 1_000_000;
 
 /// Opens a backend whose events do as `preset` asks.
 fn for_preset(key: &BackendKey, preset: &str) -> Result<PerfBackend, HostError> {
-    PerfBackend::with(key, TSC_KHZ, &Strategy::preset(preset).expect("a preset"))
+    PerfBackend::new(key, TSC_KHZ, Some(&Strategy::preset(preset).expect("a preset")))
 }
 
 /// Opens a clock backend for `preset`, where perf events open.
@@ -27,7 +27,7 @@ fn clock(preset: &str) -> PerfBackend {
 
 /// Returns why no clock event opens.
 fn no_clock() -> Option<String> {
-    let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ).and_then(|mut backend| backend.probe());
+    let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ, None).and_then(|mut backend| backend.probe());
     probe.err().map(|error| error.to_string())
 }
 

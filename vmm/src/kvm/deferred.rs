@@ -27,7 +27,7 @@ pub(crate) trait Alarm {
 
 impl Alarm for kick::Timer {
     fn set(&mut self, ns: u64) {
-        Self::set(self, ns);
+        self.arm(ns, 0);
     }
 }
 

@@ -146,7 +146,7 @@ fn works_signals_itself_and_opens_nothing() {
 
 fn opens_events() {
     let open = || {
-        let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000).unwrap();
+        let mut backend = PerfBackend::new(&BackendKey::CpuClock, 1_000_000, None).unwrap();
         let _owner = confine_vcpu().unwrap();
         // Cycles, which the clock stands in for.
         let mut event = backend.open(PerfEvtSel::from_bits(0x53_003c).spec(), 1 << 40).unwrap();

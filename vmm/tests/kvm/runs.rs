@@ -129,7 +129,7 @@ const FEW: u64 = 8;
 
 /// Each overflow's signal has a latency where the time of the overflow is known.
 pub(crate) fn signals_have_latencies() {
-    for behind in [CounterSource::Floor, clock("recreate"), clock("reuse"), clock("gate")] {
+    for behind in [clock("recreate"), clock("reuse"), clock("gate")] {
         let outcome = run(&plan(behind.clone(), SINGLE, 300));
         let (wall, vcpu) = (outcome.wall, only(outcome));
         let vcpu = &vcpu;

@@ -127,7 +127,7 @@ fn items(kind: Kind) -> Result<Vec<Item>, Error> {
     Ok(match kind {
         Kind::Strategies => {
             let presets = PRESETS.iter().map(|name| Item::new(*name, strategy::about(name)));
-            let below = kernel::about().map(|(name, about)| Item::new(format!("{BELOW_KVM}{name}"), about));
+            let below = kernel::PRESETS.map(|(name, about)| Item::new(format!("{BELOW_KVM}{name}"), about));
             presets.chain(below).chain(MEDIATED.iter().map(|kind| Item::new(kind.name, kind.about))).collect()
         }
         Kind::Models => {

@@ -134,7 +134,7 @@ fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
     let release = HostFs::default().text("proc/sys/kernel/osrelease").unwrap_or_default();
     let arm = format!("{BELOW_KVM}{name}");
     let Some(preset) = kernel::preset(name, kernel::applies(&release)) else {
-        let known = kernel::PRESETS.map(|name| format!("{BELOW_KVM}{name}"));
+        let known = kernel::PRESETS.map(|(name, _)| format!("{BELOW_KVM}{name}"));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let why = match name {
             "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",

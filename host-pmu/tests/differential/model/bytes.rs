@@ -1,7 +1,5 @@
 //! A PMU, a host, a strategy and a sequence from bytes, for proptest and for fuzzers. Bytes that are used up are zeros.
 
-use std::fmt;
-
 use arch_pmu::spec::Vendor;
 use host_pmu::backend::scheduling::Processor;
 use host_pmu::strategy::{Apply, OnOverflow, PRESETS, Pause, Release as Kept, Reuse, Strategy};
@@ -24,20 +22,13 @@ pub(crate) enum Host {
 }
 
 /// What is run on the vPMU and on the ideal one.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Script {
     shape: Shape,
     rules: Option<Rules>,
     strategy: Strategy,
     records: Records,
     pub(crate) ops: Vec<Op>,
-}
-
-impl fmt::Debug for Script {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shape, rules, strategy, records, ops } = self;
-        write!(f, "{shape:?}, {rules:?}, {strategy:?}, {records:?}, {ops:#?}")
-    }
 }
 
 impl Script {

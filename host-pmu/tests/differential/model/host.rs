@@ -88,30 +88,30 @@ impl Count {
 /// The host's side of a script.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    failing: Failing,
-    sched_in: bool,
-    now: Cell<u64>,
+    pub(crate) failing: Failing,
+    pub(crate) sched_in: bool,
+    pub(crate) now: Cell<u64>,
     /// Failures that were handed out: opens, periods, pinned events.
-    failures: Cell<[u64; 3]>,
+    pub(crate) failures: Cell<[u64; 3]>,
     /// Overflows nobody asked for yet: id and count.
-    overflowed: Vec<(u64, u64)>,
+    pub(crate) overflowed: Vec<(u64, u64)>,
     /// It records overflows.
-    records: bool,
+    pub(crate) records: bool,
     /// An event signals a few counts before its period is over, as a clock may.
-    early: bool,
+    pub(crate) early: bool,
     /// Records are lost until they are next asked for.
-    losing: bool,
+    pub(crate) losing: bool,
     /// Times that records were lost.
-    lost_records: u64,
+    pub(crate) lost_records: u64,
     /// Events may go on while their counters are off.
-    goes_on: bool,
-    opened: u64,
+    pub(crate) goes_on: bool,
+    pub(crate) opened: u64,
     /// Events that are open, for when the bank is gone.
-    held: Rc<Cell<u64>>,
+    pub(crate) held: Rc<Cell<u64>>,
     /// perf's rules for hardware events; without them every event counts.
-    rules: Option<Rules>,
+    pub(crate) rules: Option<Rules>,
     /// Errors whose signals were taken.
-    errors_taken: u64,
+    pub(crate) errors_taken: u64,
 }
 
 type Events = host_pmu::backend::model::Events<Count>;
@@ -124,26 +124,15 @@ const REFUSED: HostError = HostError::Os { call: "scripted", errno: 22, remedy: 
 pub(crate) fn host(strategy: &Strategy, script: Script) -> ScriptedHost {
     let others = script.rules.as_ref().map(Rules::taken);
     let virtual_pauses = strategy.pause == Pause::Virtual;
-    let shortest_period = if script.has_rules() { SHORTEST_PERIOD } else { 1 };
+    let shortest_period = if script.rules.is_some() { SHORTEST_PERIOD } else { 1 };
     let facts = Facts { gate: strategy.gate, virtual_pauses, one_pace: false, blind: !script.records, shortest_period };
     ModelBackend::new(Script { goes_on: virtual_pauses, ..script }, facts, others)
 }
 
 impl Script {
-    /// A host with records of overflows or without any.
-    pub(crate) fn plain(records: bool) -> Self {
-        Self { records, ..Self::default() }
-    }
-
-    /// A host whose events signal a little early.
-    pub(crate) fn clock() -> Self {
-        Self { early: true, ..Self::plain(true) }
-    }
-
     /// A host with hardware events by perf's rules.
     pub(crate) fn by_rules(rules: Rules) -> Self {
-        let records = rules.release.shares_rings();
-        Self { rules: Some(rules), ..Self::plain(records) }
+        Self { records: rules.release.shares_rings(), rules: Some(rules), ..Self::default() }
     }
 
     fn fails(&self, what: usize) {
@@ -157,38 +146,6 @@ impl Script {
         let branches = spec.raw_config() == Some(0xc4);
         let traces = |rules: &Rules| rules.release.traces_branches() && rules.processor.vendor() == Vendor::Intel;
         self.rules.as_ref().is_some_and(traces) && branches && period == 1
-    }
-
-    /// Returns whether it has the rules of perf.
-    pub(crate) fn has_rules(&self) -> bool {
-        self.rules.is_some()
-    }
-
-    /// Records of overflows are lost from now until they are next asked for.
-    pub(crate) fn lose_records(&mut self) {
-        self.losing = true;
-    }
-
-    /// Returns how often records were lost.
-    pub(crate) fn lost_records(&self) -> u64 {
-        self.lost_records
-    }
-
-    pub(crate) fn set_failing(&mut self, failing: Failing) {
-        self.failing = failing;
-    }
-
-    pub(crate) fn new_slice(&mut self) {
-        self.sched_in = true;
-    }
-
-    /// Returns the number of events that are open, which can be asked for when the host is gone.
-    pub(crate) fn held(&self) -> Rc<Cell<u64>> {
-        Rc::clone(&self.held)
-    }
-
-    pub(crate) fn failures(&self) -> [u64; 3] {
-        self.failures.get()
     }
 }
 
@@ -216,7 +173,7 @@ pub(crate) fn take_error_signal(host: &mut ScriptedHost) -> bool {
 /// Counts a `burst` that the guest executes; returns whether any event signalled.
 pub(crate) fn run(host: &mut ScriptedHost, burst: Burst) -> bool {
     // An answer that is wrong half of the time.
-    host.facts_mut().one_pace = host.host.opened.is_multiple_of(2) && !host.host.has_rules();
+    host.facts.one_pace = host.host.opened.is_multiple_of(2) && host.host.rules.is_none();
     let mut signalled = false;
     let ScriptedHost { host: Script { early, overflowed, losing, .. }, events, .. } = host;
     let early = if *early { 3 } else { 0 };
@@ -307,7 +264,7 @@ impl Host for Script {
 
     fn overflowed(&mut self, visit: &mut dyn FnMut(Overflow)) -> bool {
         // Without records of hardware events there is none; other hosts without them have some.
-        let visible = self.records || !self.has_rules();
+        let visible = self.records || self.rules.is_none();
         let visited = self.overflowed.drain(..).filter(|_| visible);
         visited.for_each(|(id, count)| visit(Overflow { id, count, at: None }));
         let lost = std::mem::take(&mut self.losing);
@@ -326,7 +283,7 @@ impl Host for Script {
     /// Returns the counts of some events; others must be read.
     fn peek(&mut self, at: usize, events: &Events) -> Option<u64> {
         let event = &events.table[at];
-        (self.goes_on && !self.has_rules() && event.id % 2 == 1).then_some(event.count.total)
+        (self.goes_on && self.rules.is_none() && event.id % 2 == 1).then_some(event.count.total)
     }
 
     fn sched_in(&mut self) -> bool {

@@ -288,10 +288,14 @@ impl Model {
             *self.gained.entry(line).or_default() += n;
             if overflowed {
                 overflows |= 1 << line;
-                self.worlds = self.worlds.iter().map(|w| World { unseen: w.unseen | 1 << line, ..*w }).collect();
+                self.each_world(|w| World { unseen: w.unseen | 1 << line, ..w });
             }
         }
         overflows
+    }
+
+    fn each_world(&mut self, change: impl Fn(World) -> World) {
+        self.worlds = self.worlds.iter().map(|world| change(*world)).collect();
     }
 
     fn see(&self, world: World, line: Line) -> World {
@@ -349,7 +353,7 @@ impl Model {
         if !due {
             return Ok(());
         }
-        self.worlds = self.worlds.iter().map(|w| World { pmi: false, ..*w }).collect();
+        self.each_world(|w| World { pmi: false, ..w });
         let debugctl = self.get(0x1d9);
         let (lbrs, counters) = (debugctl >> 11 & 1 != 0, debugctl >> 12 & 1 != 0);
         if self.shape.version >= 4 {
@@ -416,68 +420,42 @@ impl Model {
         self.may_see();
         // An AMD ignores what an Intel refuses.
         let lenient = self.shape.amd;
-        let value = if lenient.is_some() && (0xc000_0302..=0xc000_0303).contains(&msr) {
-            value & self.line_bits()
-        } else {
-            value
+        let takes_lines = lenient.is_some() && (0xc000_0302..=0xc000_0303).contains(&msr);
+        let value = if takes_lines { value & self.line_bits() } else { value };
+        let more = if self.shape.version >= 4 { 0xf << 58 } else { 0 };
+        let lines = self.line_bits();
+        let clearable = lines | 3 << 62 | more;
+        let rule = self.rule(msr);
+        let fault = match rule {
+            Rule::Status => lenient.is_none(),
+            Rule::Absent | Rule::Constant(_) | Rule::InUse => true,
+            Rule::Bits(bits) => value & !bits != 0,
+            Rule::BitsBeside(bits, ones) => value & !(bits | ones) != 0,
+            Rule::Kept(..) | Rule::WideCounter(_) => false,
+            Rule::Counter { full_width, .. } => full_width && u128::from(value) >= self.modulus(),
+            Rule::ClearStatus => value & !clearable != 0,
+            Rule::SetStatus => value & !(clearable & !(1 << 63)) != 0,
+            Rule::Canonical => value.cast_signed() << 16 >> 16 != value.cast_signed(),
         };
-        let clearable = {
-            let more = if self.shape.version >= 4 { 0xf << 58 } else { 0 };
-            self.line_bits() | 3 << 62 | more
-        };
-        let fault;
-        match self.rule(msr) {
-            Rule::Status => fault = lenient.is_none(),
-            Rule::Absent | Rule::Constant(_) | Rule::InUse => fault = true,
-            Rule::Bits(bits) => {
-                fault = value & !bits != 0;
-                if !fault {
-                    self.set_bits(msr, value);
-                }
+        match rule {
+            _ if fault => {}
+            Rule::Bits(_) => self.set_bits(msr, value),
+            Rule::Kept(at, bits) => self.set_bits(at, value & bits),
+            Rule::BitsBeside(bits, _) => _ = self.registers.insert(msr, value & bits),
+            Rule::Canonical => _ = self.registers.insert(msr, value),
+            Rule::Counter { line, full_width: false } if line < 32 => {
+                self.set_counter(line, i64::from(value as i32).cast_unsigned());
             }
-            Rule::Kept(at, bits) => {
-                fault = false;
-                self.set_bits(at, value & bits);
-            }
-            Rule::WideCounter(line) => {
-                fault = false;
-                self.set_counter(line, value);
-            }
-            Rule::BitsBeside(bits, ones) => {
-                fault = value & !(bits | ones) != 0;
-                if !fault {
-                    self.registers.insert(msr, value & bits);
-                }
-            }
-            Rule::Counter { line, full_width } => {
-                fault = full_width && u128::from(value) >= self.modulus();
-                if !fault {
-                    let value = if line < 32 && !full_width { i64::from(value as i32).cast_unsigned() } else { value };
-                    self.set_counter(line, value);
-                }
-            }
+            Rule::Counter { line, .. } | Rule::WideCounter(line) => self.set_counter(line, value),
             Rule::ClearStatus => {
-                fault = value & !clearable != 0;
-                if !fault {
-                    self.flags &= !value;
-                    self.worlds = self.worlds.iter().map(|w| World { status: w.status & !value, ..*w }).collect();
-                }
+                self.flags &= !value;
+                self.each_world(|w| World { status: w.status & !value, ..w });
             }
             Rule::SetStatus => {
-                fault = value & !(clearable & !(1 << 63)) != 0;
-                if !fault {
-                    let lines = self.line_bits();
-                    self.flags |= value & !lines;
-                    self.worlds =
-                        self.worlds.iter().map(|w| World { status: w.status | value & lines, ..*w }).collect();
-                }
+                self.flags |= value & !lines;
+                self.each_world(|w| World { status: w.status | value & lines, ..w });
             }
-            Rule::Canonical => {
-                fault = value.cast_signed() << 16 >> 16 != value.cast_signed();
-                if !fault {
-                    self.registers.insert(msr, value);
-                }
-            }
+            _ => {}
         }
         fault
     }
@@ -511,7 +489,7 @@ impl Model {
     /// Notes that the host is sound and every counter was written.
     pub(crate) fn trust(&mut self) {
         self.doubted = false;
-        self.worlds = self.worlds.iter().map(|w| World { unseen: 0, ..*w }).collect();
+        self.each_world(|w| World { unseen: 0, ..w });
     }
 
     /// Returns whether nothing is left that depends on the host's future.

@@ -1,11 +1,10 @@
 //! The vPMU and the ideal one, side by side, and what can happen to them.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use arch_pmu::Vpmu;
 use host_pmu::backend::scheduling::SHORTEST_PERIOD;
-use host_pmu::bank::Bank;
+use host_pmu::bank::{Bank, BankStats};
 use host_pmu::side::HostPmu as _;
 use host_pmu::strategy::{OnOverflow, Pause, Reuse, Strategy};
 
@@ -82,20 +81,12 @@ const MOST_ENTRIES_WITHOUT_GUEST: u32 = 24;
 pub(crate) struct Pair {
     model: Model,
     vpmu: Vpmu<Bank<ScriptedHost>>,
-    /// The host's open events, and whether perf's rules hold there.
-    open_events: Rc<Cell<u64>>,
-    has_rules: bool,
     /// An event that went on with its old period signals before its counter overflows.
     early: bool,
-    /// Every event may signal before its counter overflows, as a clock may.
-    early_signals: bool,
-    /// Events of counters that are off may go on as long as no counter is on.
-    goes_on: bool,
     shape: Shape,
     most_held: u64,
+    /// The host fails, or an event may still be aimed wrongly, as after a refused period until a retry.
     failing: bool,
-    /// A refused period may leave an event aimed wrongly until a retry.
-    aim_open: bool,
     /// A signal was given and no kick followed.
     signal_held: bool,
     /// Nothing happened since the entry.
@@ -107,17 +98,18 @@ pub(crate) struct Pair {
     late: bool,
 }
 
+/// Returns the failed opens, the refused periods, and the losses of pinned events that a bank reports.
+pub(crate) fn failures(stats: &BankStats) -> [u64; 3] {
+    [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors]
+}
+
 /// Overflows, PMIs, events that served again, slices, failures and losses of records in a sequence.
 pub(crate) type Activity = [u64; 6];
 
 impl Pair {
     pub(crate) fn new(shape: Shape, strategy: Strategy, records: Records) -> Self {
-        let script = match records {
-            Records::None => Script::plain(false),
-            Records::Exact => Script::plain(true),
-            Records::Early => Script::clock(),
-        };
-        Self { early_signals: records == Records::Early, ..Self::with_host(shape, strategy, script) }
+        let (records, early) = (records != Records::None, records == Records::Early);
+        Self::with_host(shape, strategy, Script { records, early, ..Script::default() })
     }
 
     /// Creates a pair whose host has hardware events by perf's rules.
@@ -127,29 +119,27 @@ impl Pair {
     }
 
     fn with_host(shape: Shape, strategy: Strategy, script: Script) -> Self {
-        let (open_events, has_rules) = (script.held(), script.has_rules());
         let host = host::host(&strategy, script);
-        let goes_on = strategy.pause == Pause::Virtual;
-        let early = strategy.overflow == OnOverflow::Keep || goes_on;
+        let early = strategy.overflow == OnOverflow::Keep || strategy.pause == Pause::Virtual;
         let pool = if let Reuse::Pool(k) = strategy.reuse { k as u64 } else { 0 };
         Self {
             model: Model::new(shape),
             vpmu: Vpmu::new(shape.caps(), Bank::new(host, strategy)),
-            open_events,
-            has_rules,
             early,
-            goes_on,
-            early_signals: false,
             shape,
             most_held: u64::from(shape.gp + shape.fixed).max(pool),
             failing: false,
-            aim_open: false,
             signal_held: false,
             entered: false,
             pmis: 0,
             others: 0,
             late: false,
         }
+    }
+
+    /// Returns whether perf's rules hold on its host.
+    fn has_rules(&mut self) -> bool {
+        self.host().host.rules.is_some()
     }
 
     fn host(&mut self) -> &mut ScriptedHost {
@@ -195,8 +185,7 @@ impl Pair {
                 return Err("signals keep the vCPU out of the guest".to_owned());
             }
         }
-        let held = self.vpmu.host().held();
-        let open = self.open_events.get();
+        let (held, open) = (self.vpmu.host().held(), self.host().host.held.get());
         if held != open || held > self.most_held {
             return Err(format!("{held} events held of {}, {open} open", self.most_held));
         }
@@ -208,18 +197,19 @@ impl Pair {
     /// Checks that each counter that counts has an event that signals at its overflow, and nothing else runs.
     fn aimed(&mut self) -> Result<(), String> {
         // An event that goes on with its old period is aimed anew when its signal is taken.
-        let goes_on = (self.early || self.early_signals) && self.signal_held;
-        if !self.aim_open && !goes_on && !self.late && self.model.settled() {
-            let (ideal, real) = (self.model.armed(), host::armed(self.host()));
+        let goes_on = (self.early || self.host().host.early) && self.signal_held;
+        if !self.failing && !goes_on && !self.late && self.model.settled() {
+            let (ideal, real, has_rules) = (self.model.armed(), host::armed(self.host()), self.has_rules());
+            // Events of counters that are off may go on as long as no counter is on.
+            if self.host().host.goes_on && ideal.is_empty() {
+                return Ok(());
+            }
             // x86 loads no less.
-            let least = |armed: u64| if self.has_rules && armed > 0 { SHORTEST_PERIOD } else { 0 };
+            let least = |armed: u64| if has_rules && armed > 0 { SHORTEST_PERIOD } else { 0 };
             let fits = |(ideal, real): (&Armed, &Armed)| {
                 (ideal.0, ideal.1, ideal.2) == (real.0, real.1, real.2)
                     && (ideal.3 == real.3 || ideal.3.max(least(ideal.3)) == real.3 || self.early && real.3 < ideal.3)
             };
-            if self.goes_on && ideal.is_empty() {
-                return Ok(());
-            }
             if ideal.len() != real.len() || !ideal.iter().zip(&real).all(fits) {
                 return Err(format!("armed {real:x?}, not {ideal:x?}"));
             }
@@ -236,8 +226,9 @@ impl Pair {
 
     fn run(&mut self, burst: Burst, signal: Signal) -> Result<(), String> {
         // An event signals after two counts at the soonest: a counter that had one left overflows before it.
+        let has_rules = self.has_rules();
         let armed = |line: Line| Some((line, self.model.armed_for(line).filter(|armed| armed.3 == 1)?));
-        let one_left: Vec<_> = self.model.lines().filter(|_| self.has_rules).filter_map(armed).collect();
+        let one_left: Vec<_> = self.model.lines().filter(|_| has_rules).filter_map(armed).collect();
         let overflowed = self.model.run(burst);
         let signalled = host::run(self.host(), burst);
         self.signal_held |= signalled;
@@ -247,25 +238,16 @@ impl Pair {
         self.late |= lagging & overflowed != 0;
         if signal == Signal::OnTime && self.signal_held {
             self.kick();
-        } else if signal == Signal::OnTime
-            && !self.aim_open
-            && !self.late
-            && self.shape_signals()
-            && self.model.overflow_unseen()
-        {
-            return Err("an overflow that no event signals".to_owned());
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Returns whether every event signals. IN_TXCP never does: with it an overflow may stay unseen.
-    fn shape_signals(&self) -> bool {
-        !self.shape.transactions
+        // IN_TXCP never signals: with it an overflow may stay unseen.
+        let seen = signal != Signal::OnTime || self.failing || self.late || self.shape.transactions;
+        let unseen = !seen && self.model.overflow_unseen();
+        if unseen { Err("an overflow that no event signals".to_owned()) } else { Ok(()) }
     }
 
     fn doubt(&mut self) {
         self.failing = true;
-        self.aim_open = true;
         self.model.doubt();
     }
 
@@ -274,8 +256,8 @@ impl Pair {
         if !self.failing {
             return Ok(());
         }
-        self.host().host.set_failing(Failing::default());
-        if self.has_rules {
+        self.host().host.failing = Failing::default();
+        if self.has_rules() {
             let others = self.others;
             host::set_others(self.host(), others);
         }
@@ -311,11 +293,9 @@ impl Pair {
         self.pmi()?;
         self.model.trust();
         self.failing = false;
-        self.aim_open = false;
         self.enter()?;
-        let stats = self.vpmu.host().stats();
-        let reported = [stats.counts.failed_opens, stats.counts.refused_periods, stats.counts.pinned_errors];
-        let injected = self.host().host.failures();
+        let reported = failures(self.vpmu.host().stats());
+        let injected = self.host().host.failures.get();
         if reported == injected { Ok(()) } else { Err(format!("{injected:?} failures, {reported:?} reported")) }
     }
 
@@ -367,18 +347,18 @@ impl Pair {
             Op::Kick => self.kick(),
             Op::Enter => self.enter()?,
             Op::Pmi => self.pmi()?,
-            Op::Slice => self.host().host.new_slice(),
+            Op::Slice => self.host().host.sched_in = true,
             Op::Reset => {
                 self.vpmu.reset();
                 self.model.reset();
                 self.signal_held = false;
             }
             Op::Fail(failing) => {
-                self.host().host.set_failing(failing);
+                self.host().host.failing = failing;
                 self.doubt();
             }
             Op::Lose => {
-                if self.has_rules {
+                if self.has_rules() {
                     let others = self.others + 2;
                     host::set_others(self.host(), others);
                 } else {
@@ -386,7 +366,7 @@ impl Pair {
                 }
                 self.doubt();
             }
-            Op::LoseRecords => self.host().host.lose_records(),
+            Op::LoseRecords => self.host().host.losing = true,
             Op::Heal => self.heal()?,
         }
         self.entered &= matches!(op, Op::Enter | Op::Pmi);
@@ -404,13 +384,12 @@ impl Pair {
             self.read(msr)?;
         }
         self.pmi()?;
-        let Self { mut vpmu, open_events, pmis, .. } = self;
+        let Self { mut vpmu, pmis, .. } = self;
+        let open_events = Rc::clone(&vpmu.host().backend().host.held);
         let overflows = vpmu.counts().overflows;
         let bank = vpmu.host().stats();
-        let failures = bank.counts.failed_opens + bank.counts.refused_periods + bank.counts.pinned_errors;
-        let (reused, slices) = (bank.counts.reused, bank.counts.sched_ins);
-        let lost_records = vpmu.host().backend().host.lost_records();
-        let activity = [overflows, pmis, reused, slices, failures, lost_records];
+        let (failed, reused, slices) = (failures(bank).iter().sum(), bank.counts.reused, bank.counts.sched_ins);
+        let activity = [overflows, pmis, reused, slices, failed, vpmu.host().backend().host.lost_records];
         drop(vpmu);
         match open_events.get() {
             0 => Ok(activity),
