@@ -58,16 +58,6 @@ impl Draft {
         (!ns.is_empty()).then(|| self.set(&format!("cost.{cost}"), "ns", quantiles, source))
     }
 
-    /// Puts the NMI watchdog's events, so many: by rules of a known processor, or as counters.
-    pub fn watchdog(&mut self, events: u32) {
-        let source = "the NMI watchdog's";
-        if self.0.get("host").is_some_and(|host| host.get("processor").is_some()) {
-            self.set("host.pinned", "events", vec![0x3c; events as usize], source);
-        } else {
-            self.set("host.taken", "value", i64::from(events), source);
-        }
-    }
-
     /// Returns the file's text.
     pub fn toml(&self) -> String {
         self.0.to_string()

@@ -3,15 +3,13 @@
 //! Costs of host operations are the distributions measured in arms `recreate`, `reuse` and `virtual`. Constants that only the
 //! guest sees have figures: `instruction` a loop in ring 0 that does not exit, `exit` the floor's handler of one event, `tick-exit` the
 //! floor's rotations; these and two more are solved together, as the constants with which the simulator has the measured figures.
-//! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`check`]
+//! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`run`]
 //! compares measured with simulated latencies, and the model says how far apart they are.
 
-pub mod check;
 pub mod draft;
 pub mod fit;
 pub mod measure;
 pub mod run;
-pub mod spec;
 
 #[cfg(test)]
 mod tests {
@@ -25,8 +23,7 @@ mod tests {
     use vmm::outcome::End;
 
     use super::fit::fit;
-    use super::measure::{Job, Measured, run};
-    use super::spec::{CalibrateSpec, Outside, Pmu};
+    use super::measure::{CalibrateSpec, Job, Measured, Outside, Pmu, run};
     use crate::arms::arm::sim::{self as simulated, SimRunner};
     use crate::arms::rounds::mock::{self, MockRunner, vcpu};
     use crate::terminal::progress::Silent;

@@ -8,7 +8,7 @@ use results::document::Document;
 use results::error::Error;
 use results::published::{Number, Origin, Reproduction, Row};
 
-use super::recipe::{RECIPES, Recipe, published};
+use super::recipe::{Recipe, published, recipe};
 use super::set_up;
 use crate::arms::arm::sim::model;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
@@ -24,8 +24,8 @@ const STORED: &str = include_str!("simulated.toml");
 
 /// Returns the published numbers that guests are simulated for, with their recipes.
 fn of_guests() -> impl Iterator<Item = (Row, &'static Recipe)> {
-    let recipe = |row: &Row| RECIPES.get(&row.figure).filter(|recipe| recipe.run.is_none());
-    published("").filter_map(move |row| recipe(&row).map(|recipe| (row, recipe)))
+    let simulated = |row: &Row| recipe(&row.figure).filter(|recipe| recipe.run.is_none());
+    published("").filter_map(move |row| simulated(&row).map(|recipe| (row, recipe)))
 }
 
 /// The published figures, simulated.
@@ -88,8 +88,7 @@ impl Simulated {
         let (set_ups, mut rows) = (set_up::modelled(), Vec::new());
         for row in published("") {
             let (id, number) = (&row.figure, row.number);
-            let guests = RECIPES.get(id).filter(|recipe| recipe.run.is_none());
-            let mut row = if let Some(recipe) = guests {
+            let mut row = if let Some(recipe) = recipe(id).filter(|recipe| recipe.run.is_none()) {
                 let model = recipe.sim()[MODEL].clone();
                 Row {
                     simulated: self.numbers.get(&name(id, number, &model)).copied(),
@@ -129,7 +128,7 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
     let to = |id: &str, number: Number| -> Vec<String> {
         let name = format!("{id} {}", number.key());
         let constants = of_model.iter().filter(|one| one.figure == name).map(|one| one.constant.clone());
-        let of_guest = RECIPES.get(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
+        let of_guest = self::recipe(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
         constants.chain(of_guest).collect()
     };
     let is_part = |id: &str| {
@@ -146,7 +145,7 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
     }
     // Constants fitted to another figure that is the same number of the same simulation.
     let mut figures = of_model.iter().filter_map(|one| one.figure.split(' ').next());
-    let same = |other: &&str| *other != id && is_part(other) && RECIPES.get(*other) == Some(recipe);
+    let same = |other: &&str| *other != id && is_part(other) && self::recipe(other) == Some(recipe);
     Ok(figures.find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned())))
 }
 
@@ -165,7 +164,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_published_mean_does_not_tell_the_share_of_a_resume() {
-        let recipe = &RECIPES["vpmu-reuse.watchdog-on.mean"];
+        let recipe = recipe("vpmu-reuse.watchdog-on.mean").unwrap();
         let of = |model: &str| {
             let keys = recipe.sim().into_iter().chain([(MODEL.to_owned(), model.to_owned())]).collect();
             let document = document(&keys, &["reuse-lazy", "gate"], SEED).unwrap();
@@ -179,14 +178,14 @@ pub(super) mod tests {
     /// Checks what recipes say of what is not explained.
     #[test]
     fn the_regimes_that_would_explain_a_figure_give_it() {
-        let off = &RECIPES["vpmu-reuse.watchdog-off.mean"];
+        let off = recipe("vpmu-reuse.watchdog-off.mean").unwrap();
         let mut keys = off.sim();
         let close = model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
         keys.insert("cost.release-last".to_owned(), (17.5e6 / close).to_string());
         let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], SEED).unwrap(), Number::Ratio).unwrap().value;
         assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
 
-        let ten = &RECIPES["mediated.10-events"];
+        let ten = recipe("mediated.10-events").unwrap();
         let mut spec: SimSpec = of_keys(&ten.sim()).unwrap();
         spec.spec.arms.strategy = StrategyChoice::presets(&[&ten.arms[0]]);
         let model = spec.model().unwrap();

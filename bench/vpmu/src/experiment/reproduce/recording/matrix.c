@@ -4,12 +4,6 @@
  */
 typedef unsigned long u64;
 
-#ifndef PRODUCTS
-#define PRODUCTS 400
-#endif
-#ifndef DEPTH
-#define DEPTH 0
-#endif
 #define SIZE 96
 
 static u64 a[SIZE][SIZE], b[SIZE][SIZE], c[SIZE][SIZE];
@@ -23,19 +17,10 @@ __attribute__((noipa)) u64 cell(int row, int column)
 	return sum;
 }
 
-__attribute__((noipa)) void product(void)
-{
-	for (int row = 0; row < SIZE; row++)
-		for (int column = 0; column < SIZE; column++)
-			c[row][column] = cell(row, column);
-}
-
 __attribute__((noipa)) void products(void)
 {
-	for (int i = 0; i < PRODUCTS; i++) {
-		product();
-		a[i % SIZE][0] += c[0][0] | 1;
-	}
+	for (int i = 0; i < PRODUCTS * SIZE * SIZE; i++)
+		c[i / SIZE % SIZE][i % SIZE] = cell(i / SIZE % SIZE, i % SIZE);
 }
 
 __attribute__((noipa)) void below(int calls)
@@ -50,12 +35,6 @@ __attribute__((noipa)) void below(int calls)
 
 __attribute__((noipa, used)) void guest_main(void)
 {
-	for (int row = 0; row < SIZE; row++) {
-		for (int column = 0; column < SIZE; column++) {
-			a[row][column] = row * 3 + column;
-			b[row][column] = row * 7 - column;
-		}
-	}
 	below(DEPTH);
 }
 
