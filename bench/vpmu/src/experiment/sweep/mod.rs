@@ -7,6 +7,4 @@
 pub mod grid;
 pub mod pareto;
 pub mod point;
-pub mod run;
-pub mod show;
 pub mod store;
