@@ -13,7 +13,7 @@ use results::table::Report;
 use super::files::{bisected, write_junit, write_to};
 use super::measure::Invocation;
 use crate::engine::plain::Save;
-use crate::experiment::ab::{self, AbSpec, Side, show};
+use crate::experiment::ab::{self, AbSpec, Side};
 use crate::setting::options::{
     DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
 };
@@ -180,12 +180,12 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         Ok(())
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
-    let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), grows);
+    let ran = ab::run(&spec, host, &invocation.command_line, grows);
     let mut outcome = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let report = show::report(&outcome, args.gate.all_metrics);
+    let report = ab::report(&outcome, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     // An error hides no regression.
     let ended = outcome.error.take().filter(|error| {

@@ -5,21 +5,20 @@
 //! of one process is not taken for a difference of builds, and any build with that command can be a side. The two turns of
 //! a round are a block for each arm of theirs, as pairs of runs are to `compare`, which judges both.
 
-pub mod show;
 mod turn;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use results::compare::{self, COUNTS, PMIS, Row, per_pmi};
-use results::document::{Arm, Column, KVM_ARMS, Record};
+use results::compare::{COUNTS, PMIS, Row, add, conclude, per_pmi, remarks, turns};
+use results::document::{Arm, KVM_ARMS, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use results::metric::{self, EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
 use results::paired::are_few;
+use results::table::Report;
+use results::table::layout::{plural, time};
 use results::verdict::Limits;
 use serde_json::{Value, json};
 
@@ -40,8 +39,6 @@ const OPEN_ENDED: u64 = 1_000_000;
 const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
 /// Parameters that every turn has of its own.
 const OF_A_TURN: [&str; 3] = ["strategies", "backend_requested", "backend_why"];
-/// Key of the rounds of a turn that are not whole, of an arm whose figures they keep from being whole.
-const BAD: &str = "bad_rounds";
 
 /// The two sides, BASE first.
 type Both<T> = [T; 2];
@@ -85,6 +82,14 @@ struct Shared {
     name: String,
 }
 
+/// Turns of an arm whose figures are not whole: why the first is not, the pairs, and the rounds that are to blame.
+#[derive(Debug, Default)]
+struct LeftOut {
+    why: String,
+    pairs: BTreeSet<u64>,
+    rounds: usize,
+}
+
 /// Runs both sides on this host, whose facts are those before the run; `stop` is set when the user wants it to end. Each side is
 /// tried once before the first pair: what they are is known then, and what they read is cached. `save` is called with the document as it
 /// grows.
@@ -95,36 +100,40 @@ pub fn run(
     spec: &AbSpec,
     (host, fs): (HostFacts, &HostFs),
     command_line: &[String],
-    stop: &AtomicBool,
     (progress, save): (&mut dyn Progress, Save<'_>),
 ) -> Result<Outcome, Error> {
-    let stopped = || stop.load(Ordering::Relaxed);
     let mut common = spec.common.clone();
-    let take =
-        |common: &[String], side: usize, seed| turn::take(&spec.sides[side], common, seed, spec.duration, &stopped);
+    let take = |common: &[String], side: usize, seed| turn::take(&spec.sides[side], common, seed, spec.duration);
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
+    if first[0].record.is_simulated() != first[1].record.is_simulated() {
+        let [base, new] = first.each_ref().map(|turn| turn.parameter("backend"));
+        let why = format!("BASE has backend {base}, NEW has {new}");
+        return Err(Error::usage(
+            "a simulation and real guests cannot be compared",
+            why,
+            "give both the same --backend",
+        ));
+    }
     // Each process would choose CPUs anew.
     let pin = first[1].parameter("pin");
-    let has_pin =
-        common.iter().chain(spec.sides.iter().flat_map(|side| &side.args)).any(|word| word.starts_with("--pin"));
+    let mut words = common.iter().chain(spec.sides.iter().flat_map(|side| &side.args));
+    let has_pin = words.any(|word| word.starts_with("--pin"));
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
-    check(&first, spec)?;
-    let arms = first.each_ref().map(|turn| &turn.record.arms[..]);
-    let shared = shared(&arms)?;
-    let why = RefCell::new(BTreeMap::new());
+    let (shared, mut doubts) = shared(&first.each_ref().map(|turn| &turn.record.arms[..]))?;
+    let left_out = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
-        let (shared, first, why, common) = (&shared, &first, &why, &common);
-        Plain::new(SIDES[side], &first[side].parameter("backend"), move |at| {
+        let (shared, first, left_out, common) = (&shared, &first[side], &left_out, &common);
+        Plain::new(SIDES[side], &first.parameter("backend"), move |at| {
             let Some(turn) = take(common, side, spec.seed.wrapping_add(at.index))? else { return Ok(None) };
-            if let Some(what) = turn.changed(&first[side]) {
+            if turn.is_of() != first.is_of() {
                 return Err(Error::host(
                     format!("{} is another than at the first turn", SIDES[side]),
-                    what,
+                    "its build, backend or workload changed",
                     "leave builds, strategy files and the host as they are while it runs",
                 ));
             }
-            Ok(Some(sample(&turn, (side, shared), &mut why.borrow_mut())))
+            Ok(Some(sample(&turn, (side, at.index), shared, &mut left_out.borrow_mut())))
         })
     };
     let mut sides = [arm(0), arm(1)];
@@ -135,16 +144,20 @@ pub fn run(
     };
     // Nothing of this machine enters the result of a simulation.
     let own = &first[1].record;
-    let simulated = own.is_simulated().then(|| HostFacts { class: own.host.class.clone(), ..HostFacts::default() });
     let nowhere = HostFs::at("/nonexistent");
-    let facts = simulated.map_or((host, fs), |facts| (facts, &nowhere));
+    let facts = if own.is_simulated() {
+        (HostFacts { class: own.host.class.clone(), ..HostFacts::default() }, &nowhere)
+    } else {
+        (host, fs)
+    };
+    let (mut document, error) = experiment.measure(&mut sides, facts, command_line, progress, save)?;
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
-    let measured = experiment.measure(&mut sides, facts, command_line, progress, save);
-    let (mut document, error) = measured?;
     let rows = rows(&document, &names, &spec.rules);
-    let (few, many) = left_out(&document, &names, &why.borrow());
-    let mut doubts = many;
-    doubts.extend(alone(&arms, &shared));
+    let (pairs, mut few) = (document.arms[0].rounds.len(), Vec::new());
+    for LeftOut { why, pairs: out, rounds } in left_out.borrow().values() {
+        let list = if are_few(*rounds, 2 * ROUNDS * pairs) { &mut few } else { &mut doubts };
+        list.push(format!("{} of {pairs} pairs are left out: {why}", out.range(..pairs as u64).count()));
+    }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.answer = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
@@ -160,7 +173,7 @@ pub fn run(
 fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
     let [Some(base), Some(new)] = SIDES.map(|side| document.arm(side)) else { return Vec::new() };
     let sampled = names.iter().any(|name| base.metrics.contains_key(&format!("{name}/{}", NMI_HANDLER.key)));
-    compare::turns([base, new], names, if sampled { NMI_HANDLER.key } else { ROTATION.key }, rules)
+    turns([base, new], names, if sampled { NMI_HANDLER.key } else { ROTATION.key }, rules)
 }
 
 fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
@@ -174,7 +187,6 @@ fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
         "base": side(0),
         "new": side(1),
         "unlike": unlike(first),
-        "same_build": same(&spec.sides),
         "rules": spec.rules,
         "duration_ns": host_pmu::stats::ns(spec.duration),
     })
@@ -188,15 +200,20 @@ fn unlike([base, new]: &Both<Turn>) -> Vec<String> {
     differ.map(|name| format!("{name}: {} / {}", base.parameter(name), new.parameter(name))).collect()
 }
 
-/// Returns the figures of the shared arms in a turn of a side; `why` gets the reason where they are not whole.
+/// Returns the figures of the shared arms in a turn of a side in this pair; those that are not whole are left out.
 #[expect(clippy::cast_sign_loss, reason = "neither a time nor a count is negative")]
-fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<String, String>) -> Sample {
+fn sample(
+    turn: &Turn,
+    (side, pair): (usize, u64),
+    shared: &[Shared],
+    left_out: &mut BTreeMap<String, LeftOut>,
+) -> Sample {
     let mut sample = Sample::default();
     for Shared { sides, name } in shared {
-        let found = turn.record.arm(&sides[side]).ok_or_else(|| "it was gone".to_owned());
-        match found.clone().and_then(|arm| Ok((arm, turn.medians(arm)?))) {
-            Ok((arm, medians)) => {
-                for (count, value) in per_pmi(arm).into_iter().flatten() {
+        let arm = turn.record.arm(&sides[side]);
+        match arm.map_or_else(|| Err("it was gone".to_owned()), |arm| turn.medians(arm)) {
+            Ok(medians) => {
+                for (count, value) in arm.and_then(per_pmi).into_iter().flatten() {
                     sample.add(&format!("{name}/{COUNTS}{count}"), [(value * PMIS).round() as u64]);
                 }
                 for metric in [&NMI_HANDLER, &ROTATION, &PMI_DELIVERY, &EXIT_PATH] {
@@ -205,65 +222,22 @@ fn sample(turn: &Turn, (side, shared): (usize, &[Shared]), why: &mut BTreeMap<St
                     }
                 }
             }
-            Err(reason) => {
-                sample.add(&format!("{name}/{BAD}"), [found.map_or(ROUNDS, bad) as u64]);
-                why.entry(name.clone()).or_insert_with(|| format!("{}: {name}: {reason}", SIDES[side]));
+            Err(why) => {
+                let out = left_out.entry(name.clone()).or_default();
+                if out.pairs.is_empty() {
+                    out.why = format!("{}: {name}: {why}", SIDES[side]);
+                }
+                out.pairs.insert(pair);
+                out.rounds += arm.map_or(ROUNDS, bad);
             }
         }
     }
     sample
 }
 
-/// Lists the arms with pairs that are left out: those with few, and those with so many that their figures are not whole.
-fn left_out(document: &Record, names: &[&str], why: &BTreeMap<String, String>) -> (Vec<String>, Vec<String>) {
-    let pairs = document.arms.first().map_or(0, |arm| arm.rounds.len());
-    let (mut few, mut many) = (Vec::new(), Vec::new());
-    for (name, why) in names.iter().filter_map(|name| Some((name, why.get(*name)?))) {
-        let columns = || document.arms.iter().filter_map(|arm| arm.rounds.metrics.get(&format!("{name}/{BAD}")));
-        let out = (0..pairs).filter(|at| columns().any(|column| column.count.get(*at).is_some_and(|count| *count > 0)));
-        let out = out.count();
-        let bad: f64 = columns().flat_map(Column::medians).sum();
-        if out > 0 {
-            #[expect(clippy::cast_sign_loss, reason = "no number of rounds is negative")]
-            let list = if are_few(bad as usize, 2 * ROUNDS * pairs) { &mut few } else { &mut many };
-            list.push(format!("{out} of {pairs} pairs are left out: {why}"));
-        }
-    }
-    (few, many)
-}
-
-/// Lists the arms that run on one side alone.
-fn alone(arms: &Both<&[Arm]>, shared: &[Shared]) -> Vec<String> {
-    let of_side = |side: usize| {
-        let here = arms[side].iter().filter(|arm| arm.not_available.is_none());
-        let alone = here.filter(move |arm| !shared.iter().any(|shared| shared.sides[side] == arm.name));
-        alone.map(move |arm| format!("{} runs on {} alone", arm.name, SIDES[side]))
-    };
-    of_side(0).chain(of_side(1)).collect()
-}
-
-/// Checks that the sides are comparable: figures of a simulation and of real guests have nothing in common, and a
-/// simulation is judged only where it was asked for.
-fn check(turns: &Both<Turn>, spec: &AbSpec) -> Result<(), Error> {
-    let wanted = |side: &Side| spec.common.iter().chain(&side.args).any(|word| word.contains("sim:"));
-    let simulated = turns.each_ref().map(|turn| turn.record.is_simulated());
-    if simulated.iter().zip(&spec.sides).any(|(simulated, side)| *simulated && !wanted(side)) {
-        return Err(Error::host(
-            "nothing can be measured here",
-            "with --backend auto a side fell back to a simulation, in which builds do not differ",
-            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
-        ));
-    }
-    if simulated[0] == simulated[1] {
-        return Ok(());
-    }
-    let [base, new] = turns.each_ref().map(|turn| turn.parameter("backend"));
-    let why = format!("BASE has backend {base}, NEW has {new}");
-    Err(Error::usage("a simulation and real guests cannot be compared", why, "give both the same --backend"))
-}
-
-/// Returns the arms that run on both sides: those of one name, or in one place where each side has as many with its own names.
-fn shared([base, new]: &Both<&[Arm]>) -> Result<Vec<Shared>, Error> {
+/// Returns the arms that run on both sides: those of one name, or in one place where each side has as many with its own names; and
+/// what is to be said of those that run on one alone.
+fn shared([base, new]: &Both<&[Arm]>) -> Result<(Vec<Shared>, Vec<String>), Error> {
     let is_strategy = |arm: &Arm| !NO_STRATEGY.contains(&arm.name.as_str());
     let other = |(at, arm): (usize, &Arm)| {
         let by_name = new.iter().position(|other| other.name == arm.name);
@@ -280,33 +254,83 @@ fn shared([base, new]: &Both<&[Arm]>) -> Result<Vec<Shared>, Error> {
             "give both the same strategies, or as many in the same order",
         ));
     }
-    let runs = pairs.into_iter().map(|[at, other]| [&base[at], &new[other]]);
-    let runs = runs.filter(|pair| pair.iter().all(|arm| arm.not_available.is_none()));
-    let found: Vec<Shared> = runs
-        .map(|pair| {
-            let sides = pair.map(|arm| arm.name.clone());
-            let name = if sides[0] == sides[1] { sides[0].clone() } else { sides.join(" → ") };
-            Shared { sides, name }
-        })
-        .collect();
+    let runs = |arm: &Arm| arm.not_available.is_none();
+    let both =
+        pairs.into_iter().map(|[at, other]| [&base[at], &new[other]]).filter(|pair| pair.iter().all(|arm| runs(arm)));
+    let shared = |pair: Both<&Arm>| {
+        let sides = pair.map(|arm| arm.name.clone());
+        let name = if sides[0] == sides[1] { sides[0].clone() } else { sides.join(" → ") };
+        Shared { sides, name }
+    };
+    let found: Vec<Shared> = both.map(shared).collect();
     if found.is_empty() {
         let why: Vec<&str> = base.iter().chain(*new).filter_map(|arm| arm.not_available.as_deref()).collect();
         return Err(Error::host("no arm runs on both sides", why.join("; "), "`vpmu doctor` says what is missing"));
     }
-    Ok(found)
+    let mut alone = Vec::new();
+    for (side, arms) in [base, new].into_iter().enumerate() {
+        let here = arms.iter().filter(|arm| runs(arm) && !found.iter().any(|shared| shared.sides[side] == arm.name));
+        alone.extend(here.map(|arm| format!("{} runs on {} alone", arm.name, SIDES[side])));
+    }
+    Ok((found, alone))
 }
 
-/// Returns whether two sides are one file with the same options.
-fn same([base, new]: &Both<Side>) -> bool {
-    let file = |side: &Side| side.binary.metadata().map(|about| (about.dev(), about.ino())).ok();
-    base.args == new.args && file(base) == file(new)
+/// Returns the verdicts, and what was run, as they are shown; `all`: with counts that are the same.
+pub fn report(outcome: &Outcome, all: bool) -> Report {
+    let Outcome { document, rows, doubts, left_out, .. } = outcome;
+    let mut report = Report::new("vpmu ab");
+    let name = rows.first().map_or_else(|| "no figures".to_owned(), |row| metric::name(&row.metric));
+    let parameter = |name| document.parameter(name).unwrap_or_default();
+    let workload = parameter("workload");
+    let pairs = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "pair");
+    let heading = format!("NEW against BASE: {name}, {workload}; {pairs} of turns; 95 % intervals");
+    if rows.is_empty() {
+        report.line(heading);
+    } else {
+        add(&mut report, &heading, workload.as_str(), rows, all);
+    }
+    let rows: Vec<_> = rows.iter().collect();
+    report.notes(remarks(&rows));
+    report.notes(doubts.iter().map(|why| format!("doubt: {why}")));
+    report.notes(left_out.iter().map(|why| format!("left out: {why}")));
+    report.note(
+        "change: NEW over BASE over pairs; a pair is a turn of both, one right after the other, and a turn a process of six rounds, \
+         whose median counts",
+    );
+    for (side, key) in [("BASE", "base"), ("NEW", "new")] {
+        report.note(format!("{side}: {}", describe(document, key)));
+    }
+    let unlike = document.parameters["unlike"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
+    report.notes(unlike.map(|line| format!("unlike: {line}")));
+    let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
+    report.line(format!("backend: {}{stand_in}", parameter("backend")));
+    report.line(format!("host: {}", document.host.class));
+    report.line(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
+    let ended = match document.status {
+        Status::Running | Status::Complete => None,
+        Status::Interrupted => Some("interrupted: whole pairs only"),
+        Status::Incomplete => Some("incomplete: a side failed"),
+    };
+    if let Some(how) = ended {
+        report.line(how);
+    }
+    report.verdict = Some(conclude(&rows, doubts.first().map(String::as_str).or(ended)));
+    report
+}
+
+fn describe(document: &Record, side: &str) -> String {
+    let side = &document.parameters[side];
+    let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
+    let args: Vec<String> = side["args"].as_array().into_iter().flatten().map(text).collect();
+    let tool = ["version", "git_revision", "profile"].map(|key| text(&side["tool"][key])).join(", ");
+    format!("{} ({tool})", [vec![text(&side["binary"])], args].concat().join(" "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::terminal::progress::Silent;
-    use results::compare::{ALL_ARMS, conclude};
+    use results::compare::ALL_ARMS;
     use results::verdict::Verdict;
 
     const NAMES: [&str; 4] = ["arm0", "arm1", "arm2", "arm3"];
@@ -409,7 +433,7 @@ mod tests {
         };
         let pairs = |base: &[&str], new: &[&str]| {
             let found = shared(&[&arms(base), &arms(new)]);
-            found.map(|all| all.into_iter().map(|one| one.name).collect::<Vec<_>>().join(", "))
+            found.map(|(all, _)| all.into_iter().map(|one| one.name).collect::<Vec<_>>().join(", "))
         };
         assert_eq!(pairs(&["a", "floor"], &["a", "floor"]).as_deref(), Ok("a, floor"));
         assert_eq!(pairs(&["a", "b", "floor"], &["b", "a", "floor"]).as_deref(), Ok("a, b, floor"));

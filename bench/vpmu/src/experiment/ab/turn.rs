@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use results::document::{Arm, Record};
+use results::document::{Arm, Record, Tool};
 use results::error::{Error, Exit};
 use results::metric::{NMI_HANDLER, ROTATION};
 use results::stats::median;
 
 use crate::setting::tool;
+use crate::sys;
 
 /// Rounds of a turn.
 pub(super) const ROUNDS: usize = 6;
@@ -42,13 +43,9 @@ impl Turn {
         self.record.parameter(name).filter(|value| value != "null").unwrap_or_else(|| "none".to_owned())
     }
 
-    /// Says how the side is another than at its first turn.
-    pub(super) fn changed(&self, first: &Self) -> Option<String> {
-        if self.record.tool != first.record.tool {
-            return Some("its build changed".to_owned());
-        }
-        let changed = ["backend", "workload"].into_iter().find(|name| self.parameter(name) != first.parameter(name))?;
-        Some(format!("its {changed} was {}, now it is {}", first.parameter(changed), self.parameter(changed)))
+    /// Returns what every turn of a side has in common.
+    pub(super) fn is_of(&self) -> (&Tool, [String; 2]) {
+        (&self.record.tool, ["backend", "workload"].map(|name| self.parameter(name)))
     }
 
     /// Returns the median over rounds of each metric of an arm.
@@ -85,17 +82,11 @@ pub(super) fn bad(arm: &Arm) -> usize {
     if arm.rounds.len() > 1 && bad > 0 { bad } else { ROUNDS }
 }
 
-/// Takes a turn of a side: `None` if `stopped` held meanwhile.
+/// Takes a turn of a side: `None` if the user ended it meanwhile.
 ///
 /// # Errors
 /// It does not start, fails, takes longer than `limit`, or writes no document.
-pub(super) fn take(
-    side: &Side,
-    common: &[String],
-    seed: u64,
-    limit: Duration,
-    stopped: &dyn Fn() -> bool,
-) -> Result<Option<Turn>, Error> {
+pub(super) fn take(side: &Side, common: &[String], seed: u64, limit: Duration) -> Result<Option<Turn>, Error> {
     let Side { name, binary, args } = side;
     let what = format!("{name} ({})", binary.display());
     let failed = |exit, why: String| {
@@ -114,11 +105,11 @@ pub(super) fn take(
         .args(args);
     let limit = limit.max(LEAST_LIMIT);
     let until = Instant::now() + limit;
-    let ran = tool::run(&mut command, || stopped() || Instant::now() >= until).map_err(|error| {
+    let ran = tool::run(&mut command, || sys::stopped() || Instant::now() >= until).map_err(|error| {
         let remedy = "give the path of a vpmu that can be executed";
         Error::usage(format!("cannot start {what}"), error.to_string(), remedy)
     })?;
-    if stopped() {
+    if sys::stopped() {
         return Ok(None);
     }
     if Instant::now() >= until {
@@ -154,7 +145,7 @@ mod tests {
 
     fn taken(body: &str) -> Result<Option<Turn>, Error> {
         let (_dir, side) = script(body);
-        take(&side, &[], 1, LEAST_LIMIT, &|| false)
+        take(&side, &[], 1, LEAST_LIMIT)
     }
 
     #[test]
@@ -170,7 +161,7 @@ mod tests {
             found.map(|medians| medians[NMI_HANDLER.key] > 0.0)
         };
         let sound = turn(0, &|_| ());
-        assert_eq!((of(&sound), of(&turn(1, &|_| ())), sound.changed(&sound)), (Ok(true), Ok(true), None));
+        assert_eq!((of(&sound), of(&turn(1, &|_| ()))), (Ok(true), Ok(true)));
         let failed = turn(3, &|document| document["arms"][0]["incomplete"] = json!(["a guest failed"]));
         assert_eq!(of(&failed), Err("a guest failed".to_owned()));
         assert!(failed.medians(&failed.record.arms[1]).is_ok(), "the run's doubt is that arm's");
@@ -178,7 +169,7 @@ mod tests {
         let none = turn(0, &|document| document["arms"][0]["rounds"]["metrics"] = json!({}));
         assert_eq!(of(&none), Err("it has no latency".to_owned()));
         let other = turn(0, &|document| document["parameters"]["backend"] = json!("c"));
-        assert!(other.changed(&sound).unwrap().contains("now it is c"));
+        assert!(other.is_of() != sound.is_of() && turn(0, &|_| ()).is_of() == sound.is_of());
     }
 
     #[test]
@@ -200,23 +191,21 @@ mod tests {
             assert!(error.exit == exit && error.to_string().contains(needle), "{error} lacks {needle}");
         }
         let absent = Side { name: "NEW", binary: "/no/such/vpmu".into(), args: Vec::new() };
-        let error = take(&absent, &[], 1, LEAST_LIMIT, &|| false).unwrap_err();
+        let error = take(&absent, &[], 1, LEAST_LIMIT).unwrap_err();
         assert!(error.exit == Exit::Usage && error.to_string().contains("cannot start NEW (/no/such/vpmu)"), "{error}");
     }
 
     #[test]
-    fn an_option_of_its_own_comes_after_the_common_ones_and_ctrl_c_ends_the_wait() {
+    fn an_option_of_its_own_comes_after_the_common_ones() {
         let (_dir, mut side) = script("echo \"vpmu: error: $*\" >&2; exit 2");
         side.args = vec!["--pin".to_owned(), "1".to_owned(), "--strategy=gate".to_owned()];
         let common = ["--pin=0", "--samples=9", "--strategy=reuse"].map(str::to_owned);
-        let words = take(&side, &common, 7, LEAST_LIMIT, &|| false).unwrap_err().to_string();
+        let words = take(&side, &common, 7, LEAST_LIMIT).unwrap_err().to_string();
         assert!(
             words.contains(
                 "--seed=7 --json --quiet --no-save --pin=0 --samples=9 --strategy=reuse --pin 1 --strategy=gate"
             ),
             "{words}"
         );
-        let (_dir, side) = script("exec sleep 100");
-        assert!(take(&side, &[], 1, LEAST_LIMIT, &|| true).unwrap().is_none());
     }
 }
