@@ -5,10 +5,14 @@
 typedef unsigned long u64;
 
 #define SIZE 96
+/* Some ms each. */
+#define PRODUCTS 1000
+/* Longest chains that the recorder takes have some more entries. */
+#define DEPTH 100
 
 static u64 a[SIZE][SIZE], b[SIZE][SIZE], c[SIZE][SIZE];
 
-__attribute__((noipa)) u64 cell(int row, int column)
+__attribute__((noinline)) u64 cell(int row, int column)
 {
 	u64 sum = 0;
 
@@ -17,13 +21,13 @@ __attribute__((noipa)) u64 cell(int row, int column)
 	return sum;
 }
 
-__attribute__((noipa)) void products(void)
+__attribute__((noinline)) void products(void)
 {
 	for (int i = 0; i < PRODUCTS * SIZE * SIZE; i++)
 		c[i / SIZE % SIZE][i % SIZE] = cell(i / SIZE % SIZE, i % SIZE);
 }
 
-__attribute__((noipa)) void below(int calls)
+__attribute__((noinline)) void below(int calls)
 {
 	if (calls > 0)
 		below(calls - 1);
@@ -33,8 +37,9 @@ __attribute__((noipa)) void below(int calls)
 	__asm__ volatile("");
 }
 
-__attribute__((noipa, used)) void guest_main(void)
+__attribute__((noinline, used)) void guest_main(void)
 {
 	below(DEPTH);
 }
 
+#include "ring_3.c"

@@ -1,8 +1,6 @@
 //! What compressing a recording costs: the published table of `perf record -z` by level, beside `vpmu record` and stock perf here. Each
 //! way is a command, run in turns with the others.
 
-mod guest;
-
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -13,7 +11,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::metric::{ELAPSED, PROCESSOR};
 use results::published::{Number, Row};
-use results::write::OutputFolder;
+use results::write::{OutputFolder, replace};
 use serde_json::{Map, json};
 use tempfile::TempDir;
 use triage::child::this_program;
@@ -37,11 +35,9 @@ const LEVELS: [u32; 6] = [0, 1, 2, 3, 5, 8];
 const ROUNDS: u64 = 5;
 /// The usual rate: perf's 4000, and a prime.
 const HERTZ: &str = "3989";
-/// Calls that the guest's products of matrices are below: longest chains that this recorder takes have some more entries.
-const DEPTH: u64 = 100;
-/// Products that the guest makes, some ms each.
-const PRODUCTS: u64 = 1000;
-/// The recording in its folder.
+/// The guest, its file and its recording in a folder of their own.
+const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/matrix.elf"));
+const IMAGE: &str = "matrix";
 const FILE: &str = "x.data";
 /// Keys of the volume of a recording, a value a turn.
 const VOLUME: [&str; 2] = ["transferred_bytes", "compressed_bytes"];
@@ -89,10 +85,11 @@ impl Way {
 /// Records the guest in each way; returns the document, and what keeps it from being whole.
 ///
 /// # Errors
-/// Exit 4: this host has no compiler for the guest.
+/// Nothing was recorded.
 pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Record, Option<String>), Error> {
-    let folder = tempfile::tempdir().map_err(|error| Error::output("cannot make a temporary folder", &error, ""))?;
-    guest::build(folder.path(), PRODUCTS, DEPTH)?;
+    let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
+    let folder = tempfile::tempdir().map_err(cannot)?;
+    replace(&folder.path().join(IMAGE), GUEST).map_err(cannot)?;
     let tool = this_program().map_err(|error| internal("cannot find this program", error))?;
     let take = |way| take(&folder, &tool, way);
     let first = Way { by: "perf", level: 0, aio: false };
@@ -104,7 +101,7 @@ pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Rec
             arms.push(Plain::new(way.name(), "cpu-clock", move |_| take(way)));
         }
     }
-    let guest = format!("an image that makes {PRODUCTS} products of matrices below {DEPTH} calls");
+    let guest = "an image that makes 1000 products of matrices below 100 calls";
     let perf = perf.unwrap_or_else(|why| format!("not measured: {why}"));
     let parameters = Map::from_iter([("guest".to_owned(), json!(guest)), ("perf".to_owned(), json!(perf))]);
     let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed.seed);
@@ -126,7 +123,7 @@ fn take(folder: &TempDir, tool: &PathBuf, way: Way) -> Result<Option<Sample>, Er
     command.args(["record", "--quiet", "-e", "cpu-clock", "-o", FILE, "-F", HERTZ, "-g"]);
     command.args((way.level > 0).then(|| format!("--compression-level={}", way.level)));
     command.args(way.aio.then_some("--aio=1")).arg("--");
-    command.args((way.by == "perf").then_some(tool)).args(["run", "--quiet", guest::IMAGE]);
+    command.args((way.by == "perf").then_some(tool)).args(["run", "--quiet", IMAGE]);
     command.current_dir(folder.path());
     let failed = |exit, why: String| {
         let what = format!("cannot record the guest ({})", way.name());
