@@ -8,7 +8,7 @@ use super::options::GuestResultOptions;
 use crate::arms::linux::job::{Kind, LinuxJob};
 use crate::arms::linux::spec::LinuxGuestOptions;
 use crate::arms::rounds::options::HostOptions;
-use crate::experiment::guest_stat::spec::{self, Enable, GuestStatSpec, LINUX, MAX, MAX_LINUX, PAYLOAD};
+use crate::experiment::guest_stat::{self, Enable, GuestStatSpec, LINUX, MAX, MAX_LINUX, PAYLOAD};
 use crate::setting::backend::Chosen;
 
 pub(super) const EXAMPLES: &str = "\
@@ -63,9 +63,9 @@ pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit,
         // The payload's boot page has room for MAX events; Linux's list is set below.
         let mut plan = spec.plan((usual, events.min(MAX)), host, chosen, usable)?;
         if let Some(job) = linux {
-            plan.parameters.events = spec::events(events, host.cpu.vendor());
-            plan.parameters.workload = spec::workload(events);
-            job.adapt(&mut plan, spec::WORKLOAD)?;
+            plan.parameters.events = guest_stat::events(events, host.cpu.vendor());
+            plan.parameters.workload = guest_stat::workload(events);
+            job.adapt(&mut plan, guest_stat::WORKLOAD)?;
         }
         Ok(plan)
     };

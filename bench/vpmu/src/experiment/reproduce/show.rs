@@ -98,11 +98,9 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     lines
 }
 
-/// Returns the rows after what they say, and a description of their figures; `all` are also those of the simulation that something was
-/// fitted to, and of which nothing was measured: they are no evidence.
-pub fn report(reproduction: &Reproduction, all: bool) -> Report {
-    let is_evidence = |row: &&Row| all || row.origin == Origin::Predicted || row.measured.is_some();
-    let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_evidence).collect();
+/// Returns the rows after what they say, and a description of their figures.
+pub fn report(reproduction: &Reproduction) -> Report {
+    let rows = &reproduction.rows;
     let mut report = Report::new("vpmu reproduce");
     let mut names: Vec<String> = Vec::new();
     for row in rows.iter().filter(|row| !row.what.is_empty()) {
@@ -110,9 +108,6 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
         names.push(format!("{}: {}{model}", row.figure, row.what));
     }
     names.dedup();
-    if !all {
-        rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
-    }
     let columns: Vec<Column> =
         COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
     let mut table = Table::new(columns.iter().map(|(heading, _)| *heading)).keys(2);
@@ -132,7 +127,7 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
     report.gap();
     match &reproduction.here {
         Some(here) => of_run(reproduction, here, &mut report),
-        None => of_simulation(reproduction, all, &mut report),
+        None => of_simulation(reproduction, &mut report),
     }
     report
 }
@@ -155,25 +150,18 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
 }
 
 /// Says what the simulated numbers are, and which constants were fitted.
-fn of_simulation(reproduction: &Reproduction, all: bool, report: &mut Report) {
-    if all {
-        report.heading("Constants fitted for perf-stat-setup:");
-        let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
-        report.notes(reproduction.fitted.iter().map(constant));
-        report.gap();
-    }
+fn of_simulation(reproduction: &Reproduction, report: &mut Report) {
+    report.heading("Constants fitted for perf-stat-setup:");
+    let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
+    report.notes(reproduction.fitted.iter().map(constant));
+    report.gap();
     report.note(
         "before, after: without what was published, and with it. Of fitted: made of numbers of which one was fitted. Transferred: the \
-         simulation of another figure, which was fitted. Predicted: nothing of it was used in fitting. Error: the simulated number less \
-         the published one, as a share of it or in points.",
+         simulation of another figure, which was fitted. Predicted: nothing of it was used in fitting, so that it alone is evidence. \
+         Error: the simulated number less the published one, as a share of it or in points.",
     );
-    let fitted = if all {
-        ""
-    } else {
-        "; numbers that something was fitted to are no evidence: --markdown and --json have them"
-    };
     report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{fitted}.",
+        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
         reproduction.seed
     ));
 }

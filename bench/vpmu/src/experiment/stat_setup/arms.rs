@@ -18,7 +18,7 @@ use stat_setup::verify::{alike, check, differences, plant};
 
 use super::events;
 use super::peer::Command;
-use super::spec::{NAME, StatSetupSpec};
+use super::{NAME, StatSetupSpec};
 use crate::engine;
 use crate::engine::plain::{Experiment, Plain, Sample};
 

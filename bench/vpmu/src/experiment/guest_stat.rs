@@ -1,4 +1,4 @@
-//! The specification of `guest-stat`, and its plan.
+//! `guest-stat`: how long a guest's own set-up of counting events takes on its vPMU, by strategy. Its options, and its plan.
 
 use std::time::Duration;
 
