@@ -37,8 +37,6 @@ pub const SIDES: [&str; 2] = ["BASE", "NEW"];
 const OPEN_ENDED: u64 = 1_000_000;
 /// Arms that are on both sides whatever was asked for.
 const NO_STRATEGY: [&str; 3] = ["floor", KVM_ARMS[0], KVM_ARMS[1]];
-/// Parameters that every turn has of its own.
-const OF_A_TURN: [&str; 3] = ["strategies", "backend_requested", "backend_why"];
 
 /// The two sides, BASE first.
 type Both<T> = [T; 2];
@@ -186,18 +184,9 @@ fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
         "backend": first[1].parameter("backend"),
         "base": side(0),
         "new": side(1),
-        "unlike": unlike(first),
         "rules": spec.rules,
         "duration_ns": host_pmu::stats::ns(spec.duration),
     })
-}
-
-/// Lists the parameters that the sides do not share, a line each.
-fn unlike([base, new]: &Both<Turn>) -> Vec<String> {
-    let names: BTreeSet<&String> = [base, new].into_iter().flat_map(|turn| turn.record.parameters.keys()).collect();
-    let names = names.into_iter().filter(|name| !OF_A_TURN.contains(&name.as_str()));
-    let differ = names.filter(|name| base.parameter(name) != new.parameter(name));
-    differ.map(|name| format!("{name}: {} / {}", base.parameter(name), new.parameter(name))).collect()
 }
 
 /// Returns the figures of the shared arms in a turn of a side in this pair; those that are not whole are left out.
@@ -239,14 +228,14 @@ fn sample(
 /// what is to be said of those that run on one alone.
 fn shared([base, new]: &Both<&[Arm]>) -> Result<(Vec<Shared>, Vec<String>), Error> {
     let is_strategy = |arm: &Arm| !NO_STRATEGY.contains(&arm.name.as_str());
-    let other = |(at, arm): (usize, &Arm)| {
-        let by_name = new.iter().position(|other| other.name == arm.name);
-        Some([at, by_name.or((base.len() == new.len()).then_some(at))?])
-    };
-    let pairs: Vec<Both<usize>> = base.iter().enumerate().filter_map(other).collect();
-    let lacks = [base, new].iter().all(|arms| arms.iter().any(is_strategy))
-        && !pairs.iter().any(|[at, _]| is_strategy(&base[*at]));
-    if lacks || pairs.iter().map(|[_, new]| new).collect::<BTreeSet<_>>().len() < pairs.len() {
+    let runs = |arm: &Arm| arm.not_available.is_none();
+    let in_place = |at: usize| new.get(at).filter(|_| base.len() == new.len());
+    let other = |at: usize, arm: &Arm| new.iter().find(|other| other.name == arm.name).or_else(|| in_place(at));
+    let pairs = base.iter().enumerate().filter_map(|(at, arm)| Some([arm, other(at, arm)?]));
+    let pairs: Vec<Both<&Arm>> = pairs.collect();
+    let lacks =
+        [base, new].iter().all(|arms| arms.iter().any(is_strategy)) && !pairs.iter().any(|[arm, _]| is_strategy(arm));
+    if lacks || pairs.iter().map(|[_, other]| &other.name).collect::<BTreeSet<_>>().len() < pairs.len() {
         let names = [base, new].map(|arms| arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", "));
         return Err(Error::usage(
             "the arms of BASE and NEW cannot be paired",
@@ -254,14 +243,12 @@ fn shared([base, new]: &Both<&[Arm]>) -> Result<(Vec<Shared>, Vec<String>), Erro
             "give both the same strategies, or as many in the same order",
         ));
     }
-    let runs = |arm: &Arm| arm.not_available.is_none();
-    let both =
-        pairs.into_iter().map(|[at, other]| [&base[at], &new[other]]).filter(|pair| pair.iter().all(|arm| runs(arm)));
     let shared = |pair: Both<&Arm>| {
         let sides = pair.map(|arm| arm.name.clone());
         let name = if sides[0] == sides[1] { sides[0].clone() } else { sides.join(" → ") };
         Shared { sides, name }
     };
+    let both = pairs.into_iter().filter(|pair| pair.iter().all(|arm| runs(arm)));
     let found: Vec<Shared> = both.map(shared).collect();
     if found.is_empty() {
         let why: Vec<&str> = base.iter().chain(*new).filter_map(|arm| arm.not_available.as_deref()).collect();
@@ -300,8 +287,6 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
     for (side, key) in [("BASE", "base"), ("NEW", "new")] {
         report.note(format!("{side}: {}", describe(document, key)));
     }
-    let unlike = document.parameters["unlike"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
-    report.notes(unlike.map(|line| format!("unlike: {line}")));
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
     report.line(format!("backend: {}{stand_in}", parameter("backend")));
     report.line(format!("host: {}", document.host.class));
