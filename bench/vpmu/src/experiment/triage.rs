@@ -17,9 +17,9 @@ use results::table::{Report, Table, state};
 use serde_json::json;
 use triage::child::{Child, Done, Job, MOST_THREADS, this_program};
 use triage::choice::{Rates, VOLUNTARY, choose, stand_in};
-use triage::counting::{Class, Counters, Event, Offer, offers};
-use triage::sampling::{Losses, Sampler, chains};
-use triage::stacks::{Folded, Found, fold};
+use triage::counting::{Counters, Event, Offer, offers};
+use triage::sampling::{Sampler, chains};
+use triage::stacks::fold;
 use triage::symbols::Names;
 use triage::workloads::{IDLE, WITH_BOTTLENECK, Workload};
 
@@ -39,20 +39,10 @@ pub const SAMPLES: &str = "samples";
 /// The metric of those in spin locks of the kernel, unless it hides its functions.
 pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 
-/// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
-const SHORTEST_CLOCK: u64 = 100_000;
 /// Length of a turn.
 const TURN: Duration = Duration::from_millis(200);
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
-/// Stacks and broken ends that are said, and frames of a stack.
-const STACKS: usize = 2;
-const FRAMES: usize = 8;
-/// Functions of the kernel that are a spin lock, or wait for one, have one of these in their names; those of a kernel that hides its
-/// addresses are all of another name.
-const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
-const HIDDEN: &str = "(hidden)";
-
 /// A kind of turn, by what runs in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Variant {
@@ -311,7 +301,7 @@ impl Triage {
         let busy =
             rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
         let rate = results::stats::median(busy).unwrap_or(0.0);
-        let period = period(event, rate, self.spec.frequency).ok_or_else(|| {
+        let period = event.period(rate, self.spec.frequency).ok_or_else(|| {
             io::Error::other("it did not happen while it was counted: no period follows from its rate")
         })?;
         let attach = |pid| Sampler::attach(pid, event, user_only, period, &self.cpus);
@@ -325,66 +315,14 @@ impl Triage {
             Plain::new(format!("{}, sampled", arm(self.spec.workload.name, variant, false)), event.name, |_| Ok(None));
         let mut sample = Sample::default();
         sample.add(SAMPLES, [chains.len() as u64]);
-        sample.add(IN_SPIN_LOCKS, in_spin_locks(&folded));
+        sample.add(IN_SPIN_LOCKS, folded.in_spin_locks());
         plain.keep(Turn::default(), sample);
         let rate = format!("{} samples by {}, one in {period}", chains.len(), event.name);
-        for note in said(&folded, chains.len(), &rate, taken.records.losses) {
+        for note in folded.said(chains.len(), &rate, taken.records.losses) {
             plain.note(note);
         }
         Ok(plain.result())
     }
-}
-
-/// Returns the samples in spin locks of the kernel; `None` of one that hides its functions.
-fn in_spin_locks(folded: &Folded) -> Option<u64> {
-    if folded.functions.is_empty() || folded.functions.iter().any(|(frame, _)| frame.symbol == HIDDEN) {
-        return None;
-    }
-    let locks = folded
-        .functions
-        .iter()
-        .filter(|(frame, _)| frame.in_kernel() && SPIN_LOCK.iter().any(|name| frame.symbol.contains(name)));
-    Some(locks.map(|(_, samples)| *samples as u64).sum())
-}
-
-/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
-/// without a rate.
-#[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64, frequency: u64) -> Option<u64> {
-    let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
-    (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
-}
-
-/// Says what the samples are, the answer first.
-fn said(folded: &Folded, samples: usize, rate: &str, losses: Losses) -> Vec<String> {
-    let percent = |part: usize, whole: usize| format!("{} %", layout::percent(part as f64 / whole.max(1) as f64));
-    let share = |part: usize| percent(part, samples);
-    let mut notes = Vec::new();
-    if let Some(Found { samples, called, program, kernel }) = &folded.found {
-        let mut place = match (called, program) {
-            (Some(called), Some(program)) => format!("in {called}, called by {program}"),
-            (None, Some(program)) => format!("in {program}"),
-            (_, None) => "outside of the program".to_owned(),
-        };
-        if let Some((below, part)) = kernel {
-            let part = percent(*part, *samples);
-            place += &format!("; in the kernel they are most often in {} ({part} of these)", below.symbol);
-        }
-        notes.push(format!("{} of the samples are {place}", share(*samples)));
-    }
-    let Losses { lost, damaged, throttled } = losses;
-    let mut line = vec![format!("{rate}, {lost} lost")];
-    line.extend((damaged > 0).then(|| format!("{damaged} not readable")));
-    line.extend((throttled > 0).then(|| format!("throttled {throttled} times by the kernel")));
-    let whole = (samples > 0).then(|| format!("; {} of the chains are complete", share(folded.complete)));
-    notes.push(line.join(", ") + &whole.unwrap_or_default());
-    notes.extend(folded.broken.iter().take(STACKS).map(|(at, count)| format!("{count} chains are broken at {at}")));
-    notes.extend(folded.stacks.iter().take(STACKS).map(|(frames, count)| {
-        let mut names: Vec<String> = frames.iter().take(FRAMES).map(ToString::to_string).collect();
-        names.extend((frames.len() > FRAMES).then(|| "…".to_owned()));
-        format!("{} of the samples: {}", share(*count), names.join(" < "))
-    }));
-    notes
 }
 
 /// Returns how many times the operations of the workload its variant does.
@@ -473,48 +411,7 @@ pub fn report(document: &Record) -> Report {
 
 #[cfg(test)]
 mod tests {
-    use triage::sampling::{Chain, Ended};
-    use triage::symbols::{Frame, KERNEL};
-
     use super::*;
-
-    #[test]
-    fn periods_give_about_a_thousand_samples_a_second() {
-        let switches = Event::named("context-switches").unwrap();
-        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
-        let clock = Event::named("cpu-clock").unwrap();
-        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
-        assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
-    }
-
-    #[test]
-    fn samples_say_where_most_are_and_what_is_missing() {
-        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
-        let waits = ["schedule", "native_queued_spin_lock_slowpath"].map(|name| frame(name, KERNEL));
-        let waits = [&waits[..], &[frame("rand", "libc.so.6"), frame("draw_shared", "vpmu")]].concat();
-        let mut chains = vec![Chain { frames: waits, ended: Ended::Bottom }; 9];
-        chains[0].frames.remove(0);
-        chains.push(Chain { frames: vec![frame("f", "x.so")], ended: Ended::Broken(frame("f", "x.so")) });
-        let folded = fold(&chains, "vpmu");
-        let losses = Losses { lost: 3, damaged: 1, throttled: 2 };
-        let said = said(&folded, 10, "10 samples by context-switches, one in 120", losses);
-        assert_eq!(
-            said,
-            [
-                "90 % of the samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
-                 native_queued_spin_lock_slowpath (100 % of these)",
-                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled 2 times by the kernel; 90 % of the chains \
-                 are complete",
-                "1 chains are broken at f (x.so)",
-                "80 % of the samples: schedule ([kernel]) < native_queued_spin_lock_slowpath ([kernel]) < rand (libc.so.6) < draw_shared \
-                 (vpmu)",
-                "10 % of the samples: f (x.so)",
-            ]
-        );
-        assert_eq!(in_spin_locks(&folded), Some(1));
-        chains[1].frames[0].symbol = HIDDEN.into();
-        assert_eq!((in_spin_locks(&fold(&chains, "vpmu")), in_spin_locks(&Folded::default())), (None, None));
-    }
 
     #[test]
     fn threads_are_the_workloads_own_number_unless_asked_for() {

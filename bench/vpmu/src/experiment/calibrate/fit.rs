@@ -2,10 +2,10 @@
 
 use host_pmu::backend::perf::shortest_clock_period;
 use host_pmu::stats::OpKind;
-use results::error::Error;
+use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use sim::model::{Draft, Model, whole};
 
-use super::draft::{Draft, whole};
 use super::measure::{ArmGuests, CalibrateSpec, Measured, Pmu, median, missing};
 
 /// Steps of the fit: what is searched is nearly linear in the constants.
@@ -53,6 +53,15 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
         solve_rates(&mut draft, spec, single, many)?;
     }
     Ok(draft)
+}
+
+/// Returns the model that a draft is.
+///
+/// # Errors
+/// Exit 3 if the measurement does not make a valid model.
+pub fn model(draft: &Draft) -> Result<Model, Error> {
+    let what = "the measurement does not make a valid model";
+    draft.model().map_err(|error| Error::new(Exit::Inconclusive, what, error.to_string(), "run it again"))
 }
 
 fn tsc_khz(measured: &Measured) -> u64 {
@@ -142,7 +151,7 @@ fn solve_rates(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many:
     let mut rate = measured.clone();
     // A change of the rate hardly changes the VMM's part.
     for _ in 0..2 {
-        let simulate = |of: &Measured| of.simulate(draft.model()?, spec, &["reuse"], rounds_of(of));
+        let simulate = |of: &Measured| of.simulate(model(draft)?, spec, &["reuse"], rounds_of(of));
         let simulated = rates(&simulate(single)?, &simulate(many)?)?;
         rate.0 *= measured.0 / simulated.0;
         for ((code, rate), (_, measured)) in rate.1.iter_mut().zip(&measured.1) {
@@ -234,7 +243,7 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
     let mut constants = [handler / 8.0, rotation.map_or(0.0, |_| 1000.0), 1000.0, unit];
     let mut off = |constants: &[f64; 4], rounds: u64| {
         set_solved(draft, spec, constants);
-        let model = draft.model()?;
+        let model = model(draft)?;
         let single = single.simulate(model.clone(), spec, &["floor"], rounds)?;
         let many = many.simulate(model, spec, &["floor", "reuse"], rounds)?;
         let found = observed(&single, &many)?;

@@ -14,11 +14,10 @@ use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use results::metric::NMI_HANDLER;
 use results::table::layout::plural;
-use sim::model::Model;
+use sim::model::{Draft, Model};
 use vmm::kvm::Host;
 
-use super::draft::Draft;
-use super::fit::fit;
+use super::fit::{fit, model};
 use super::measure::{ArmGuests, CalibrateSpec, Measured, Outside, Pmu, run as measure};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
@@ -58,7 +57,7 @@ pub fn run(
     let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
-    let percent = percent(&draft.model()?, &calibration, &measured)?;
+    let percent = percent(&model(&draft)?, &calibration, &measured)?;
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
     let busy = load(&host, after).map(|load| format!("this host was busy: load {load}"));
     let not_whole = measured.iter().flat_map(|workload| &workload.arms).flat_map(|arm| {

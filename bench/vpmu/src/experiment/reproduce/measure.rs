@@ -26,6 +26,7 @@ use super::recipe::{Recipe, recipe, rows};
 use super::recording;
 use crate::arms::arm::sim as simulated;
 use crate::arms::rounds::options::HostOptions;
+use crate::experiment::calibrate::fit::model;
 use crate::experiment::calibrate::measure::CalibrateSpec;
 use crate::experiment::calibrate::run::run as calibrate;
 use crate::experiment::nmi_latency::simulated::simulate;
@@ -232,10 +233,10 @@ fn series(
         let rounds = Some(asked.rounds.unwrap_or(10).clamp(2, 10));
         let calibration = CalibrateSpec { name: "here".to_owned(), rounds, ..CalibrateSpec::default() };
         let chosen = Chosen::here(backend.clone(), "calibration".to_owned());
-        let model = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| draft.model());
+        let calibrated = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| model(&draft));
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
             let (id, words) = (regime(first_event, workload), words(workload, first_event, &backend));
-            match model.as_ref().map_err(Clone::clone).and_then(|model| predict(model.clone(), &words, cpu)) {
+            match calibrated.as_ref().map_err(Clone::clone).and_then(|model| predict(model.clone(), &words, cpu)) {
                 Ok(document) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
