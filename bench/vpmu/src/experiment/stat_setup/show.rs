@@ -10,9 +10,9 @@ use stat_setup::method::Phase;
 /// The two sides in words, and their ratio, or the number of rounds that could be compared if it is not most of them.
 type Compared = (String, Result<Ratio, usize>);
 
-/// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping, a process less its
-/// start-up, to `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
-fn ratios(document: &Record) -> (Vec<Compared>, bool) {
+/// Returns the ratios of totals, of arms that are not there none. The first is the answer: that of stock perf's fastest grouping, a
+/// process less its start-up, to `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
+fn ratios(document: &Record) -> Vec<Option<Compared>> {
     let mut asked: Vec<(&str, &str, &str)> = Vec::new();
     // The best grouping is the last.
     for arm in document.arms.iter().rev().filter(|arm| arm.name.starts_with("perf ")) {
@@ -22,29 +22,21 @@ fn ratios(document: &Record) -> (Vec<Compared>, bool) {
     asked.push(("cpu-major", "auto", "as perf since Linux 5.5, both warm"));
     asked.extend(["event-major", "threads", "packed"].map(|name| (name, "auto", "both warm")));
     asked.push(("auto", "bare calls", "the limit"));
-    let has_perf = document.arms.iter().any(|arm| arm.name.starts_with("perf "));
-    let is_answer = |(one, over, _): &(&str, &str, &str)| {
-        *over == "auto" && if has_perf { one.starts_with("perf ") } else { *one == "cpu-major" }
+    let compared = |(one, over, how): (&str, &str, &str)| {
+        let [of, to] = [document.arm(one)?, document.arm(over)?];
+        let done = of.rounds.complete.iter().filter(|whole| **whole).count();
+        let found = ratio(of, to, TOTAL.key, Statistic::P50);
+        let rounds = found.as_ref().map_or(0, |found| found.rounds);
+        let found = found.filter(|_| 2 * rounds > done).ok_or(rounds);
+        (done > 0).then(|| (format!("{one} ÷ {over}, {how}"), found))
     };
-    let found: Vec<_> = asked
-        .iter()
-        .filter_map(|all @ (one, over, how)| {
-            let [of, to] = [document.arm(one)?, document.arm(over)?];
-            let done = of.rounds.complete.iter().filter(|whole| **whole).count();
-            let found = ratio(of, to, TOTAL.key, Statistic::P50);
-            let rounds = found.as_ref().map_or(0, |found| found.rounds);
-            let found = found.filter(|_| 2 * rounds > done).ok_or(rounds);
-            (done > 0).then(|| (is_answer(all), (format!("{one} ÷ {over}, {how}"), found)))
-        })
-        .collect();
-    let has_answer = found.first().is_some_and(|(is_answer, _)| *is_answer);
-    (found.into_iter().map(|(_, one)| one).collect(), has_answer)
+    asked.into_iter().map(compared).collect()
 }
 
 /// Returns whether the answer is sure, if there is a question.
 pub(crate) fn is_answered(document: &Record) -> bool {
-    let (ratios, has_answer) = ratios(document);
-    !has_answer || ratios.first().is_some_and(|(_, found)| found.as_ref().is_ok_and(|found| found.interval.is_some()))
+    let answer = ratios(document).swap_remove(0);
+    answer.is_none_or(|(_, found)| found.is_ok_and(|found| found.interval.is_some()))
 }
 
 /// Returns the median times of phases, one row per arm.
@@ -85,15 +77,15 @@ pub(crate) fn report(document: &Record) -> Report {
     let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
     let (events, mode, rounds) = (parameter("events"), parameter("mode"), plural(done, "round"));
     report.heading(format!("Set-up of {events} events on {cpus} ({mode}), {rounds}{ended}"));
-    let (ratios, has_answer) = ratios(document);
-    report.notes(ratios.first().filter(|_| has_answer).map(|one| answer(one, done)));
+    let ratios = ratios(document);
+    report.notes(ratios[0].iter().map(|one| answer(one, done)));
     report.table(phases(&document.arms));
     report.note("median of a round; total: of a process less its start-up; counts: until they are there");
-    if ratios.iter().any(|(_, ratio)| ratio.is_ok()) {
-        let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
-        for (what, ratio) in ratios.iter().filter_map(|(what, ratio)| Some((what, ratio.as_ref().ok()?))) {
-            table.add_row([layout::ratio_with(ratio), what.clone()]);
-        }
+    let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
+    for (what, ratio) in ratios.iter().flatten().filter_map(|(what, ratio)| Some((what, ratio.as_ref().ok()?))) {
+        table.add_row([layout::ratio_with(ratio), what.clone()]);
+    }
+    if !table.is_empty() {
         report.gap();
         report.table(table);
     }
