@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::point::{Point, Shared};
+use super::grid::{Point, Shared};
 use crate::setting::process;
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
