@@ -11,7 +11,7 @@ use std::process::Command;
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
-use results::document::{Document, Record, Status};
+use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
@@ -20,23 +20,14 @@ use results::stats::interval::Interval;
 use results::table::layout::plural;
 use results::verdict::{Judged, Tally, Verdict};
 use triage::child::this_program;
-use vmm::machine::Cpu;
 
 use super::recipe::{Recipe, recipe, rows};
 use super::recording;
-use crate::arms::arm::sim as simulated;
-use crate::arms::rounds::options::HostOptions;
-use crate::experiment::calibrate::fit::model;
-use crate::experiment::calibrate::measure::CalibrateSpec;
-use crate::experiment::calibrate::run::run as calibrate;
-use crate::experiment::nmi_latency::simulated::simulate;
-use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu, open_kvm};
-use crate::setting::options::{BehindOptions, SeedOption};
-use crate::setting::parse::{folder, number_in, options};
-use crate::setting::tool;
+use crate::setting::backend::{EventProbe, guest_cpu, open_kvm};
+use crate::setting::options::SeedOption;
+use crate::setting::parse::{folder, number_in};
+use crate::setting::tool::{self, Ran};
 use crate::sys;
-use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
@@ -69,7 +60,7 @@ pub struct Asked {
 #[derive(Debug, Default)]
 struct Found {
     measured: BTreeMap<String, Record>,
-    predicted: BTreeMap<String, Document>,
+    predicted: BTreeMap<String, Record>,
     notes: Vec<String>,
     missing: Vec<String>,
     error: Option<Error>,
@@ -227,32 +218,37 @@ fn series(
 ) -> Result<(), Error> {
     let (regimes, notes) = regimes(probe, host.nmi_watchdog)?;
     found.notes = notes;
+    let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
+    let folder = tempfile::tempdir().map_err(cannot)?;
+    let model = folder.path().join("here.toml").display().to_string();
     for (first_event, backend) in regimes {
-        let cpu = guest_cpu(&backend, host);
         progress.expect(&format!("calibration of {backend}"));
-        let rounds = Some(asked.rounds.unwrap_or(10).clamp(2, 10));
-        let calibration = CalibrateSpec { name: "here".to_owned(), rounds, ..CalibrateSpec::default() };
-        let chosen = Chosen::here(backend.clone(), "calibration".to_owned());
-        let calibrated = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| model(&draft));
+        let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
+        let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
+        let calibrated = child(&words, &["--output", &model]).and_then(|ran| {
+            let is_done = ran.exit() == Some(Exit::Done);
+            if is_done { Ok(()) } else { Err(failed(&words, ran.exit(), ran.why())) }
+        });
+        let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
-            let (id, words) = (regime(first_event, workload), words(workload, first_event, &backend));
-            match calibrated.as_ref().map_err(Clone::clone).and_then(|model| predict(model.clone(), &words, cpu)) {
-                Ok(document) => drop(found.predicted.insert(id.clone(), document)),
+            let id = regime(first_event, workload);
+            let cpu = guest_cpu(&backend, host).name();
+            let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
+            let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
+            match calibrated.clone().and_then(|()| document(&words, &by_model)) {
+                Ok((document, _)) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
             progress.expect(&id);
-            let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
             let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
-            let line =
-                format!("nmi-latency {words}{below_kvm} --backend {backend} --cpu {} --duration 100s", cpu.name());
-            found.keep(&id, carry_out(&line, asked));
+            found.keep(&id, carry_out(&format!("{words}{below_kvm} --backend {backend} --duration 100s"), asked));
         }
     }
     Ok(())
 }
 
 /// Returns the options of the guests that stand for a workload.
-fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
+fn words_of(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
     let workload = match (workload, is_tracepoint) {
         // More events of a tracepoint take longer to create than a tick.
@@ -270,41 +266,42 @@ fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     format!("--workload {workload} {turns} --mux-interval {tick} --strategy recreate,reuse,reuse-lazy")
 }
 
-/// Simulates guests with these options on a host of this model.
-fn predict(model: sim::model::Model, words: &str, cpu: Cpu) -> Result<Document, Error> {
-    let words: Vec<&str> = words.split(' ').chain(["--rounds", "20"]).collect();
-    let spec: NmiLatencySpec = options(&words).map_err(|error| internal("options of the series", error))?;
-    let behind = BehindOptions::of(BackendChoice::Sim(model.name.clone()));
-    let plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu }, &simulated::chosen(&model, "prediction"), None)?;
-    simulate(&plan, model, sys::interrupted())
+fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
+    let exit = exit.filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Inconclusive);
+    Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "")
 }
 
-/// Carries a command of this tool out; returns its document, and what keeps that from being whole.
-///
-/// # Errors
-/// It does not start, or leaves no document.
-fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
-    let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "");
-    let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
-    let mut command = Command::new(this_program().map_err(host)?);
+/// Runs a command of this tool, some of whose arguments are no words.
+fn child(words: &str, args: &[&str]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
-    command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word }));
-    command.args(["--json".to_owned(), "--quiet".to_owned(), format!("--seed={}", asked.seed.seed)]);
-    command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
-    match &asked.output {
-        Some(folder) => command.arg("--output").arg(folder),
-        None => command.arg("--no-save"),
-    };
-    let ran = tool::run(&mut command, sys::stopped).map_err(host)?;
+    let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
+    let mut command = Command::new(this_program().map_err(host)?);
+    command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
+    tool::run(&mut command, sys::stopped).map_err(host)
+}
+
+/// Runs a command of this tool; returns its document, and whether the command answered its question.
+fn document(words: &str, args: &[&str]) -> Result<(Record, bool), Error> {
+    let ran = child(words, &[&["--json", "--quiet"], args].concat())?;
     match (ran.exit(), ran.document()) {
         (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
-            let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
-            // That says whether its events were counted, and counted right.
-            let doubt = words.starts_with("stat-setup") && exit != Exit::Done;
-            Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
+            Ok((document, exit == Exit::Done))
         }
-        (exit, _) => Err(failed(exit.filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Inconclusive), ran.why())),
+        (exit, _) => Err(failed(words, exit, ran.why())),
     }
+}
+
+/// Carries a command out as it is asked for; returns its document, and what keeps that from being whole.
+fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+    let mut args = vec![format!("--seed={}", asked.seed.seed)];
+    args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
+    let folder = asked.output.as_ref().map(|folder| format!("--output={}", folder.display()));
+    args.push(folder.unwrap_or_else(|| "--no-save".to_owned()));
+    let (document, is_done) = document(words, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
+    // That says whether its events were counted, and counted right.
+    let doubt = words.starts_with("stat-setup") && !is_done;
+    Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
 }
 
 /// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
@@ -375,6 +372,7 @@ mod tests {
     use super::*;
     use crate::arms::rounds::mock;
     use crate::setting::backend::fake::Opens;
+    use results::document::Document;
 
     #[test]
     fn regimes_are_the_present_one_or_two_stand_ins_or_what_there_is_with_a_line() {
@@ -404,7 +402,7 @@ mod tests {
         let mut measured = measured.clone();
         measured.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
         let mut found = Found::default();
-        found.predicted.insert(id(recipe), predicted.clone());
+        found.predicted.insert(id(recipe), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
         row.measured = recipe.of(&measured, row.number);
         let host = measured.host.clone();
         of_run(row, recipe, &host, &mut found).unwrap()
