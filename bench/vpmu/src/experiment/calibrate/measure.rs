@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use guest::abi::{EventSpec, FLAG_TIME_LOOP, LOOP_INSTRUCTIONS};
 use host_pmu::backend::scheduling::Processor;
@@ -14,15 +14,15 @@ use vmm::outcome::RunOutcome;
 use crate::arms::arm::runner::ArmRunner;
 use crate::arms::arm::sim as simulated;
 use crate::arms::rounds::guest_arm::{GuestArm, Guests};
-use crate::arms::rounds::options::{ArmsOptions, HostOptions};
+use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::engine::{self, Rounds, State};
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::setting::backend::{BackendChoice, Chosen};
 use crate::setting::options::BehindOptions;
-use crate::setting::parse::defaults;
-use crate::setting::strategy::StrategyChoice;
+use crate::setting::parse::options;
 use crate::sys;
+use crate::terminal::console::internal;
 use crate::terminal::progress::{Progress, Silent};
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
@@ -66,16 +66,23 @@ pub struct Pmu {
     pub outside: f64,
 }
 
+/// A workload on the command line, with its strategies.
+pub type Workload = (&'static str, &'static str);
 /// Strategies that a model is made from: the costs of each kind of host operation are in one of them.
-const NEEDED: &[&str] = &["recreate", "reuse", "gate", "virtual"];
+const NEEDED: &str = "recreate,reuse,gate,virtual";
 
 impl CalibrateSpec {
-    /// Returns the workloads with their strategies: one event, and more events than counters.
-    pub fn workloads(&self) -> [(&'static str, &'static [&'static str]); 2] {
+    /// Returns the workloads: one event, and more events than counters.
+    pub fn workloads(&self) -> [Workload; 2] {
         // Where a create takes long, a rotation of more events under recreate takes longer than a tick.
-        let many = if self.tracepoint || self.dear { &["reuse", "gate"] } else { NEEDED };
+        let many = if self.tracepoint || self.dear { "reuse,gate" } else { NEEDED };
         let [one, ten] = if self.tracepoint { ["single/io", "sampling10/io"] } else { ["single", "sampling10"] };
         [(one, NEEDED), (ten, many)]
+    }
+
+    /// Returns the rounds of each workload.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(if self.tracepoint { 6 } else { 40 })
     }
 
     /// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
@@ -84,33 +91,25 @@ impl CalibrateSpec {
     /// Exit 2 for parameters that contradict each other or the host.
     pub fn plan(
         &self,
-        (workload, strategies): (&str, &[&str]),
+        (workload, strategies): Workload,
         chosen: &Chosen,
         usable: Option<&[u32]>,
     ) -> Result<Plan, Error> {
-        let usual: NmiLatencySpec = defaults();
-        let spec = NmiLatencySpec {
-            arms: ArmsOptions {
-                strategy: StrategyChoice::presets(strategies),
-                rounds: self.rounds,
-                samples: Some(if self.tracepoint { 20 } else { 50 }),
-                time_limit: Some(Duration::from_secs(20)),
-                ..usual.arms
-            },
-            workload: Some(workload.parse().map_err(|why: String| Error::usage("cannot calibrate", why, ""))?),
-            ..usual
-        };
-        let backend = BackendChoice::Key(chosen.backend.clone());
-        let mut plan =
-            spec.plan(&PAYLOAD, &HostOptions { behind: BehindOptions::of(backend), cpu: self.cpu }, chosen, usable)?;
+        let samples = if self.tracepoint { "20" } else { "50" };
+        let line = ["--workload", workload, "--strategy", strategies, "--samples", samples, "--time-limit", "20s"];
+        let rounds = self.rounds().to_string();
+        let spec: NmiLatencySpec = options(&[&line[..], &["--rounds", &rounds]].concat())
+            .map_err(|error| internal("options of a calibration", error))?;
+        let behind = BehindOptions::of(BackendChoice::Key(chosen.backend.clone()));
+        let mut plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu: self.cpu }, chosen, usable)?;
         plan.parameters.rounds_per_guest = None;
         plan.guest.boot.flags |= FLAG_TIME_LOOP;
         Ok(plan)
     }
 }
 
-/// One workload of a calibration: its name on the command line, with its strategies, the plan of its guests and their runner.
-pub type Job = ((&'static str, &'static [&'static str]), Plan, Box<dyn ArmRunner>);
+/// One workload of a calibration, the plan of its guests and their runner.
+pub type Job = (Workload, Plan, Box<dyn ArmRunner>);
 
 /// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
@@ -139,8 +138,8 @@ pub struct ArmGuests {
 /// Measurement of one workload.
 #[derive(Debug)]
 pub struct Measured {
-    /// The workload, with its strategies.
-    pub workload: (&'static str, &'static [&'static str]),
+    /// The workload.
+    pub workload: Workload,
     /// Arms in the order of the plan.
     pub arms: Vec<ArmGuests>,
 }

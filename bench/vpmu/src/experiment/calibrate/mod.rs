@@ -117,7 +117,7 @@ mod tests {
             found.account.counts.nmis_injected += u64::from(bad == 3);
             found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
-        let mut jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
+        let mut jobs: [Job; 1] = [(("single", ""), mock::plan(&[]).unwrap(), Box::new(runner))];
         let measured = run(&mut jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let whole = reuse.guests.iter().filter(|guest| guest.ops.count(OpKind::Open) > 0).count();

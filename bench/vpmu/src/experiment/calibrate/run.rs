@@ -40,7 +40,6 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(Draft, [u64; 2]), Error> {
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
-    let rounds = *calibration.rounds.get_or_insert(if tracepoint { 6 } else { 40 });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
     calibration.beside = beside(&chosen.backend)?;
@@ -53,7 +52,7 @@ pub fn run(
         let runner = Box::new(plan.on_this_host()?);
         jobs.push((workload, plan, runner as _));
     }
-    let measured = measure(&mut jobs, rounds, sys::interrupted(), progress)?;
+    let measured = measure(&mut jobs, calibration.rounds(), sys::interrupted(), progress)?;
     let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
