@@ -58,20 +58,12 @@ pub struct AbSpec {
     pub rules: Limits,
 }
 
-/// What was measured, and what is said of it.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The document: the sides are its arms, and their figures `ARM/METRIC` its metrics.
-    pub document: Record,
-    /// The ratios with their verdicts.
-    pub rows: Vec<Row>,
-    /// Reasons why nothing but SLOWER can be said: an arm lacks too many pairs or a side.
-    pub doubts: Vec<String>,
-    /// Pairs that are left out of an arm, where they are few.
-    pub left_out: Vec<String>,
-    /// The error that ended it early.
-    pub error: Option<Error>,
-}
+/// What was measured, the ratios with their verdicts, and the error that ended it early. The sides are the document's arms, their
+/// figures `ARM/METRIC` its metrics, and what is to be said of pairs and arms the notes of NEW.
+pub type Outcome = (Record, Vec<Row>, Option<Error>);
+
+/// Begin of a note that keeps anything but SLOWER from being said: an arm lacks too many pairs or a side.
+const DOUBT: &str = "doubt: ";
 
 /// An arm that both sides have: its name on each, and in the document, BASE → NEW where the two differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +110,7 @@ pub fn run(
     let mut words = common.iter().chain(spec.sides.iter().flat_map(|side| &side.args));
     let has_pin = words.any(|word| word.starts_with("--pin"));
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
-    let (shared, mut doubts) = shared(&first.each_ref().map(|turn| &turn.record.arms[..]))?;
+    let (shared, alone) = shared(&first.each_ref().map(|turn| &turn.record.arms[..]))?;
     let left_out = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
         let (shared, first, left_out, common) = (&shared, &first[side], &left_out, &common);
@@ -141,30 +133,24 @@ pub fn run(
         rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
     };
     // Nothing of this machine enters the result of a simulation.
-    let own = &first[1].record;
-    let nowhere = HostFs::at("/nonexistent");
-    let facts = if own.is_simulated() {
-        (HostFacts { class: own.host.class.clone(), ..HostFacts::default() }, &nowhere)
-    } else {
-        (host, fs)
-    };
+    let (own, nowhere) = (&first[1].record, HostFs::at("/nonexistent"));
+    let facts = if own.is_simulated() { (own.host.clone(), &nowhere) } else { (host, fs) };
     let (mut document, error) = experiment.measure(&mut sides, facts, command_line, progress, save)?;
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
     let rows = rows(&document, &names, &spec.rules);
-    let (pairs, mut few) = (document.arms[0].rounds.len(), Vec::new());
+    let (pairs, mut notes) = (document.arms[0].rounds.len(), Vec::new());
+    notes.extend(alone.iter().map(|why| format!("{DOUBT}{why}")));
     for LeftOut { why, pairs: out, rounds } in left_out.borrow().values() {
-        let list = if are_few(*rounds, 2 * ROUNDS * pairs) { &mut few } else { &mut doubts };
-        list.push(format!("{} of {pairs} pairs are left out: {why}", out.range(..pairs as u64).count()));
+        let begin = if are_few(*rounds, 2 * ROUNDS * pairs) { "left out: " } else { DOUBT };
+        notes.push(format!("{begin}{} of {pairs} pairs are left out: {why}", out.range(..pairs as u64).count()));
     }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.answer = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
         arm.stand_in = turn.record.arms.iter().any(|arm| arm.stand_in);
     }
-    let all = [("doubt", &doubts), ("left out", &few)];
-    document.arms[1].notes =
-        all.iter().flat_map(|(word, why)| why.iter().map(move |why| format!("{word}: {why}"))).collect();
-    Ok(Outcome { document, rows, doubts, left_out: few, error })
+    document.arms[1].notes = notes;
+    Ok((document, rows, error))
 }
 
 /// Returns a row for each arm of these names, one for all together, and those of counts.
@@ -263,8 +249,7 @@ fn shared([base, new]: &Both<&[Arm]>) -> Result<(Vec<Shared>, Vec<String>), Erro
 }
 
 /// Returns the verdicts, and what was run, as they are shown; `all`: with counts that are the same.
-pub fn report(outcome: &Outcome, all: bool) -> Report {
-    let Outcome { document, rows, doubts, left_out, .. } = outcome;
+pub fn report(document: &Record, rows: &[Row], all: bool) -> Report {
     let mut report = Report::new("vpmu ab");
     let name = rows.first().map_or_else(|| "no figures".to_owned(), |row| metric::name(&row.metric));
     let parameter = |name| document.parameter(name).unwrap_or_default();
@@ -278,8 +263,8 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
     }
     let rows: Vec<_> = rows.iter().collect();
     report.notes(remarks(&rows));
-    report.notes(doubts.iter().map(|why| format!("doubt: {why}")));
-    report.notes(left_out.iter().map(|why| format!("left out: {why}")));
+    let notes = document.arms.iter().flat_map(|arm| arm.notes.iter().map(String::as_str));
+    report.notes(notes.clone());
     report.note(
         "change: NEW over BASE over pairs; a pair is a turn of both, one right after the other, and a turn a process of six rounds, \
          whose median counts",
@@ -299,7 +284,7 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
     if let Some(how) = ended {
         report.line(how);
     }
-    report.verdict = Some(conclude(&rows, doubts.first().map(String::as_str).or(ended)));
+    report.verdict = Some(conclude(&rows, notes.filter_map(|note| note.strip_prefix(DOUBT)).next().or(ended)));
     report
 }
 
@@ -346,47 +331,31 @@ mod tests {
         rows(&document(ratios, rounds, 0), &NAMES[..ratios.len()], &Limits::default())
     }
 
-    fn judged(ratios: &[f64]) -> Vec<(String, Verdict)> {
-        of(ratios, 60).into_iter().map(|row| (row.arm, row.verdict)).collect()
-    }
-
     #[test]
-    fn the_same_build_has_no_change() {
+    fn verdicts_are_of_each_arm_and_of_all_together() {
+        let judged =
+            |ratios: &[f64]| -> Vec<_> { of(ratios, 60).into_iter().map(|row| (row.arm, row.verdict)).collect() };
         assert!(judged(&[1.0, 1.0, 1.0]).iter().all(|(_, verdict)| *verdict == Verdict::NoChange));
         assert_eq!(judged(&[1.0])[0].0, "arm0", "one arm needs no row for all");
-    }
-
-    #[test]
-    fn one_slow_arm_and_all_slow_arms_have_different_verdicts() {
         let one = judged(&[1.0, 1.06, 1.0, 1.0]);
-        assert_eq!(
-            (one[0].clone(), one[2].clone()),
-            ((ALL_ARMS.into(), Verdict::NoChange), ("arm1".into(), Verdict::Slower))
-        );
-        let all = judged(&[1.06, 1.06, 1.06]);
-        assert!(all.iter().all(|(_, verdict)| *verdict == Verdict::Slower));
+        assert_eq!(one[0], (ALL_ARMS.into(), Verdict::NoChange));
+        assert_eq!(one[2], ("arm1".into(), Verdict::Slower));
+        assert!(judged(&[1.06, 1.06, 1.06]).iter().all(|(_, verdict)| *verdict == Verdict::Slower));
         assert_eq!(judged(&[0.9, 1.0])[1].1, Verdict::Faster);
+        // Pairs that one arm lacks are not common.
+        let all = rows(&document(&[1.1, 1.1], 60, 20), &NAMES[..2], &Limits::default());
+        assert_eq!((all[0].arm.as_str(), all[0].blocks, all[1].blocks), (ALL_ARMS, 40, 60));
     }
 
     #[test]
-    fn few_pairs_are_inconclusive_and_say_how_many_there_must_be() {
+    fn few_pairs_and_doubts_keep_a_pass_from_being_said_and_hide_no_slow_down() {
         let found = of(&[1.0], 3);
         assert_eq!((found[0].verdict, found[0].p_value), (Verdict::Inconclusive, None));
         assert!(found[0].why.starts_with("too few pairs: an interval needs 5"), "{found:?}");
-    }
-
-    #[test]
-    fn a_doubt_keeps_a_pass_from_being_said_and_hides_no_slow_down() {
         let of = |ratio, doubt| conclude(&of(&[ratio], 60).iter().collect::<Vec<_>>(), doubt).0;
         assert_eq!((of(1.0, None), of(1.0, Some("x"))), (Exit::Done, Exit::Inconclusive));
         assert_eq!((of(1.06, None), of(1.06, Some("x"))), (Exit::Regression, Exit::Regression));
         assert_eq!(conclude(&[], None).0, Exit::Inconclusive);
-    }
-
-    #[test]
-    fn pairs_that_one_arm_lacks_are_not_common() {
-        let all = rows(&document(&[1.1, 1.1], 60, 20), &NAMES[..2], &Limits::default());
-        assert_eq!((all[0].arm.as_str(), all[0].blocks, all[1].blocks), (ALL_ARMS, 40, 60));
     }
 
     #[test]

@@ -219,6 +219,8 @@ pub fn report(pareto: &Pareto) -> Report {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use results::document::{ArmKind, GuestArm, HostOp, Summary};
@@ -227,6 +229,8 @@ mod tests {
 
     use super::*;
 
+    static USUAL: LazyLock<Arm> = LazyLock::new(|| trials::fixture::document(1).arms.remove(0));
+
     fn arm(name: &str, kind: ArmKind, (p50, held, creates): (u64, u64, u64)) -> Arm {
         let mut own = GuestArm::default();
         own.counts.nmis = 10;
@@ -234,7 +238,7 @@ mod tests {
         own.host_ops.insert("open".to_owned(), HostOp { count: 10 * creates, ..HostOp::default() });
         let latency = Summary { count: 10, p50, ..Summary::default() };
         let metrics = [(NMI_HANDLER.key.to_owned(), latency)].into();
-        Arm { name: name.to_owned(), kind, metrics, own, ..trials::fixture::document(1).arms[0].clone() }
+        Arm { name: name.to_owned(), kind, metrics, own, ..USUAL.clone() }
     }
 
     proptest! {
