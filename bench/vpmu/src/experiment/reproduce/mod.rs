@@ -4,7 +4,6 @@ pub mod measure;
 pub mod recipe;
 mod recording;
 pub mod run;
-mod set_up;
 pub mod show;
 
 #[cfg(test)]
