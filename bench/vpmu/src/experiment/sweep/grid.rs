@@ -68,12 +68,13 @@ pub struct Point {
 impl Point {
     /// Returns the keys as lines and tables have them: a trace by its name.
     pub fn shown(&self) -> Keys {
-        let name = |folder: &String| Path::new(folder).file_name().map(|name| name.to_string_lossy().into_owned());
-        let shown = |(key, value): (&String, &String)| {
-            let value = if key == "trace" { name(value) } else { None }.unwrap_or_else(|| value.clone());
-            (key.clone(), value)
-        };
-        self.keys.iter().map(shown).collect()
+        let mut shown = self.keys.clone();
+        if let Some(trace) = shown.get_mut("trace")
+            && let Some(name) = Path::new(&*trace).file_name().map(|name| name.to_string_lossy().into_owned())
+        {
+            *trace = name;
+        }
+        shown
     }
 }
 

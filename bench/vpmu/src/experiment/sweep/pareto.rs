@@ -1,6 +1,6 @@
 //! Comparison of strategies by scenario, and how it is shown: Pareto fronts of latency and events held.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use results::stats::pareto::front;
 use serde::Serialize;
@@ -83,28 +83,17 @@ pub fn compare(lines: &[Line]) -> Pareto {
         let part = |key: &&str| line.point.get(*key).map(|value| format!("{key} {value}"));
         named.iter().filter_map(part).collect::<Vec<_>>().join(", ")
     };
-    let mut places = BTreeMap::new();
-    let mut scenarios: Vec<(String, Vec<&Line>)> = Vec::new();
-    for line in lines {
-        let name = name(line);
-        let place = *places.entry(name.clone()).or_insert(scenarios.len());
-        if place == scenarios.len() {
-            scenarios.push((name, Vec::new()));
-        }
-        scenarios[place].1.push(line);
-    }
-    let scenarios = scenarios.into_iter().map(|(name, lines)| Scenario { name, rows: rows(&lines, by) }).collect();
+    // Seeds are next to one another.
+    let of_one = lines.chunk_by(|one, next| name(one) == name(next));
+    let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines, by) }).collect();
     Pareto { schema: "vpmu-pareto/1", by, scenarios }
 }
 
-fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
-    let mut names: Vec<&str> = Vec::new();
-    for arm in lines.iter().flat_map(|line| line.strategies()).filter(|arm| arm.not_available.is_none()) {
-        if !names.contains(&arm.name.as_str()) {
-            names.push(&arm.name);
-        }
-    }
-    let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name, lines, by)).collect();
+/// Returns the strategies of points that differ in their seeds, which all have the same.
+fn rows(lines: &[Line], by: Statistic) -> Vec<StrategySummary> {
+    let own = lines.iter().take(1).flat_map(Line::strategies).filter(|arm| arm.not_available.is_none());
+    let names = own.map(|arm| arm.name.as_str());
+    let mut rows: Vec<StrategySummary> = names.map(|name| row(name, lines, by)).collect();
     let known = rows.iter().filter_map(|row| Some([row.latency_ns?, row.held_mean]));
     let on = front(&known.collect::<Vec<_>>());
     for (row, on) in rows.iter_mut().filter(|row| row.latency_ns.is_some()).zip(on) {
@@ -114,10 +103,10 @@ fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
 }
 
 /// Returns the figures of a strategy over all seeds.
-fn row(name: &str, lines: &[&Line], by: Statistic) -> StrategySummary {
+fn row(name: &str, lines: &[Line], by: Statistic) -> StrategySummary {
     let is_own = |arm: &&Arm| arm.name == name && arm.not_available.is_none();
     let own: Vec<(&Line, &Arm)> =
-        lines.iter().filter_map(|line| Some((*line, line.strategies().find(is_own)?))).collect();
+        lines.iter().filter_map(|line| Some((line, line.strategies().find(is_own)?))).collect();
     let summary = |line: &Line, arm: &Arm| line.latency().and_then(|metric| arm.metrics.get(metric.key)).cloned();
     let latency = |(line, arm): &(&Line, &Arm)| by.of(&summary(line, arm)?);
     let x_floor = |(line, arm): &(&Line, &Arm)| {
