@@ -10,7 +10,8 @@ typedef unsigned long u64;
 /* Longest chains that the recorder takes have some more entries. */
 #define DEPTH 100
 
-static u64 a[SIZE][SIZE], b[SIZE][SIZE], c[SIZE][SIZE];
+/* Or a compiler knows what a product of zeros is. */
+static volatile u64 a[SIZE][SIZE], b[SIZE][SIZE], c[SIZE][SIZE];
 
 __attribute__((noinline)) u64 cell(int row, int column)
 {

@@ -191,15 +191,9 @@ impl ArmGuests {
         self.of(metric, |found| Some(found.p50 as f64))
     }
 
-    /// Returns the median over guests of the median cost of a host operation, ns.
+    /// Returns the median cost of a host operation, ns.
     pub fn op_p50(&self, kind: OpKind) -> Option<f64> {
-        // Of an even number the mean of both in the middle.
-        let of_guest = |Guest { ops, .. }: &Guest| {
-            let (n, costs) = (ops.count(kind), ops.histogram(kind));
-            let ranked = |rank: u64| costs.value_at_quantile((rank as f64 - 0.5) / n as f64) as f64;
-            (n > 0).then(|| f64::midpoint(ranked(n.div_ceil(2)), ranked(n / 2 + 1)))
-        };
-        median(self.guests.iter().map(of_guest))
+        self.result.own.host_ops.get(kind.key()).filter(|op| op.count > 0).map(|op| op.p50_ns as f64)
     }
 
     /// Returns the counts a microsecond on a counter of each event.
