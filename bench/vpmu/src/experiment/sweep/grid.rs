@@ -28,14 +28,7 @@ const MAX_GRID: u64 = 256 << 10;
 /// Most points of a grid.
 const MAX_POINTS: usize = 100_000;
 /// What a point has of itself, where `sim` has many short rounds of guests that live on and show what counting costs their work.
-const USUAL: [(&str, &str); 6] = [
-    ("workload", "sampling10"),
-    ("samples", "2000"),
-    ("rounds", "1"),
-    ("warmup", "0"),
-    ("baseline", "0ms"),
-    ("time-limit", "10s"),
-];
+const USUAL: &str = "workload=sampling10 samples=2000 rounds=1 warmup=0 baseline=0ms time-limit=10s";
 /// Keys that a trace leaves: it has its own guest.
 const WITH_TRACE: [&str; 4] = ["trace", "model", "strategy", "seed"];
 /// Keys of which a guest has one.
@@ -196,7 +189,8 @@ impl Grid {
     pub fn points(&self) -> Result<(Vec<Point>, Shared), Error> {
         let mut axes = self.0.clone();
         let replays = axes.contains_key("trace");
-        let usual = USUAL.into_iter().filter(|_| !replays).chain([("model", DEFAULT_MODEL)]);
+        let usual = USUAL.split(' ').filter(|_| !replays).filter_map(|word| word.split_once('='));
+        let usual = usual.chain([("model", DEFAULT_MODEL)]);
         for (key, value) in usual {
             axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
         }
