@@ -78,7 +78,7 @@ impl Folded {
             };
             if let Some((below, part)) = kernel {
                 let part = percent(*part, *samples);
-                place += &format!("; in the kernel they are most often in {} ({part} of these)", below.symbol);
+                place = format!("{place}; in the kernel they are most often in {} ({part} of these)", below.symbol);
             }
             notes.push(format!("{} of the samples are {place}", share(*samples)));
         }

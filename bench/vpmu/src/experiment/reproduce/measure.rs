@@ -117,7 +117,11 @@ pub fn measure(
     let runs: BTreeSet<&String> = all.iter().filter_map(|(_, recipe)| recipe.run.as_ref()).collect();
     for words in runs.into_iter().take_while(|_| !sys::stopped()) {
         progress.expect(words);
-        let one = if is_recording { recording::measure(asked, progress) } else { carry_out(words, asked) };
+        let one = if is_recording {
+            recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
+        } else {
+            carry_out(words, asked)
+        };
         found.keep(words, one);
     }
     if sys::stopped() {

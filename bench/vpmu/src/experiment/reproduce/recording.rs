@@ -1,7 +1,7 @@
 //! What compressing a recording costs: the published table of `perf record -z` by level, beside `vpmu record` and stock perf here. Each
 //! way is a command, run in turns with the others.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use perf_data::reader::Recording;
@@ -16,7 +16,6 @@ use serde_json::{Map, json};
 use tempfile::TempDir;
 use triage::child::this_program;
 
-use super::measure::Asked;
 use super::recipe::{ALL, Recipe, Statistic, recipe, row};
 use crate::engine::Rounds;
 use crate::engine::plain::{Experiment, Plain, Sample};
@@ -86,7 +85,11 @@ impl Way {
 ///
 /// # Errors
 /// Nothing was recorded.
-pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Record, Option<String>), Error> {
+pub(super) fn measure(
+    (rounds, seed): (Option<u64>, u64),
+    output: Option<&Path>,
+    progress: &mut dyn Progress,
+) -> Result<(Record, Option<String>), Error> {
     let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
     let folder = tempfile::tempdir().map_err(cannot)?;
     replace(&folder.path().join(IMAGE), GUEST).map_err(cannot)?;
@@ -104,12 +107,12 @@ pub(super) fn measure(asked: &Asked, progress: &mut dyn Progress) -> Result<(Rec
     let guest = "an image that makes 1000 products of matrices below 100 calls";
     let perf = perf.unwrap_or_else(|why| format!("not measured: {why}"));
     let parameters = Map::from_iter([("guest".to_owned(), json!(guest)), ("perf".to_owned(), json!(perf))]);
-    let rounds = Rounds::of(asked.rounds.unwrap_or(ROUNDS), asked.seed.seed);
+    let rounds = Rounds::of(rounds.unwrap_or(ROUNDS), seed);
     let fs = HostFs::default();
     let experiment = Experiment { name: NAME, parameters, rounds };
     let (document, error) =
         experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
-    if let Some(folder) = &asked.output {
+    if let Some(folder) = output {
         let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
         OutputFolder::open(folder)?.write(NAME, json.as_bytes())?;
     }

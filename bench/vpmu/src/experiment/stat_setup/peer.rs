@@ -88,7 +88,7 @@ impl Command {
         let counted = stat("perf", None, &["--log-fd", "1"]).run()?;
         let counted = counted.map_or(0, |ran| ran.text().lines().filter(is_count).count());
         if let Some(best) = all.last_mut() {
-            best.note += &format!("; {version}, which counted {counted} of {} events", list.events.len());
+            best.note = format!("{}; {version}, which counted {counted} of {} events", best.note, list.events.len());
         }
         Ok(all)
     }
