@@ -371,7 +371,7 @@ pub fn report(document: &Record, rows: &[Row], all: bool) -> Report {
     }
     let rows: Vec<_> = rows.iter().collect();
     report.notes(remarks(&rows));
-    let notes = document.arms.iter().flat_map(|arm| arm.notes.iter().map(String::as_str));
+    let mut notes = document.arms.iter().flat_map(|arm| arm.notes.iter().map(String::as_str));
     report.notes(notes.clone());
     report.note(
         "change: NEW over BASE over pairs; a pair is a turn of both, one right after the other, and a turn a process of six rounds, \
@@ -392,7 +392,7 @@ pub fn report(document: &Record, rows: &[Row], all: bool) -> Report {
     if let Some(how) = ended {
         report.line(how);
     }
-    report.verdict = Some(conclude(&rows, notes.filter_map(|note| note.strip_prefix(DOUBT)).next().or(ended)));
+    report.verdict = Some(conclude(&rows, notes.find_map(|note| note.strip_prefix(DOUBT)).or(ended)));
     report
 }
 
