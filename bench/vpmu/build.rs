@@ -1,4 +1,4 @@
-//! Puts the git revision and the build profile into the binary, so that a result document can name them.
+//! Puts the git revision and the build profile into the binary, so that a result document can name them; builds a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -68,7 +68,29 @@ fn leave_symbols_out() {
     }
 }
 
-fn main() {
+/// Builds the guest whose recordings are compressed: chains by frame pointers, and names for them.
+fn build_image() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=../../guest/image");
+    let what = "the image that is recorded";
+    let program = freestanding::Program {
+        what,
+        sources: &["../../guest/image/matrix.c"],
+        defines: &[],
+        cflags: &[
+            "-O2",
+            "-mgeneral-regs-only",
+            "-mno-red-zone",
+            "-fcf-protection=none",
+            "-fno-omit-frame-pointer",
+            "-mno-omit-leaf-frame-pointer",
+        ],
+        optional_cflags: &[],
+        ldflags: &["-Ttext-segment=0x200000"],
+    };
+    freestanding::build(&freestanding::out_folder(what)?, "matrix", &program)
+}
+
+fn main() -> std::process::ExitCode {
     println!("cargo::rerun-if-changed=build.rs");
     leave_symbols_out();
     pack_relocations();
@@ -96,4 +118,5 @@ fn main() {
             watch(&common.join(branch));
         }
     }
+    freestanding::report(build_image())
 }

@@ -469,7 +469,6 @@ mod tests {
             }
             record.arms.truncate(2);
             record.host.class = format!("host {}", at % 3);
-            record.parameters.insert("same_build".to_owned(), json!(at == 3));
             record
         };
         let found = history("dir", &(0..20).map(of).collect::<Vec<_>>(), &request()).unwrap();

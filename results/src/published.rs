@@ -88,8 +88,7 @@ pub struct Row {
     pub error: Option<f64>,
     /// Origin of the number.
     pub origin: Origin,
-    /// With `--run` the number is predicted by a model of this host, before it was measured: the ends of the range that the model is off
-    /// where it was made. Otherwise these are the ends of the range of the models that the published numbers do not tell apart.
+    /// With `--run`, as a model of this host predicts it: the ends of the range that the model is off where it was made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub predicted: Vec<f64>,
     /// As measured by `--run`.

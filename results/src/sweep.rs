@@ -9,8 +9,6 @@ use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION};
 
 /// Name of the file of finished points in a results folder.
 pub const FILE: &str = "sweep.jsonl";
-/// The Pareto front of its points, beside it.
-pub const FRONT: &str = "pareto.json";
 /// The schema of a line.
 pub const SCHEMA: &str = "vpmu-sweep/3";
 /// Largest file: about 100 000 points of nine strategies.

@@ -221,7 +221,18 @@ pub const ALL: [Event; 22] = [
     hardware("cache-misses", perf::PERF_COUNT_HW_CACHE_MISSES),
 ];
 
+/// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
+const SHORTEST_CLOCK: u64 = 100_000;
+
 impl Event {
+    /// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
+    /// without a rate.
+    #[expect(clippy::cast_sign_loss, reason = "a rate")]
+    pub fn period(&self, per_second: f64, frequency: u64) -> Option<u64> {
+        let least = if self.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
+        (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
+    }
+
     /// Finds the one of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|event| event.name == name)
@@ -259,5 +270,14 @@ mod tests {
         assert_eq!(scaled(7, 100, 100), Some(7.0));
         assert_eq!(scaled(7, 100, 50), Some(14.0));
         assert_eq!((scaled(0, 100, 0), scaled(0, 0, 0)), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn periods_give_about_a_thousand_samples_a_second() {
+        let switches = Event::named("context-switches").unwrap();
+        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| switches.period(rate, 1000)), [Some(240), Some(1), None]);
+        let clock = Event::named("cpu-clock").unwrap();
+        let periods = [2e9, 1e6, 0.0].map(|rate| clock.period(rate, 1000));
+        assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
     }
 }

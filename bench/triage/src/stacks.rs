@@ -3,8 +3,18 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::sampling::{Chain, Ended, STACK};
+use results::table::layout;
+
+use crate::sampling::{Chain, Ended, Losses, STACK};
 use crate::symbols::Frame;
+
+/// Stacks and broken ends that are said, and frames of a stack.
+const STACKS: usize = 2;
+const FRAMES: usize = 8;
+/// Functions of the kernel that are a spin lock, or wait for one, have one of these in their names; those of a kernel that hides its
+/// addresses are all of another name.
+const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
+const HIDDEN: &str = "(hidden)";
 
 /// The scheduler's functions, which are below every wait, and those on the way into the kernel: by their beginning.
 const COMMON: [&str; 17] = [
@@ -40,6 +50,52 @@ pub struct Folded {
     pub functions: Vec<(Frame, usize)>,
     /// The most frequent way out of the program.
     pub found: Option<Found>,
+}
+
+impl Folded {
+    /// Returns the samples in spin locks of the kernel; `None` of one that hides its functions.
+    pub fn in_spin_locks(&self) -> Option<u64> {
+        if self.functions.is_empty() || self.functions.iter().any(|(frame, _)| frame.symbol == HIDDEN) {
+            return None;
+        }
+        let locks = self
+            .functions
+            .iter()
+            .filter(|(frame, _)| frame.in_kernel() && SPIN_LOCK.iter().any(|name| frame.symbol.contains(name)));
+        Some(locks.map(|(_, samples)| *samples as u64).sum())
+    }
+
+    /// Says what the samples are, the answer first.
+    pub fn said(&self, samples: usize, rate: &str, losses: Losses) -> Vec<String> {
+        let percent = |part: usize, whole: usize| format!("{} %", layout::percent(part as f64 / whole.max(1) as f64));
+        let share = |part: usize| percent(part, samples);
+        let mut notes = Vec::new();
+        if let Some(Found { samples, called, program, kernel }) = &self.found {
+            let mut place = match (called, program) {
+                (Some(called), Some(program)) => format!("in {called}, called by {program}"),
+                (None, Some(program)) => format!("in {program}"),
+                (_, None) => "outside of the program".to_owned(),
+            };
+            if let Some((below, part)) = kernel {
+                let part = percent(*part, *samples);
+                place = format!("{place}; in the kernel they are most often in {} ({part} of these)", below.symbol);
+            }
+            notes.push(format!("{} of the samples are {place}", share(*samples)));
+        }
+        let Losses { lost, damaged, throttled } = losses;
+        let mut line = vec![format!("{rate}, {lost} lost")];
+        line.extend((damaged > 0).then(|| format!("{damaged} not readable")));
+        line.extend((throttled > 0).then(|| format!("throttled {throttled} times by the kernel")));
+        let whole = (samples > 0).then(|| format!("; {} of the chains are complete", share(self.complete)));
+        notes.push(line.join(", ") + &whole.unwrap_or_default());
+        notes.extend(self.broken.iter().take(STACKS).map(|(at, count)| format!("{count} chains are broken at {at}")));
+        notes.extend(self.stacks.iter().take(STACKS).map(|(frames, count)| {
+            let mut names: Vec<String> = frames.iter().take(FRAMES).map(ToString::to_string).collect();
+            names.extend((frames.len() > FRAMES).then(|| "…".to_owned()));
+            format!("{} of the samples: {}", share(*count), names.join(" < "))
+        }));
+        notes
+    }
 }
 
 /// Place of most samples.
@@ -161,5 +217,34 @@ mod tests {
         let fault = leaving(&chain(&[("clear_page", KERNEL), ("touch", "vpmu")], Ended::Bottom).frames, "vpmu");
         assert!(fault.0.0.is_none() && fault.1.unwrap().symbol == "clear_page");
         assert!(fold(&[], "vpmu").found.is_none());
+    }
+
+    #[test]
+    fn samples_say_where_most_are_and_what_is_missing() {
+        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
+        let waits = ["schedule", "native_queued_spin_lock_slowpath"].map(|name| frame(name, KERNEL));
+        let waits = [&waits[..], &[frame("rand", "libc.so.6"), frame("draw_shared", "vpmu")]].concat();
+        let mut chains = vec![Chain { frames: waits, ended: Ended::Bottom }; 9];
+        chains[0].frames.remove(0);
+        chains.push(Chain { frames: vec![frame("f", "x.so")], ended: Ended::Broken(frame("f", "x.so")) });
+        let folded = fold(&chains, "vpmu");
+        let losses = Losses { lost: 3, damaged: 1, throttled: 2 };
+        let said = folded.said(10, "10 samples by context-switches, one in 120", losses);
+        assert_eq!(
+            said,
+            [
+                "90 % of the samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
+                 native_queued_spin_lock_slowpath (100 % of these)",
+                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled 2 times by the kernel; 90 % of the chains \
+                 are complete",
+                "1 chains are broken at f (x.so)",
+                "80 % of the samples: schedule ([kernel]) < native_queued_spin_lock_slowpath ([kernel]) < rand (libc.so.6) < draw_shared \
+                 (vpmu)",
+                "10 % of the samples: f (x.so)",
+            ]
+        );
+        assert_eq!(folded.in_spin_locks(), Some(1));
+        chains[1].frames[0].symbol = HIDDEN.into();
+        assert_eq!((fold(&chains, "vpmu").in_spin_locks(), Folded::default().in_spin_locks()), (None, None));
     }
 }

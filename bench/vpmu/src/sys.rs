@@ -26,6 +26,11 @@ pub fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
 }
 
+/// Returns whether that flag is set.
+pub fn stopped() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
 /// Makes SIGINT, SIGTERM and, unless nohup(1) has it ignored, SIGHUP set [`interrupted`] instead of killing the process.
 /// System calls are not restarted, so a blocking one returns EINTR and its loop can look at the flag.
 ///

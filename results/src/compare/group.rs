@@ -19,7 +19,7 @@ pub(super) const SIDES: Both<&str> = ["BASE", "NEW"];
 pub const MIN_RUNS: usize = 8;
 /// Parameters that say how much is measured or why, not what, and those of a side's build: they may differ.
 const HOW_MUCH: &str = "rounds rounds_per_guest until_ci quick pin samples warmup_samples warmup_rounds duration_ns time_limit_ns \
-                        strategies backend_requested backend_why look_ups binary tool same_build unlike rules";
+                        strategies backend_requested backend_why look_ups binary tool rules";
 
 /// Documents of both sides that measured the same.
 #[derive(Debug)]

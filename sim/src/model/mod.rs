@@ -6,10 +6,12 @@
 
 mod cost;
 mod costs;
+mod draft;
 mod file;
 
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
+pub use draft::{Draft, whole};
 pub use file::{CountBase, Rate};
 pub use file::{EMBEDDED, Fitted, Model, ModelError};
 pub use file::{HostModel, HostPmu, Others};

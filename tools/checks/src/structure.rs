@@ -71,7 +71,6 @@ const ALLOWED: &[&str] = &[
     "bench/triage/src/symbols.rs",
     // These make files in a campaign's own folder or in a temporary one.
     "bench/vpmu/src/campaign/attempt.rs",
-    "bench/vpmu/src/experiment/reproduce/recording/guest.rs",
     "bench/fleet/src/campaign/folder.rs",
 ];
 

@@ -201,7 +201,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
         entries.map_err(|error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), ""))?;
     let is_document = |entry: &DirEntry| {
         let (path, name) = (entry.path(), entry.file_name());
-        let own = name == ATTEMPT || name == results::sweep::FRONT || name.as_encoded_bytes().starts_with(b".");
+        let own = name == ATTEMPT || name.as_encoded_bytes().starts_with(b".");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         is_file && !own && path.extension().is_some_and(|kind| kind == "json" || kind == "jsonl")
     };

@@ -13,7 +13,7 @@ use results::table::Report;
 use super::files::{bisected, write_junit, write_to};
 use super::measure::Invocation;
 use crate::engine::plain::Save;
-use crate::experiment::ab::{self, AbSpec, Side, show};
+use crate::experiment::ab::{self, AbSpec, Side};
 use crate::setting::options::{
     DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
 };
@@ -180,29 +180,29 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         Ok(())
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
-    let ran = ab::run(&spec, host, &invocation.command_line, sys::interrupted(), grows);
-    let mut outcome = ran.inspect_err(|error| {
+    let ran = ab::run(&spec, host, &invocation.command_line, grows);
+    let (mut document, rows, error) = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
     })?;
-    let report = show::report(&outcome, args.gate.all_metrics);
+    let report = ab::report(&document, &rows, args.gate.all_metrics);
     let exit = report.verdict.as_ref().map_or(Exit::Inconclusive, |(exit, _)| *exit);
     // An error hides no regression.
-    let ended = outcome.error.take().filter(|error| {
+    let ended = error.filter(|error| {
         let is_hidden = exit == Exit::Regression;
         is_hidden.then(|| complain(&format!("warning: {error}")));
         !is_hidden
     });
     let code = |ended: Result<Exit, Error>| bisected(args.gate.bisect, ended).unwrap_or_else(|error| error.exit).code();
-    outcome.document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
-    let saved = write(&outcome.document);
+    document.exit = Some(code(ended.clone().map_or(Ok(exit), Err)));
+    let saved = write(&document);
     let reported = junit(&report);
     let ended = ended.map_or(saved, Err).and(reported).map(|()| exit);
-    outcome.document.exit = Some(code(ended.clone()));
+    document.exit = Some(code(ended.clone()));
     if args.form.json.json {
-        print(&compact(&outcome.document)?)?;
+        print(&compact(&document)?)?;
     } else {
-        console::show(args.form.form(), &report, &outcome.document)?;
+        console::show(args.form.form(), &report, &document)?;
         if let (Some(target), Ok(_), false) = (&output, &ended, args.form.markdown) {
             print(&format!("saved: {}\n", target.path().display()))?;
         }

@@ -6,8 +6,8 @@ use results::error::{Error, Exit};
 use results::write::check_file;
 
 use super::files::write_to;
+use crate::experiment::calibrate::measure::CalibrateSpec;
 use crate::experiment::calibrate::run::run as calibrate;
-use crate::experiment::calibrate::spec::CalibrateSpec;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::options::{OutputOption, QuietOption};
 use crate::setting::parse::number_in;

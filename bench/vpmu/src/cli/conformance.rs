@@ -9,8 +9,7 @@ use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
 use vmm::machine::Cpu;
 
-use crate::experiment::conformance::run::{self, Target};
-use crate::experiment::conformance::tap::{self, Checked};
+use crate::experiment::conformance::{self, Checked, Target};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::{pmu_version, processor};
@@ -88,7 +87,7 @@ type Checks = (String, Vec<Checked>, Vec<Target>);
 /// Returns the one check of KVM's own vPMU.
 fn on_kvm() -> Result<Checks, Error> {
     let target = Target::kvm();
-    Ok((target.name.clone(), vec![run::of_kvm()?], vec![target]))
+    Ok((target.name.clone(), vec![conformance::of_kvm()?], vec![target]))
 }
 
 /// Returns the checks of the userspace vPMU.
@@ -144,16 +143,16 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     tap(&format!("TAP version 14\n1..{}\n", guests.len() * targets.len()))?;
     let mut runs = Vec::new();
     for (guest, target) in guests.iter().flat_map(|guest| targets.iter().map(move |target| (*guest, target))) {
-        let run = run::run(&host, guest, target, sys::interrupted())?;
+        let run = conformance::run(&host, guest, target, sys::interrupted())?;
         tap(&run.tap(runs.len() + 1))?;
         runs.push(run);
         if sys::interrupted().load(Ordering::Relaxed) {
             return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
         }
     }
-    tap(&tap::summary(&runs))?;
+    tap(&conformance::summary(&runs))?;
     if args.json.json {
-        print_json(&tap::json(&backend, &runs))?;
+        print_json(&conformance::json(&backend, &runs))?;
     }
     Ok(if runs.iter().all(|run| run.ok) { Exit::Done } else { Exit::Regression })
 }

@@ -6,7 +6,7 @@ use results::error::{Error, Exit};
 use super::measure::{Invocation, MakePlan, Wanted, measure_all};
 use super::options::GuestResultOptions;
 use crate::arms::rounds::options::HostOptions;
-use crate::experiment::guest_stat::spec::GuestStatSpec;
+use crate::experiment::guest_stat::GuestStatSpec;
 use crate::setting::backend::Chosen;
 
 pub(super) const EXAMPLES: &str = "\

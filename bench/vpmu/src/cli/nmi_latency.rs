@@ -171,9 +171,10 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         complain(&format!("warning: {lost} rows are missing in the trace, and what follows from them differs"));
     }
     let backend = &BackendChoice::Sim(sim.model.clone());
-    let wanted = Wanted { backend, model: Some(sim.model()?), is_bare: false, linux: None, out: &args.out };
-    let plan = |chosen: &Chosen, _: Option<&[u32]>| {
-        let mut plan = sim.plan_with(chosen)?;
+    let model = sim.model()?;
+    let wanted = Wanted { backend, model: Some(model.clone()), is_bare: false, linux: None, out: &args.out };
+    let plan = |_: &Chosen, _: Option<&[u32]>| {
+        let mut plan = sim.plan(&model)?;
         if let Some(parts) = &parts {
             plan.replay(parts);
         }

@@ -70,7 +70,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
         (of_hosts(&records.iter().map(run).collect::<Vec<_>>())?, BY_HOST)
     } else {
-        let published = reproduce::show::report(&Simulated::stored()?.beside()?, false);
+        let published = reproduce::show::report(&Simulated::stored()?.beside()?);
         (html(&Sources { records, published, tool: process::tool() }, TITLE)?, "")
     };
     put(args, (&page.0, page.1), &inputs, count)?;

@@ -62,14 +62,14 @@ const FIGURES: [&str; 6] = [
 pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     let Some(figure) = &args.run else {
         let found = Simulated::run(args.asked.seed.seed)?.beside()?;
-        console::show(args.form.form(), &show::report(&found, args.form.markdown), &found)?;
+        console::show(args.form.form(), &show::report(&found), &found)?;
         return Ok(Exit::Done);
     };
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let found = measure(figure, &args.asked, &ThisHost, progress::shown(true).as_mut())?;
-    console::show(args.form.form(), &show::report(&found, true), &found)?;
+    console::show(args.form.form(), &show::report(&found), &found)?;
     // It answers its question if all was measured, and something agrees or differs, if it has a prediction.
     let judged = found.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
     let Tally { slower, faster, same, .. } = Tally::of(judged.map(|one| one.verdict));

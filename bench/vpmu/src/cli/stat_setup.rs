@@ -10,7 +10,7 @@ use stat_setup::list::sysfs::Sysfs;
 use super::measure::{Invocation, Shown, measure_then};
 use super::options::{BaselineOptions, ResultOptions};
 use crate::experiment::stat_setup::arms::prepare;
-use crate::experiment::stat_setup::spec::{NAME, StatSetupSpec};
+use crate::experiment::stat_setup::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
 

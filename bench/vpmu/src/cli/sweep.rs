@@ -6,13 +6,14 @@ use clap::Args;
 use results::error::{Error, Exit};
 
 use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::store::{self, Store};
-use crate::experiment::sweep::{pareto, run as sweep, show};
+use crate::experiment::sweep::pareto;
+use crate::experiment::sweep::store::Store;
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
 use crate::terminal::progress;
 use results::read::RESULTS;
+use results::sweep::FILE;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +53,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "K/N", value_parser = part)]
     pub part: Option<Part>,
 
-    /// Folder of sweep.jsonl, a line per point, and of pareto.json and pareto.md
+    /// Folder of sweep.jsonl, a line per point
     #[command(flatten)]
     pub output: FolderOption,
 
@@ -80,32 +81,28 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
         points = points.into_iter().skip(number - 1).step_by(of).collect();
     }
     let folder = args.output.or(RESULTS);
-    let (store, found) = Store::open(&folder)?;
-    let file = folder.join(store::FILE);
-    if found.torn > 0 {
-        complain(&format!("notice: the last line of {} was torn ({} bytes) and is dropped", store::FILE, found.torn));
+    let store = Store::open(&folder)?;
+    if store.torn > 0 {
+        complain(&format!("notice: the last line of {FILE} was torn ({} bytes) and is dropped", store.torn));
     }
-    let others = found.others(&points).count();
+    let others = store.others(&points).len();
     if others > 0 {
         complain(&format!(
-            "notice: {others} points in {} are of another grid, model or revision: they stay in the file, and out of the table",
-            store::FILE
+            "notice: {others} points in {FILE} are of another grid, model or revision: they stay in the file, and out of the table"
         ));
     }
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     sys::keep_freed_memory();
-    let mut progress = progress::shown(!args.quiet.quiet);
-    let outcome = sweep::run(&points, &shared, (store, found), sys::interrupted(), progress.as_mut())?;
+    let (file, mut progress) = (store.path.clone(), progress::shown(!args.quiet.quiet));
+    let outcome = store.run(&points, &shared, sys::interrupted(), progress.as_mut())?;
 
     let pareto = pareto::compare(&outcome.lines);
-    let fronts = show::save(&folder, &pareto)?;
-    console::show(Form::of(args.json.json, false), &show::report(&pareto), &pareto)?;
+    console::show(Form::of(args.json.json, false), &pareto::report(&pareto), &pareto)?;
     if !args.json.json {
         let before =
             if outcome.skipped > 0 { format!(", {} of them from before", outcome.skipped) } else { String::new() };
-        let beside = if fronts { format!(" (and {}, {})", store::FRONT, show::MARKDOWN) } else { String::new() };
         let (done, all) = (outcome.lines.len(), points.len());
-        print(&format!("{done} of {all} points{before}\nsaved: {}{beside}\n", file.display()))?;
+        print(&format!("{done} of {all} points{before}\nsaved: {}\n", file.display()))?;
     }
     if outcome.lines.len() < points.len() {
         complain("warning: interrupted; run the same command again to go on");

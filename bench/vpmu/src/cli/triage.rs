@@ -6,8 +6,7 @@ use results::error::{Error, Exit};
 
 use super::measure::{Invocation, Shown, measure_then};
 use super::options::ResultOptions;
-use crate::experiment::triage::spec::Spec;
-use crate::experiment::triage::{Triage, show};
+use crate::experiment::triage::{Spec, Triage, exit, report};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -37,8 +36,8 @@ pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Er
     let triage = Triage::prepare(args.spec.clone())?;
     let then = &mut |document: &mut Record| {
         triage.sample(document);
-        document.exit = Some(show::exit(document).code());
+        document.exit = Some(exit(document).code());
     };
-    measure_then(triage.experiment(), &Shown::of(&args.result), invocation, then, &show::report)
-        .map(|document| show::exit(&document))
+    measure_then(triage.experiment(), &Shown::of(&args.result), invocation, then, &report)
+        .map(|document| exit(&document))
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use ::triage::child::{APART, GATED, Job, MOST_THREADS, gate, set, this_program};
+use ::triage::workloads::{ALL, Workload};
 use clap::Args;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use triage::child::{APART, GATED, Job, MOST_THREADS, gate, set, this_program};
-use triage::workloads::{ALL, Workload};
 
-use crate::experiment::triage::cpus;
-use crate::experiment::triage::spec::ThreadsOption;
+use crate::experiment::triage;
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::print_json;
 
@@ -56,8 +55,8 @@ pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
         }
     }
     let [apart, gated] = [APART, GATED].map(|word| args.words.iter().any(|given| given == word));
-    let cpus = if threads.is_some() { 0 } else { cpus(&HostFacts::read(&HostFs::default())).len() };
-    let threads = ThreadsOption { threads }.of(workload, cpus)?;
+    let cpus = if threads.is_some() { 0 } else { triage::cpus(&HostFacts::read(&HostFs::default())).len() };
+    let threads = triage::threads(threads, workload, cpus)?;
     let job = Job { threads, duration, apart, program: this_program().map_err(failed)? };
     if gated {
         gate().map_err(failed)?;

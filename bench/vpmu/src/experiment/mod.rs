@@ -1,4 +1,4 @@
-//! Experiments, a folder each: the plain specification, the run, and how its result is shown.
+//! Experiments, a folder or file each: the plain specification, the run, and how its result is shown.
 
 pub mod ab;
 pub mod calibrate;

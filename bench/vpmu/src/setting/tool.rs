@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use host_pmu::stats::ns;
 use results::child::{Gathered, Keep, POLL, Supervised};
 use results::document::Record;
 use results::error::{Exit, one_line};
@@ -25,6 +26,8 @@ const DRAIN_TIME: Duration = Duration::from_millis(500);
 pub struct Ran {
     /// How it ended.
     pub status: ExitStatus,
+    /// Time from its start to its end, ns.
+    pub wall_ns: u64,
     /// Its output, and whether there was more.
     output: (String, bool),
     /// The end of its stderr.
@@ -35,6 +38,11 @@ impl Ran {
     /// Returns the exit code, unless a signal ended it.
     pub fn exit(&self) -> Option<Exit> {
         self.status.code().and_then(|code| u8::try_from(code).ok()).map(Exit::from_code)
+    }
+
+    /// Returns its output, or the begin of a long one.
+    pub fn text(&self) -> &str {
+        &self.output.0
     }
 
     /// Reads the document on its stdout. A regression that it found, and an inconclusive end, leave one too.
@@ -62,6 +70,7 @@ impl Ran {
 /// # Errors
 /// Errors of starting it and of waiting for it.
 pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran> {
+    let began = Instant::now();
     let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let pipes = &mut child.process;
     let output = pipes.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_OUTPUT)));
@@ -73,6 +82,7 @@ pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran>
         status = child.wait(POLL, || Instant::now() >= until)?;
     }
     let status = status.or_else(|| child.kill()).ok_or_else(|| io::Error::other("its status is lost"))?;
+    let wall_ns = ns(began.elapsed());
     let output = output.map(|output| output.text(DRAIN_TIME)).unwrap_or_default();
-    Ok(Ran { status, output, stderr: stderr.map(|stderr| stderr.text(DRAIN_TIME).0).unwrap_or_default() })
+    Ok(Ran { status, wall_ns, output, stderr: stderr.map(|stderr| stderr.text(DRAIN_TIME).0).unwrap_or_default() })
 }

@@ -2,16 +2,14 @@
 
 use host_pmu::backend::perf::shortest_clock_period;
 use host_pmu::stats::OpKind;
-use results::error::Error;
+use results::error::{Error, Exit};
 use results::metric::{EXIT_PATH, NMI_HANDLER, PMI_DELIVERY, ROTATION};
+use sim::model::{Draft, Model, whole};
 
-use super::check::simulate;
-use super::draft::{Draft, whole};
-use super::measure::{ArmGuests, Measured, median, missing};
-use super::spec::{CalibrateSpec, Pmu};
+use super::measure::{ArmGuests, CalibrateSpec, Measured, Pmu, median, missing};
 
 /// Steps of the fit: what is searched is nearly linear in the constants.
-const STEPS: usize = 4;
+const STEPS: usize = 5;
 /// Rounds of the simulations of the fit, and of its last step, at most and at least.
 const FEW: u64 = 4;
 const MOST: u64 = 40;
@@ -27,7 +25,7 @@ const TO_ENTRY: f64 = 2.0;
 /// Exit 3 if a needed figure is missing.
 pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<Draft, Error> {
     let [single, many] = measured else { return Err(missing("a workload")) };
-    let mut draft = Draft::new(&spec.name, about, single.tsc_khz);
+    let mut draft = Draft::new(&spec.name, about, tsc_khz(single));
     describe_host(&mut draft, spec, single, many)?;
     operations(&mut draft, spec, single, many)?;
     let floor = single.arm("floor")?;
@@ -57,6 +55,19 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
     Ok(draft)
 }
 
+/// Returns the model that a draft is.
+///
+/// # Errors
+/// Exit 3 if the measurement does not make a valid model.
+pub fn model(draft: &Draft) -> Result<Model, Error> {
+    let what = "the measurement does not make a valid model";
+    draft.model().map_err(|error| Error::new(Exit::Inconclusive, what, error.to_string(), "run it again"))
+}
+
+fn tsc_khz(measured: &Measured) -> u64 {
+    measured.arms.iter().flat_map(|arm| &arm.guests).map(|guest| guest.tsc_khz).max().unwrap_or(0)
+}
+
 fn unit(arm: &ArmGuests) -> Option<f64> {
     median(arm.guests.iter().map(|guest| guest.unit_ns))
 }
@@ -81,7 +92,7 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
         let source = "measured: 200 times getrusage, within 50 us and 2 ms, as the backend does";
         draft.set("host.shortest-period", "ns", shortest_clock_period().cast_signed(), source);
         draft.put("counts.follow", "thread-time");
-        let per_us = (single.tsc_khz / 1000).cast_signed();
+        let per_us = (tsc_khz(single) / 1000).cast_signed();
         draft.set("counts.default", "per-us", per_us, "the stand-in is scaled to the TSC");
         return Ok(());
     };
@@ -91,7 +102,11 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
         let source = "CPUID: the PMU's counters; which event counts on which is not known here: all count on each";
         draft.set("host.counters", "value", i64::from(counters), source);
     }
-    draft.watchdog(taken);
+    if processor.is_some() {
+        draft.set("host.pinned", "events", vec![0x3c; taken as usize], "the NMI watchdog's");
+    } else {
+        draft.set("host.taken", "value", i64::from(taken), "the NMI watchdog's");
+    }
     let source = "a counter overflows at any count; the kernel's least period is a few";
     draft.set("host.shortest-period", "ns", 1, source);
     if outside > 0.0 {
@@ -136,7 +151,7 @@ fn solve_rates(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many:
     let mut rate = measured.clone();
     // A change of the rate hardly changes the VMM's part.
     for _ in 0..2 {
-        let simulate = |measured| simulate(draft.model()?, spec, measured, &["reuse"], rounds_of(measured));
+        let simulate = |of: &Measured| of.simulate(model(draft)?, spec, &["reuse"], rounds_of(of));
         let simulated = rates(&simulate(single)?, &simulate(many)?)?;
         rate.0 *= measured.0 / simulated.0;
         for ((code, rate), (_, measured)) in rate.1.iter_mut().zip(&measured.1) {
@@ -217,7 +232,7 @@ fn set_solved(draft: &mut Draft, spec: &CalibrateSpec, constants: &[f64]) {
     }
 }
 
-/// Solves them together: the constants with which the simulation has the measured figures, by Newton's steps.
+/// Solves them together: the constants with which the simulation has the measured figures, each by its own figure.
 fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Measured) -> Result<(), Error> {
     let mut measured = observed(single, many)?;
     let [Some(handler), rotation, Some(_), Some(unit)] = measured else {
@@ -228,52 +243,31 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
     let mut constants = [handler / 8.0, rotation.map_or(0.0, |_| 1000.0), 1000.0, unit];
     let mut off = |constants: &[f64; 4], rounds: u64| {
         set_solved(draft, spec, constants);
-        let model = draft.model()?;
-        let single = simulate(model.clone(), spec, single, &["floor"], rounds)?;
-        let many = simulate(model, spec, many, &["floor", "reuse"], rounds)?;
+        let model = model(draft)?;
+        let single = single.simulate(model.clone(), spec, &["floor"], rounds)?;
+        let many = many.simulate(model, spec, &["floor", "reuse"], rounds)?;
         let found = observed(&single, &many)?;
         Ok::<_, Error>([0, 1, 2, 3].map(|at| measured[at].map_or(0.0, |ns| ns - found[at].unwrap_or(0.0))))
     };
+    // The effect of a nanosecond of each constant on its own figure. A figure depends on the constants before its own, too, which is why
+    // there are as many steps as constants, and one.
+    let mut effects = [0.0; 4];
     for step in 1..=STEPS {
-        let here = off(&constants, FEW)?;
-        // Each column: the effect of a nanosecond of a constant on each figure.
-        let mut effects = [[0.0; 4]; 4];
+        let is_last = step == STEPS;
+        let (before, here) = (constants, off(&constants, if is_last { rounds_of(single) } else { FEW })?);
         for at in (0..4).filter(|&at| measured[at].is_some()) {
-            let mut nudged = constants;
-            nudged[at] += (constants[at] * NUDGE).max(100.0);
-            let there = off(&nudged, FEW)?;
-            for row in 0..4 {
-                effects[row][at] = (here[row] - there[row]) / (nudged[at] - constants[at]);
+            if !is_last {
+                let mut nudged = before;
+                nudged[at] += (before[at] * NUDGE).max(100.0);
+                effects[at] = (here[at] - off(&nudged, FEW)?[at]) / (nudged[at] - before[at]);
             }
-        }
-        let here = if step == STEPS { off(&constants, rounds_of(single))? } else { here };
-        for (constant, by) in constants.iter_mut().zip(solution(effects, here)) {
-            *constant = (*constant + by).clamp(0.0, 1e9);
+            if effects[at] != 0.0 {
+                constants[at] = (before[at] + here[at] / effects[at]).clamp(0.0, 1e9);
+            }
         }
     }
     set_solved(draft, spec, &constants);
     Ok(())
-}
-
-/// Solves a system of linear equations by elimination; a row without effect changes nothing.
-fn solution(mut rows: [[f64; 4]; 4], mut right: [f64; 4]) -> [f64; 4] {
-    for at in 0..4 {
-        let pivot = (at..4).max_by(|&a, &b| rows[a][at].abs().total_cmp(&rows[b][at].abs())).unwrap_or(at);
-        if rows[pivot][at] == 0.0 {
-            continue;
-        }
-        rows.swap(at, pivot);
-        right.swap(at, pivot);
-        for other in (0..4).filter(|&other| other != at) {
-            let factor = rows[other][at] / rows[at][at];
-            let of_pivot = rows[at];
-            for (value, pivot) in rows[other].iter_mut().zip(of_pivot) {
-                *value -= factor * pivot;
-            }
-            right[other] -= factor * right[at];
-        }
-    }
-    [0, 1, 2, 3].map(|at| if rows[at][at] == 0.0 { 0.0 } else { right[at] / rows[at][at] })
 }
 
 /// Returns the rounds of a simulation that is compared with this.

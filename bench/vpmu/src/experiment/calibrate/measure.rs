@@ -1,25 +1,114 @@
-//! The measured side of a calibration: guests of all workloads, one after the other in random order within each round.
+//! The measured side of a calibration, its options included: guests of all workloads, one after the other in random order within each round.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use guest::abi::{EventSpec, LOOP_INSTRUCTIONS};
+use guest::abi::{EventSpec, FLAG_TIME_LOOP, LOOP_INSTRUCTIONS};
+use host_pmu::backend::scheduling::Processor;
 use host_pmu::stats::{OpKind, OpStats};
+use vmm::machine::Cpu;
 use vmm::outcome::RunOutcome;
 
 use crate::arms::arm::runner::ArmRunner;
+use crate::arms::arm::sim as simulated;
 use crate::arms::rounds::guest_arm::{self, GuestArm};
+use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::engine::{self, Rounds, State};
-use crate::terminal::progress::Progress;
+use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
+use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::options::BehindOptions;
+use crate::setting::parse::options;
+use crate::sys;
+use crate::terminal::console::internal;
+use crate::terminal::progress::{Progress, Silent};
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
 use results::metric::Metric;
 use results::stats;
+use sim::model::Model;
 
-/// One workload of a calibration: its name on the command line, with its strategies, the plan of its guests and their runner.
-pub type Job = ((&'static str, &'static [&'static str]), Plan, Box<dyn ArmRunner>);
+/// Parameters of a calibration: what is asked for, and what [`run`](super::run::run) finds here.
+#[derive(Clone, Debug, Default)]
+pub struct CalibrateSpec {
+    /// The model's name.
+    pub name: String,
+    /// Rounds of each workload; `None`: what suits the backend.
+    pub rounds: Option<u64>,
+    /// The guests' processor.
+    pub cpu: Cpu,
+    /// The backend is a tracepoint: a create then takes milliseconds, and events count exits.
+    pub tracepoint: bool,
+    /// The host's first event takes milliseconds to create, as a tracepoint's does, and nobody else holds one.
+    pub dear: bool,
+    /// The host's PMU, where events are hardware's.
+    pub pmu: Option<Pmu>,
+    /// Costs measured outside of guests.
+    pub beside: Vec<Outside>,
+}
+
+/// A cost measured outside of guests: key, source, values in ns.
+pub type Outside = (&'static str, &'static str, Vec<f64>);
+
+/// The host's PMU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pmu {
+    /// The processor, if perf's rules for it are known.
+    pub processor: Option<Processor>,
+    /// Its counters.
+    pub counters: u32,
+    /// Counters that others hold: the NMI watchdog's.
+    pub taken: u32,
+    /// Counts a microsecond outside of guests, by an event that is to count in guests alone; it is not 0 where the PMU
+    /// knows no guest mode.
+    pub outside: f64,
+}
+
+/// A workload on the command line, with its strategies.
+pub type Workload = (&'static str, &'static str);
+/// Strategies that a model is made from: the costs of each kind of host operation are in one of them.
+const NEEDED: &str = "recreate,reuse,gate,virtual";
+
+impl CalibrateSpec {
+    /// Returns the workloads: one event, and more events than counters.
+    pub fn workloads(&self) -> [Workload; 2] {
+        // Where a create takes long, a rotation of more events under recreate takes longer than a tick.
+        let many = if self.tracepoint || self.dear { "reuse,gate" } else { NEEDED };
+        let [one, ten] = if self.tracepoint { ["single/io", "sampling10/io"] } else { ["single", "sampling10"] };
+        [(one, NEEDED), (ten, many)]
+    }
+
+    /// Returns the rounds of each workload.
+    pub fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(if self.tracepoint { 6 } else { 40 })
+    }
+
+    /// Returns the plan of one workload. Its guests also time a loop in ring 0 that does not exit.
+    ///
+    /// # Errors
+    /// Exit 2 for parameters that contradict each other or the host.
+    pub fn plan(
+        &self,
+        (workload, strategies): Workload,
+        chosen: &Chosen,
+        usable: Option<&[u32]>,
+    ) -> Result<Plan, Error> {
+        let samples = if self.tracepoint { "20" } else { "50" };
+        let line = ["--workload", workload, "--strategy", strategies, "--samples", samples, "--time-limit", "20s"];
+        let rounds = self.rounds().to_string();
+        let spec: NmiLatencySpec = options(&[&line[..], &["--rounds", &rounds]].concat())
+            .map_err(|error| internal("options of a calibration", error))?;
+        let behind = BehindOptions::of(BackendChoice::Key(chosen.backend.clone()));
+        let mut plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu: self.cpu }, chosen, usable)?;
+        plan.parameters.rounds_per_guest = None;
+        plan.guest.boot.flags |= FLAG_TIME_LOOP;
+        Ok(plan)
+    }
+}
+
+/// One workload of a calibration, the plan of its guests and their runner.
+pub type Job = (Workload, Plan, Box<dyn ArmRunner>);
 
 /// Figures of one guest beside the document's metrics.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +121,8 @@ pub struct Guest {
     pub ops: OpStats,
     /// For each event that was on a counter: umask << 8 | event code, counts a microsecond.
     rates: Vec<(u16, f64)>,
-    tsc_khz: u64,
+    /// TSC frequency, kHz.
+    pub tsc_khz: u64,
 }
 
 /// The guests of one arm, a round each.
@@ -47,12 +137,10 @@ pub struct ArmGuests {
 /// Measurement of one workload.
 #[derive(Debug)]
 pub struct Measured {
-    /// The workload, with its strategies.
-    pub workload: (&'static str, &'static [&'static str]),
+    /// The workload.
+    pub workload: Workload,
     /// Arms in the order of the plan.
     pub arms: Vec<ArmGuests>,
-    /// TSC frequency of the guests, kHz.
-    pub tsc_khz: u64,
 }
 
 /// Returns the median of those that there are.
@@ -69,6 +157,24 @@ impl Measured {
         let is = |arm: &&ArmGuests| arm.result.name == strategy && !arm.result.rounds.is_empty();
         self.arms.iter().find(is).ok_or_else(|| missing(strategy))
     }
+
+    /// Simulates its named arms on a model.
+    ///
+    /// # Errors
+    /// Errors of the simulator.
+    pub(super) fn simulate(
+        &self,
+        model: Model,
+        spec: &CalibrateSpec,
+        arms: &[&str],
+        rounds: u64,
+    ) -> Result<Self, Error> {
+        let mut plan = spec.plan(self.workload, &simulated::chosen(&model, "calibration"), None)?;
+        plan.simulate(&model.name);
+        plan.arms.retain(|arm| arms.contains(&arm.strategy.as_str()));
+        let runner = plan.on_model(model)?;
+        Ok(run(&[(self.workload, plan, runner)], rounds, sys::interrupted(), &mut Silent)?.remove(0))
+    }
 }
 
 impl ArmGuests {
@@ -84,15 +190,9 @@ impl ArmGuests {
         self.of(metric, |found| Some(found.p50 as f64))
     }
 
-    /// Returns the median over guests of the median cost of a host operation, ns.
+    /// Returns the median cost of a host operation, ns.
     pub fn op_p50(&self, kind: OpKind) -> Option<f64> {
-        // Of an even number the mean of both in the middle.
-        let of_guest = |Guest { ops, .. }: &Guest| {
-            let (n, costs) = (ops.count(kind), ops.histogram(kind));
-            let ranked = |rank: u64| costs.value_at_quantile((rank as f64 - 0.5) / n as f64) as f64;
-            (n > 0).then(|| f64::midpoint(ranked(n.div_ceil(2)), ranked(n / 2 + 1)))
-        };
-        median(self.guests.iter().map(of_guest))
+        self.result.own.host_ops.get(kind.key()).filter(|op| op.count > 0).map(|op| op.p50_ns as f64)
     }
 
     /// Returns the counts a microsecond on a counter of each event.
@@ -110,10 +210,10 @@ impl ArmGuests {
 /// # Errors
 /// Errors of the runs, and exit 3 if one was interrupted or did not end as it should.
 pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Progress) -> Result<Vec<Measured>, Error> {
-    let figures: RefCell<BTreeMap<(usize, String), Vec<Guest>>> = RefCell::default();
+    let figures: RefCell<Vec<Vec<Guest>>> = RefCell::default();
     let (mut measured, mut jobs_of_arms, mut arms) = (Vec::new(), Vec::new(), Vec::<GuestArm<'_>>::new());
     for (job, (workload, plan, runner)) in jobs.iter().enumerate() {
-        measured.push(Measured { workload: *workload, arms: Vec::new(), tsc_khz: 0 });
+        measured.push(Measured { workload: *workload, arms: Vec::new() });
         let boot = &plan.guest.boot;
         let events = &boot.events[..boot.event_count as usize];
         for mut arm in guest_arm::arms(plan, runner.as_ref(), stop)? {
@@ -124,10 +224,9 @@ pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Prog
             if let Some(why) = result.not_available {
                 return Err(incomplete(&measured[job], &why));
             }
-            let (figures, key) = (&figures, (job, result.name));
-            arm.kept = Box::new(move |outcome| {
-                figures.borrow_mut().entry(key.clone()).or_default().push(self::figures(outcome, events));
-            });
+            let (figures, at) = (&figures, arms.len());
+            figures.borrow_mut().push(Vec::new());
+            arm.kept = Box::new(move |outcome| figures.borrow_mut()[at].push(self::figures(outcome, events)));
             jobs_of_arms.push(job);
             arms.push(arm);
         }
@@ -136,20 +235,15 @@ pub fn run(jobs: &[Job], rounds: u64, stop: &AtomicBool, progress: &mut dyn Prog
     let bounds = Rounds { warmup: 1, ..Rounds::of(rounds, 1) };
     let (state, ended) = engine::run(&mut arms, &bounds, stop, progress, &mut after);
     ended?;
-    for (job, arm) in jobs_of_arms.into_iter().zip(&arms) {
+    for ((job, arm), mut guests) in jobs_of_arms.into_iter().zip(&arms).zip(figures.take()) {
         let (result, measured) = (arm.fold.result(), &mut measured[job]);
-        let why = match (result.incomplete.first(), state.interrupted) {
-            (_, true) => Some("it was interrupted"),
-            (why, false) => why.map(String::as_str).filter(|_| !arm.fold.is_complete() || result.rounds.is_empty()),
-        };
-        if let Some(why) = why {
+        let interrupted = state.interrupted.then_some("it was interrupted");
+        if let Some(why) = interrupted.or(result.incomplete.first().map(String::as_str)) {
             return Err(incomplete(measured, &format!("{}: {why}", result.name)));
         }
-        let mut guests = figures.borrow_mut().remove(&(job, result.name.clone())).unwrap_or_default();
         for (guest, _) in guests.iter_mut().zip(&result.rounds.complete).filter(|(_, complete)| !**complete) {
             *guest = Guest::default();
         }
-        measured.tsc_khz = guests.iter().map(|guest| guest.tsc_khz).find(|khz| *khz > 0).unwrap_or(measured.tsc_khz);
         measured.arms.push(ArmGuests { result, guests });
     }
     Ok(measured)

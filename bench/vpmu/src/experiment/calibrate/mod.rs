@@ -3,15 +3,12 @@
 //! Costs of host operations are the distributions measured in arms `recreate`, `reuse` and `virtual`. Constants that only the
 //! guest sees have figures: `instruction` a loop in ring 0 that does not exit, `exit` the floor's handler of one event, `tick-exit` the
 //! floor's rotations; these and two more are solved together, as the constants with which the simulator has the measured figures.
-//! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`check`]
+//! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`run`]
 //! compares measured with simulated latencies, and the model says how far apart they are.
 
-pub mod check;
-pub mod draft;
 pub mod fit;
 pub mod measure;
 pub mod run;
-pub mod spec;
 
 #[cfg(test)]
 mod tests {
@@ -25,8 +22,7 @@ mod tests {
     use vmm::outcome::End;
 
     use super::fit::fit;
-    use super::measure::{Job, Measured, run};
-    use super::spec::{CalibrateSpec, Outside, Pmu};
+    use super::measure::{CalibrateSpec, Job, Measured, Outside, Pmu, run};
     use crate::arms::arm::sim as simulated;
     use crate::arms::rounds::mock::{self, MockRunner, vcpu};
     use crate::terminal::progress::Silent;
@@ -121,7 +117,7 @@ mod tests {
             found.account.counts.nmis_injected += u64::from(bad == 3);
             found.end = if bad == 7 { End::TimedOut } else { End::Done };
         });
-        let jobs: [Job; 1] = [(("single", &[]), mock::plan(&[]).unwrap(), Box::new(runner))];
+        let jobs: [Job; 1] = [(("single", ""), mock::plan(&[]).unwrap(), Box::new(runner))];
         let measured = run(&jobs, 42, &AtomicBool::new(false), &mut Silent).unwrap();
         let reuse = measured[0].arm("reuse").unwrap();
         let whole = reuse.guests.iter().filter(|guest| guest.ops.count(OpKind::Open) > 0).count();

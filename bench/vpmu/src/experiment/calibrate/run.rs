@@ -7,18 +7,18 @@ use arch_pmu::spec::Vendor;
 use host_pmu::backend::BackendKey;
 use host_pmu::backend::scheduling::Processor;
 use host_pmu::open::{clock_expiry_ns, counts_outside_guests, switch_ns};
+use results::document::ArmKind;
 use results::document::warnings::model_off;
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
+use results::metric::NMI_HANDLER;
 use results::table::layout::plural;
+use sim::model::{Draft, Model};
 use vmm::kvm::Host;
 
-use super::check;
-use super::draft::Draft;
-use super::fit::fit;
-use super::measure::run as measure;
-use super::spec::{CalibrateSpec, Outside, Pmu};
+use super::fit::{fit, model};
+use super::measure::{ArmGuests, CalibrateSpec, Measured, Outside, Pmu, run as measure};
 use crate::setting::backend::{Chosen, guest_cpu};
 use crate::setting::pin::usable;
 use crate::sys;
@@ -40,7 +40,6 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<(Draft, [u64; 2]), Error> {
     let tracepoint = matches!(chosen.backend, BackendKey::Tracepoint { .. });
-    let rounds = *calibration.rounds.get_or_insert(if tracepoint { 6 } else { 40 });
     let host = HostFacts::read(&HostFs::default());
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
     calibration.beside = beside(&chosen.backend)?;
@@ -53,11 +52,11 @@ pub fn run(
         let runner = Box::new(plan.on_this_host()?);
         jobs.push((workload, plan, runner as _));
     }
-    let measured = measure(&jobs, rounds, sys::interrupted(), progress)?;
+    let measured = measure(&jobs, calibration.rounds(), sys::interrupted(), progress)?;
     let after = HostFacts::read(&HostFs::default());
     let about = format!("{}, events by {}: measured by vpmu calibrate", host.class, chosen.backend);
     let mut draft = fit(&calibration, &about, &measured)?;
-    let percent = check::percent(&draft.model()?, &calibration, &measured)?;
+    let percent = percent(&model(&draft)?, &calibration, &measured)?;
     let mut source = "simulated by measured handler latency of the runs that it is made from".to_owned();
     let busy = load(&host, after).map(|load| format!("this host was busy: load {load}"));
     let not_whole = measured.iter().flat_map(|workload| &workload.arms).flat_map(|arm| {
@@ -73,6 +72,32 @@ pub fn run(
     }
     draft.set("checked", "percent", percent.map(u64::cast_signed).to_vec(), &source);
     Ok((draft, percent))
+}
+
+/// Returns the least and the greatest percent of the measured handler latencies that the model takes, but for what it was fitted to.
+fn percent(model: &Model, spec: &CalibrateSpec, measured: &[Measured]) -> Result<[u64; 2], Error> {
+    let mut shares = Vec::new();
+    for measured in measured {
+        let names: Vec<&str> = measured.arms.iter().map(|arm| arm.result.name.as_str()).collect();
+        let rounds = measured.arms.first().map_or(1, |arm| arm.result.rounds.len() as u64);
+        let simulated = measured.simulate(model.clone(), spec, &names, rounds)?;
+        let is_fitted =
+            |arm: &ArmGuests| arm.result.kind == ArmKind::Floor && measured.workload.0.starts_with("single");
+        let share = |real: &ArmGuests| {
+            let simulated = simulated.arm(&real.result.name).ok()?.p50(&NMI_HANDLER)?;
+            Some(100.0 * simulated / real.p50(&NMI_HANDLER)?.max(1.0))
+        };
+        shares.extend(measured.arms.iter().filter(|arm| !is_fitted(arm)).filter_map(share));
+    }
+    Ok(range(&shares))
+}
+
+/// Returns the ends of these shares and of 100 %, in whole percent.
+#[expect(clippy::cast_sign_loss, reason = "latencies are not negative")]
+fn range(shares: &[f64]) -> [u64; 2] {
+    let range =
+        [shares.iter().copied().fold(100.0, f64::min).floor(), shares.iter().copied().fold(100.0, f64::max).ceil()];
+    range.map(|percent| percent.clamp(1.0, 1e6) as u64)
 }
 
 /// Measures costs outside of guests: of switches of a thread with events, and of clocks their expiries and the look at a count.
@@ -121,4 +146,16 @@ fn pmu(host: &HostFacts) -> Result<Pmu, Error> {
         .zip(host.cpu_signature)
         .and_then(|(vendor, [family, model, _])| Processor::of_signature(vendor, family, model, counters));
     Ok(Pmu { processor, counters, taken: u32::from(host.nmi_watchdog == Some(true)), outside })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_says_how_far_it_is_from_the_runs_that_it_was_made_from() {
+        assert_eq!(range(&[87.3, 100.6]), [87, 101]);
+        assert_eq!(range(&[110.0]), [100, 110]);
+        assert_eq!(range(&[]), [100, 100]);
+    }
 }

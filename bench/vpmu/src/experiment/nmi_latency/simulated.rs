@@ -21,7 +21,7 @@ use crate::arms::rounds::options::HostOptions;
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::run;
 use crate::engine::Context;
-use crate::setting::backend::{BackendChoice, Chosen};
+use crate::setting::backend::BackendChoice;
 use crate::setting::options::{BehindOptions, MOST_VCPUS};
 use crate::setting::parse::{defaults, duration_in, number_in, one_of, suggestion};
 use crate::terminal::progress::Silent;
@@ -102,19 +102,12 @@ fn events(text: &str) -> Result<RangeInclusive<u64>, String> {
 }
 
 impl SimSpec {
-    /// Reads the model, with what is altered.
+    /// Reads the model, with what is altered; a cost's factor and that of a part of it multiply.
     ///
     /// # Errors
-    /// Exit 2 for a bad model.
+    /// Exit 2 for a bad model, and a cost that it does not have.
     pub fn model(&self) -> Result<Model, Error> {
-        self.alter(model(&self.model)?)
-    }
-
-    /// Alters a model; a cost's factor and that of a part of it multiply.
-    ///
-    /// # Errors
-    /// Exit 2 for a cost that it does not have.
-    pub fn alter(&self, mut model: Model) -> Result<Model, Error> {
+        let mut model = model(&self.model)?;
         for (cost, factor) in &self.altered.cost {
             model.scale(cost, *factor).map_err(|error| Error::usage("cannot scale a cost", error.to_string(), ""))?;
         }
@@ -125,7 +118,7 @@ impl SimSpec {
     }
 
     /// Returns whether vCPUs share CPUs.
-    pub fn shares(&self) -> bool {
+    fn shares(&self) -> bool {
         self.cpus.is_some_and(|cpus| cpus < self.spec.arms.guest.vcpus)
     }
 
@@ -134,16 +127,8 @@ impl SimSpec {
     /// # Errors
     /// Exit 2 for parameters that contradict each other.
     pub fn plan(&self, model: &Model) -> Result<Plan, Error> {
-        self.plan_with(&chosen(model, "asked for"))
-    }
-
-    /// Returns the plan with a backend that is chosen already.
-    ///
-    /// # Errors
-    /// As [`Self::plan`].
-    pub fn plan_with(&self, chosen: &Chosen) -> Result<Plan, Error> {
         let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(self.model.clone())), ..defaults() };
-        let mut plan = self.spec.plan(&PAYLOAD, &host, chosen, None)?;
+        let mut plan = self.spec.plan(&PAYLOAD, &host, &chosen(model, "asked for"), None)?;
         let own = &self.altered;
         plan.timer = own.timer;
         let (machine, boot, parameters) = (&mut plan.guest.machine, &mut plan.guest.boot, &mut plan.parameters);

@@ -7,36 +7,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::Ordering;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::kernel;
-use results::document::{Document, Record, Status};
+use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use results::host::noise::load;
 use results::host::{HostFacts, HostFs};
 use results::published::{Here, Number, Reproduction, Row};
 use results::stats::interval::Interval;
-use results::table::layout::ratio;
+use results::table::layout::plural;
 use results::verdict::{Judged, Tally, Verdict};
 use triage::child::this_program;
-use vmm::machine::Cpu;
 
-use super::recipe::{RECIPES, Recipe, rows};
+use super::recipe::{Recipe, recipe, rows};
 use super::recording;
-use crate::arms::arm::sim as simulated;
-use crate::arms::rounds::options::HostOptions;
-use crate::experiment::calibrate::run::run as calibrate;
-use crate::experiment::calibrate::spec::CalibrateSpec;
-use crate::experiment::nmi_latency::simulated::simulate;
-use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
-use crate::setting::backend::{BackendChoice, Chosen, EventProbe, guest_cpu, open_kvm};
-use crate::setting::options::{BehindOptions, SeedOption};
-use crate::setting::parse::{folder, number_in, options};
-use crate::setting::tool;
+use crate::setting::backend::{EventProbe, guest_cpu, open_kvm};
+use crate::setting::options::SeedOption;
+use crate::setting::parse::{folder, number_in};
+use crate::setting::tool::{self, Ran};
 use crate::sys;
-use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
@@ -69,7 +60,7 @@ pub struct Asked {
 #[derive(Debug, Default)]
 struct Found {
     measured: BTreeMap<String, Record>,
-    predicted: BTreeMap<String, Document>,
+    predicted: BTreeMap<String, Record>,
     notes: Vec<String>,
     missing: Vec<String>,
     error: Option<Error>,
@@ -113,28 +104,27 @@ pub fn measure(
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let mut found = Found::default();
-    let mut all = if figure == recording::NAME { recording::rows() } else { Vec::new() };
+    let of = |row: Row| {
+        let recipe = recipe(&row.figure).filter(|recipe| recipe.run.is_some() || figure == SERIES)?;
+        Some((row, recipe.clone()))
+    };
+    let is_recording = figure == recording::NAME;
+    let all = if is_recording { recording::rows() } else { rows(figure).into_iter().filter_map(of).collect() };
     if figure == SERIES {
         open_kvm()?;
         series(&mut found, asked, &host, probe, progress)?;
     }
-    for row in rows(figure) {
-        let recipe = RECIPES.get(&row.figure).filter(|recipe| recipe.run.is_some() || figure == SERIES);
-        all.extend(recipe.filter(|_| figure != recording::NAME).map(|recipe| (row, recipe.clone())));
-    }
-    for words in all.iter().filter_map(|(_, recipe)| recipe.run.clone()).collect::<BTreeSet<_>>() {
-        if interrupted() {
-            break;
-        }
-        progress.expect(&words);
-        let one = if words == recording::RUN {
+    let runs: BTreeSet<&String> = all.iter().filter_map(|(_, recipe)| recipe.run.as_ref()).collect();
+    for words in runs.into_iter().take_while(|_| !sys::stopped()) {
+        progress.expect(words);
+        let one = if is_recording {
             recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
         } else {
-            carry_out(&words, asked)
+            carry_out(words, asked)
         };
-        found.keep(&words, one);
+        found.keep(words, one);
     }
-    if interrupted() {
+    if sys::stopped() {
         found.missing.push("the rest, because of the interrupt".to_owned());
     }
     if found.measured.is_empty() {
@@ -142,8 +132,8 @@ pub fn measure(
         let nothing = || Error::new(Exit::Inconclusive, "nothing was measured", why, "nothing is saved");
         return Err(found.error.unwrap_or_else(nothing));
     }
-    let mut rows: Vec<Row> =
-        all.into_iter().filter_map(|(row, recipe)| of_run(row, &recipe, &host, &mut found)).collect();
+    let of = |(row, recipe): (Row, Recipe)| of_run(row, &recipe, &host, &mut found);
+    let mut rows: Vec<Row> = all.into_iter().filter_map(of).collect();
     if let Some(load) = load(&host, HostFacts::read(&fs)) {
         undecided(&mut rows, &load);
     }
@@ -151,13 +141,13 @@ pub fn measure(
     Ok(conclude(asked.seed.seed, rows, host, found))
 }
 
-/// Returns a row with what is known of it here; `None` if that is nothing.
+/// Returns a row with what is known of it here, the measured number compared with the published and the predicted one; `None` if that
+/// is nothing.
 fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) -> Option<Row> {
     let id = id(recipe);
     if let Some(document) = found.predicted.get(&id) {
-        let percent = document.host.model_percent;
-        row.predicted =
-            recipe.of(document, row.number).map_or_else(Vec::new, |one| range(one.value, row.number, percent));
+        let one = recipe.of(document, row.number);
+        row.predicted = one.map_or_else(Vec::new, |one| range(one.value, row.number, document.host.model_percent));
     }
     if let Some(document) = found.measured.get(&id) {
         row.measured = recipe.of(document, row.number);
@@ -167,8 +157,25 @@ fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) ->
             found.missing.push(format!("{} {}", row.figure, row.number.key()));
         }
     }
-    judge(&mut row, recipe, host);
-    (row.measured.is_some() || !row.predicted.is_empty()).then_some(row)
+    let Some(measured) = &row.measured else { return (!row.predicted.is_empty()).then_some(row) };
+    let is_published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
+    let differs = recipe.differs.as_deref();
+    let of_another = match row.number {
+        _ if measured.stand_in => Some("a stand-in for hardware events"),
+        // A guest's events and rotations decide creations of hardware events, not what they cost.
+        Number::Change => None,
+        _ => (!is_published_host).then_some("the published processor is a Cascade Lake on bare metal"),
+    };
+    let of = |value| row.number.judged(value);
+    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
+    let judged = |others: &[f64], incomparable: Option<&str>| match incomparable {
+        Some(why) => Judged::not_comparable(why),
+        None => Judged::of(of(measured.value), interval, &others.iter().map(|&one| of(one)).collect::<Vec<_>>()),
+    };
+    let against_published = row.published.map(|published| judged(&[published], differs.or(of_another)));
+    row.against_predicted = (!row.predicted.is_empty()).then(|| judged(&row.predicted, differs));
+    row.against_published = against_published;
+    Some(row)
 }
 
 /// Backends of the series, each with whether a guest's event is the first on the host.
@@ -215,32 +222,37 @@ fn series(
 ) -> Result<(), Error> {
     let (regimes, notes) = regimes(probe, host.nmi_watchdog)?;
     found.notes = notes;
+    let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
+    let folder = tempfile::tempdir().map_err(cannot)?;
+    let model = folder.path().join("here.toml").display().to_string();
     for (first_event, backend) in regimes {
-        let cpu = guest_cpu(&backend, host);
         progress.expect(&format!("calibration of {backend}"));
-        let rounds = Some(asked.rounds.unwrap_or(10).clamp(2, 10));
-        let calibration = CalibrateSpec { name: "here".to_owned(), rounds, ..CalibrateSpec::default() };
-        let chosen = Chosen::here(backend.clone(), "calibration".to_owned());
-        let model = calibrate(calibration, &chosen, progress).and_then(|(draft, _)| draft.model());
-        for workload in WORKLOADS.into_iter().take_while(|_| !interrupted()) {
-            let (id, words) = (regime(first_event, workload), words(workload, first_event, &backend));
-            match model.as_ref().map_err(Clone::clone).and_then(|model| predict(model.clone(), &words, cpu)) {
-                Ok(document) => drop(found.predicted.insert(id.clone(), document)),
+        let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
+        let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
+        let calibrated = child(&words, &["--output", &model]).and_then(|ran| {
+            let is_done = ran.exit() == Some(Exit::Done);
+            if is_done { Ok(()) } else { Err(failed(&words, ran.exit(), ran.why())) }
+        });
+        let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
+        for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
+            let id = regime(first_event, workload);
+            let cpu = guest_cpu(&backend, host).name();
+            let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
+            let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
+            match calibrated.clone().and_then(|()| document(&words, &by_model)) {
+                Ok((document, _)) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
             progress.expect(&id);
-            let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
             let below_kvm = if is_below_kvm { ",kvm:recreate" } else { "" };
-            let line =
-                format!("nmi-latency {words}{below_kvm} --backend {backend} --cpu {} --duration 100s", cpu.name());
-            found.keep(&id, carry_out(&line, asked));
+            found.keep(&id, carry_out(&format!("{words}{below_kvm} --backend {backend} --duration 100s"), asked));
         }
     }
     Ok(())
 }
 
 /// Returns the options of the guests that stand for a workload.
-fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
+fn words_of(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
     let workload = match (workload, is_tracepoint) {
         // More events of a tracepoint take longer to create than a tick.
@@ -258,46 +270,42 @@ fn words(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     format!("--workload {workload} {turns} --mux-interval {tick} --strategy recreate,reuse,reuse-lazy")
 }
 
-/// Simulates guests with these options on a host of this model.
-fn predict(model: sim::model::Model, words: &str, cpu: Cpu) -> Result<Document, Error> {
-    let words: Vec<&str> = words.split(' ').chain(["--rounds", "20"]).collect();
-    let spec: NmiLatencySpec = options(&words).map_err(|error| internal("options of the series", error))?;
-    let behind = BehindOptions::of(BackendChoice::Sim(model.name.clone()));
-    let plan = spec.plan(&PAYLOAD, &HostOptions { behind, cpu }, &simulated::chosen(&model, "prediction"), None)?;
-    simulate(&plan, model, sys::interrupted())
+fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
+    let exit = exit.filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Inconclusive);
+    Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "")
 }
 
-/// Carries a command of this tool out; returns its document, and what keeps that from being whole.
-///
-/// # Errors
-/// It does not start, or leaves no document.
-fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
-    let failed = |exit, why: String| Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "");
-    let host = |error: std::io::Error| failed(Exit::Host, error.to_string());
-    let mut command = Command::new(this_program().map_err(host)?);
+/// Runs a command of this tool, some of whose arguments are no words.
+fn child(words: &str, args: &[&str]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
-    command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word }));
-    command.args(["--json".to_owned(), "--quiet".to_owned(), format!("--seed={}", asked.seed.seed)]);
-    command.args(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
-    match &asked.output {
-        Some(folder) => command.arg("--output").arg(folder),
-        None => command.arg("--no-save"),
-    };
-    let ran = tool::run(&mut command, interrupted).map_err(host)?;
+    let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
+    let mut command = Command::new(this_program().map_err(host)?);
+    command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
+    tool::run(&mut command, sys::stopped).map_err(host)
+}
+
+/// Runs a command of this tool; returns its document, and whether the command answered its question.
+fn document(words: &str, args: &[&str]) -> Result<(Record, bool), Error> {
+    let ran = child(words, &[&["--json", "--quiet"], args].concat())?;
     match (ran.exit(), ran.document()) {
         (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
-            let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
-            // That says whether its events were counted, and counted right.
-            let doubt = words.starts_with("stat-setup") && exit != Exit::Done;
-            Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
+            Ok((document, exit == Exit::Done))
         }
-        (exit, _) => Err(failed(exit.filter(|exit| *exit != Exit::Done).unwrap_or(Exit::Inconclusive), ran.why())),
+        (exit, _) => Err(failed(words, exit, ran.why())),
     }
 }
 
-/// Returns whether the user has ended it.
-fn interrupted() -> bool {
-    sys::interrupted().load(Ordering::Relaxed)
+/// Carries a command out as it is asked for; returns its document, and what keeps that from being whole.
+fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+    let mut args = vec![format!("--seed={}", asked.seed.seed)];
+    args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
+    let folder = asked.output.as_ref().map(|folder| format!("--output={}", folder.display()));
+    args.push(folder.unwrap_or_else(|| "--no-save".to_owned()));
+    let (document, is_done) = document(words, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
+    // That says whether its events were counted, and counted right.
+    let doubt = words.starts_with("stat-setup") && !is_done;
+    Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
 }
 
 /// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
@@ -309,28 +317,6 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
         // It is one of counts and not of times.
         Number::Change => vec![value],
     }
-}
-
-/// Compares the measured number with the published one and with those that were predicted.
-fn judge(row: &mut Row, recipe: &Recipe, host: &HostFacts) {
-    let Some(measured) = &row.measured else { return };
-    let published_host = !host.virtualized && matches!(host.cpu_signature, Some([6, 85, 5..=7]));
-    let differs = recipe.differs.as_deref();
-    let of_another = match row.number {
-        _ if measured.stand_in => Some("a stand-in for hardware events"),
-        // A guest's events and rotations decide creations of hardware events, not what they cost.
-        Number::Change => None,
-        _ => (!published_host).then_some("the published processor is a Cascade Lake on bare metal"),
-    };
-    let of = |value| row.number.judged(value);
-    let interval = measured.interval.map(|one| Interval { low: of(one.low), high: of(one.high) });
-    let judged = |others: &[f64], incomparable: Option<&str>| match incomparable {
-        Some(why) => Judged::not_comparable(why),
-        None => Judged::of(of(measured.value), interval, &others.iter().map(|&one| of(one)).collect::<Vec<_>>()),
-    };
-    let against_published = row.published.map(|published| judged(&[published], differs.or(of_another)));
-    row.against_predicted = (!row.predicted.is_empty()).then(|| judged(&row.predicted, differs));
-    row.against_published = against_published;
 }
 
 /// Leaves open what differs on a busy host: its load may be why.
@@ -347,32 +333,25 @@ fn facts(host: &HostFacts, runs: &BTreeMap<String, Record>) -> Vec<String> {
     let watchdog = host.nmi_watchdog.map_or("unknown", |on| if on { "on" } else { "off" });
     let (cpu, kernel, smt) = (known(&host.cpu_model), known(&host.kernel), known(&host.smt));
     let mut facts = vec![format!("{}; {cpu}, Linux {kernel}; SMT {smt}; NMI watchdog {watchdog}", host.class)];
-    let mut of_runs = BTreeSet::new();
-    for arm in runs.values().flat_map(|document| &document.arms) {
-        let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
-        let said = arm.notes.iter().chain(&arm.incomplete).cloned().chain(doubts);
-        of_runs.extend(said.chain(arm.not_available.clone()).map(|what| format!("{}: {what}", arm.name)));
+    let mut of_runs = BTreeMap::new();
+    for document in runs.values() {
+        for arm in &document.arms {
+            let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
+            let said = [&arm.notes[..], &arm.incomplete, arm.not_available.as_slice()].concat().into_iter();
+            of_runs.extend(said.chain(doubts).map(|what| (format!("{}: {what}", arm.name), None)));
+        }
+        let parameter = |key: &str| Some((format!("{key}: {}", document.parameter(key)?), None));
+        of_runs.extend(["guest", "perf"].into_iter().filter_map(parameter));
+        // The load of each run has figures of its own: the last is said.
+        let warnings = document.warnings.iter().filter(|one| one.arm.is_none());
+        of_runs.extend(warnings.map(|one| (one.code.clone(), Some(one.message.clone()))));
     }
-    facts.extend(of_runs);
-    let parameter = |document: &Record, key: &str| Some(format!("{key}: {}", document.parameter(key)?));
-    facts.extend(runs.values().flat_map(|one| ["guest", "perf"].map(|key| parameter(one, key))).flatten());
-    // The load of each run has figures of its own.
-    let warnings = runs.values().flat_map(|document| &document.warnings).filter(|one| one.arm.is_none());
-    let by_code: BTreeMap<&str, &str> = warnings.map(|one| (one.code.as_str(), one.message.as_str())).collect();
-    facts.extend(by_code.into_values().map(str::to_owned));
+    facts.extend(of_runs.into_iter().map(|(what, message)| message.unwrap_or(what)));
     facts
 }
 
-/// Returns the measured rows with their conclusion: by how much the ratios, whether numbers agree, and what is missing.
+/// Returns the measured rows with their conclusion: whether numbers agree, and what is missing.
 fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missing, .. }: Found) -> Reproduction {
-    let ratio_of = |row: &Row| Some(format!("{} × {}", ratio(row.measured.as_ref()?.value), row.figure));
-    let ratios = rows.iter().filter(|row| row.number == Number::Ratio && row.published.is_some()).filter_map(ratio_of);
-    let ratios: Vec<String> = ratios.collect();
-    let ratios = match ratios.len() {
-        0 => "no ratio was measured".to_owned(),
-        1..=6 => ratios.join(", "),
-        many => format!("{many} ratios"),
-    };
     let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
         let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
         let (differ, all) = (slower + faster, slower + faster + same + open);
@@ -386,7 +365,8 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
         missing.push("evidence on hardware, because hardware events do not open here".to_owned());
     }
     let missing = if missing.is_empty() { String::new() } else { format!(" Missing: {}.", missing.join("; ")) };
-    let conclusion = format!("Before over after: {ratios}{published}{predicted}.{missing}");
+    let measured = plural(rows.iter().filter(|row| row.measured.is_some()).count(), "number");
+    let conclusion = format!("{measured} measured{published}{predicted}.{missing}");
     let here = Some(Here { host, notes, whole, conclusion });
     Reproduction { schema: "vpmu-reproduce/2", seed, rows, fitted: Vec::new(), here }
 }
@@ -396,6 +376,7 @@ mod tests {
     use super::*;
     use crate::arms::rounds::mock;
     use crate::setting::backend::fake::Opens;
+    use results::document::Document;
 
     #[test]
     fn regimes_are_the_present_one_or_two_stand_ins_or_what_there_is_with_a_line() {
@@ -421,11 +402,11 @@ mod tests {
 
     /// Returns a row of a document that is predicted and measured.
     fn row(predicted: &Document, measured: &Document, stand_in: bool, mut row: Row) -> Row {
-        let recipe = &RECIPES[&row.figure];
+        let recipe = recipe(&row.figure).unwrap();
         let mut measured = measured.clone();
         measured.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
         let mut found = Found::default();
-        found.predicted.insert(id(recipe), predicted.clone());
+        found.predicted.insert(id(recipe), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
         row.measured = recipe.of(&measured, row.number);
         let host = measured.host.clone();
         of_run(row, recipe, &host, &mut found).unwrap()

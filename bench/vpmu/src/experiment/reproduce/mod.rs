@@ -4,7 +4,6 @@ pub mod measure;
 pub mod recipe;
 mod recording;
 pub mod run;
-mod set_up;
 pub mod show;
 
 #[cfg(test)]
@@ -13,7 +12,7 @@ mod tests {
 
     use std::sync::LazyLock;
 
-    use super::recipe::RECIPES;
+    use super::recipe::recipe;
     use super::run::tests::to_text;
     use super::run::{SEED, Simulated};
     use crate::arms::rounds::mock;
@@ -51,8 +50,7 @@ mod tests {
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
         let found = simulated();
-        let rows =
-            || found.rows.iter().filter(|row| RECIPES.get(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
+        let rows = || found.rows.iter().filter(|row| recipe(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         // A model that no row simulates may be fitted to the same numbers.
@@ -88,8 +86,9 @@ mod tests {
     fn measured_means_and_minima_are_of_all_nmis_as_published() {
         let mut document = mock::finished(&["--workload", "single"]);
         document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();
-        let number =
-            |document: &Document, figure: &str| RECIPES[figure].of(document, Number::After).map(|found| found.value);
+        let number = |document: &Document, figure: &str| {
+            recipe(figure).unwrap().of(document, Number::After).map(|found| found.value)
+        };
         let before =
             ["vpmu-reuse.watchdog-off.mean", "vpmu-reuse.watchdog-off.min"].map(|figure| number(&document, figure));
         let arm = &mut document.arms[2];
@@ -119,7 +118,7 @@ mod tests {
                 arm.own.counts.nmis = 1000 * rounds as u64;
             }
             let figure = "vpmu-reuse.creates.fixed";
-            let found = RECIPES[figure].of(&document, Number::Change).unwrap();
+            let found = recipe(figure).unwrap().of(&document, Number::Change).unwrap();
             found.interval.map(|interval| (found.value, interval.high - interval.low))
         };
         let rounds = document.arms.iter().find(|arm| arm.name == "recreate").unwrap().rounds.len() as u64;

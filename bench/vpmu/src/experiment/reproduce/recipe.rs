@@ -8,12 +8,11 @@ use results::metric::NMI_DRIVER_OFF;
 use results::paired::groups::groups;
 use results::paired::{self, MIN_ROUNDS};
 use results::published::{Measured, Number, PUBLISHED, Row};
-use results::stats::interval::{Interval, NORMAL_95};
+use results::stats::interval::Interval;
 use results::stats::jackknife::over_groups;
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::experiment::triage::{IN_SPIN_LOCKS, SAMPLES};
 use crate::setting::parse::{Keys, value_text};
 
 /// How a figure is had: a table of `recipes` in published.toml, over that of `recipe`.
@@ -60,8 +59,6 @@ pub(super) enum Statistic {
     P50,
     /// The first metric over the second, by their sums.
     Quotient,
-    /// The share of samples in a spin lock.
-    Share,
     /// Host events created per NMI behind general-purpose counters.
     Creates,
     /// Host events created per NMI behind fixed counters.
@@ -74,7 +71,7 @@ pub(super) enum Statistic {
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Figure {
     pub(super) id: String,
-    pub(super) what: String,
+    what: String,
     unit: String,
     before: Option<f64>,
     after: Option<f64>,
@@ -85,68 +82,69 @@ pub(super) struct Figure {
     pub(super) rows: Vec<Value>,
 }
 
-impl Figure {
-    /// Returns its rows, a number each.
-    fn numbers(&self) -> impl Iterator<Item = Row> {
-        let numbers = Number::ALL.into_iter().zip([self.before, self.after, self.ratio, self.change]);
-        numbers.filter(|(_, published)| published.is_some()).map(|(number, published)| Row {
-            figure: self.id.clone(),
-            what: self.what.clone(),
-            number,
-            unit: if number == Number::Ratio { "ratio" } else { &self.unit }.to_owned(),
-            published,
-            ..Row::default()
-        })
+/// The figures, and how each is had.
+#[derive(Default)]
+pub(super) struct Published {
+    pub(super) figures: Vec<Figure>,
+    pub(super) recipes: BTreeMap<String, Recipe>,
+}
+
+pub(super) static ALL: LazyLock<Published> = LazyLock::new(|| read().unwrap_or_default());
+
+/// Reads published.toml: a recipe is a table over the usual one, and so are its keys of `vpmu sim`.
+fn read() -> Result<Published, toml::de::Error> {
+    #[derive(Deserialize)]
+    struct File {
+        figure: Vec<Figure>,
+        recipe: Table,
+        recipes: BTreeMap<String, Table>,
     }
-}
-
-pub(super) static RECIPES: LazyLock<BTreeMap<String, Recipe>> = LazyLock::new(|| read().unwrap_or_default());
-
-/// The published figures.
-pub(super) static FIGURES: LazyLock<Vec<Figure>> = LazyLock::new(|| {
-    let table: Option<Table> = PUBLISHED.parse().ok();
-    table.and_then(|mut table| table.remove("figure")?.try_into().ok()).unwrap_or_default()
-});
-
-/// Returns the numbers that were published of figures whose id begins so.
-pub(super) fn published(begin: &str) -> impl Iterator<Item = Row> {
-    FIGURES.iter().filter(move |figure| figure.id.starts_with(begin)).flat_map(Figure::numbers)
-}
-
-/// Returns the numbers of figures whose id begins so: those that were published, and others that recipes have.
-pub(super) fn rows(begin: &str) -> Vec<Row> {
-    let mut rows: Vec<Row> = published(begin).collect();
-    for (figure, recipe) in RECIPES.iter().filter(|(figure, _)| figure.starts_with(begin)) {
-        rows.extend(recipe.numbers.iter().map(|&number| Row {
-            figure: figure.clone(),
-            what: recipe.what.clone().unwrap_or_default(),
-            number,
-            unit: if number == Number::Ratio { "ratio" } else { &recipe.unit }.to_owned(),
-            ..Row::default()
-        }));
-    }
-    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
-    rows
-}
-
-/// Reads the recipes: each is a table over the usual one, and so are its keys of `vpmu sim`.
-fn read() -> Option<BTreeMap<String, Recipe>> {
-    let mut table: Table = PUBLISHED.parse().ok()?;
-    let (usual, Value::Table(own)) = (table.remove("recipe")?, table.remove("recipes")?) else { return None };
-    let merged = |(figure, own): (String, Value)| {
-        let (mut all, Value::Table(own)) = (usual.as_table()?.clone(), own) else { return None };
+    let File { figure, recipe, recipes } = toml::from_str(PUBLISHED)?;
+    let over = |(id, own): (String, Table)| {
+        let mut all = recipe.clone();
         for (key, value) in own {
             match (all.get_mut(&key), value) {
-                (Some(Value::Table(sim)), Value::Table(own)) => {
-                    sim.retain(|key, _| key != "period" || !own.contains_key("freq"));
-                    sim.extend(own);
+                (Some(Value::Table(usual)), Value::Table(own)) => {
+                    usual.retain(|key, _| key != "period" || !own.contains_key("freq"));
+                    usual.extend(own);
                 }
                 (_, value) => drop(all.insert(key, value)),
             }
         }
-        Some((figure, all.try_into().ok()?))
+        Ok((id, all.try_into()?))
     };
-    own.into_iter().map(merged).collect()
+    Ok(Published { figures: figure, recipes: recipes.into_iter().map(over).collect::<Result<_, _>>()? })
+}
+
+/// Returns the recipe of a figure.
+pub(super) fn recipe(figure: &str) -> Option<&'static Recipe> {
+    ALL.recipes.get(figure)
+}
+
+pub(super) fn row(figure: &str, (what, unit): (&str, &str), number: Number, published: Option<f64>) -> Row {
+    let unit = if number == Number::Ratio { "ratio" } else { unit }.to_owned();
+    Row { figure: figure.to_owned(), what: what.to_owned(), number, unit, published, ..Row::default() }
+}
+
+/// Returns the numbers that were published of figures whose id begins so.
+pub(super) fn published(begin: &str) -> impl Iterator<Item = Row> {
+    ALL.figures.iter().filter(move |figure| figure.id.starts_with(begin)).flat_map(|figure| {
+        let numbers = Number::ALL.into_iter().zip([figure.before, figure.after, figure.ratio, figure.change]);
+        let there = numbers.filter(|(_, published)| published.is_some());
+        there.map(|(number, published)| row(&figure.id, (&figure.what, &figure.unit), number, published))
+    })
+}
+
+/// Returns the numbers of figures whose id begins so: those that were published, and others that recipes have.
+pub(super) fn rows(begin: &str) -> Vec<Row> {
+    let recipes = ALL.recipes.iter().filter(|(figure, _)| figure.starts_with(begin));
+    let others = recipes.flat_map(|(figure, recipe)| {
+        let about = (recipe.what.as_deref().unwrap_or_default(), recipe.unit.as_str());
+        recipe.numbers.iter().map(move |&number| row(figure, about, number, None))
+    });
+    let mut rows: Vec<Row> = published(begin).chain(others).collect();
+    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
+    rows
 }
 
 impl Recipe {
@@ -185,7 +183,6 @@ impl Recipe {
                 return paired::ratio(arm, over, key, p50).map(|found| (found.ratio, found.interval));
             }
             (Statistic::P50, None) => paired::level(arm, key, p50).map(|found| (found.ns, found.interval))?,
-            (Statistic::Share, _) => share(arm)?,
             _ => {
                 let quotient = |arm: &Arm| {
                     let (sum, of) = self.of_all(arm)?;
@@ -214,7 +211,7 @@ impl Recipe {
             Statistic::Min => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
             Statistic::Creates => created(|[opens, fixed, _]| opens.saturating_sub(fixed)),
             Statistic::CreatesFixed => created(|[_, fixed, _]| fixed),
-            Statistic::SlowDown | Statistic::P50 | Statistic::Share => None,
+            Statistic::SlowDown | Statistic::P50 => None,
         }
     }
 
@@ -267,14 +264,4 @@ impl Recipe {
 
 fn sum(summary: &Summary) -> Option<f64> {
     Some(summary.mean? * summary.count as f64)
-}
-
-/// Returns the share of samples in a spin lock, with its 95 % interval by Wilson.
-fn share(arm: &Arm) -> Option<(f64, Option<Interval>)> {
-    let of = |key: &str| Some(arm.metrics.get(key)?.max? as f64);
-    let n = of(SAMPLES).filter(|samples| *samples > 0.0)?;
-    let (p, z) = (of(IN_SPIN_LOCKS)? / n, NORMAL_95);
-    let (centre, scale) = (p + z * z / (2.0 * n), 1.0 + z * z / n);
-    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
-    Some((p, Some(Interval { low: (centre - half).max(0.0) / scale, high: (centre + half) / scale })))
 }

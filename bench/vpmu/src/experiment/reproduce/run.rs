@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use results::document::Document;
 use results::error::Error;
 use results::published::{Number, Origin, Reproduction, Row};
+use stat_setup::model::{self, Modelled, Pair, Times};
 
-use super::recipe::{RECIPES, Recipe, published};
-use super::set_up;
-use crate::arms::arm::sim::model;
+use super::recipe::{Recipe, published, recipe};
+use crate::arms::arm::sim;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
 use crate::setting::strategy::StrategyChoice;
@@ -24,8 +24,8 @@ const STORED: &str = include_str!("simulated.toml");
 
 /// Returns the published numbers that guests are simulated for, with their recipes.
 fn of_guests() -> impl Iterator<Item = (Row, &'static Recipe)> {
-    let recipe = |row: &Row| RECIPES.get(&row.figure).filter(|recipe| recipe.run.is_none());
-    published("").filter_map(move |row| recipe(&row).map(|recipe| (row, recipe)))
+    let simulated = |row: &Row| recipe(&row.figure).filter(|recipe| recipe.run.is_none());
+    published("").filter_map(move |row| simulated(&row).map(|recipe| (row, recipe)))
 }
 
 /// The published figures, simulated.
@@ -85,11 +85,10 @@ impl Simulated {
     /// # Errors
     /// Internal error in the embedded models.
     pub fn beside(&self) -> Result<Reproduction, Error> {
-        let (set_ups, mut rows) = (set_up::modelled(), Vec::new());
+        let (set_ups, mut rows) = (modelled(), Vec::new());
         for row in published("") {
             let (id, number) = (&row.figure, row.number);
-            let guests = RECIPES.get(id).filter(|recipe| recipe.run.is_none());
-            let mut row = if let Some(recipe) = guests {
+            let mut row = if let Some(recipe) = recipe(id).filter(|recipe| recipe.run.is_none()) {
                 let model = recipe.sim()[MODEL].clone();
                 Row {
                     simulated: self.numbers.get(&name(id, number, &model)).copied(),
@@ -98,8 +97,8 @@ impl Simulated {
                     not_explained: recipe.not_explained.clone(),
                     ..row
                 }
-            } else if let Some((simulated, origin)) = set_up::number(&set_ups, id, number) {
-                Row { model: set_up::MODEL.to_owned(), simulated: Some(simulated), origin, ..row }
+            } else if let Some((simulated, origin)) = number_of(&set_ups, id, number) {
+                Row { model: SET_UPS.to_owned(), simulated: Some(simulated), origin, ..row }
             } else {
                 continue;
             };
@@ -124,30 +123,82 @@ fn document(keys: &Keys, arms: &[&str], seed: u64) -> Result<Document, Error> {
 
 /// Returns what was fitted of a number: constants of the recipe's model or of its guest.
 fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
-    let of_model = model(&recipe.sim()[MODEL])?.fitted;
+    let of_model = sim::model(&recipe.sim()[MODEL])?.fitted;
     // Names such as `vpmu-reuse.v1.mean ratio`.
     let to = |id: &str, number: Number| -> Vec<String> {
         let name = format!("{id} {}", number.key());
         let constants = of_model.iter().filter(|one| one.figure == name).map(|one| one.constant.clone());
-        let of_guest = RECIPES.get(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
+        let of_guest = self::recipe(id).filter(|_| number == Number::Change).and_then(|recipe| recipe.fitted.clone());
         constants.chain(of_guest).collect()
     };
-    let is_part = |id: &str| {
-        let whole = matches!(number, Number::Ratio | Number::Change);
-        let parts = [number, Number::Before, Number::After];
-        parts[..if whole { 3 } else { 1 }].iter().any(|&number| !to(id, number).is_empty())
-    };
-    let here = to(id, number);
-    if !here.is_empty() {
-        return Ok(Origin::Fitted(here));
-    }
-    if is_part(id) {
-        return Ok(Origin::OfFitted);
-    }
+    let of = |id: &str| origin_of(number, &|number| to(id, number), false);
+    let own = of(id);
     // Constants fitted to another figure that is the same number of the same simulation.
     let mut figures = of_model.iter().filter_map(|one| one.figure.split(' ').next());
-    let same = |other: &&str| *other != id && is_part(other) && RECIPES.get(*other) == Some(recipe);
-    Ok(figures.find(same).map_or(Origin::Predicted, |from| Origin::Transferred(from.to_owned())))
+    let same = |other: &&str| of(other) != Origin::Predicted && self::recipe(other) == Some(recipe);
+    let from = if own == Origin::Predicted { figures.find(same) } else { None };
+    Ok(from.map_or(own, |from| Origin::Transferred(from.to_owned())))
+}
+
+/// Begin of the ids of the figures of perf's series that sets events up CPU by CPU, and its model's name.
+const FIGURES: &str = "perf-stat-setup.";
+const SET_UPS: &str = "stat_setup::model";
+
+/// Returns a time of a pair.
+fn of(pair: &Pair, part: &str, number: Number) -> f64 {
+    let time = |times: &Times| match part {
+        "real" => times.real,
+        "user" => times.user,
+        _ => times.sys,
+    };
+    match number {
+        Number::Before => time(&pair.before),
+        Number::After => time(&pair.after),
+        Number::Ratio | Number::Change => time(&pair.before) / time(&pair.after),
+    }
+}
+
+/// Returns the published machines as they are modelled.
+fn modelled() -> model::Simulated {
+    let pair = |machine: &str| {
+        let number = |part: &str, number| {
+            let id = format!("{FIGURES}{machine}.{part}");
+            published(&id).find(|row| row.number == number).and_then(|row| row.published).unwrap_or_default()
+        };
+        let times =
+            |wanted| Times { real: number("real", wanted), user: number("user", wanted), sys: number("sys", wanted) };
+        Pair { before: times(Number::Before), after: times(Number::After) }
+    };
+    model::simulate(&pair("94cpu"), &pair("4socket"))
+}
+
+/// Returns a number of a figure by the model, and its origin; `None` of a figure of something else.
+fn number_of(found: &model::Simulated, figure: &str, number: Number) -> Option<(f64, Origin)> {
+    let (name, part) = figure.strip_prefix(FIGURES)?.split_once('.')?;
+    let Modelled { times, calls } = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
+    if part == "calls" {
+        // The list's groups were chosen by these calls.
+        return Some((*calls, Origin::OfFitted));
+    }
+    let to = |number: Number| -> Vec<String> {
+        let target = format!("{name} {} {part}", number.key());
+        found.fitted.iter().filter(|fitted| fitted.to == target).map(|fitted| fitted.constant.clone()).collect()
+    };
+    // Real time before the series is user and system time: what those were fitted to, it was, too.
+    let sum = part == "real" && (number == Number::Before || (number, name) == (Number::Ratio, "94cpu"));
+    Some((of(times, part, number), origin_of(number, &to, sum)))
+}
+
+/// Returns the origin of a number; `to` has the constants that were fitted to each number of its figure, `sum`: it is made of others.
+fn origin_of(number: Number, to: &dyn Fn(Number) -> Vec<String>, sum: bool) -> Origin {
+    let (here, whole) = (to(number), matches!(number, Number::Ratio | Number::Change));
+    if !here.is_empty() {
+        Origin::Fitted(here)
+    } else if sum || whole && [Number::Before, Number::After].into_iter().any(|number| !to(number).is_empty()) {
+        Origin::OfFitted
+    } else {
+        Origin::Predicted
+    }
 }
 
 #[cfg(test)]
@@ -165,7 +216,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_published_mean_does_not_tell_the_share_of_a_resume() {
-        let recipe = &RECIPES["vpmu-reuse.watchdog-on.mean"];
+        let recipe = recipe("vpmu-reuse.watchdog-on.mean").unwrap();
         let of = |model: &str| {
             let keys = recipe.sim().into_iter().chain([(MODEL.to_owned(), model.to_owned())]).collect();
             let document = document(&keys, &["reuse-lazy", "gate"], SEED).unwrap();
@@ -179,14 +230,14 @@ pub(super) mod tests {
     /// Checks what recipes say of what is not explained.
     #[test]
     fn the_regimes_that_would_explain_a_figure_give_it() {
-        let off = &RECIPES["vpmu-reuse.watchdog-off.mean"];
+        let off = recipe("vpmu-reuse.watchdog-off.mean").unwrap();
         let mut keys = off.sim();
-        let close = model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
+        let close = sim::model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
         keys.insert("cost.release-last".to_owned(), (17.5e6 / close).to_string());
         let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], SEED).unwrap(), Number::Ratio).unwrap().value;
         assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
 
-        let ten = &RECIPES["mediated.10-events"];
+        let ten = recipe("mediated.10-events").unwrap();
         let mut spec: SimSpec = of_keys(&ten.sim()).unwrap();
         spec.spec.arms.strategy = StrategyChoice::presets(&[&ten.arms[0]]);
         let model = spec.model().unwrap();

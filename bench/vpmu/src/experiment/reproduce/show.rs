@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use results::error::Exit;
-use results::published::{Fitted, Here, Origin, Reproduction, Row};
+use results::published::{Here, Origin, Reproduction, Row};
 use results::table::layout::{dash, signed};
 use results::table::{Report, Table};
 use results::verdict::Judged;
@@ -14,14 +14,12 @@ const FAR: f64 = 0.3;
 /// A column: its heading, and what a row has for it.
 type Column = (&'static str, fn(&Row) -> Option<String>);
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 9] = [
     ("figure", |row| Some(row.figure.clone())),
     ("number", |row| Some(row.number.key().to_owned())),
     ("published", |row| row.published.map(|published| value(row, published))),
     ("simulated", |row| row.simulated.map(|simulated| value(row, simulated))),
-    ("range", |row| row.simulated.and_then(|_| range(row)).filter(|range| range.contains(" to "))),
     ("error", |row| row.error.map(|by| error(row, by))),
-    ("origin", |row| row.simulated.map(|_| origin(row))),
     ("measured", |row| {
         let one = row.measured.as_ref()?;
         let interval = one.interval.filter(|interval| interval.low < interval.high);
@@ -29,7 +27,7 @@ const COLUMNS: [Column; 11] = [
         Some(value(row, one.value) + &interval.unwrap_or_default())
     }),
     ("to published", |row| row.against_published.as_ref().map(judged)),
-    ("predicted", |row| if row.simulated.is_none() { range(row) } else { None }),
+    ("predicted", range),
     ("to predicted", |row| row.against_predicted.as_ref().map(judged)),
 ];
 
@@ -63,15 +61,6 @@ fn error(row: &Row, by: f64) -> String {
     if row.unit.starts_with("percent") { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) }
 }
 
-fn origin(row: &Row) -> String {
-    match &row.origin {
-        Origin::Fitted(constants) => format!("fitted ({})", constants.join(", ")),
-        Origin::OfFitted => "of fitted".to_owned(),
-        Origin::Transferred(from) => format!("transferred ({from})"),
-        Origin::Predicted => "predicted".to_owned(),
-    }
-}
-
 /// Returns how far the simulated number is from the published one, as a share.
 fn off(row: &Row) -> f64 {
     let judged = |value| row.number.judged(value);
@@ -98,10 +87,10 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     lines
 }
 
-/// Returns the rows after what they say, and a description of their figures; `all` are also those of the simulation that something was
-/// fitted to, and of which nothing was measured: they are no evidence.
-pub fn report(reproduction: &Reproduction, all: bool) -> Report {
-    let is_evidence = |row: &&Row| all || row.origin == Origin::Predicted || row.measured.is_some();
+/// Returns the rows after what they say, the worst prediction first, and a description of their figures. Simulated numbers that something
+/// was fitted to are no evidence: JSON has them.
+pub fn report(reproduction: &Reproduction) -> Report {
+    let is_evidence = |row: &&Row| row.origin == Origin::Predicted;
     let mut rows: Vec<&Row> = reproduction.rows.iter().filter(is_evidence).collect();
     let mut report = Report::new("vpmu reproduce");
     let mut names: Vec<String> = Vec::new();
@@ -110,13 +99,13 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
         names.push(format!("{}: {}{model}", row.figure, row.what));
     }
     names.dedup();
-    if !all {
+    if reproduction.here.is_none() {
         rows.sort_by(|a, b| off(b).total_cmp(&off(a)));
     }
     let columns: Vec<Column> =
         COLUMNS.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_some())).collect();
     let mut table = Table::new(columns.iter().map(|(heading, _)| *heading)).keys(2);
-    for (at, _) in columns.iter().enumerate().filter(|(_, (heading, _))| ["origin", "measured"].contains(heading)) {
+    if let Some(at) = columns.iter().position(|(heading, _)| *heading == "measured") {
         table = table.left(at);
     }
     for row in rows {
@@ -132,7 +121,7 @@ pub fn report(reproduction: &Reproduction, all: bool) -> Report {
     report.gap();
     match &reproduction.here {
         Some(here) => of_run(reproduction, here, &mut report),
-        None => of_simulation(reproduction, all, &mut report),
+        None => of_simulation(reproduction, &mut report),
     }
     report
 }
@@ -154,26 +143,14 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     report.verdict = Some((exit, here.conclusion.clone()));
 }
 
-/// Says what the simulated numbers are, and which constants were fitted.
-fn of_simulation(reproduction: &Reproduction, all: bool, report: &mut Report) {
-    if all {
-        report.heading("Constants fitted for perf-stat-setup:");
-        let constant = |one: &Fitted| format!("{}: {:.3} {} (to {})", one.constant, one.value, one.unit, one.to);
-        report.notes(reproduction.fitted.iter().map(constant));
-        report.gap();
-    }
+/// Says what the simulated numbers are.
+fn of_simulation(reproduction: &Reproduction, report: &mut Report) {
     report.note(
-        "before, after: without what was published, and with it. Of fitted: made of numbers of which one was fitted. Transferred: the \
-         simulation of another figure, which was fitted. Predicted: nothing of it was used in fitting. Error: the simulated number less \
-         the published one, as a share of it or in points.",
+        "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it or in \
+         points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has them.",
     );
-    let fitted = if all {
-        ""
-    } else {
-        "; numbers that something was fitted to are no evidence: --markdown and --json have them"
-    };
     report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md{fitted}.",
+        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
         reproduction.seed
     ));
 }

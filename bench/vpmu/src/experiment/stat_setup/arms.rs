@@ -8,7 +8,8 @@ use results::error::{Error, Exit};
 use results::metric::{TO_COUNTS, TOTAL};
 use serde_json::json;
 use stat_setup::bare;
-use stat_setup::list::resolve::UNKNOWN;
+use stat_setup::list::parse::parse;
+use stat_setup::list::resolve::{UNKNOWN, resolve};
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{Class, Event, EventList};
 use stat_setup::method::{Job, Method, Phase};
@@ -18,7 +19,7 @@ use stat_setup::verify::{alike, check, differences, plant};
 
 use super::events;
 use super::peer::Command;
-use super::spec::{NAME, StatSetupSpec};
+use super::{NAME, StatSetupSpec};
 use crate::engine;
 use crate::engine::plain::{Experiment, Plain, Sample};
 
@@ -32,24 +33,9 @@ struct Setting {
     cpus: Vec<u32>,
     /// One table of descriptors holds all.
     one_table: bool,
-    /// What is to be said of all this.
-    notes: Vec<String>,
 }
 
 impl Setting {
-    /// Looks the events of `text` up, and makes room for the descriptors of those strategies that fit.
-    fn of(spec: &StatSetupSpec, text: &str, asked: &[String], sysfs: &mut Sysfs) -> Result<(Self, Vec<String>), Error> {
-        let list = events::list(text, sysfs);
-        let unknown = |event: &Event| event.open.as_ref().err().filter(|why| why.starts_with(UNKNOWN)).cloned();
-        let all: Option<Vec<String>> = list.events.iter().map(unknown).collect();
-        if let Some(why) = all.and_then(|all| all.into_iter().next()) {
-            return Err(Error::usage("no event of --events is known", why, "`perf list` shows events"));
-        }
-        let (mut notes, cpus) = (list.notes.clone(), events::cpus(spec.cpus.as_ref(), sysfs)?);
-        let (strategies, one_table) = events::affordable(asked, &list, &cpus, &mut notes)?;
-        Ok((Self { list, cpus, one_table, notes }, strategies))
-    }
-
     fn method(&self, strategy: &str) -> Method {
         match strategy {
             "event-major" => Method::EVENT_MAJOR,
@@ -140,8 +126,15 @@ pub(crate) type SetUp = (Experiment, Vec<Plain<'static>>, bool);
 pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
     let mut sysfs = Sysfs::host();
     let text = events::text(&spec.events, &sysfs)?;
-    let (setting, mut names) = Setting::of(spec, &text, &spec.strategies, &mut sysfs)?;
-    let setting = Rc::new(setting);
+    let list = resolve(&parse(&text).unwrap_or_default(), &mut sysfs);
+    let unknown = |event: &Event| event.open.as_ref().err().filter(|why| why.starts_with(UNKNOWN)).cloned();
+    let all: Option<Vec<String>> = list.events.iter().map(unknown).collect();
+    if let Some(why) = all.and_then(|all| all.into_iter().next()) {
+        return Err(Error::usage("no event of --events is known", why, "`perf list` shows events"));
+    }
+    let (mut notes, cpus) = (list.notes.clone(), events::cpus(spec.cpus.as_ref(), &mut sysfs)?);
+    let (mut names, one_table) = events::affordable(&spec.strategies, &list, &cpus, &mut notes)?;
+    let setting = Rc::new(Setting { list, cpus, one_table });
     let all_online = setting.cpus == sysfs.online();
     let commands =
         spec.against.as_ref().map(|_| Command::all(&text, &setting.list, &setting.cpus, all_online)).transpose()?;
@@ -156,7 +149,7 @@ pub(crate) fn prepare(spec: &StatSetupSpec) -> Result<SetUp, Error> {
     }
     let outcomes = first.map(|(_, outcomes)| outcomes).unwrap_or_default();
     if let Some(first) = arms.first_mut() {
-        setting.notes.iter().cloned().chain(not_counted(&setting.list, &outcomes)).for_each(|note| first.note(note));
+        notes.into_iter().chain(not_counted(&setting.list, &outcomes)).for_each(|note| first.note(note));
     }
     // The closes of tracepoints, in which no method differs, take seconds.
     let auto = setting.method("auto");

@@ -7,7 +7,6 @@ use results::error::Error;
 use results::open;
 use stat_setup::list::names::symbol;
 use stat_setup::list::parse::{MAX_EVENTS, MAX_TEXT, join_lines, parse};
-use stat_setup::list::resolve::resolve;
 use stat_setup::list::sysfs::Sysfs;
 use stat_setup::list::{EventList, software_list, tracepoint_list};
 use stat_setup::method::descriptors;
@@ -42,11 +41,6 @@ pub(crate) fn text(asked: &str, sysfs: &Sysfs) -> Result<String, Error> {
         asked.to_owned()
     };
     parse(&list).map_err(refuse).map(|_| list)
-}
-
-/// Looks a list up.
-pub(crate) fn list(text: &str, sysfs: &mut Sysfs) -> EventList {
-    resolve(&parse(text).unwrap_or_default(), sysfs)
 }
 
 /// Returns the CPUs to count on: those that are asked for, or all that are online.

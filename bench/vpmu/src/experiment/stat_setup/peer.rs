@@ -1,22 +1,21 @@
 //! Stock perf as commands on the same list.
 
-use std::path::{Path, PathBuf};
-use std::process::{self, Stdio};
-use std::sync::atomic::Ordering;
+use std::process;
 use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
-use host_pmu::stats::ns;
-use results::child::{Line, Lines, POLL, Supervised};
 use results::error::Error;
 use results::metric::{ELAPSED, TOTAL};
 use stat_setup::list::{Class, EventList};
 
 use crate::engine::plain::{Plain, Sample};
+use crate::setting::tool::{self, Ran};
 use crate::sys;
 
 /// The time of a command with next to nothing to set up.
 const START_UP: &str = "start_up_ns";
+/// Its arguments.
+const NOTHING: [&str; 4] = ["stat", "-n", "--", "true"];
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
@@ -25,23 +24,30 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Group sizes to try for perf.
 const SIZES: [usize; 5] = [10, 25, 50, 100, 200];
 
-/// A command.
-#[derive(Debug)]
-pub(super) struct Command {
-    name: String,
-    notes: Vec<String>,
-    program: PathBuf,
-    args: Vec<String>,
-    /// The arguments that leave it next to nothing to set up.
-    start_up: Vec<String>,
+/// Runs perf to its end; `None` if the user ended it.
+fn perf<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Option<Ran>, Error> {
+    let began = Instant::now();
+    let ran = tool::run(process::Command::new("perf").args(args), || sys::stopped() || began.elapsed() > LIMIT);
+    let failed = |why| Error::host("cannot run perf stat", why, "run it alone, with these events");
+    let ran = ran.map_err(|error| failed(error.to_string()))?;
+    if sys::stopped() {
+        return Ok(None);
+    }
+    if ran.status.success() { Ok(Some(ran)) } else { Err(failed(ran.why())) }
 }
 
 /// Calls `perf version`; returns why there is none otherwise.
 pub(crate) fn version() -> Result<String, String> {
-    let output = process::Command::new("perf").arg("version").stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("perf does not start: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if output.status.success() && !text.is_empty() { Ok(text) } else { Err("perf version fails".to_owned()) }
+    let ran = perf(["version"]).map_err(|error| error.why)?;
+    ran.map(|ran| ran.text().trim().to_owned()).ok_or_else(|| "it was interrupted".to_owned())
+}
+
+/// A command.
+#[derive(Debug)]
+pub(super) struct Command {
+    name: String,
+    note: String,
+    args: Vec<String>,
 }
 
 impl Command {
@@ -61,8 +67,10 @@ impl Command {
         let which = if all_online { vec!["-a"] } else { vec!["-C", &on] };
         let stat = |name: &str, size, out: &[&str]| {
             let list = list.to_perf(size);
-            let words = [&["stat", "-x,"], &which[..], out, &["-e", &list, "--", "true"]].concat();
-            Self::new(name, Path::new("perf"), &words, &["stat", "-n", "--", "true"])
+            let args = [&["stat", "-x,"], &which[..], out, &["-e", &list, "--", "true"]].concat();
+            let short = list.chars().take(40).chain("...".chars()).collect::<String>();
+            let note = format!("perf {}", args.join(" ")).replace(&list, if list.len() > 60 { &short } else { &list });
+            Self { name: name.to_owned(), note, args: args.into_iter().map(str::to_owned).collect() }
         };
         let mut all = Vec::new();
         let quiet = ["-o", "/dev/null"];
@@ -76,75 +84,34 @@ impl Command {
             all.push(stat("perf as given", None, &quiet));
         }
         // Counts of one run, untimed; a line is value,unit,event,...
-        let (mut counted, counts) = (0, stat("perf", None, &["--log-fd", "1"]));
-        counts.run(&counts.args, &mut |line| {
-            let value = line.split(',').next().unwrap_or_default();
-            counted += usize::from(value.trim().parse::<f64>().is_ok());
-        })?;
-        let counts = format!("{version}, which counted {counted} of {} events", list.events.len());
-        all.last_mut().into_iter().for_each(|best| best.notes.push(counts.clone()));
+        let is_count = |line: &&str| line.split(',').next().unwrap_or_default().trim().parse::<f64>().is_ok();
+        let counted = stat("perf", None, &["--log-fd", "1"]).run()?;
+        let counted = counted.map_or(0, |ran| ran.text().lines().filter(is_count).count());
+        if let Some(best) = all.last_mut() {
+            best.note = format!("{}; {version}, which counted {counted} of {} events", best.note, list.events.len());
+        }
         Ok(all)
     }
 
-    fn new(name: &str, program: &Path, words: &[&str], start_up: &[&str]) -> Self {
-        let short = |word: &&str| match word.char_indices().nth(40) {
-            Some((end, _)) if word.len() > 60 => format!("{}...", &word[..end]),
-            _ => (*word).to_owned(),
-        };
-        let shown = words.iter().map(short).collect::<Vec<_>>().join(" ");
-        let file = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let [args, start_up] = [words, start_up].map(|words| words.iter().map(|&word| word.to_owned()).collect());
-        let notes = vec![format!("{file} {shown}")];
-        Self { name: name.to_owned(), notes, program: program.into(), args, start_up }
+    fn run(&self) -> Result<Option<Ran>, Error> {
+        perf(self.args.iter().map(String::as_str))
     }
 
-    /// Returns its arm.
+    /// Returns its arm. A turn runs it once, and once with next to nothing to set up: the difference is the set-up.
     pub(super) fn arm(self) -> Plain<'static> {
-        let (name, notes) = (self.name.clone(), self.notes.clone());
-        let mut arm = Plain::new(name, "process", move |_| self.take());
-        for note in notes {
-            arm.note(note);
-        }
-        arm
-    }
-
-    /// Runs it once, and once with next to nothing to set up: the difference is the set-up. `None` if the user ended it.
-    fn take(&self) -> Result<Option<Sample>, Error> {
-        let Some(start_up) = self.run(&self.start_up, &mut |_| {})? else { return Ok(None) };
-        let Some(wall) = self.run(&self.args, &mut |_| {})? else { return Ok(None) };
-        let mut sample = Sample::default().with(&ELAPSED, [wall]);
-        sample.add(START_UP, [start_up]);
-        if let Some(net) = wall.checked_sub(start_up).filter(|net| *net > 0) {
-            sample.add(TOTAL.key, [net]);
-        }
-        Ok(Some(sample))
-    }
-
-    /// Runs it with these words, and hands each line of its output to `each`; returns the time until its end, ns, and `None` if the
-    /// user ended it.
-    fn run(&self, args: &[String], each: &mut dyn FnMut(&str)) -> Result<Option<u64>, Error> {
-        let failed =
-            |why: &dyn std::fmt::Display| Error::host(format!("cannot run {}", self.notes[0]), why.to_string(), "");
-        let mut command = process::Command::new(&self.program);
-        command.args(args).stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped());
-        let began = Instant::now();
-        let mut child = Supervised::start(&mut command).map_err(|error| failed(&error))?;
-        let interrupted = || sys::interrupted().load(Ordering::Relaxed);
-        let over = || interrupted() || began.elapsed() > LIMIT;
-        if let Some(out) = child.process.stdout.take() {
-            let mut lines = Lines::new(out, MAX_ARGUMENT);
-            while let Line::Text(line) = lines.next(over).map_err(|error| failed(&error))? {
-                each(&line);
+        let (name, note) = (self.name.clone(), self.note.clone());
+        let take = move |_| {
+            let (Some(start_up), Some(all)) = (perf(NOTHING)?, self.run()?) else { return Ok(None) };
+            let mut sample = Sample::default().with(&ELAPSED, [all.wall_ns]);
+            sample.add(START_UP, [start_up.wall_ns]);
+            if let Some(net) = all.wall_ns.checked_sub(start_up.wall_ns).filter(|net| *net > 0) {
+                sample.add(TOTAL.key, [net]);
             }
-        }
-        let status = child.wait(POLL, over).map_err(|error| failed(&error))?;
-        let wall = ns(began.elapsed());
-        match status {
-            None if interrupted() => Ok(None),
-            None => Err(failed(&"it did not end in 10 minutes")),
-            Some(status) if status.success() => Ok(Some(wall)),
-            Some(status) => Err(failed(&status)),
-        }
+            Ok(Some(sample))
+        };
+        let mut arm = Plain::new(name, "process", take);
+        arm.note(note);
+        arm
     }
 }
 
@@ -154,10 +121,8 @@ fn fastest(events: usize, grouped: impl Fn(usize) -> Command) -> Result<Command,
     let mut best: Option<(u64, Command)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < events) {
         let command = grouped(size);
-        let Some(first) = command.run(&command.args, &mut |_| {})?.filter(|wall| *wall < 1_000_000_000) else {
-            break;
-        };
-        let least = command.run(&command.args, &mut |_| {})?.unwrap_or(first).min(first);
+        let Some(first) = command.run()?.filter(|ran| ran.wall_ns < 1_000_000_000) else { break };
+        let least = command.run()?.map_or(first.wall_ns, |second| second.wall_ns.min(first.wall_ns));
         if best.as_ref().is_none_or(|(best, _)| least < *best) {
             best = Some((least, command));
         }

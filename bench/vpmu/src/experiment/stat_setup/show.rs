@@ -1,4 +1,4 @@
-//! The result as it is shown: phases, ratios, notes.
+//! The result as it is shown: the answer, phases, ratios, notes.
 
 use results::document::{Arm, Record, Status};
 use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
@@ -7,64 +7,51 @@ use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
 use stat_setup::method::Phase;
 
-/// The two sides in words, and their ratio, or the number of rounds that could be compared if it is not most of them.
-type Compared = (String, Result<Ratio, usize>);
+/// Returns the ratio of an arm's total to `auto`'s, or the number of rounds that could be compared if it is not most of them; `None`
+/// without either.
+fn over_auto(document: &Record, arm: &Arm) -> Option<Result<Ratio, usize>> {
+    let auto = document.arm("auto").filter(|auto| auto.name != arm.name)?;
+    let done = arm.rounds.complete.iter().filter(|whole| **whole).count();
+    let found = ratio(arm, auto, TOTAL.key, Statistic::P50);
+    let rounds = found.as_ref().map_or(0, |found| found.rounds);
+    (done > 0).then(|| found.filter(|_| 2 * rounds > done).ok_or(rounds))
+}
 
-/// Returns the ratios of totals, and whether the first is the answer: that of stock perf's fastest grouping, a process less its
-/// start-up, to `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
-fn ratios(document: &Record) -> (Vec<Compared>, bool) {
-    let mut asked: Vec<(&str, &str, &str)> = Vec::new();
+/// Returns the ratio that is the answer, and of what it is: that of stock perf's fastest grouping, a process less its start-up, to
+/// `auto`, which counts in groups, too; without perf that of perf's order since Linux 5.5.
+fn answer(document: &Record) -> Option<(String, Result<Ratio, usize>)> {
     // The best grouping is the last.
-    for arm in document.arms.iter().rev().filter(|arm| arm.name.starts_with("perf ")) {
-        asked.push((&arm.name, "auto", "less start-up, and warm"));
-        asked.push((&arm.name, "bare calls", "the limit"));
-    }
-    asked.push(("cpu-major", "auto", "as perf since Linux 5.5, both warm"));
-    asked.extend(["event-major", "threads", "packed"].map(|name| (name, "auto", "both warm")));
-    asked.push(("auto", "bare calls", "the limit"));
-    let has_perf = document.arms.iter().any(|arm| arm.name.starts_with("perf "));
-    let is_answer = |(one, over, _): &(&str, &str, &str)| {
-        *over == "auto" && if has_perf { one.starts_with("perf ") } else { *one == "cpu-major" }
-    };
-    let found: Vec<_> = asked
-        .iter()
-        .filter_map(|all @ (one, over, how)| {
-            let [of, to] = [document.arm(one)?, document.arm(over)?];
-            let done = of.rounds.complete.iter().filter(|whole| **whole).count();
-            let found = ratio(of, to, TOTAL.key, Statistic::P50);
-            let rounds = found.as_ref().map_or(0, |found| found.rounds);
-            let found = found.filter(|_| 2 * rounds > done).ok_or(rounds);
-            (done > 0).then(|| (is_answer(all), (format!("{one} ÷ {over}, {how}"), found)))
-        })
-        .collect();
-    let has_answer = found.first().is_some_and(|(is_answer, _)| *is_answer);
-    (found.into_iter().map(|(_, one)| one).collect(), has_answer)
+    let perf = document.arms.iter().rfind(|arm| arm.name.starts_with("perf "));
+    let how = if perf.is_some() { "less start-up, and warm" } else { "as perf since Linux 5.5, both warm" };
+    let arm = perf.or(document.arm("cpu-major"))?;
+    Some((format!("{} ÷ auto, {how}", arm.name), over_auto(document, arm)?))
 }
 
 /// Returns whether the answer is sure, if there is a question.
 pub(crate) fn is_answered(document: &Record) -> bool {
-    let (ratios, has_answer) = ratios(document);
-    !has_answer || ratios.first().is_some_and(|(_, found)| found.as_ref().is_ok_and(|found| found.interval.is_some()))
+    answer(document).is_none_or(|(_, found)| found.is_ok_and(|found| found.interval.is_some()))
 }
 
-/// Returns the median times of phases, one row per arm.
-fn phases(arms: &[Arm]) -> Table {
+/// Returns the median times of phases and the ratio to `auto`, one row per arm.
+fn phases(document: &Record) -> Table {
     let names = Phase::ALL.map(Phase::name);
     // Commands alone are processes with a time of their own.
-    let process = arms.iter().any(|arm| arm.metrics.contains_key(ELAPSED.key)).then_some("process");
-    let mut table = Table::new(["arm"].into_iter().chain(names).chain(["total", "counts"]).chain(process));
-    for arm in arms {
+    let process = document.arms.iter().any(|arm| arm.metrics.contains_key(ELAPSED.key)).then_some("process");
+    let header = ["arm"].into_iter().chain(names).chain(["total", "counts"]).chain(process).chain(["÷ auto [95 %]"]);
+    let mut table = Table::new(header);
+    for arm in &document.arms {
         let keys = names.map(|name| format!("phases/{name}/wall_ns")).into_iter();
         let keys =
             keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
         let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.median())));
-        table.add_row(std::iter::once(arm.name.clone()).chain(times));
+        let over = over_auto(document, arm).and_then(Result::ok).map_or_else(dash, |found| layout::ratio_with(&found));
+        table.add_row(std::iter::once(arm.name.clone()).chain(times).chain([over]));
     }
     table
 }
 
 /// Formats the answer; a ratio without an interval is none, and neither is one of few of the rounds.
-fn answer((what, found): &Compared, done: usize) -> String {
+fn sentence(what: &str, found: &Result<Ratio, usize>, done: usize) -> String {
     let (rounds, why) = match found {
         Ok(found) if found.interval.is_some() => {
             return format!("answer: {} ×: {what}; {}", layout::ratio_with(found), plural(found.rounds, "round"));
@@ -85,18 +72,12 @@ pub(crate) fn report(document: &Record) -> Report {
     let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
     let (events, mode, rounds) = (parameter("events"), parameter("mode"), plural(done, "round"));
     report.heading(format!("Set-up of {events} events on {cpus} ({mode}), {rounds}{ended}"));
-    let (ratios, has_answer) = ratios(document);
-    report.notes(ratios.first().filter(|_| has_answer).map(|one| answer(one, done)));
-    report.table(phases(&document.arms));
-    report.note("median of a round; total: of a process less its start-up; counts: until they are there");
-    if ratios.iter().any(|(_, ratio)| ratio.is_ok()) {
-        let mut table = Table::new(["ratio [95 %]", "of what"]).left(1);
-        for (what, ratio) in ratios.iter().filter_map(|(what, ratio)| Some((what, ratio.as_ref().ok()?))) {
-            table.add_row([layout::ratio_with(ratio), what.clone()]);
-        }
-        report.gap();
-        report.table(table);
-    }
+    report.notes(answer(document).map(|(what, found)| sentence(&what, &found, done)));
+    report.table(phases(document));
+    report.note(
+        "median of a round; total: of a process less its start-up; counts: until they are there; ÷ auto: of totals, within rounds; bare \
+         calls are the limit",
+    );
     report.gap();
     state(document, &mut report);
     report
@@ -137,7 +118,8 @@ mod tests {
             let text = report(&document).text(200);
             assert!(text.contains(begins), "{totals}: {text}");
             assert_eq!(is_answered(&document), totals > 5);
-            assert_eq!(text.contains("of what"), totals > 5, "{text}");
+            let of_perf = text.lines().find(|line| line.starts_with("perf as given  ")).unwrap();
+            assert_eq!(of_perf.trim_end().ends_with('–'), totals <= 5, "{text}");
         }
     }
 }

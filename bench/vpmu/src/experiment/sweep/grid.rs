@@ -1,40 +1,120 @@
-//! A grid: values of `vpmu sim`'s options, and the points that they make.
+//! A grid: values of `vpmu sim`'s options, the points that they make, and the line that a point's document leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
+use arch_pmu::spec::Vendor;
+use fleet::hash::sha256;
 use host_pmu::strategy::PRESETS;
 use rayon::prelude::*;
-use sim::model::Costs;
+use results::document::{Status, StrategyParameter};
+use results::error::Error;
+use results::open;
+use results::sweep::{Line, SCHEMA};
+use sim::model::{Costs, Model};
 use toml::Value;
 use trace::read::Trace;
 
-use super::point::{Point, Shared};
 use crate::arms::arm::replay::Parts;
-use crate::arms::arm::sim as simulated;
-use crate::experiment::nmi_latency::simulated::SimSpec;
-use crate::setting::parse::{Keys, known_keys, most_like, value_text};
+use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
+use crate::arms::rounds::plan::Plan;
+use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
+use crate::setting::parse::{Keys, known_keys, most_like, of_keys, value_text};
 use crate::setting::strategy::{StrategyChoice, resolve};
-use results::error::Error;
-use results::open;
 
 /// Largest grid file, bytes.
 const MAX_GRID: u64 = 256 << 10;
 /// Most points of a grid.
 const MAX_POINTS: usize = 100_000;
 /// What a point has of itself, where `sim` has many short rounds of guests that live on and show what counting costs their work.
-const USUAL: [(&str, &str); 6] = [
-    ("workload", "sampling10"),
-    ("samples", "2000"),
-    ("rounds", "1"),
-    ("warmup", "0"),
-    ("baseline", "0ms"),
-    ("time-limit", "10s"),
-];
+const USUAL: &str = "workload=sampling10 samples=2000 rounds=1 warmup=0 baseline=0ms time-limit=10s";
 /// Keys that a trace leaves: it has its own guest.
 const WITH_TRACE: [&str; 4] = ["trace", "model", "strategy", "seed"];
+/// Keys of which a guest has one.
+const PACES: [&str; 2] = ["period", "freq"];
 /// Where the keys are.
 const KEYS: &str = "docs/simulator.md has the keys";
+
+/// Tool and revision. Another revision may simulate differently, so the revision is part of the key.
+const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
+/// Digits of a key: 128 bits.
+const KEY_DIGITS: usize = 32;
+
+/// What the points of a grid share.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    pub(super) strategies: Vec<StrategyParameter>,
+    /// By folder.
+    pub(super) traces: BTreeMap<PathBuf, Parts>,
+}
+
+/// A point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// `vpmu sim`'s options but the strategies.
+    pub keys: Keys,
+    /// Identifies the parameters, the model's constants and the tool's revision: 32 hexadecimal digits.
+    pub key: String,
+}
+
+impl Point {
+    /// Returns the keys as lines and tables have them: a trace by its name.
+    pub fn shown(&self) -> Keys {
+        let mut shown = self.keys.clone();
+        if let Some(trace) = shown.get_mut("trace")
+            && let Some(name) = Path::new(&*trace).file_name().map(|name| name.to_string_lossy().into_owned())
+        {
+            *trace = name;
+        }
+        shown
+    }
+}
+
+impl Shared {
+    /// Returns the names of the strategies, which are the arms of each point.
+    pub fn names(&self) -> Vec<&str> {
+        self.strategies.iter().map(|one| one.name.as_str()).collect()
+    }
+
+    fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
+        let mut spec: SimSpec = of_keys(keys)?;
+        spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
+        let model = spec.model()?;
+        check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
+        let mut plan = spec.plan(&model)?;
+        plan.simulate(&model.name);
+        if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
+            plan.replay(parts);
+        }
+        Ok((plan, model))
+    }
+
+    /// Makes a point.
+    ///
+    /// # Errors
+    /// Exit 2 with the key that is wrong.
+    pub(super) fn point(&self, keys: Keys) -> Result<Point, Error> {
+        let (plan, model) = self.plan(&keys)?;
+        let parts = (SCHEMA, TOOL, &plan.parameters, plan.seed, facts(&model).model);
+        let trace = plan.replayed.as_ref().map(|parts| (&parts.trace.meta, parts.trace.bytes()));
+        // Serialization of numbers, texts and maps with text keys cannot fail.
+        let mut key = sha256(&serde_json::to_vec(&(parts, trace)).unwrap_or_default());
+        key.truncate(KEY_DIGITS);
+        Ok(Point { keys, key })
+    }
+
+    /// Simulates a point, which is an ordinary experiment; `None` if the user stopped it.
+    ///
+    /// # Errors
+    /// Errors of the simulation.
+    pub fn line(&self, point: &Point, stop: &AtomicBool) -> Result<Option<Line>, Error> {
+        let (plan, model) = self.plan(&point.keys)?;
+        let document = simulate(&plan, model, stop)?;
+        let whole = document.status != Status::Interrupted;
+        Ok(whole.then(|| Line::of(point.shown(), point.key.clone(), TOOL, &document)))
+    }
+}
 
 /// Values by key: each combination is a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,10 +141,11 @@ impl Grid {
             if !given.insert(key) {
                 return Err(what(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
             }
-            // One that is given replaces either of the file.
-            let other = [("period", "freq"), ("freq", "period")].into_iter().find(|(own, _)| *own == key);
-            if let Some((_, other)) = other.filter(|(_, other)| !given.contains(other)) {
-                grid.0.remove(other);
+            // One of these replaces either of the file.
+            if let Some(at) = PACES.iter().position(|pace| *pace == key)
+                && !given.contains(PACES[1 - at])
+            {
+                grid.0.remove(PACES[1 - at]);
             }
             let list = list.split(',').map(str::trim).filter(|value| !value.is_empty());
             grid.0.insert(key.to_owned(), list.map(str::to_owned).collect());
@@ -108,7 +189,8 @@ impl Grid {
     pub fn points(&self) -> Result<(Vec<Point>, Shared), Error> {
         let mut axes = self.0.clone();
         let replays = axes.contains_key("trace");
-        let usual = USUAL.into_iter().filter(|_| !replays).chain([("model", simulated::DEFAULT_MODEL)]);
+        let usual = USUAL.split(' ').filter(|_| !replays).filter_map(|word| word.split_once('='));
+        let usual = usual.chain([("model", DEFAULT_MODEL)]);
         for (key, value) in usual {
             axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
         }
@@ -205,22 +287,24 @@ fn of_ranges(seeds: &[String]) -> Result<Vec<String>, Error> {
     let mut all = Vec::new();
     for text in seeds {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let range =
-            first.trim().parse::<u64>().ok().zip(last.trim().parse().ok()).filter(|(first, last)| first <= last);
-        let Some((first, last)) = range else {
+        let ends = first.trim().parse::<u64>().ok().zip(last.trim().parse().ok());
+        let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
             let what = format!("seed: '{text}' is neither a whole number nor a range");
             return Err(Error::usage(what, "", "give e.g. 1 or 1-8"));
         };
-        if (last - first) as usize >= MAX_POINTS - all.len().min(MAX_POINTS) {
+        all.extend((first..=last).take(MAX_POINTS + 1).map(|seed| seed.to_string()));
+        if all.len() > MAX_POINTS {
             return Err(Error::usage("seed: too many", format!("more than {MAX_POINTS} are refused"), "take fewer"));
         }
-        all.extend((first..=last).map(|seed| seed.to_string()));
     }
     Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
+    use results::document::Arm;
+    use results::metric::HOST_WORK;
+
     use super::*;
 
     fn points(words: &str) -> Result<Vec<Point>, Error> {
@@ -269,5 +353,53 @@ mod tests {
             (1, "5", "0.5", None)
         );
         assert_eq!(shared.names(), ["mine", "reuse"]);
+    }
+
+    fn lines(words: &str) -> Vec<Line> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        let (points, shared) = Grid::new(None, &words).unwrap().points().unwrap();
+        points.iter().map(|point| shared.line(point, &AtomicBool::new(false)).unwrap().unwrap()).collect()
+    }
+
+    fn arm<'a>(line: &'a Line, name: &str) -> &'a Arm {
+        line.arms.iter().find(|arm| arm.name == name).unwrap()
+    }
+
+    #[test]
+    fn a_trace_takes_the_place_of_a_workload() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
+        let traces = format!("trace={corpus}/record10-clx-6.1,{corpus}/stat-clx-6.1");
+        let found = lines(&format!(
+            "strategy=recreate,reuse-lazy,gate,virtual model=clx-ap-watchdog-on {traces} cost.open=1,10"
+        ));
+        assert_eq!(found.len(), 4);
+        let work = |line: &Line, name: &str| arm(line, name).metrics[HOST_WORK.key].mean.unwrap();
+        for pair in found.chunks(2) {
+            let [cheap, dear] = pair else { panic!() };
+            assert_eq!(cheap.latency(), Some(&HOST_WORK));
+            assert!(
+                work(cheap, "recreate") > work(cheap, "reuse-lazy") && work(cheap, "reuse-lazy") > work(cheap, "gate")
+            );
+            assert!(work(cheap, "gate") > work(cheap, "floor") && work(dear, "recreate") > work(cheap, "recreate"));
+            assert!(arm(cheap, "virtual").not_available.is_some());
+        }
+        assert_eq!(
+            (found[0].point["trace"].as_str(), arm(&found[0], "gate").own.counts.nmis),
+            ("record10-clx-6.1", 138)
+        );
+        assert_eq!(arm(&found[0], "gate").metrics[HOST_WORK.key].count, 138);
+    }
+
+    #[test]
+    fn a_line_is_the_document_that_sim_would_have() {
+        let point = lines("strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1");
+        let spec: SimSpec = of_keys(&point[0].point).unwrap();
+        let model = spec.model().unwrap();
+        let mut plan = spec.plan(&model).unwrap();
+        plan.arms.retain(|arm| ["reuse", "floor"].contains(&arm.strategy.as_str()));
+        let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
+        assert_eq!(point[0].arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
+        let text = serde_json::to_string(&point[0]).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), point[0]);
     }
 }

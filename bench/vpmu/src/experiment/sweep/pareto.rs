@@ -1,14 +1,17 @@
-//! Comparison of strategies by scenario: Pareto fronts of latency and events held.
+//! Comparison of strategies by scenario, and how it is shown: Pareto fronts of latency and events held.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use results::stats::pareto::front;
 use serde::Serialize;
 
 use results::document::Arm;
 use results::metric::HOST_WORK;
-use results::paired::Statistic;
+use results::paired::{Ratio, Statistic};
 use results::sweep::Line;
+use results::table::layout::{dash, ratio, time};
+use results::table::ranking::{self, Contender};
+use results::table::{Report, Table};
 
 /// Position of a strategy relative to the Pareto front of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -80,28 +83,17 @@ pub fn compare(lines: &[Line]) -> Pareto {
         let part = |key: &&str| line.point.get(*key).map(|value| format!("{key} {value}"));
         named.iter().filter_map(part).collect::<Vec<_>>().join(", ")
     };
-    let mut places = BTreeMap::new();
-    let mut scenarios: Vec<(String, Vec<&Line>)> = Vec::new();
-    for line in lines {
-        let name = name(line);
-        let place = *places.entry(name.clone()).or_insert(scenarios.len());
-        if place == scenarios.len() {
-            scenarios.push((name, Vec::new()));
-        }
-        scenarios[place].1.push(line);
-    }
-    let scenarios = scenarios.into_iter().map(|(name, lines)| Scenario { name, rows: rows(&lines, by) }).collect();
+    // Seeds are next to one another.
+    let of_one = lines.chunk_by(|one, next| name(one) == name(next));
+    let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines, by) }).collect();
     Pareto { schema: "vpmu-pareto/1", by, scenarios }
 }
 
-fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
-    let mut names: Vec<&str> = Vec::new();
-    for arm in lines.iter().flat_map(|line| line.strategies()).filter(|arm| arm.not_available.is_none()) {
-        if !names.contains(&arm.name.as_str()) {
-            names.push(&arm.name);
-        }
-    }
-    let mut rows: Vec<StrategySummary> = names.into_iter().map(|name| row(name, lines, by)).collect();
+/// Returns the strategies of points that differ in their seeds, which all have the same.
+fn rows(lines: &[Line], by: Statistic) -> Vec<StrategySummary> {
+    let own = lines.iter().take(1).flat_map(Line::strategies).filter(|arm| arm.not_available.is_none());
+    let names = own.map(|arm| arm.name.as_str());
+    let mut rows: Vec<StrategySummary> = names.map(|name| row(name, lines, by)).collect();
     let known = rows.iter().filter_map(|row| Some([row.latency_ns?, row.held_mean]));
     let on = front(&known.collect::<Vec<_>>());
     for (row, on) in rows.iter_mut().filter(|row| row.latency_ns.is_some()).zip(on) {
@@ -111,10 +103,10 @@ fn rows(lines: &[&Line], by: Statistic) -> Vec<StrategySummary> {
 }
 
 /// Returns the figures of a strategy over all seeds.
-fn row(name: &str, lines: &[&Line], by: Statistic) -> StrategySummary {
+fn row(name: &str, lines: &[Line], by: Statistic) -> StrategySummary {
     let is_own = |arm: &&Arm| arm.name == name && arm.not_available.is_none();
     let own: Vec<(&Line, &Arm)> =
-        lines.iter().filter_map(|line| Some((*line, line.strategies().find(is_own)?))).collect();
+        lines.iter().filter_map(|line| Some((line, line.strategies().find(is_own)?))).collect();
     let summary = |line: &Line, arm: &Arm| line.latency().and_then(|metric| arm.metrics.get(metric.key)).cloned();
     let latency = |(line, arm): &(&Line, &Arm)| by.of(&summary(line, arm)?);
     let x_floor = |(line, arm): &(&Line, &Arm)| {
@@ -145,8 +137,79 @@ fn row(name: &str, lines: &[&Line], by: Statistic) -> StrategySummary {
     }
 }
 
+const LEGEND: [&str; 2] = [
+    "latency: NMI handler (rotation, where the guest only counts; of a trace the host's work per PMI); held: host events of a vCPU, over time; creates: per NMI (rotation)",
+    "front: ● on the Pareto front of latency and events held",
+];
+const NO_LATENCY: &str =
+    "latency –: with some seed no handler was timed: no period passed, or the guest livelocks; on no front";
+const DOUBTFUL: &str =
+    "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
+
+fn columns(pareto: &Pareto) -> [String; 8] {
+    let latency = format!("latency {}", pareto.by.name());
+    ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
+}
+
+fn cells(row: &StrategySummary) -> [String; 8] {
+    let star = if row.doubtful > 0 { "*" } else { "" };
+    [
+        format!("{}{star}", row.strategy),
+        row.latency_ns.map_or_else(dash, time),
+        match row.latency_range_ns {
+            Some([low, high]) if low < high => format!("{} … {}", time(low), time(high)),
+            _ => dash(),
+        },
+        row.x_floor.map_or_else(dash, ratio),
+        ratio(row.held_mean),
+        row.held_max.to_string(),
+        ratio(row.creates),
+        match row.front {
+            Front::LatencyAndHeld => "●".to_owned(),
+            Front::Beaten => String::new(),
+            Front::Unknown => dash(),
+        },
+    ]
+}
+
+/// Describes the order of a scenario's strategies that have a latency and no doubt.
+fn fastest(rows: &[StrategySummary], by: Statistic) -> Option<String> {
+    let contender = |row: &StrategySummary| {
+        let over_floor = row.x_floor.filter(|_| by == Statistic::P50).map(|over| Ratio::of_means(over, row.seeds));
+        Some(Contender { name: row.strategy.clone(), cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
+    };
+    let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
+    let seeds = rows.iter().map(|row| row.seeds).min().unwrap_or(0);
+    let against = |one: &Contender, other: &Contender| Some(Ratio::of_means(one.cost / other.cost, seeds));
+    ranking::sentence(&found, &against, (" (simulated)", "seed"))
+}
+
+/// Returns the comparison as it is shown.
+pub fn report(pareto: &Pareto) -> Report {
+    let mut report = Report::new("vpmu sweep");
+    for scenario in &pareto.scenarios {
+        let mut table = Table::new(columns(pareto));
+        scenario.rows.iter().for_each(|row| table.add_row(cells(row)));
+        report.heading(scenario.name.clone());
+        report.table(table);
+        report.notes(fastest(&scenario.rows, pareto.by));
+        report.gap();
+    }
+    report.notes(LEGEND);
+    let rows = || pareto.scenarios.iter().flat_map(|scenario| &scenario.rows);
+    if rows().any(|row| row.latency_ns.is_none()) {
+        report.note(NO_LATENCY);
+    }
+    if rows().any(|row| row.doubtful > 0) {
+        report.note(DOUBTFUL);
+    }
+    report
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
 
     use results::document::{ArmKind, GuestArm, HostOp, Summary};
@@ -155,6 +218,8 @@ mod tests {
 
     use super::*;
 
+    static USUAL: LazyLock<Arm> = LazyLock::new(|| trials::fixture::document(1).arms.remove(0));
+
     fn arm(name: &str, kind: ArmKind, (p50, held, creates): (u64, u64, u64)) -> Arm {
         let mut own = GuestArm::default();
         own.counts.nmis = 10;
@@ -162,7 +227,7 @@ mod tests {
         own.host_ops.insert("open".to_owned(), HostOp { count: 10 * creates, ..HostOp::default() });
         let latency = Summary { count: 10, p50, ..Summary::default() };
         let metrics = [(NMI_HANDLER.key.to_owned(), latency)].into();
-        Arm { name: name.to_owned(), kind, metrics, own, ..trials::fixture::document(1).arms[0].clone() }
+        Arm { name: name.to_owned(), kind, metrics, own, ..USUAL.clone() }
     }
 
     proptest! {

@@ -1,85 +1,54 @@
-//! File of finished points, appended line by line: a kill leaves complete lines and at most one truncated line.
+//! File of finished points, appended line by line: a kill leaves complete lines and at most one truncated line. The points that are
+//! missing in it are simulated on all cores.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::point::Point;
+use super::grid::{Point, Shared};
 use crate::setting::process;
+use crate::terminal::console::internal;
+use crate::terminal::progress::Progress;
 use results::error::Error;
 use results::open::{self, Folder};
+use results::sweep::{FILE, Line, MAX_BYTES, SCHEMA};
 use results::write::{append, replace};
-
-pub use results::sweep::{FILE, FRONT};
-use results::sweep::{MAX_BYTES, SCHEMA};
-
-/// Content of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Complete lines with their keys.
-    pub lines: Vec<(String, String)>,
-    /// Bytes of a truncated last line.
-    pub torn: usize,
-}
-
-impl Found {
-    /// Reads the file in `dir`; empty if there is none.
-    ///
-    /// # Errors
-    /// Exit 2 if the file cannot be read or a line does not belong to a sweep.
-    pub fn read(dir: &Path) -> Result<Self, Error> {
-        /// Fields of a line of any revision.
-        #[derive(Deserialize)]
-        struct Head {
-            schema: String,
-            key: String,
-        }
-        let path = dir.join(FILE);
-        let refuse = |why: String| {
-            let remedy = "move it away, or choose another folder with -o DIR";
-            Error::usage(format!("cannot go on with {}", path.display()), why, remedy)
-        };
-        let text = match open::found(&path, MAX_BYTES) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            file => file.and_then(open::bytes).map_err(|error| refuse(error.to_string()))?,
-        };
-        let mut text = String::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
-        let torn = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
-        text.truncate(text.len() - torn);
-        let line = |(n, line): (usize, &str)| match serde_json::from_str(line) {
-            Ok(Head { schema, key }) if schema == SCHEMA => Ok((key, line.to_owned())),
-            Ok(Head { schema, .. }) => Err(refuse(format!("line {n}: its schema is {schema}, not {SCHEMA}"))),
-            Err(error) => Err(refuse(format!("line {n}: {error}"))),
-        };
-        Ok(Self { lines: (1..).zip(text.lines()).map(line).collect::<Result<_, _>>()?, torn })
-    }
-
-    /// Returns the lines of points not in `points`: of another grid, model or revision.
-    pub fn others(&self, points: &[Point]) -> impl Iterator<Item = &str> {
-        let here: BTreeSet<&str> = points.iter().map(|point| point.key.as_str()).collect();
-        let others = self.lines.iter().filter(move |(key, _)| !here.contains(key.as_str()));
-        others.map(|(_, line)| line.as_str())
-    }
-}
 
 /// The file, open for appending and locked against other sweeps.
 #[derive(Debug)]
 pub struct Store {
-    path: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
     file: File,
     /// The folder, locked until drop.
     _locked: File,
+    /// Complete lines with their keys, as they were when it was opened.
+    lines: Vec<(String, String)>,
+    /// Bytes of a truncated last line, which was removed.
+    pub torn: usize,
+}
+
+/// State of a sweep at its end.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Lines of finished points, in the order of the grid; fewer than points if the user interrupted the sweep.
+    pub lines: Vec<Line>,
+    /// Number of points found in the store.
+    pub skipped: usize,
 }
 
 impl Store {
     /// Opens or creates the file in `dir` and removes a truncated last line.
     ///
     /// # Errors
-    /// Exit 2 for a file system error, or if another sweep holds the lock.
-    pub fn open(dir: &Path) -> Result<(Self, Found), Error> {
+    /// Exit 2 for a file system error, a line that does not belong to a sweep, or if another sweep holds the lock.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
         let failed = |error: &io::Error| cannot(dir, error);
         let path = dir.join(FILE);
         let locked = Folder::make(dir).and_then(|folder| folder.handle()).map_err(|error| failed(&error))?;
@@ -90,18 +59,22 @@ impl Store {
                 "wait for it, or choose another folder with -o DIR",
             ));
         }
-        let found = Found::read(dir)?;
+        let (lines, torn) = read(&path)?;
         let file = append(&path).map_err(|error| failed(&error))?;
-        let len = found.lines.iter().map(|(_, line)| line.len() as u64 + 1).sum();
+        let len = lines.iter().map(|(_, line)| line.len() as u64 + 1).sum();
         file.set_len(len).map_err(|error| failed(&error))?;
-        Ok((Self { path, file, _locked: locked }, found))
+        Ok(Self { path, file, _locked: locked, lines, torn })
+    }
+
+    /// Returns the lines of points not in `points`: of another grid, model or revision.
+    pub fn others(&self, points: &[Point]) -> Vec<String> {
+        let here: BTreeSet<&str> = points.iter().map(|point| point.key.as_str()).collect();
+        let others = self.lines.iter().filter(|(key, _)| !here.contains(key.as_str()));
+        others.map(|(_, line)| line.clone()).collect()
     }
 
     /// Appends a line. An incomplete write is undone.
-    ///
-    /// # Errors
-    /// Exit 2, with the file system's reason.
-    pub fn append(&mut self, line: &str) -> Result<(), Error> {
+    fn append(&mut self, line: &str) -> Result<(), Error> {
         let end = self.file.metadata().map_err(|error| cannot(&self.path, &error))?.len();
         self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| {
             // If this fails, too, the next sweep removes the truncated line.
@@ -110,14 +83,89 @@ impl Store {
         })
     }
 
-    /// Replaces the file by `lines`.
+    /// Simulates the missing points on the threads of rayon's current pool. Once all are there the lines are sorted into the order of the
+    /// grid, those of other grids behind them.
     ///
     /// # Errors
-    /// Exit 2 with the file unchanged.
-    pub fn finish(self, lines: &[impl AsRef<str>]) -> Result<(), Error> {
-        let text: String = lines.iter().flat_map(|line| [line.as_ref(), "\n"]).collect();
-        replace(&self.path, text.as_bytes()).map_err(|error| cannot(&self.path, &error))
+    /// Exit 2 if a result cannot be written; results written before stay.
+    pub fn run(
+        mut self,
+        points: &[Point],
+        shared: &Shared,
+        stop: &AtomicBool,
+        progress: &mut (dyn Progress + Send),
+    ) -> Result<Outcome, Error> {
+        let stored: BTreeMap<&str, &str> = self.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
+        let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| serde_json::from_str(text).ok());
+        let mut lines: Vec<Option<Line>> = points.iter().map(parsed).collect();
+        let skipped = lines.iter().flatten().count();
+        progress.begin((points.len() - skipped) as u64);
+        let guarded = Mutex::new((&mut self, progress));
+        let over = AtomicBool::new(false);
+        let one = |(line, point): (&mut Option<Line>, &Point)| -> Result<(), Error> {
+            if line.is_some() || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let Some(found) = shared.line(point, stop)? else { return Ok(()) };
+            let Ok(mut guard) = guarded.lock() else { return Ok(()) };
+            // After a failed write (disk full), other threads append nothing more.
+            if !over.load(Ordering::Relaxed) {
+                let (store, progress) = &mut *guard;
+                store.append(&text(&found)?).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+                progress.step();
+                *line = Some(found);
+            }
+            Ok(())
+        };
+        let ended = lines.par_iter_mut().zip(points).with_max_len(1).try_for_each(one);
+        if let Ok((_, progress)) = guarded.into_inner() {
+            progress.end();
+        }
+        let lines: Vec<Line> = lines.into_iter().flatten().collect();
+        ended.map_err(|error| {
+            let (done, all) = (lines.len(), points.len());
+            let kept = format!("{done} of {all} points are kept there; run the same command again to go on");
+            Error { remedy: [error.remedy.as_str(), &kept].join("; ").trim_start_matches("; ").to_owned(), ..error }
+        })?;
+        if lines.len() == points.len() {
+            let mut all = lines.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+            all.extend(self.others(points));
+            let all: String = all.iter().flat_map(|line| [line, "\n"]).collect();
+            replace(&self.path, all.as_bytes()).map_err(|error| cannot(&self.path, &error))?;
+        }
+        Ok(Outcome { lines, skipped })
     }
+}
+
+fn text(line: &Line) -> Result<String, Error> {
+    serde_json::to_string(line).map_err(|error| internal("cannot show a point", error))
+}
+
+/// Reads the complete lines of the file with their keys, and the bytes of a truncated last one; nothing if there is no file.
+fn read(path: &Path) -> Result<(Vec<(String, String)>, usize), Error> {
+    /// Fields of a line of any revision.
+    #[derive(Deserialize)]
+    struct Head {
+        schema: String,
+        key: String,
+    }
+    let refuse = |why: String| {
+        let remedy = "move it away, or choose another folder with -o DIR";
+        Error::usage(format!("cannot go on with {}", path.display()), why, remedy)
+    };
+    let text = match open::found(path, MAX_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        file => file.and_then(open::bytes).map_err(|error| refuse(error.to_string()))?,
+    };
+    let mut text = String::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
+    let torn = text.len() - text.rfind('\n').map_or(0, |at| at + 1);
+    text.truncate(text.len() - torn);
+    let line = |(n, line): (usize, &str)| match serde_json::from_str(line) {
+        Ok(Head { schema, key }) if schema == SCHEMA => Ok((key, line.to_owned())),
+        Ok(Head { schema, .. }) => Err(refuse(format!("line {n}: its schema is {schema}, not {SCHEMA}"))),
+        Err(error) => Err(refuse(format!("line {n}: {error}"))),
+    };
+    Ok(((1..).zip(text.lines()).map(line).collect::<Result<_, _>>()?, torn))
 }
 
 fn cannot(path: &Path, error: &io::Error) -> Error {
@@ -131,9 +179,7 @@ mod tests {
     #[test]
     fn a_folder_is_one_sweeps_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut store, found) = Store::open(&dir.path().join("new")).unwrap();
-        assert_eq!(found, Found::default());
-        store.append("a").unwrap();
+        let _held = Store::open(&dir.path().join("new")).unwrap();
         assert!(Store::open(&dir.path().join("new")).unwrap_err().to_string().contains("another sweep"));
     }
 }

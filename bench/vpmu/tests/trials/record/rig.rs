@@ -72,8 +72,7 @@ pub(crate) fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a 
 // Builds the planted guest.
 
 /// Its functions, and the way into ring 3 and out of the guest.
-const SOURCE: &str =
-    concat!(include_str!("planted.c"), include_str!("../../../src/experiment/reproduce/recording/ring_3.c"));
+const SOURCE: &str = concat!(include_str!("planted.c"), include_str!("../../../../../guest/image/ring_3.c"));
 
 /// A guest that stores to a place without memory, so many times: the store is alone in its symbol.
 const STORES: &str = r#"
@@ -94,7 +93,7 @@ typedef unsigned long u64;
 
 /// Compiles that.
 pub(crate) fn build_stores(to: &Path, rounds: u32) -> Result<()> {
-    let begin = include_str!("../../../src/experiment/reproduce/recording/ring_3.c");
+    let begin = include_str!("../../../../../guest/image/ring_3.c");
     compile(to, &(STORES.replace("ROUNDS_", &rounds.to_string()) + begin), rounds, false)
 }
 

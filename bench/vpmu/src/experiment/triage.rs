@@ -1,34 +1,34 @@
 //! `vpmu triage`: a workload with a known bottleneck, its variant without it, and threads that sleep take turns, with events that count
 //! and without; then the workload is sampled by the event that rose.
 
-pub mod show;
-pub mod spec;
-
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use results::document::{Arm, Record};
+use clap::{Args, ValueEnum};
+use results::document::{Arm, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::table::layout;
+use results::paired::{Ratio, Statistic, level, ratio};
+use results::stats::interval::Interval;
+use results::table::layout::{self, dash, plural, ratio_with};
+use results::table::{Report, Table, state};
 use serde_json::json;
-use triage::child::{Child, Done, Job, this_program};
+use triage::child::{Child, Done, Job, MOST_THREADS, this_program};
 use triage::choice::{Rates, VOLUNTARY, choose, stand_in};
-use triage::counting::{Class, Counters, Event, Offer, offers};
-use triage::sampling::{Losses, Sampler, chains};
-use triage::stacks::{Folded, Found, fold};
+use triage::counting::{Counters, Event, Offer, offers};
+use triage::sampling::{Sampler, chains};
+use triage::stacks::fold;
 use triage::symbols::Names;
-use triage::workloads::IDLE;
+use triage::workloads::{IDLE, WITH_BOTTLENECK, Workload};
 
 use crate::engine::plain::{Experiment, Plain, Sample};
 use crate::engine::{Arm as _, Rounds, Turn};
+use crate::setting::options::SeedOption;
+use crate::setting::parse::{number_in, one_of};
 use crate::setting::pin::usable;
 use crate::sys;
-use spec::{Spec, Variant};
 
 /// The experiment's name in documents.
 pub const NAME: &str = "triage";
@@ -39,19 +39,65 @@ pub const SAMPLES: &str = "samples";
 /// The metric of those in spin locks of the kernel, unless it hides its functions.
 pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 
-/// Shortest period of a clock, ns: a tenth of the kernel's own rate limit.
-const SHORTEST_CLOCK: u64 = 100_000;
 /// Length of a turn.
 const TURN: Duration = Duration::from_millis(200);
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
-/// Stacks and broken ends that are said, and frames of a stack.
-const STACKS: usize = 2;
-const FRAMES: usize = 8;
-/// Functions of the kernel that are a spin lock, or wait for one, have one of these in their names; those of a kernel that hides its
-/// addresses are all of another name.
-const SPIN_LOCK: [&str; 2] = ["spin_lock", "queued_spin"];
-const HIDDEN: &str = "(hidden)";
+/// A kind of turn, by what runs in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Variant {
+    /// Threads that sleep.
+    Idle,
+    /// The workload.
+    Workload,
+    /// The workload without its bottleneck.
+    Apart,
+}
+
+/// Returns the threads that are asked for, or the workload's own number for so many CPUs.
+///
+/// # Errors
+/// Exit 2 if it cannot have as many.
+pub fn threads(asked: Option<u64>, workload: &Workload, cpus: usize) -> Result<usize, Error> {
+    let threads = asked.map_or_else(|| workload.default_threads(cpus), |threads| threads as usize);
+    let refuse = |why| Error::usage(format!("{} cannot have these --threads", workload.name), why, "");
+    workload.check_threads(threads).map_err(refuse).map(|()| threads)
+}
+
+/// Options of `vpmu triage`, apart from where the result goes.
+#[derive(Clone, Debug, Args)]
+pub struct Spec {
+    /// The workload; docs/triage.md says what its variant is
+    #[arg(value_name = "WORKLOAD",
+          value_parser = one_of(&WITH_BOTTLENECK, |workload| workload.name, |workload| workload.about))]
+    pub workload: Workload,
+
+    /// Threads [default: as many as CPUs, two or more]
+    #[arg(short, long, value_name = "N", value_parser = number_in(1..=MOST_THREADS as u64))]
+    pub threads: Option<u64>,
+
+    /// Rounds, each of five turns: idle, and both variants with and without events that count
+    ///
+    /// With fewer than five there is no interval, and the end is inconclusive.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = number_in(1..=1000))]
+    pub rounds: u64,
+
+    /// Samples a second of all threads, about; fewer where each costs much, as in an emulated guest
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "1000", value_parser = number_in(1..=10_000))]
+    pub frequency: u64,
+
+    /// Seed of the order of turns.
+    #[command(flatten)]
+    pub seed: SeedOption,
+
+    /// The event to sample by, in place of the one that the counts name
+    #[arg(long = "sampled-by", hide = true, value_parser = |name: &str| Event::named(name).ok_or("no such event"))]
+    pub event: Option<&'static Event>,
+
+    /// What is sampled
+    #[arg(long, hide = true, value_enum, value_delimiter = ',', default_value = "workload")]
+    pub sampled: Vec<Variant>,
+}
 
 /// A triage on this host.
 #[derive(Debug)]
@@ -73,6 +119,33 @@ fn rate_key(event: &str) -> String {
     format!("events/{event}/per_s")
 }
 
+/// Returns the name of the arm that runs this, with events that count or without.
+fn arm(workload: &str, variant: Variant, counted: bool) -> String {
+    let name = match variant {
+        Variant::Idle => IDLE.to_owned(),
+        Variant::Workload => workload.to_owned(),
+        Variant::Apart => format!("{workload} apart"),
+    };
+    if counted { format!("{name}, counted") } else { name }
+}
+
+/// Returns the arm of a document that counts under this.
+fn counted(document: &Record, variant: Variant) -> Option<&Arm> {
+    document.arm(&arm(&document.parameter("workload")?, variant, true))
+}
+
+/// Returns the rates of an event by round.
+fn rates_of(document: &Record, variant: Variant, key: &str) -> Vec<f64> {
+    let column = counted(document, variant).and_then(|arm| arm.rounds.metrics.get(key));
+    column.map(|column| column.medians().collect()).unwrap_or_default()
+}
+
+/// Returns the rates of an event of these, idle and under the workload.
+fn rates(document: &Record, event: &str) -> Rates {
+    let [idle, busy] = [Variant::Idle, Variant::Workload].map(|variant| rates_of(document, variant, &rate_key(event)));
+    Rates { event: event.to_owned(), idle, busy }
+}
+
 impl Triage {
     /// Looks for the events of this host.
     ///
@@ -80,7 +153,7 @@ impl Triage {
     /// Exit 4: no event opens; exit 2 for threads that the workload cannot have.
     pub fn prepare(spec: Spec) -> Result<Self, Error> {
         let cpus = cpus(&HostFacts::read(&HostFs::default()));
-        let threads = spec.threads.of(&spec.workload, cpus.len())?;
+        let threads = threads(spec.threads, &spec.workload, cpus.len())?;
         let program = this_program().map_err(|error| Error::host("cannot find this program", error.to_string(), ""))?;
         let offers = offers();
         if let Some(Err(why)) = offers.first().map(|first| &first.user_only)
@@ -89,16 +162,6 @@ impl Triage {
             return Err(Error::host("no event can be counted here", why, "see vpmu doctor"));
         }
         Ok(Self { spec, threads, program, cpus, offers })
-    }
-
-    /// Returns the name of the arm that runs this, with events that count or without.
-    fn arm(&self, variant: Variant, counted: bool) -> String {
-        let name = match variant {
-            Variant::Idle => IDLE.to_owned(),
-            Variant::Workload => self.spec.workload.name.to_owned(),
-            Variant::Apart => format!("{} apart", self.spec.workload.name),
-        };
-        if counted { format!("{name}, counted") } else { name }
     }
 
     /// Returns the experiment, and its arms.
@@ -110,11 +173,11 @@ impl Triage {
             (Variant::Workload, true),
             (Variant::Apart, true),
         ];
-        let arm = |(variant, counted)| {
+        let plain = |(variant, counted)| {
             let backend = if counted { "perf_event_open" } else { "none" };
-            Plain::new(self.arm(variant, counted), backend, move |_| self.take(variant, counted))
+            Plain::new(arm(self.spec.workload.name, variant, counted), backend, move |_| self.take(variant, counted))
         };
-        let mut arms: Vec<_> = all.into_iter().map(arm).collect();
+        let mut arms: Vec<_> = all.into_iter().map(plain).collect();
         let (Spec { workload, rounds, seed, .. }, threads) = (&self.spec, self.threads);
         if threads > self.cpus.len() {
             let why = "a part of the switches is the scheduler's";
@@ -152,7 +215,7 @@ impl Triage {
         child.go()?;
         let done = child.finish(job.duration, || {
             meanwhile(&mut attached);
-            !sys::interrupted().load(Ordering::Relaxed)
+            !sys::stopped()
         })?;
         Ok((done, attached))
     }
@@ -184,24 +247,10 @@ impl Triage {
         Ok(Some(sample))
     }
 
-    /// Returns the rates of every event in a document.
-    fn rates(&self, document: &Record) -> Vec<Rates> {
-        let of = |variant, event: &str| {
-            let column =
-                document.arm(&self.arm(variant, true)).and_then(|arm| arm.rounds.metrics.get(&rate_key(event)));
-            column.map(|column| column.medians().collect()).unwrap_or_default()
-        };
-        let rates = |event: &str| Rates {
-            event: event.to_owned(),
-            idle: of(Variant::Idle, event),
-            busy: of(Variant::Workload, event),
-        };
-        self.offers.iter().map(|offer| rates(offer.event.name)).chain([rates(VOLUNTARY)]).collect()
-    }
-
     /// Samples by the event that the counts of the document name, and adds to it what that found.
     pub fn sample(&self, document: &mut Record) {
-        let rates = self.rates(document);
+        let names = self.offers.iter().map(|offer| offer.event.name).chain([VOLUNTARY]);
+        let rates: Vec<Rates> = names.map(|name| rates(document, name)).collect();
         let mut notes = self.not_counted(&rates);
         notes.extend(stand_in(&rates).map(|missed| {
             let missed = format!("{} %", layout::percent(missed));
@@ -252,7 +301,7 @@ impl Triage {
         let busy =
             rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
         let rate = results::stats::median(busy).unwrap_or(0.0);
-        let period = period(event, rate, self.spec.frequency).ok_or_else(|| {
+        let period = event.period(rate, self.spec.frequency).ok_or_else(|| {
             io::Error::other("it did not happen while it was counted: no period follows from its rate")
         })?;
         let attach = |pid| Sampler::attach(pid, event, user_only, period, &self.cpus);
@@ -262,119 +311,113 @@ impl Triage {
         let program = self.program.canonicalize().unwrap_or_else(|_| self.program.clone());
         let program = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let folded = fold(&chains, &program);
-        let mut arm = Plain::new(format!("{}, sampled", self.arm(variant, false)), event.name, |_| Ok(None));
+        let mut plain =
+            Plain::new(format!("{}, sampled", arm(self.spec.workload.name, variant, false)), event.name, |_| Ok(None));
         let mut sample = Sample::default();
         sample.add(SAMPLES, [chains.len() as u64]);
-        sample.add(IN_SPIN_LOCKS, in_spin_locks(&folded));
-        arm.keep(Turn::default(), sample);
+        sample.add(IN_SPIN_LOCKS, folded.in_spin_locks());
+        plain.keep(Turn::default(), sample);
         let rate = format!("{} samples by {}, one in {period}", chains.len(), event.name);
-        for note in said(&folded, chains.len(), &rate, taken.records.losses) {
-            arm.note(note);
+        for note in folded.said(chains.len(), &rate, taken.records.losses) {
+            plain.note(note);
         }
-        Ok(arm.result())
+        Ok(plain.result())
     }
 }
 
-/// Returns the samples in spin locks of the kernel; `None` of one that hides its functions.
-fn in_spin_locks(folded: &Folded) -> Option<u64> {
-    if folded.functions.is_empty() || folded.functions.iter().any(|(frame, _)| frame.symbol == HIDDEN) {
-        return None;
-    }
-    let locks = folded
-        .functions
-        .iter()
-        .filter(|(frame, _)| frame.in_kernel() && SPIN_LOCK.iter().any(|name| frame.symbol.contains(name)));
-    Some(locks.map(|(_, samples)| *samples as u64).sum())
+/// Returns how many times the operations of the workload its variant does.
+pub fn speedup(document: &Record) -> Option<Ratio> {
+    let [workload, apart, ..] = &document.arms[..] else { return None };
+    ratio(workload, apart, TIME, Statistic::P50)
 }
 
-/// Counts of a sample, by what all threads count in a second; a clock counts the more, the more CPUs are in use. `None`
-/// without a rate.
-#[expect(clippy::cast_sign_loss, reason = "a rate")]
-fn period(event: &Event, per_second: f64, frequency: u64) -> Option<u64> {
-    let least = if event.class == Class::Clock { SHORTEST_CLOCK } else { 1 };
-    (per_second > 0.0).then(|| ((per_second / frequency as f64) as u64).max(least))
+/// Returns the exit code: inconclusive without samples or without a difference that is sure.
+pub fn exit(document: &Record) -> Exit {
+    let sampled = document.arms.iter().filter_map(|arm| arm.metrics.get(SAMPLES)).any(|found| found.max > Some(0));
+    let sure = speedup(document).is_some_and(|found| found.is_distinguishable());
+    let whole = document.status == Status::Complete;
+    if whole && sampled && sure { Exit::Done } else { Exit::Inconclusive }
 }
 
-/// Says what the samples are, the answer first.
-fn said(folded: &Folded, samples: usize, rate: &str, losses: Losses) -> Vec<String> {
-    let percent = |part: usize, whole: usize| format!("{} %", layout::percent(part as f64 / whole.max(1) as f64));
-    let share = |part: usize| percent(part, samples);
-    let mut notes = Vec::new();
-    if let Some(Found { samples, called, program, kernel }) = &folded.found {
-        let mut place = match (called, program) {
-            (Some(called), Some(program)) => format!("in {called}, called by {program}"),
-            (None, Some(program)) => format!("in {program}"),
-            (_, None) => "outside of the program".to_owned(),
+/// Returns the rates of all events: at rest, under the workload, and under its variant.
+fn events(document: &Record, workload: &str) -> Table {
+    let arms = [Variant::Idle, Variant::Workload, Variant::Apart].map(|variant| counted(document, variant));
+    let mut table = Table::new(["events per second", "idle", workload, "apart", ""]);
+    let keys = arms[1].into_iter().flat_map(|arm| arm.metrics.keys());
+    let names = keys.filter_map(|key| Some((key, key.strip_prefix("events/")?.strip_suffix("/per_s")?)));
+    for (key, name) in names {
+        if arms.iter().flatten().all(|arm| arm.metrics.get(key).is_none_or(|found| found.count == 0)) {
+            continue;
+        }
+        let is_time = Event::named(name).is_some_and(Event::is_time);
+        // A clock's rate is the CPUs in use.
+        let value = |rate: f64| if is_time { format!("{:.2}", rate / 1e9) } else { layout::ratio(rate) };
+        let rate = |arm: Option<&Arm>, with_interval: bool| {
+            let Some(found) = arm.and_then(|arm| level(arm, key, Statistic::P50)) else { return dash() };
+            let interval = found.interval.filter(|_| with_interval);
+            let interval = interval
+                .map_or_else(String::new, |Interval { low, high }| format!(" [{}, {}]", value(low), value(high)));
+            value(found.ns) + &interval + if is_time { " CPUs" } else { "" }
         };
-        if let Some((below, part)) = kernel {
-            let part = percent(*part, *samples);
-            // Writing to a String cannot fail.
-            let _ = write!(place, "; in the kernel they are most often in {} ({part} of these)", below.symbol);
+        let rose = rates(document, name).rose();
+        let row = [
+            rate(arms[0], false),
+            rate(arms[1], true),
+            rate(arms[2], false),
+            if rose { "rose" } else { "" }.to_owned(),
+        ];
+        table.add_row(std::iter::once(name.to_owned()).chain(row));
+    }
+    table
+}
+
+/// Says how much the variant brings.
+fn difference(document: &Record) -> String {
+    let apart = document.parameter("apart").unwrap_or_default();
+    let Some(found) = speedup(document) else {
+        return format!("Without a whole round there is no figure for: {apart}.");
+    };
+    let (times, of) = (ratio_with(&found), plural(found.rounds, "round"));
+    match found.interval {
+        None => format!("The variant ({apart}) does {times} times the operations; {of} are too few for an interval."),
+        Some(_) if found.is_distinguishable() => {
+            format!("The variant ({apart}) does {times} times the operations, in {of} without events.")
         }
-        notes.push(format!("{} of the samples are {place}", share(*samples)));
+        Some(_) => format!("Whether the variant ({apart}) does more is open: {times} times the operations, in {of}."),
     }
-    let Losses { lost, damaged, throttled } = losses;
-    let whole =
-        if samples == 0 { String::new() } else { format!("; {} of the chains are complete", share(folded.complete)) };
-    let mut line = format!("{rate}, {lost} lost");
-    if damaged > 0 {
-        let _ = write!(line, ", {damaged} not readable");
+}
+
+/// Returns the whole result as it is shown.
+pub fn report(document: &Record) -> Report {
+    let mut report = Report::new("vpmu triage");
+    let parameter = |name: &str| document.parameter(name).unwrap_or_default();
+    let workload = parameter("workload");
+    report.heading(format!("{workload}: {}", parameter("about")));
+    let threads = plural(document.size("threads").unwrap_or_default() as usize, "thread");
+    let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
+    let kernel = document.host.kernel.as_deref().unwrap_or("of unknown release");
+    report.line(format!("{threads} on {cpus}, Linux {kernel}"));
+    report.table(events(document, &workload));
+    report.gap();
+    let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME, Statistic::P50)?.ns));
+    let rates: Vec<String> = document.arms.iter().take(2).filter_map(second).collect();
+    if let [of, apart] = &rates[..] {
+        report.note(format!("{} per second, nothing counted: {of}, apart {apart}", parameter("operation")));
     }
-    if throttled > 0 {
-        let _ = write!(line, ", throttled {throttled} times by the kernel");
-    }
-    notes.push(line + &whole);
-    notes.extend(folded.broken.iter().take(STACKS).map(|(at, count)| format!("{count} chains are broken at {at}")));
-    notes.extend(folded.stacks.iter().take(STACKS).map(|(frames, count)| {
-        let mut names: Vec<String> = frames.iter().take(FRAMES).map(ToString::to_string).collect();
-        names.extend((frames.len() > FRAMES).then(|| "…".to_owned()));
-        format!("{} of the samples: {}", share(*count), names.join(" < "))
-    }));
-    notes
+    report.note(difference(document));
+    state(document, &mut report);
+    report
 }
 
 #[cfg(test)]
 mod tests {
-    use triage::sampling::{Chain, Ended};
-    use triage::symbols::{Frame, KERNEL};
-
     use super::*;
 
     #[test]
-    fn periods_give_about_a_thousand_samples_a_second() {
-        let switches = Event::named("context-switches").unwrap();
-        assert_eq!([240_000.0, 30.0, 0.0].map(|rate| period(switches, rate, 1000)), [Some(240), Some(1), None]);
-        let clock = Event::named("cpu-clock").unwrap();
-        let periods = [2e9, 1e6, 0.0].map(|rate| period(clock, rate, 1000));
-        assert_eq!(periods, [Some(2_000_000), Some(SHORTEST_CLOCK), None]);
-    }
-
-    #[test]
-    fn samples_say_where_most_are_and_what_is_missing() {
-        let frame = |symbol: &str, module: &str| Frame { symbol: symbol.into(), module: module.into() };
-        let waits = ["schedule", "native_queued_spin_lock_slowpath"].map(|name| frame(name, KERNEL));
-        let waits = [&waits[..], &[frame("rand", "libc.so.6"), frame("draw_shared", "vpmu")]].concat();
-        let mut chains = vec![Chain { frames: waits, ended: Ended::Bottom }; 9];
-        chains[0].frames.remove(0);
-        chains.push(Chain { frames: vec![frame("f", "x.so")], ended: Ended::Broken(frame("f", "x.so")) });
-        let folded = fold(&chains, "vpmu");
-        let losses = Losses { lost: 3, damaged: 1, throttled: 2 };
-        let said = said(&folded, 10, "10 samples by context-switches, one in 120", losses);
-        assert_eq!(
-            said,
-            [
-                "90 % of the samples are in rand (libc.so.6), called by draw_shared (vpmu); in the kernel they are most often in \
-                 native_queued_spin_lock_slowpath (100 % of these)",
-                "10 samples by context-switches, one in 120, 3 lost, 1 not readable, throttled 2 times by the kernel; 90 % of the chains \
-                 are complete",
-                "1 chains are broken at f (x.so)",
-                "80 % of the samples: schedule ([kernel]) < native_queued_spin_lock_slowpath ([kernel]) < rand (libc.so.6) < draw_shared \
-                 (vpmu)",
-                "10 % of the samples: f (x.so)",
-            ]
-        );
-        assert_eq!(in_spin_locks(&folded), Some(1));
-        chains[1].frames[0].symbol = HIDDEN.into();
-        assert_eq!((in_spin_locks(&fold(&chains, "vpmu")), in_spin_locks(&Folded::default())), (None, None));
+    fn threads_are_the_workloads_own_number_unless_asked_for() {
+        let pairs = Workload::named("context-switch").unwrap();
+        let of = |asked| threads(asked, pairs, 3);
+        assert_eq!((of(None), of(Some(6))), (Ok(4), Ok(6)));
+        assert!(of(Some(3)).unwrap_err().to_string().contains("even"));
     }
 }

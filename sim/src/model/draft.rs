@@ -1,10 +1,10 @@
-//! A model under construction: the table of its file.
+//! A model under construction, as a calibration makes it: the table of its file.
 
 use hdrhistogram::Histogram;
 use host_pmu::stats::ns_histogram;
-use results::error::{Error, Exit};
-use sim::model::Model;
 use toml::{Table, Value};
+
+use super::file::{Model, ModelError};
 
 /// Intervals of a distribution's quantiles.
 const QUANTILES: u32 = 20;
@@ -58,16 +58,6 @@ impl Draft {
         (!ns.is_empty()).then(|| self.set(&format!("cost.{cost}"), "ns", quantiles, source))
     }
 
-    /// Puts the NMI watchdog's events, so many: by rules of a known processor, or as counters.
-    pub fn watchdog(&mut self, events: u32) {
-        let source = "the NMI watchdog's";
-        if self.0.get("host").is_some_and(|host| host.get("processor").is_some()) {
-            self.set("host.pinned", "events", vec![0x3c; events as usize], source);
-        } else {
-            self.set("host.taken", "value", i64::from(events), source);
-        }
-    }
-
     /// Returns the file's text.
     pub fn toml(&self) -> String {
         self.0.to_string()
@@ -76,12 +66,10 @@ impl Draft {
     /// Returns the model for the simulator.
     ///
     /// # Errors
-    /// Exit 3 if the measurement does not make a valid model.
-    pub fn model(&self) -> Result<Model, Error> {
+    /// What of it is not valid.
+    pub fn model(&self) -> Result<Model, ModelError> {
         let name = self.0.get("name").and_then(Value::as_str).unwrap_or_default();
-        let what = "the measurement does not make a valid model";
         Model::from_toml(name, &self.toml())
-            .map_err(|error| Error::new(Exit::Inconclusive, what, error.to_string(), "run it again"))
     }
 }
 

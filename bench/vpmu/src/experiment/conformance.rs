@@ -1,0 +1,508 @@
+//! `conformance`: a guest checks its PMU from inside, once per PMU version and strategy. Its result is TAP 14 or JSON, no document.
+//!
+//! No line holds a time, a count or an address that could differ from host to host: for one backend the lines of two
+//! hosts are equal.
+
+use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use arch_pmu::caps::PmuCaps;
+use arch_pmu::spec::Vendor;
+use guest::abi::{
+    AMD_CASES_FROM, BootPage, CONFORMANCE_CASES, CONFORMANCE_FAIL, CONFORMANCE_PASS, CONFORMANCE_SKIP,
+    ConformanceReport, FLAG_COUNTS_EVENTS, FLAG_COUNTS_EXACT, FLAG_PMU_V4,
+};
+use host_pmu::backend::BackendKey;
+use host_pmu::open::counts_outside_guests;
+use host_pmu::strategy::Strategy;
+use results::document::kvm_arm;
+use results::error::{Error, one_line};
+use results::host::HostFs;
+use results::table::layout::plural;
+use serde::Serialize;
+use vmm::kvm::Host;
+use vmm::machine::payload::{self, PayloadPlan};
+use vmm::machine::{CounterSource, Cpu, Plan};
+use vmm::outcome::End;
+
+use crate::arms::arm::real::refused;
+use crate::setting::backend::open_kvm;
+
+/// A case of the conformance payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Its stable name.
+    pub key: &'static str,
+    /// Statement that holds if the case passes.
+    pub claim: &'static str,
+    /// Source of the rule.
+    pub source: &'static str,
+    /// Numbers in `docs/pitfalls.md` of the bugs it would show.
+    pub pitfalls: Vec<&'static str>,
+}
+
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
+    let lines = include_str!("conformance/cases.txt").lines().filter(|line| !line.starts_with('#'));
+    let field = |line: &'static str, at| line.split(" | ").nth(at).unwrap_or_default();
+    lines
+        .map(|line| Case {
+            key: field(line, 0),
+            claim: field(line, 1),
+            source: field(line, 2),
+            pitfalls: field(line, 3).split_whitespace().collect(),
+        })
+        .collect()
+});
+
+/// Returns the cases of an Intel's PMU or an AMD's, and the payload's number of the first.
+pub fn cases(amd: bool) -> (&'static [Case], usize) {
+    let (first, end) = if amd { (AMD_CASES_FROM, CONFORMANCE_CASES) } else { (0, AMD_CASES_FROM) };
+    (&CASES[first..end], first)
+}
+
+/// Returns the reason why the payload skipped a case.
+pub fn skip_reason(code: u64) -> &'static str {
+    match code {
+        guest::abi::SKIP_STAND_IN => "needs backend step or hardware: a stand-in counts something else",
+        guest::abi::SKIP_NEEDS_STEP => "needs backend step: only it is exact to the instruction",
+        guest::abi::SKIP_STEP_CYCLES => "backend step knows no cycles",
+        guest::abi::SKIP_NEEDS_V4 => "needs a version 4 PMU",
+        guest::abi::SKIP_NEEDS_V2 => "needs a PMU below version 4",
+        guest::abi::SKIP_NEEDS_PERFMON_V2 => "needs PerfMonV2",
+        guest::abi::SKIP_NEEDS_CORE => "needs a PMU without PerfMonV2",
+        _ => "the guest gave no reason this tool knows",
+    }
+}
+
+/// Result of a case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome")]
+pub enum Verdict {
+    /// It holds.
+    Pass,
+    /// It cannot be checked here.
+    Skip {
+        /// Reason why it was skipped.
+        reason: &'static str,
+    },
+    /// It does not hold.
+    Fail {
+        /// Value that the architecture asks for.
+        expected: u64,
+        /// Value that the guest found.
+        got: u64,
+        /// Line of the payload's source.
+        line: u64,
+    },
+    /// The guest ended before or in it.
+    NotRun {
+        /// Reason for which the run ended.
+        why: String,
+    },
+}
+
+impl Verdict {
+    /// Returns whether it counts as ok.
+    pub const fn is_ok(&self) -> bool {
+        matches!(self, Self::Pass | Self::Skip { .. })
+    }
+}
+
+/// A guest whose PMU is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Its processor.
+    pub cpu: Cpu,
+    /// Architectural version of an Intel's PMU.
+    pub version: u8,
+}
+
+impl Checked {
+    /// Returns its cases, and the payload's number of the first.
+    pub fn cases(self) -> (&'static [Case], usize) {
+        cases(self.cpu.vendor() == Vendor::Amd)
+    }
+
+    /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
+    fn pmu_version(self) -> u8 {
+        match self.cpu.pmu_of_version(self.version) {
+            PmuCaps::Intel(caps) => caps.version,
+            PmuCaps::Amd(caps) => caps.version(),
+        }
+    }
+
+    fn name(self) -> String {
+        match self.cpu {
+            Cpu::CascadeLake => format!("version {}", self.version),
+            Cpu::Generic => format!("generic, version {}", self.version),
+            Cpu::Milan | Cpu::Genoa => self.cpu.name().to_owned(),
+        }
+    }
+}
+
+/// A case with its result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CaseResult {
+    #[serde(skip)]
+    case: &'static Case,
+    #[serde(rename = "case")]
+    key: &'static str,
+    #[serde(flatten)]
+    verdict: Verdict,
+}
+
+/// One run of the payload.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// Name of the guest in TAP.
+    #[serde(skip)]
+    guest: String,
+    cpu: &'static str,
+    pmu_version: u8,
+    /// The strategy's name.
+    strategy: String,
+    /// Every case is ok.
+    pub ok: bool,
+    cases: Vec<CaseResult>,
+}
+
+/// Returns the last line: how many cases of all runs passed, failed, and were skipped.
+pub fn summary(runs: &[Run]) -> String {
+    let all = || runs.iter().flat_map(|run| &run.cases);
+    let skipped = all().filter(|one| matches!(one.verdict, Verdict::Skip { .. })).count();
+    let failed = all().filter(|one| !one.verdict.is_ok()).count();
+    let passed = all().count() - skipped - failed;
+    format!("# {passed} passed, {failed} failed, {skipped} skipped, in {}\n", plural(runs.len(), "run"))
+}
+
+impl Run {
+    /// Judges the report of a run, which comes from the guest and may hold anything.
+    pub fn new(guest: Checked, strategy: &str, end: &End, report: Option<&ConformanceReport>) -> Self {
+        let ended = one_line(&end.to_string());
+        let whole = end.is_complete() && report.is_some_and(|report| report.complete == 1);
+        let (cases, first) = guest.cases();
+        let verdict = |number: usize| {
+            let Some(report) = report else { return Verdict::NotRun { why: ended.clone() } };
+            let result = report.results[number];
+            if !whole && report.running == number as u64 + 1 && result.outcome != CONFORMANCE_FAIL {
+                return Verdict::NotRun { why: format!("the run ended in this case: {ended}") };
+            }
+            match result.outcome {
+                CONFORMANCE_PASS => Verdict::Pass,
+                CONFORMANCE_SKIP => Verdict::Skip { reason: skip_reason(result.got) },
+                CONFORMANCE_FAIL => Verdict::Fail { expected: result.expected, got: result.got, line: result.line },
+                0 => Verdict::NotRun { why: ended.clone() },
+                other => Verdict::NotRun { why: format!("the guest gave an unknown outcome {other:#x}") },
+            }
+        };
+        let result =
+            |(number, case): (usize, &'static Case)| CaseResult { case, key: case.key, verdict: verdict(number) };
+        let cases: Vec<CaseResult> = (first..).zip(cases).map(result).collect();
+        let ok = cases.iter().all(|one| one.verdict.is_ok());
+        let (cpu, pmu_version, strategy) = (guest.cpu.name(), guest.pmu_version(), strategy.to_owned());
+        Self { guest: guest.name(), cpu, pmu_version, strategy, ok, cases }
+    }
+
+    /// Formats the run as a subtest of a TAP 14 stream, number `number` in it.
+    pub fn tap(&self, number: usize) -> String {
+        let name = format!("{}, {}", self.guest, self.strategy);
+        let ok = |ok| if ok { "ok" } else { "not ok" };
+        let mut tap = format!("# Subtest: {name}\n    1..{}\n", self.cases.len());
+        for (number, CaseResult { case: Case { key, claim, source, pitfalls }, verdict, .. }) in (1..).zip(&self.cases)
+        {
+            let (ok, pitfalls) = (ok(verdict.is_ok()), pitfalls.iter().flat_map(|n| [", pitfall ", n]));
+            let pitfalls = pitfalls.collect::<String>();
+            let _ = write!(tap, "    {ok} {number} - {key}: {claim} ({source}{pitfalls})");
+            match verdict {
+                Verdict::Pass => tap.push('\n'),
+                Verdict::Skip { reason } => {
+                    let _ = writeln!(tap, " # SKIP {reason}");
+                }
+                Verdict::Fail { expected, got, line } => {
+                    let _ = writeln!(
+                        tap,
+                        "\n      ---\n      expected: {expected:#x}\n      got: {got:#x}\n      line: {line}\n      ..."
+                    );
+                }
+                Verdict::NotRun { why } => {
+                    let why = why.replace('\'', "''");
+                    let _ = writeln!(tap, "\n      ---\n      not run: '{why}'\n      ...");
+                }
+            }
+        }
+        let _ = writeln!(tap, "{} {number} - {name}", ok(self.ok));
+        tap
+    }
+}
+
+/// Formats all runs as one document, `"schema": "vpmu-conformance/1"`.
+pub fn json(backend: &str, runs: &[Run]) -> serde_json::Value {
+    let version = crate::setting::process::VERSION;
+    serde_json::json!({ "schema": "vpmu-conformance/1", "version": version, "backend": backend, "runs": runs })
+}
+
+/// Time after which a run is ended: seconds suffice where an exit costs microseconds.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Time limit with KVM's own vPMU, in which fewer accesses are exits.
+const KVM_LIMIT: Duration = Duration::from_secs(30);
+/// Time limit with backend `step`, where every instruction is an exit.
+const STEP_LIMIT: Duration = Duration::from_secs(600);
+/// A case waits for an overflow for this part of its run's limit, so that several that wait for one in vain still reach
+/// their verdict.
+const PATIENCE: u32 = 16;
+/// Longest time: stepping on an emulated host is slow.
+const MOST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What stands behind a guest's counters.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The name of its runs: that of the strategy, or KVM's.
+    pub name: String,
+    behind: CounterSource,
+    /// What the counters count (`FLAG_COUNTS_*`).
+    counts: u64,
+    time_limit: Duration,
+}
+
+impl Target {
+    /// The userspace vPMU by this strategy.
+    pub fn vpmu(strategy: Strategy, backend: &BackendKey) -> Self {
+        Self::where_hardware(strategy, backend, counts_time)
+    }
+
+    fn where_hardware(strategy: Strategy, backend: &BackendKey, counts_time: fn() -> bool) -> Self {
+        let name = strategy.name.clone();
+        let events = CounterSource::Events { backend: backend.clone(), strategy };
+        let (behind, counts, time_limit) = match backend {
+            BackendKey::None => (CounterSource::Floor, 0, LIMIT),
+            BackendKey::Step => (events, FLAG_COUNTS_EXACT, STEP_LIMIT),
+            BackendKey::Hardware if !counts_time() => (events, FLAG_COUNTS_EVENTS, LIMIT),
+            _ => (events, 0, LIMIT),
+        };
+        Self { name, behind, counts, time_limit }
+    }
+
+    /// KVM's own vPMU.
+    pub fn kvm() -> Self {
+        let counts = if counts_time() { 0 } else { FLAG_COUNTS_EVENTS };
+        let name = kvm_arm(&HostFs::default()).to_owned();
+        Self { name, behind: CounterSource::Kvm { module: None }, counts, time_limit: KVM_LIMIT }
+    }
+}
+
+/// Returns whether this host's hardware events count time in place of the selected event, as in a guest of `vpmu linux`: its PMU knows
+/// no guest mode, in which they alone are to count.
+fn counts_time() -> bool {
+    counts_outside_guests(Duration::from_millis(2)).is_ok_and(|rate| rate > 0.0)
+}
+
+/// Returns the guest of KVM's own vPMU: of the host's vendor, and with an Intel's PMU of version 2.
+///
+/// # Errors
+/// Exit 4: this host's KVM has none, or one that the cases do not fit.
+pub fn of_kvm() -> Result<Checked, Error> {
+    let cannot = |why: String, remedy| Error::host("KVM's own vPMU cannot be checked", why, remedy);
+    let host = open_kvm()?;
+    host.kvm_pmu().map_err(|why| cannot(why, "use a host with a PMU, or one made by `vpmu linux --nested`"))?;
+    let cpu = match host.vendor() {
+        Some(Vendor::Amd) if host.shows_perfmon_v2() => Cpu::Genoa,
+        Some(Vendor::Amd) => Cpu::Milan,
+        _ => Cpu::CascadeLake,
+    };
+    // The cases for an Intel know one number of counters; KVM shows those of its host.
+    if let (Some((gp, fixed)), PmuCaps::Intel(caps)) = (host.shown_counters(), cpu.pmu())
+        && (gp, fixed) != (caps.gp.into(), caps.fixed.into())
+    {
+        let cases = format!("the cases are for {} and {}", caps.gp, caps.fixed);
+        let why = format!("it shows a guest {gp} general-purpose and {fixed} fixed counters, and {cases}");
+        return Err(cannot(why, "use a host whose KVM shows as many, such as a Cascade Lake with hyper-threading"));
+    }
+    Ok(Checked { cpu, version: 2 })
+}
+
+/// Runs the payload in a guest.
+///
+/// # Errors
+/// Exit 4 where no guest can run.
+pub fn run(host: &Host, guest: Checked, target: &Target, interrupted: &AtomicBool) -> Result<Run, Error> {
+    let outcome = payload::run_conformance(host, &plan(guest, target), interrupted).map_err(refused)?;
+    Ok(Run::new(guest, &target.name, &outcome.end, outcome.report.as_deref()))
+}
+
+fn plan(guest: Checked, target: &Target) -> PayloadPlan {
+    let Target { behind, counts, time_limit, .. } = target.clone();
+    let v4 = if guest.version >= 4 { FLAG_PMU_V4 } else { 0 };
+    let machine = Plan {
+        behind,
+        cpu: guest.cpu,
+        pmu: guest.cpu.pmu_of_version(guest.version),
+        vcpus: 1,
+        pin: Vec::new(),
+        time_limit,
+        sampling: None,
+        trace: None,
+    };
+    let patience = (time_limit / PATIENCE).min(MOST_PATIENCE);
+    let limit_us = u64::try_from(patience.as_micros()).unwrap_or(u64::MAX);
+    let boot = BootPage { flags: counts | v4, limit_us, ..BootPage::default() };
+    PayloadPlan { machine, log_entries: 1, boot, steps: Arc::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use guest::abi::{CONFORMANCE_MAGIC, ConformanceResult, SKIP_NEEDS_V4};
+
+    use super::*;
+
+    const V2: Checked = Checked { cpu: Cpu::CascadeLake, version: 2 };
+
+    fn report() -> ConformanceReport {
+        let mut report = ConformanceReport { magic: CONFORMANCE_MAGIC, complete: 1, ..ConformanceReport::default() };
+        report.results.fill(ConformanceResult { outcome: CONFORMANCE_PASS, ..ConformanceResult::default() });
+        report
+    }
+
+    #[test]
+    fn a_whole_run_is_ok_and_its_lines_are_numbered() {
+        let mut report = report();
+        report.results[3] = ConformanceResult { outcome: CONFORMANCE_SKIP, got: SKIP_NEEDS_V4, ..report.results[3] };
+        let run = Run::new(V2, "reuse", &End::Done, Some(&report));
+        assert!(run.ok);
+        let tap = run.tap(1);
+        let begin = format!("# Subtest: version 2, reuse\n    1..{AMD_CASES_FROM}\n    ok 1 - reset: ");
+        assert!(tap.starts_with(&begin), "{tap}");
+        assert!(tap.contains(" # SKIP needs a version 4 PMU\n"));
+        assert!(tap.ends_with("\nok 1 - version 2, reuse\n"));
+        assert_eq!(tap.lines().count(), 3 + AMD_CASES_FROM);
+    }
+
+    #[test]
+    fn a_failure_says_what_was_expected() {
+        let mut report = report();
+        report.results[0] = ConformanceResult { outcome: CONFORMANCE_FAIL, line: 7, expected: 0xf, got: 0 };
+        let run = Run::new(Checked { version: 4, ..V2 }, "pool", &End::Done, Some(&report));
+        let tap = run.tap(2);
+        assert!(!run.ok && tap.contains("    not ok 1 - reset"), "{tap}");
+        assert!(tap.contains("      ---\n      expected: 0xf\n      got: 0x0\n      line: 7\n      ...\n"));
+        assert!(tap.ends_with("not ok 2 - version 4, pool\n"));
+        let count = |wanted: fn(&Verdict) -> bool| run.cases.iter().filter(|one| wanted(&one.verdict)).count();
+        let (passed, skipped) = (count(|v| *v == Verdict::Pass), count(|v| matches!(v, Verdict::Skip { .. })));
+        assert_eq!(passed + 1 + skipped, AMD_CASES_FROM);
+        let line = format!("# {passed} passed, 1 failed, {skipped} skipped, in 1 run\n");
+        assert_eq!(summary(std::slice::from_ref(&run)), line);
+    }
+
+    #[test]
+    fn what_did_not_run_is_not_ok() {
+        let mut cut = report();
+        (cut.complete, cut.running) = (0, 5);
+        cut.results[5..].fill(ConformanceResult::default());
+        let run = Run::new(V2, "reuse", &End::TimedOut, Some(&cut));
+        assert_eq!(run.cases[3].verdict, Verdict::Pass);
+        assert_eq!(
+            run.cases[4].verdict,
+            Verdict::NotRun { why: "the run ended in this case: the time limit passed".into() }
+        );
+        assert!(matches!(run.cases[5].verdict, Verdict::NotRun { .. }) && !run.ok);
+        let none = Run::new(V2, "reuse", &End::TripleFault, None);
+        assert!(none.cases.iter().all(|one| !one.verdict.is_ok()));
+        let mut hostile = report();
+        hostile.results[9].outcome = u64::MAX;
+        assert!(!Run::new(V2, "reuse", &End::Done, Some(&hostile)).ok);
+    }
+
+    #[test]
+    fn an_amd_has_cases_of_its_own() {
+        let mut report = report();
+        report.results[..AMD_CASES_FROM].fill(ConformanceResult::default());
+        let run = Run::new(Checked { cpu: Cpu::Milan, ..V2 }, "reuse", &End::Done, Some(&report));
+        assert!(run.ok, "the others' cases do not run");
+        let tap = run.tap(1);
+        let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", cases(true).0.len());
+        assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
+        let value = json("step", &[run]);
+        assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
+        assert_eq!(value["runs"][0]["cases"][5]["case"], "amd-aliases");
+    }
+
+    /// The payload numbers its cases by their order in these files' tables.
+    const TABLES: [&str; 6] = [
+        include_str!("../../../../guest/payload/c/conformance_registers.c"),
+        include_str!("../../../../guest/payload/c/conformance_counting.c"),
+        include_str!("../../../../guest/payload/c/conformance_overflow.c"),
+        include_str!("../../../../guest/payload/c/conformance_delivery.c"),
+        include_str!("../../../../guest/payload/c/conformance_amd.c"),
+        include_str!("../../../../guest/payload/c/conformance_amd_overflow.c"),
+    ];
+
+    /// The landmarks stand where the payload has them.
+    #[test]
+    fn the_table_follows_the_payload() {
+        let tables =
+            TABLES.iter().map(|text| text.split("cases[])(void) = {").nth(1).unwrap().split('}').next().unwrap());
+        let bodies: Vec<_> = tables.flat_map(|table| table.split([',', '\n'])).map(str::trim).collect();
+        let bodies: Vec<_> = bodies.into_iter().filter(|body| !body.is_empty()).collect();
+        assert_eq!(bodies.len(), CASES.len());
+        let first = |body: &str| bodies.iter().position(|found| *found == body).unwrap();
+        let last = |body: &str| bodies.iter().rposition(|found| *found == body).unwrap();
+        for (number, key) in [
+            (first("reset"), "reset"),
+            (first("rdpmc_of_no_counter"), "rdpmc"),
+            (first("growth"), "growth"),
+            (first("aliases"), "aliases"),
+            (first("count_fixed_rings"), "fixed-rings"),
+            (first("sampling"), "sampling"),
+            (first("pmi_is_exact"), "pmi-exact"),
+            (first("hlt_is_woken"), "pmi-wakes-hlt"),
+            (first("masked_does_not_freeze"), "no-pmi-no-freeze"),
+            (last("reset"), "amd-reset"),
+            (last("not_frozen"), "amd-not-frozen"),
+        ] {
+            assert_eq!(CASES[number].key, key);
+        }
+    }
+
+    #[test]
+    fn every_case_is_there_once_and_its_line_needs_no_escaping() {
+        assert_eq!(CASES.len(), CONFORMANCE_CASES);
+        for (number, case) in CASES.iter().enumerate() {
+            assert!(CASES[..number].iter().all(|other| other.key != case.key), "{}", case.key);
+            for text in [case.key, case.claim, case.source] {
+                assert!(!text.is_empty() && !text.contains(['#', '\\', '\n']), "{text}");
+            }
+            assert!(case.pitfalls.iter().all(|n| (1..=30).contains(&n.parse().unwrap_or(0))), "{}", case.key);
+        }
+    }
+
+    #[test]
+    fn every_reason_the_payload_gives_is_known() {
+        let codes = guest::abi::conformance::CONSTANTS.iter().filter(|(name, _)| name.starts_with("SKIP_"));
+        for (name, code) in codes {
+            assert!(!skip_reason(*code).contains("no reason"), "{name}");
+        }
+    }
+
+    /// The payload must not expect real counts of a stand-in, nor the registers of another version.
+    #[test]
+    fn the_guest_knows_what_counts_and_which_version_it_has() {
+        let of_host = |backend: &BackendKey, counts_time, version| {
+            let target = Target::where_hardware(Strategy::preset("pool").unwrap(), backend, counts_time);
+            plan(Checked { cpu: Cpu::default(), version }, &target)
+        };
+        let of = |backend: &BackendKey, version| of_host(backend, || false, version);
+        for (backend, flags) in [
+            (BackendKey::Step, FLAG_COUNTS_EXACT),
+            (BackendKey::Hardware, FLAG_COUNTS_EVENTS),
+            (BackendKey::CpuClock, 0),
+            (BackendKey::None, 0),
+        ] {
+            let [v2, v4] = [2, 4].map(|version| of(&backend, version));
+            assert_eq!((v2.boot.flags, v4.boot.flags), (flags, flags | FLAG_PMU_V4));
+            assert_eq!([v2.machine.pmu, v4.machine.pmu], [2, 4].map(|version| Cpu::default().pmu_of_version(version)));
+            assert_eq!(v2.machine.behind == CounterSource::Floor, backend == BackendKey::None);
+        }
+        assert_eq!(of_host(&BackendKey::Hardware, || true, 2).boot.flags, 0, "a PMU that counts time");
+    }
+}

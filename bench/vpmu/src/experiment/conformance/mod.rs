@@ -1,5 +1,0 @@
-//! `conformance`: a guest checks its PMU from inside, once per PMU version and strategy. Its result is TAP, no document.
-
-pub mod cases;
-pub mod run;
-pub mod tap;
