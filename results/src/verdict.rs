@@ -69,6 +69,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the default limits, changed by what is given: a threshold above the bound moves it along.
+    pub fn of(alpha: Option<f64>, threshold: Option<f64>) -> Self {
+        let Self { alpha: usual, threshold: least, bound, report_only } = Self::default();
+        let threshold = threshold.unwrap_or(least);
+        Self { alpha: alpha.unwrap_or(usual), threshold, bound: bound.max(threshold), report_only }
+    }
+
     /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
     pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
         let change = log.value.exp_m1();

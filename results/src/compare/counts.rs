@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::change::{Change, of_few};
 use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
-use super::rules::CompareSpec;
 use crate::document::Arm;
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
 use crate::stats::jackknife::{Estimate, over_groups};
+use crate::verdict::Limits;
 
 /// All host operations of a PMI.
 pub(super) const OPERATIONS: &str = "operations/PMI";
@@ -79,11 +79,10 @@ pub(super) fn unlike(pair: &Pair<'_>) -> Option<String> {
 }
 
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
-pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row> {
+pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
     let sides: Both<Vec<Work>> =
         pair.sides.each_ref().map(|side| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect());
-    let new =
-        |metric: &str, levels| Row::new(Question::Counts, (arm, metric), request.rules.limits(metric, true), levels);
+    let new = |metric: &str, levels| Row::new(Question::Counts, (arm, metric), limits, levels);
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }

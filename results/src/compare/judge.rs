@@ -9,19 +9,42 @@ use serde_json::{Value, json};
 use super::change::{self, Change};
 use super::group::{self, Both, MIN_RUNS, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
-use super::rules::CompareSpec;
 use super::sample::{self, Sample, asked};
 use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
+use crate::metric;
 use crate::paired::{self, Statistic};
 use crate::table::layout::{self, plural};
-use crate::verdict::{Tally, Verdict};
+use crate::verdict::{Limits, Tally, Verdict};
 
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
 pub const SCHEMA: &str = "vpmu-compare/3";
+
+/// What a caller asks for; by default all arms and metrics by their medians, within the default limits.
+#[derive(Clone, Debug, Default)]
+pub struct CompareSpec {
+    /// What is called a change.
+    pub limits: Limits,
+    /// The quantile of a round that is compared.
+    pub statistic: Statistic,
+    /// Only these arms; empty: all.
+    pub arms: Vec<String>,
+    /// Only these metrics; empty: all.
+    pub metrics: Vec<String>,
+    /// Hosts may differ.
+    pub unlike_hosts_allowed: bool,
+}
+
+impl CompareSpec {
+    /// Returns the limits of a metric: main metrics are judged, and those that were asked for by name.
+    fn limits(&self, metric: &str) -> Limits {
+        let judged = metric::is_main(metric) || self.metrics.iter().any(|asked| asked == metric);
+        Limits { report_only: !judged, ..self.limits }
+    }
+}
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -179,7 +202,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             let mut whole: Vec<&String> =
                 samples.iter().filter(|one| one.not_whole.is_none()).map(|one| &one.arm).collect();
             whole.dedup();
-            rows.extend(whole.into_iter().flat_map(|arm| counts::rows(arm, pair, request)));
+            rows.extend(whole.into_iter().flat_map(|arm| counts::rows(arm, pair, request.limits)));
         }
         notes.extend(other_counts);
         metrics.extend(samples.into_iter().map(|one| one.metric));

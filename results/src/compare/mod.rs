@@ -13,7 +13,6 @@ mod facts;
 mod group;
 mod judge;
 mod row;
-mod rules;
 mod sample;
 mod show;
 mod turns;
@@ -24,9 +23,8 @@ pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
-pub use judge::{Comparison, Group, SCHEMA, Side, answer, arms, compare, conclude};
+pub use judge::{CompareSpec, Comparison, Group, SCHEMA, Side, answer, arms, compare, conclude};
 pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
-pub use rules::{CompareSpec, Rules};
 pub(crate) use sample::{asked, value};
 pub use show::{add, remarks, report};
 pub use turns::{COUNTS, PMIS, turns};
@@ -40,7 +38,7 @@ mod tests {
     use crate::error::Exit;
     use crate::fixture::{changed, record, value};
     use crate::synthetic::{Host, Modes, Random};
-    use crate::verdict::Verdict;
+    use crate::verdict::{Limits, Verdict};
 
     fn request() -> CompareSpec {
         CompareSpec::default()
@@ -323,7 +321,7 @@ mod tests {
         // A gate for any host: a factor of three against the floor.
         let mut far = value(10, 6, |arm, round| if arm == "floor" { 9 * ns(round) } else { 20 * ns(round) });
         far["host"]["kernel"] = json!("7.0");
-        let gate = CompareSpec { rules: Rules::read(None, None, Some(2.0)).unwrap(), ..allowed.clone() };
+        let gate = CompareSpec { limits: Limits::of(None, Some(2.0)), ..allowed.clone() };
         assert_eq!((of(&other, &gate).exit, of(&changed(far), &gate).exit), (0, 0));
     }
 

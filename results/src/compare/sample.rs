@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
-use super::rules::CompareSpec;
+use super::judge::CompareSpec;
 use crate::document::{Arm, Record, Round};
 use crate::error::Error;
 use crate::paired::{self, Statistic};
@@ -127,7 +127,7 @@ pub(super) fn check_asked<'a>(
     if let Some(name) = request.arms.iter().find(|name| !measured.iter().any(|arm| arm.name == **name)) {
         return refuse("arm", name, measured.iter().map(|arm| &arm.name).collect());
     }
-    match request.metrics.iter().chain(request.rules.named()).find(|name| !has_samples(name)) {
+    match request.metrics.iter().find(|name| !has_samples(name)) {
         Some(name) => refuse("metric", name, measured.iter().flat_map(|arm| arm.metrics.keys()).collect()),
         None => Ok(()),
     }

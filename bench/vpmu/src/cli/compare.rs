@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
+use results::compare::{self, CompareSpec, Comparison, Statistic};
 use results::error::{Error, Exit};
 use results::read::{Found, ends};
 use results::table::layout::plural;
@@ -34,8 +34,8 @@ Examples:
     --metric nmi_handler_ns v1 new.json
   # two campaigns, or folders of many hosts: as pairs of hosts
   vpmu compare --by-host baseline/ nightly/
-  # limits by metric, and a JUnit report
-  vpmu compare --rules rules.toml --junit report.xml v1 new.json
+  # a JUnit report for CI
+  vpmu compare --junit report.xml v1 new.json
 
 Exit codes: 0 no regression, 1 regression: slower, or more
 host operations for a PMI, 2 bad usage or input,
@@ -60,10 +60,6 @@ pub struct CompareArgs {
     /// What is called a change.
     #[command(flatten)]
     pub limits: LimitOptions,
-
-    /// TOML file with limits, also by metric: alpha, threshold, bound, report-only
-    #[arg(long, value_name = "FILE")]
-    pub rules: Option<PathBuf>,
 
     /// Per-round statistic
     #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
@@ -91,15 +87,14 @@ pub struct CompareArgs {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
-    let rules = Rules::read(args.rules.as_deref(), args.limits.alpha, args.limits.threshold)?;
     if let Some(new) = &args.new {
         let sides = [Path::new(&args.base), Path::new(new)];
         if args.by_host || sides.into_iter().any(by_host::is_wanted) {
-            return hosts(args, sides, &rules);
+            return hosts(args, sides);
         }
     }
     let request = CompareSpec {
-        rules,
+        limits: args.limits.limits(),
         statistic: args.quantile,
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
@@ -120,7 +115,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
 }
 
 /// Compares per host.
-fn hosts(args: &CompareArgs, sides: [&Path; 2], rules: &Rules) -> Result<Exit, Error> {
+fn hosts(args: &CompareArgs, sides: [&Path; 2]) -> Result<Exit, Error> {
     let SeriesOptions { arm, metric } = &args.series;
     let whole = arm.is_empty() && metric.is_empty() && args.quantile == Statistic::default();
     if !whole || args.ignore_host_differences || args.gate.all_metrics {
@@ -130,7 +125,7 @@ fn hosts(args: &CompareArgs, sides: [&Path; 2], rules: &Rules) -> Result<Exit, E
     }
     let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];
     let names = sides.map(Path::to_string_lossy);
-    let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), rules)?;
+    let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), &args.limits.limits())?;
     show(args, base.files.iter().chain(&new.files), found, base.bad + new.bad)
 }
 
@@ -148,7 +143,7 @@ fn show<'a>(
     }
     let report = compare::report(&found, args.gate.all_metrics);
     let junit = args.gate.junit.as_deref();
-    junit.map_or(Ok(()), |file| check_no_input(file, inputs.chain(&args.rules)))?;
+    junit.map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(junit, &report.junit())?;
     console::show(args.form.form(), &report, &found)?;
     Ok(exit)

@@ -205,7 +205,6 @@ fn bad_input_is_one_line_and_exit_2() {
     assert!(Command::new("mkfifo").arg(at.join("fifo")).status().unwrap().success());
     let good = std::fs::read_to_string(at.join("good.json")).unwrap();
     std::fs::write(at.join("cut.json"), &good[..good.len() / 3]).unwrap();
-    std::fs::write(at.join("limits.toml"), "treshold = 0.1").unwrap();
     let foreign = "cannot use foreign.json: missing field `";
     for (line, needle) in [
         ("compare cut.json good.json", "EOF"),
@@ -214,7 +213,7 @@ fn bad_input_is_one_line_and_exit_2() {
         ("report foreign.json", foreign),
         ("export foreign.json -f csv", foreign),
         ("export good.json -f csv -o fifo", "it is a FIFO"),
-        ("compare good.json next.json --rules limits.toml", "treshold"),
+        ("compare good.json next.json --alpha 0.6", "at most 0.5"),
         ("compare good.json next.json --junit no/such/x.xml", "--junit"),
         ("compare good.json none", "neither it nor vpmu-results/baselines/none; give the path"),
         ("sim --save-baseline ../x", "baseline's name"),
