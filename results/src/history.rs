@@ -6,10 +6,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::compare::{Statistic, asked, definitions, differences, group_label, grouped, reference, value};
+use crate::compare::{asked, definitions, differences, group_label, grouped, reference};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
-use crate::paired;
+use crate::paired::{self, Statistic};
 use crate::stats::change_points::{self, ChangePoint, Rules, Trend};
 use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
@@ -233,7 +233,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     }
     let run = |record: &Record| {
         let own = record.arm(arm)?;
-        let value_ns = value(own, metric, Statistic::P50)?;
+        let value_ns = paired::p50(own, metric)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
             Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, Statistic::P50))?.exp()),

@@ -52,14 +52,11 @@ fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
     let (n, logs) = (pairs.len(), logarithms(pairs));
-    let side = |value: Option<f64>| Some(SideLevel { value, n, runs: n });
-    let why = format!("too few pairs: an interval needs {MIN_ROUNDS}, and a verdict more yet");
-    let centre = trimmed::centre(&logs)?;
-    let sides = [side(level), side(level.map(|ns| ns * centre.exp()))];
-    let row = Row::new(Question::Turns, (arm, metric), *limits, sides);
-    let of = |log: f64| level.map_or([0.0, log], |ns| [ns.ln(), ns.ln() + log]);
-    let found = of_blocks(&logs, of).filter(|_| n >= MIN_ROUNDS);
-    Some(Row { change: Some(centre.exp_m1()), why, ..row }.with(found))
+    let side = Some(SideLevel { value: level, n, runs: n });
+    let row = Row::new(Question::Turns, (arm, metric), *limits, [side.clone(), side]);
+    let base = level.map_or(0.0, f64::ln);
+    let found = of_blocks(&logs, base).filter(|_| n >= MIN_ROUNDS);
+    Some(row.shows(base, trimmed::centre(&logs)?).with(found))
 }
 
 fn logarithms(pairs: &[Pair]) -> Vec<f64> {
@@ -69,20 +66,18 @@ fn logarithms(pairs: &[Pair]) -> Vec<f64> {
 /// Builds the row of a count: exact where each turn of a side has the same.
 fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Option<Row> {
     let of = |side: &Arm| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
-    let sides = [of(base)?, of(new).unwrap_or_default()];
-    let means = sides.each_ref().map(|all| all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS);
-    let level = |at: usize| {
-        let n = sides[at].len();
-        (n > 0).then(|| SideLevel { value: Some(means[at]), n, runs: n })
-    };
     let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
-    let row = Row::new(Question::Counts, (arm, metric), *limits, [level(0), level(1)]);
-    if row.new.is_none() {
-        return Some(Row { why: "one-sided: NEW has no counts of it".to_owned(), ..row });
-    }
+    let Some(sides) = of(new).and_then(|new| Some([of(base)?, new])) else {
+        let row = Row::new(Question::Counts, (arm, metric), *limits, [None, None]);
+        return Some(row.doubted(Some("one-sided: NEW has no counts of it".to_owned())));
+    };
+    let levels = sides.each_ref().map(|all| {
+        let value = all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS;
+        SideLevel { value: Some(value), n: all.len(), runs: all.len() }
+    });
     let repeats = |all: &Vec<f64>| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
     let logs = logarithms(&pairs(new, base, key, Statistic::P50));
-    let is_judged = metric == super::counts::OPERATIONS && means[0] > 0.0 && logs.len() >= MIN_ROUNDS;
-    let change = of_blocks(&logs, |log| [means[0].ln(), means[0].ln() + log]).filter(|_| is_judged);
-    Some(row.counted(means, sides.iter().all(repeats), change))
+    let is_judged = metric == super::counts::OPERATIONS && logs.len() >= MIN_ROUNDS;
+    let found = levels[0].value.filter(|mean| is_judged && *mean > 0.0).and_then(|mean| of_blocks(&logs, mean.ln()));
+    Some(Row::of_counts((arm, metric), *limits, levels, sides.iter().all(repeats), found))
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use results::compare::{self, CompareSpec, Comparison, Statistic};
+use results::compare::{self, CompareSpec, Comparison};
 use results::error::{Error, Exit};
 use results::read::{Found, ends};
 use results::table::layout::plural;
@@ -13,7 +13,6 @@ use super::by_host;
 use super::files::{records, write_junit};
 use super::options::SeriesOptions;
 use crate::setting::options::{FormOptions, GateOptions, LimitOptions};
-use crate::setting::parse::one_of;
 use crate::terminal::console;
 
 pub(super) const EXAMPLES: &str = "\
@@ -61,10 +60,6 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub limits: LimitOptions,
 
-    /// Per-round statistic
-    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub quantile: Statistic,
-
     /// Arms and metrics to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
@@ -95,8 +90,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
     }
     let request = CompareSpec {
         limits: args.limits.limits(),
-        statistic: args.quantile,
-        arms: args.series.arm.clone(),
+        arms: if args.new.is_none() { args.arms.clone() } else { args.series.arm.clone() },
         metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
     };
@@ -105,7 +99,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
     let found = match (&args.new, &base[..]) {
         (Some(name), _) => compare::compare((&args.base, &base), (name, &new), &request)?,
-        (None, [record]) => compare::arms(&args.base, record, &args.arms, &request)?,
+        (None, [record]) => compare::arms(&args.base, record, &request)?,
         (None, several) => {
             let why = format!("it holds {} results", several.len());
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
@@ -117,10 +111,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
 /// Compares per host.
 fn hosts(args: &CompareArgs, sides: [&Path; 2]) -> Result<Exit, Error> {
     let SeriesOptions { arm, metric } = &args.series;
-    let whole = arm.is_empty() && metric.is_empty() && args.quantile == Statistic::default();
+    let whole = arm.is_empty() && metric.is_empty();
     if !whole || args.ignore_host_differences || args.gate.all_metrics {
-        let what =
-            "--arm, --metric, --quantile, --all-metrics and --ignore-host-differences are not for results by host";
+        let what = "--arm, --metric, --all-metrics and --ignore-host-differences are not for results by host";
         return Err(Error::usage(what, "each host is compared with itself, in all arms", "leave them out"));
     }
     let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];
