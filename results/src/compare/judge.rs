@@ -14,6 +14,7 @@ use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
+use crate::stats::jackknife::known;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
@@ -207,7 +208,8 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
     let names: BTreeSet<&String> = request.arms.iter().collect();
     let [first, others @ ..] = &all[..] else { return Err(Error::usage("--arms needs two arms or more", "", "")) };
     if others.is_empty() || names.len() < all.len() {
-        let there = record.arms.iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
+        let measured = record.arms.iter().filter(|arm| !arm.rounds.is_empty());
+        let there = measured.map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(Error::usage("--arms needs two arms or more, each once", "", format!("there are {there}")));
     }
     let mut rows = Vec::new();
@@ -308,7 +310,8 @@ fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &Co
         (n > 0).then_some(SideLevel { value, n, runs: 1 })
     };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
-    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, fixed: found.between, blocks: 0 }));
+    let fixed = if record.is_simulated() { known(0.0) } else { paired::BETWEEN_RUNS };
+    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, fixed, blocks: 0 }));
     let sides = [side(base, Some(1.0)), side(arm, found.map(|found| found.ratio))];
     let row = Row::new(Question::OneArm, (&arm.name, metric), request.limits(metric), sides);
     row.doubted(doubt.map(|why| format!("not whole: {why}"))).with(change)

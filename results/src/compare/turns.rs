@@ -4,7 +4,7 @@
 use super::change::of_blocks;
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
-use crate::paired::{MIN_ROUNDS, Pair, Statistic, pairs};
+use crate::paired::{MIN_ROUNDS, Pair, Statistic, logarithms, pairs};
 use crate::stats::{median, trimmed};
 use crate::verdict::Limits;
 
@@ -57,10 +57,6 @@ fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f
     let base = level.map_or(0.0, f64::ln);
     let found = of_blocks(&logs, base).filter(|_| n >= MIN_ROUNDS);
     Some(row.shows(base, trimmed::centre(&logs)?).with(found))
-}
-
-fn logarithms(pairs: &[Pair]) -> Vec<f64> {
-    pairs.iter().map(|pair| pair.log).collect()
 }
 
 /// Builds the row of a count: exact where each turn of a side has the same.
