@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::error::Exit;
 use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
+use crate::table::layout::signed;
 
 /// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -147,22 +148,24 @@ impl Judged {
         Self { verdict, by, why: None }
     }
 
-    /// Says it, with this text of the difference.
-    pub fn words(&self, by: &str) -> String {
+    /// Says it without the difference.
+    pub const fn word(&self) -> &'static str {
         match self.verdict {
-            Verdict::NoChange => "agrees".to_owned(),
-            Verdict::Slower | Verdict::Faster if by.is_empty() => "differs".to_owned(),
-            Verdict::Inconclusive if by.is_empty() => "open".to_owned(),
-            Verdict::Slower | Verdict::Faster => format!("differs, {by}"),
-            Verdict::Inconclusive => format!("open, {by}"),
-            Verdict::NotJudged => "not comparable".to_owned(),
+            Verdict::NoChange => "agrees",
+            Verdict::Slower | Verdict::Faster => "differs",
+            Verdict::Inconclusive => "open",
+            Verdict::NotJudged => "not comparable",
         }
     }
 }
 
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words(&self.by.map_or_else(String::new, |by| format!("{:+.1} %", 100.0 * by))))
+        f.write_str(self.word())?;
+        match self.by.filter(|_| self.verdict != Verdict::NoChange) {
+            Some(by) => write!(f, ", {} %", signed(100.0 * by, 1)),
+            None => Ok(()),
+        }
     }
 }
 
