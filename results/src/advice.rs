@@ -46,16 +46,13 @@ pub struct Advice {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Sources of figures, of which one answer has one: the most telling first.
-const SOURCES: [&str; 4] = ["hardware events", "a tracepoint", "a stand-in clock", "a simulation"];
-
-/// Returns the place of a result's source.
-fn source(record: &Record) -> usize {
+/// Returns the source of a result's figures, of which one answer has one: the most telling first.
+fn source(record: &Record) -> (u8, &'static str) {
     match record.parameter("backend").unwrap_or_default() {
-        _ if record.is_simulated() => 3,
-        key if key.contains("clock") => 2,
-        key if key.starts_with("tracepoint") => 1,
-        _ => 0,
+        _ if record.is_simulated() => (3, "a simulation"),
+        key if key.contains("clock") => (2, "a stand-in clock"),
+        key if key.starts_with("tracepoint") => (1, "a tracepoint"),
+        _ => (0, "hardware events"),
     }
 }
 
@@ -115,9 +112,9 @@ fn setting(
     others: &[(&Record, Setting)],
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Setting, (String, bool)> {
-    let of_other = others.first().map(|(first, _)| source(first)).filter(|other| *other != source(record));
-    if let Some(other) = of_other {
-        return Err((format!("of {}; this answer is by {}", SOURCES[source(record)], SOURCES[other]), false));
+    let (of, by) = (source(record).1, others.first().map_or(source(record), |(first, _)| source(first)).1);
+    if of != by {
+        return Err((format!("of {of}; this answer is by {by}"), false));
     }
     let metric = record.metric().and_then(metric::find).ok_or_else(|| ("it has no figures".to_owned(), true))?;
     let (regrets, lacks) = regrets(record, metric, column::work);

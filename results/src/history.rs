@@ -49,8 +49,6 @@ pub struct Change {
     /// Place and size of the change.
     #[serde(flatten)]
     pub point: ChangePoint,
-    /// Relative change; `None` from 0.
-    pub change: Option<f64>,
     /// The last revision before.
     pub last_good_revision: String,
     /// The first changed revision.
@@ -206,7 +204,7 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
     }
     let all = series.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
     let answer = all.map(|(Series { arm, metric, .. }, change)| {
-        let (size, p, revision) = (change.change, change.point.p, &change.first_changed_revision);
+        let (size, p, revision) = (change.point.change, change.point.p, &change.first_changed_revision);
         json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
     });
     let answer = answer.collect();
@@ -242,7 +240,6 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         let (base, new) = ([runs[before]], [runs[after]]);
         Change {
             point,
-            change: point.change(),
             last_good_revision: points[before].revision.clone(),
             first_changed_revision: points[after].revision.clone(),
             also_changed: [differences(&base, &new), definitions(&base, &new)].concat(),
@@ -305,7 +302,7 @@ pub fn report(history: &History) -> Report {
                 metric.clone(),
                 shown(series, change.point.before),
                 shown(series, change.point.after),
-                change.change.map_or_else(dash, |share| layout::change(share, None)),
+                change.point.change.map_or_else(dash, |share| layout::change(share, None)),
                 layout::p(change.point.p),
                 short(&change.first_changed_revision),
                 format!("{begun}(run {})", at + 1),
@@ -363,7 +360,7 @@ mod tests {
         let main = found.series.iter().filter(|series| series.metric == "nmi_handler_ns");
         let of = main.flat_map(|series| of(series).into_iter().map(move |(at, change)| (series, at, change)));
         of.map(|(series, at, change)| {
-            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.change.unwrap())
+            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.point.change.unwrap())
         })
         .collect()
     }

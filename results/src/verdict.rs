@@ -28,15 +28,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the exit of a command whose answer this is.
-    pub const fn exit(self) -> Exit {
-        match self {
-            Self::Slower => Exit::Regression,
-            Self::NoChange | Self::Faster => Exit::Done,
-            Self::Inconclusive | Self::NotJudged => Exit::Inconclusive,
-        }
-    }
-
     /// The verdict in words.
     pub const fn word(self) -> &'static str {
         match self {
@@ -131,16 +122,17 @@ impl Judged {
         let Some(interval) = interval else {
             return Self { verdict: Verdict::Inconclusive, by, why: Some("too few rounds for an interval".to_owned()) };
         };
-        if !value.is_finite() {
+        let verdict = if value.is_finite() {
+            let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
+            let error = if error.is_finite() { error } else { f64::MAX };
+            let limits = Limits { alpha: 0.05, ..Limits::of(None, Some(Self::WITHIN)) };
+            let log = Estimate { value, error, freedom: f64::INFINITY };
+            limits.verdict(&log, log.p())
+        } else {
             // There is no ratio, but nothing and something differ, unless the interval reaches to the other.
             let differs = if measured > other { Verdict::Slower } else { Verdict::Faster };
-            let verdict = if interval.excludes(other) { differs } else { Verdict::Inconclusive };
-            return Self { verdict, by, why: None };
-        }
-        let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
-        let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
-        let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
-        let verdict = limits.verdict(&log, log.p());
+            if interval.excludes(other) { differs } else { Verdict::Inconclusive }
+        };
         if verdict == Verdict::NoChange && high > low * Self::WIDE {
             let why = format!("the range of the other is wider than a factor of {}", Self::WIDE);
             return Self { verdict: Verdict::Inconclusive, by: None, why: Some(why) };

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use results::compare::{Comparison, Group, Over, Row, SCHEMA, Side, answer, conclude, judge};
+use results::compare::{Comparison, Group, Over, Row, Side, judge};
 use results::error::Error;
 use results::metric;
 use results::stats::trimmed;
@@ -82,22 +82,7 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), limits: &Limits) -> Re
         Group { label, unit: "host", documents, reference: String::new(), rows }
     };
     let groups: Vec<Group> = groups.into_iter().map(group).collect();
-    let (exit, verdict) = conclude(&groups.iter().flat_map(|group| &group.rows).collect::<Vec<_>>(), doubt.as_deref());
-    let unlike = unlike(base, new);
-    let [base, new] = of;
-    Ok(Comparison {
-        schema: SCHEMA,
-        base,
-        new,
-        unlike,
-        unlike_hosts_allowed: true,
-        notes,
-        answer: answer(&groups),
-        groups,
-        exit: exit.code(),
-        verdict,
-        ..Comparison::default()
-    })
+    Ok(Comparison::of(of, groups, (unlike(base, new), true), notes, doubt.as_deref()))
 }
 
 fn side((source, runs): (&str, &[Run])) -> Side {

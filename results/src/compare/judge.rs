@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::change::{self, Change};
-use super::group::{self, Both, MIN_RUNS, Pair};
+use super::group::{self, MIN_RUNS, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use super::sample::{self, CompareSpec, Sample, asked};
 use super::{counts, facts};
@@ -21,7 +21,7 @@ use crate::verdict::{Tally, Verdict};
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
-pub const SCHEMA: &str = "vpmu-compare/3";
+const SCHEMA: &str = "vpmu-compare/3";
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,7 +54,7 @@ pub struct Side {
 /// A comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// [`SCHEMA`].
+    /// Always "vpmu-compare/3".
     pub schema: &'static str,
     /// BASE.
     pub base: Side,
@@ -77,25 +77,33 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn new(sides: Both<(&str, &[&Record])>, groups: Vec<Group>, request: &CompareSpec) -> Self {
-        let [base, new] = sides.map(|(source, records)| {
-            let mut revisions: Vec<String> = records.iter().map(|record| record.tool.git_revision.clone()).collect();
-            revisions.dedup();
-            Side {
-                source: source.to_owned(),
-                revisions,
-                host: records.first().map(|record| record.host.class.clone()).unwrap_or_default(),
-                files: records.iter().map(|record| record.path.display().to_string()).collect(),
-            }
-        });
-        Self {
-            schema: SCHEMA,
-            base,
-            new,
-            unlike_hosts_allowed: request.unlike_hosts_allowed,
-            groups,
-            ..Self::default()
-        }
+    /// Concludes from rows that are judged. `missing` is what keeps "no regression" from being said.
+    pub fn of(
+        [base, new]: [Side; 2],
+        groups: Vec<Group>,
+        (unlike, unlike_hosts_allowed): (Vec<String>, bool),
+        notes: Vec<String>,
+        missing: Option<&str>,
+    ) -> Self {
+        let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
+        let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
+            let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
+            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
+            let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
+            conclude(&rows, missing.or(moved.as_deref()))
+        } else {
+            let times = rows.iter().filter(|row| row.question != Question::Counts);
+            let tally = Tally::of(times.map(|row| row.verdict));
+            let (before, remedy) = match missing {
+                Some(why) => (format!("{why}; "), ""),
+                None => (String::new(), "; --ignore-host-differences compares anyway"),
+            };
+            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
+        };
+        let pair = |Row { arm, metric, change, change_interval: interval, verdict, .. }: &Row| json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict});
+        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(|row| pair(row)).collect();
+        let exit = exit.code();
+        Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
     }
 
     /// The exit code.
@@ -107,36 +115,14 @@ impl Comparison {
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.groups.iter().flat_map(|group| &group.rows)
     }
-
-    /// Concludes; `missing` is what one of the sides lacks.
-    fn judged(mut self, missing: Option<&str>) -> Self {
-        let rows: Vec<&Row> = self.rows().collect();
-        let (exit, verdict) = if !self.unlike.is_empty() && !self.unlike_hosts_allowed {
-            let times = rows.iter().filter(|row| row.question != Question::Counts);
-            let tally = Tally::of(times.map(|row| row.verdict));
-            let before = missing.map_or_else(String::new, |why| format!("{why}; "));
-            let remedy = if missing.is_some() { "" } else { "; --ignore-host-differences compares anyway" };
-            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
-        } else {
-            let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
-            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
-            let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
-            conclude(&rows, missing.or(moved.as_deref()))
-        };
-        self.answer = answer(&self.groups);
-        (self.exit, self.verdict) = (exit.code(), verdict);
-        self
-    }
 }
 
-/// Returns what was judged, in short.
-pub fn answer(groups: &[Group]) -> Vec<Value> {
-    let rows = groups.iter().flat_map(|group| &group.rows).filter(|row| row.verdict != Verdict::NotJudged);
-    let pair = |row: &Row| {
-        let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
-        json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
-    };
-    rows.map(pair).collect()
+fn side((source, records): (&str, &[&Record])) -> Side {
+    let mut revisions: Vec<String> = records.iter().map(|record| record.tool.git_revision.clone()).collect();
+    revisions.dedup();
+    let host = records.first().map(|record| record.host.class.clone()).unwrap_or_default();
+    let files = records.iter().map(|record| record.path.display().to_string()).collect();
+    Side { source: source.to_owned(), revisions, host, files }
 }
 
 /// Compares `new` with `base`, each with the name it was given by.
@@ -147,9 +133,9 @@ pub fn answer(groups: &[Group]) -> Vec<Value> {
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     // A folder often has the baseline's own run, too.
     let (own, others) = group::of_base(base.1, new.1);
-    let (names, sides) = ([base.0, new.0], [base.1.iter().collect::<Vec<_>>(), others]);
+    let sides = [base.1.iter().collect::<Vec<_>>(), others];
     let mut notes = Vec::new();
-    let (pairs, lacks) = group::pairs(names, &sides, &mut notes).map_err(|error| {
+    let (pairs, lacks) = group::pairs([base.0, new.0], &sides, &mut notes).map_err(|error| {
         let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
         let same = Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run");
         if own.is_empty() { error } else { same }
@@ -160,10 +146,9 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let mut missing = lacks.then_some("NEW lacks a workload that BASE has");
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
-        let [base, new] = &pair.sides;
-        unlike.extend(facts::differences(base, new));
+        unlike.extend(facts::differences(&pair.sides[0], &pair.sides[1]));
         notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
-        notes.extend(facts::definitions(base, new));
+        notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
         let (samples, is_lone) = sample::samples(pair, request, &mut notes);
         missing = is_lone.then_some("an arm is on one side only").or(missing);
         let mut rows = rows(pair, &samples, request, &mut notes);
@@ -193,9 +178,9 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
-    let unlike = unlike.into_iter().collect();
-    let found = Comparison::new([(names[0], &sides[0]), (names[1], &sides[1])], groups, request);
-    Ok(Comparison { unlike, notes, ..found }.judged(missing))
+    let sides = [side((base.0, &sides[0])), side((new.0, &sides[1]))];
+    let unlike = (unlike.into_iter().collect(), request.unlike_hosts_allowed);
+    Ok(Comparison::of(sides, groups, unlike, notes, missing))
 }
 
 /// Compares the arms of one result that are asked for with the first of them.
@@ -220,14 +205,9 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
     let group = Group { label, unit: "round", documents: [1, 1], reference, rows };
-    let sides = [format!("{} of {name}", first.name), format!("{} of {name}", request.arms[1..].join(", "))];
-    let (records, [base, new]) = ([record], sides.each_ref().map(String::as_str));
-    let mut found = Comparison::new([(base, &records), (new, &records)], vec![group], request);
-    found.unlike_hosts_allowed = true;
-    for arm in all {
-        sample::note_left_out(&arm.name, name, &[arm], &mut found.notes);
-    }
-    Ok(found.judged(None))
+    let of = |names: &[String]| side((&format!("{} of {name}", names.join(", ")), &[record]));
+    let sides = [of(&request.arms[..1]), of(&request.arms[1..])];
+    Ok(Comparison::of(sides, vec![group], (Vec::new(), true), Vec::new(), None))
 }
 
 /// The rows of times: of each arm, then of all arms together by each metric.

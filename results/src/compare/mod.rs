@@ -22,7 +22,7 @@ pub(crate) use facts::{definitions, differences};
 pub use facts::{doubt_of, facts};
 pub use group::{MIN_RUNS, group_key, group_label};
 pub(crate) use group::{grouped, reference};
-pub use judge::{Comparison, Group, SCHEMA, Side, answer, arms, compare, conclude};
+pub use judge::{Comparison, Group, Side, arms, compare, conclude};
 pub use row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 pub use sample::CompareSpec;
 pub(crate) use sample::asked;

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
-use crate::document::{Arm, Record, Round};
+use crate::document::Record;
 use crate::error::Error;
 use crate::metric;
 use crate::paired::{self, Statistic};
-use crate::table::layout::plural;
 use crate::verdict::Limits;
 
 /// What a caller asks for; by default all arms and metrics, within the default limits.
@@ -93,9 +92,6 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             let other = SIDES[1 - lacks];
             notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
         }
-        for (which, arms) in SIDES.into_iter().zip(&arms) {
-            note_left_out(name, which, arms, notes);
-        }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
         if metrics.is_empty() {
@@ -106,11 +102,10 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
             let run = |(document, record): (usize, &&Record)| {
-                let counting: Vec<(Round, f64)> = paired::counting(record.arm(name)?, metric, Statistic::P50).collect();
-                let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
-                let pairs = reference.and_then(|base| record.arm(base)).map_or_else(Vec::new, |base| {
-                    paired::of_counting(counting.into_iter(), paired::counting(base, metric, Statistic::P50))
-                });
+                let arm = record.arm(name)?;
+                let values: Vec<f64> = paired::counting(arm, metric, Statistic::P50).map(|(_, value)| value).collect();
+                let base = reference.and_then(|base| record.arm(base));
+                let pairs = base.map_or(Vec::new(), |base| paired::pairs(arm, base, metric, Statistic::P50));
                 (!values.is_empty()).then_some(Run { document, started: record.started_unix, pairs, values })
             };
             let sides: Both<Vec<Run>> =
@@ -129,19 +124,4 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 /// Returns whether a name is asked for by a list, which is empty for all.
 pub(crate) fn asked(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
-}
-
-/// Says which rounds do not count: those that are not whole, and those of few samples.
-pub(super) fn note_left_out(name: &str, which: &str, arms: &[&Arm], notes: &mut Vec<String>) {
-    let partial: usize = arms.iter().flat_map(|arm| &arm.rounds.complete).filter(|complete| !**complete).count();
-    if partial > 0 {
-        notes.push(format!("{name}: {which}: {} not whole, left out", plural(partial, "round")));
-    }
-    for metric in arms.iter().flat_map(|arm| arm.metrics.keys()).collect::<BTreeSet<_>>() {
-        let short: usize = arms.iter().map(|arm| paired::short(arm, metric)).sum();
-        if short > 0 {
-            let rounds = plural(short, "round");
-            notes.push(format!("{name}, {metric}: {rounds} of {which} left out: fewer than half of the usual samples"));
-        }
-    }
 }

@@ -1,6 +1,8 @@
 //! Two arms of one document whose metrics are those of arms of their own, `ARM/METRIC`: two builds that took turns, as `vpmu ab` runs
 //! them. A round has a turn of each, and is a block, as a pair of neighbouring runs is.
 
+use std::collections::BTreeMap;
+
 use super::change::of_blocks;
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
@@ -17,15 +19,20 @@ pub const PMIS: f64 = 1000.0;
 pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limits) -> Vec<Row> {
     let of = |name: &&str| pairs(new, base, &format!("{name}/{metric}"), Statistic::P50);
     let found: Vec<Vec<Pair>> = names.iter().map(of).collect();
-    let measured: Vec<&Vec<Pair>> = found.iter().filter(|pairs| !pairs.is_empty()).collect();
     let mut rows = Vec::new();
-    if measured.len() > 1 {
-        rows.extend(row(ALL_ARMS, metric, &common(&measured), limits, None));
+    let measured = found.iter().filter(|pairs| !pairs.is_empty()).count();
+    if measured > 1 {
+        // The mean of the arms' logarithms, over the pairs that all of them have.
+        let mut all: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        found.iter().flatten().for_each(|pair| all.entry(pair.round).or_default().push(pair.log));
+        all.retain(|_, logs| logs.len() == measured);
+        let logs: Vec<f64> = all.values().map(|logs| logs.iter().sum::<f64>() / measured as f64).collect();
+        rows.extend(row(ALL_ARMS, metric, &logs, limits, None));
     }
     for (name, pairs) in names.iter().zip(&found) {
         let key = format!("{name}/{metric}");
-        let level = |arm: &Arm| median(&arm.rounds.metrics.get(&key)?.medians().collect::<Vec<_>>());
-        rows.extend(row(name, metric, pairs, limits, level(base)));
+        let level = median(&base.rounds.metrics.get(&key).map_or(Vec::new(), |column| column.medians().collect()));
+        rows.extend(row(name, metric, &logarithms(pairs), limits, level));
     }
     for name in names {
         let begin = format!("{name}/{COUNTS}");
@@ -36,27 +43,13 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
     rows
 }
 
-/// Returns the mean of the arms' logarithms, over the pairs that all of them have.
-fn common(arms: &[&Vec<Pair>]) -> Vec<Pair> {
-    let Some((first, others)) = arms.split_first() else { return Vec::new() };
-    let all = |pair: &Pair| {
-        let of = |other: &&Vec<Pair>| {
-            other.binary_search_by_key(&pair.round, |found| found.round).ok().map(|at| other[at].log)
-        };
-        let sum = others.iter().map(of).sum::<Option<f64>>()?;
-        Some(Pair { log: (pair.log + sum) / arms.len() as f64, ..*pair })
-    };
-    first.iter().filter_map(all).collect()
-}
-
 /// Builds the row of an arm whose turns in BASE take `level` ns.
-fn row(arm: &str, metric: &str, pairs: &[Pair], limits: &Limits, level: Option<f64>) -> Option<Row> {
-    let (n, logs) = (pairs.len(), logarithms(pairs));
-    let side = Some(SideLevel { value: level, n, runs: n });
+fn row(arm: &str, metric: &str, logs: &[f64], limits: &Limits, level: Option<f64>) -> Option<Row> {
+    let side = Some(SideLevel { value: level, n: logs.len(), runs: logs.len() });
     let row = Row::new(Question::Turns, (arm, metric), *limits, [side.clone(), side]);
     let base = level.map_or(0.0, f64::ln);
-    let found = of_blocks(&logs, base).filter(|_| n >= MIN_ROUNDS);
-    Some(row.shows(base, trimmed::centre(&logs)?).with(found))
+    let found = of_blocks(logs, base).filter(|_| logs.len() >= MIN_ROUNDS);
+    Some(row.shows(base, trimmed::centre(logs)?).with(found))
 }
 
 /// Builds the row of a count: exact where each turn of a side has the same.

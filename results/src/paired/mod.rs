@@ -24,5 +24,4 @@ pub use level::{Level, level, median_interval, p50};
 pub use looks::{Looks, MIN_LOOKED_AT};
 pub use ratio::{BETWEEN_RUNS, MIN_ROUNDS, Ratio, centre, log_ratio, narrowest, of_turns, over_runs, ratio};
 pub(crate) use ratio::{log, logarithms};
-pub(crate) use rounds::of_counting;
 pub use rounds::{Pair, Statistic, are_few, counting, in_plan_order, pairs, short};

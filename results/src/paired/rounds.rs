@@ -17,25 +17,13 @@ pub struct Pair {
 
 /// Returns the rounds that count in both arms and have the metric, in order.
 pub fn pairs(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))
-}
-
-/// Pairs rounds that are known to count.
-pub(crate) fn of_counting(
-    arm: impl Iterator<Item = (Round, f64)>,
-    base: impl Iterator<Item = (Round, f64)>,
-) -> Vec<Pair> {
-    let mut others = base.peekable();
-    let mut found = Vec::new();
-    for (own, a) in arm {
+    let mut others = counting(base, metric, statistic).peekable();
+    let pair = |(own, a): (Round, f64)| {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
-        let Some((_, b)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
-        if !(a > 0.0 && *b > 0.0) {
-            continue;
-        }
-        found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln() });
-    }
-    found
+        let (_, b) = others.peek().filter(|(other, _)| other.index == own.index)?;
+        (a > 0.0 && *b > 0.0).then(|| Pair { round: own.index, guest: own.guest, log: (a / b).ln() })
+    };
+    counting(arm, metric, statistic).filter_map(pair).collect()
 }
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.

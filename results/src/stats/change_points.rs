@@ -55,13 +55,8 @@ pub struct ChangePoint {
     pub after: f64,
     /// Two-sided p value of the difference between the two, corrected for all places and series.
     pub p: f64,
-}
-
-impl ChangePoint {
-    /// Returns the relative change, such as 0.1 for 10 % more; `None` from 0.
-    pub fn change(&self) -> Option<f64> {
-        relative(self.before, self.after)
-    }
+    /// Relative change, such as 0.1 for 10 % more; `None` from 0.
+    pub change: Option<f64>,
 }
 
 fn relative(before: f64, after: f64) -> Option<f64> {
@@ -77,12 +72,13 @@ pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let loose = Rules { p: LOOSE.max(rules.p), ..*rules };
     // A change looks like correlation, so the search does without it.
     let noise = noise(&clean);
-    let places = candidates(&clean, &loose, noise);
     let of_unrelated = |own: &[f64], at: usize| Estimate {
         value: mean(&own[at..]) - mean(&own[..at]),
         error: noise.error * (1.0 / at as f64 + 1.0 / (own.len() - at) as f64).sqrt(),
         ..noise
     };
+    // One value alone may be disturbed, unless none ever is.
+    let places = candidates(&clean, of_unrelated, &loose, if noise.error > 0.0 { 2 } else { 1 });
     // Weak candidates are noise, and must not be taken out of it.
     let strong = pruned(&clean, &places, of_unrelated, &loose, 1);
     let places: Vec<usize> = strong.iter().map(|point| point.index).collect();
@@ -103,7 +99,8 @@ fn pruned(
     let point = |from: usize, index: usize, to: usize| {
         let difference = difference(&series[from..to], index - from);
         let (before, after) = (mean(&series[from..index]), mean(&series[index..to]));
-        ChangePoint { index, before, after, p: (difference.p() * chosen_from).min(1.0) }
+        let p = (difference.p() * chosen_from).min(1.0);
+        ChangePoint { index, before, after, p, change: relative(before, after) }
     };
     let mut ends: Vec<usize> = [0].into_iter().chain(places.iter().copied()).chain([series.len()]).collect();
     let mut points: Vec<ChangePoint> = ends.windows(3).map(|at| point(at[0], at[1], at[2])).collect();
@@ -180,7 +177,7 @@ pub fn trend(
     let (mut flat, mut beside, mut columns) = (clean.clone(), Vec::new(), vec![x.clone(), vec![1.0; n]]);
     let (mut level, mut slope, mut left) = line(&flat);
     for _ in 0..n / MIN_VALUES {
-        let at = best_step(&left, &x);
+        let Some(at) = best_step(&left, Some(&x), 2) else { break };
         columns.push(step(n, at));
         let difference = last(&clean, &columns);
         let up = difference.value;
@@ -192,7 +189,7 @@ pub fn trend(
             columns.pop();
             break;
         }
-        beside.push(ChangePoint { index: at, before, after: before + up, p });
+        beside.push(ChangePoint { index: at, before, after: before + up, p, change: relative(before, before + up) });
         (flat, (level, slope, left)) = (without, next);
     }
     beside.sort_by_key(|step| step.index);
@@ -212,19 +209,19 @@ pub fn trend(
     (Some(Trend { before, after, p }), beside)
 }
 
-/// Returns the place of the single step, beside a line over `x`, after which the least squares are left of what the line leaves.
-fn best_step(left: &[f64], x: &[f64]) -> usize {
+/// Returns the place of the single step, beside a line over `x` if there is one, after which the least squares are left of what is
+/// left of a series without it. At least so many values are on either side.
+fn best_step(left: &[f64], x: Option<&[f64]>, least: usize) -> Option<usize> {
     let (mut of_left, mut of_x) = (0.0, 0.0);
-    let spread = squares(x);
+    let spread = x.map_or(1.0, squares);
     let gain = (1..left.len()).rev().map(|at| {
         let (n, after) = (left.len() as f64, (left.len() - at) as f64);
         of_left += left[at];
-        of_x += x[at];
+        of_x += x.map_or(0.0, |x| x[at]);
         (at, of_left * of_left / (after - after * after / n - of_x * of_x / spread))
     });
-    // One value alone may be disturbed.
-    let within = gain.filter(|(at, _)| (2..left.len() - 1).contains(at));
-    within.max_by(|a, b| a.1.total_cmp(&b.1)).map_or(2, |(at, _)| at)
+    let within = gain.filter(|(at, _)| (least..left.len() + 1 - least).contains(at));
+    within.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
 fn squares(values: &[f64]) -> f64 {
@@ -236,36 +233,22 @@ fn mean(part: &[f64]) -> f64 {
 }
 
 /// Returns the places where the means of the parts that they end and begin differ by more than noise, in order.
-fn candidates(series: &[f64], rules: &Rules, noise: Estimate) -> Vec<usize> {
-    // One value alone may be disturbed, unless none ever is.
-    let least = if noise.error > 0.0 { 2 } else { 1 };
-    let mut sums = vec![0.0];
-    sums.extend(series.iter().scan(0.0, |sum, value| {
-        *sum += value;
-        Some(*sum)
-    }));
-    let mut places = Vec::new();
-    let mut parts: Vec<(usize, usize)> = vec![(0, series.len())];
-    while let Some((begin, end)) = parts.pop() {
-        let difference = |at: usize| {
-            let (n, m) = ((at - begin) as f64, (end - at) as f64);
-            Estimate {
-                value: (sums[end] - sums[at]) / m - (sums[at] - sums[begin]) / n,
-                error: (noise.error * (1.0 / n + 1.0 / m).sqrt()).max(f64::EPSILON),
-                freedom: noise.freedom,
-            }
-        };
-        let size = |at: &usize| {
-            let difference = difference(*at);
-            difference.value.abs() / difference.error
-        };
-        let Some(at) = (begin + least..(end + 1).saturating_sub(least)).max_by(|a, b| size(a).total_cmp(&size(b)))
-        else {
-            continue;
-        };
-        if difference(at).p() * (end - begin - 1) as f64 <= rules.p {
-            places.push(at);
-            parts.extend([(begin, at), (at, end)]);
+fn candidates(
+    series: &[f64],
+    difference: impl Fn(&[f64], usize) -> Estimate,
+    rules: &Rules,
+    least: usize,
+) -> Vec<usize> {
+    let (mut places, mut parts) = (Vec::new(), vec![0..series.len()]);
+    while let Some(part) = parts.pop() {
+        let own = &series[part.clone()];
+        let middle = mean(own);
+        let left: Vec<f64> = own.iter().map(|value| value - middle).collect();
+        let Some(at) = best_step(&left, None, least) else { continue };
+        if difference(own, at).p() * (own.len() - 1) as f64 <= rules.p {
+            let place = part.start + at;
+            places.push(place);
+            parts.extend([part.start..place, place..part.end]);
         }
     }
     places.sort_unstable();

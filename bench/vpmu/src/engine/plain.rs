@@ -180,7 +180,8 @@ impl Experiment {
         let course =
             Course { document: &mut document, enough: &mut |_, _| false, saves_sessions: false, save: &mut *save };
         let (mut document, error) = measure(arms, &self.rounds, (sys::interrupted(), progress), course)?;
-        document.conclude_any();
+        let metric = document.metric().unwrap_or_default().to_owned();
+        document.conclude(&metric);
         save(&document)?;
         Ok((document, error))
     }
