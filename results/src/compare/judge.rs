@@ -100,8 +100,11 @@ impl Comparison {
             };
             (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
         };
-        let pair = |Row { arm, metric, change, change_interval: interval, verdict, .. }: &Row| json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict});
-        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(|row| pair(row)).collect();
+        let pair = |row: &&Row| {
+            let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
+            json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
+        };
+        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(pair).collect();
         let exit = exit.code();
         Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
     }
@@ -191,14 +194,13 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
     request.check(&[record])?;
     let all: Vec<&Arm> = request.arms.iter().filter_map(|name| record.arm(name)).collect();
     let names: BTreeSet<&String> = request.arms.iter().collect();
-    let [first, others @ ..] = &all[..] else { return Err(Error::usage("--arms needs two arms or more", "", "")) };
-    if others.is_empty() || names.len() < all.len() {
+    if all.len() < 2 || names.len() < all.len() {
         let measured = record.arms.iter().filter(|arm| !arm.rounds.is_empty());
         let there = measured.map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(Error::usage("--arms needs two arms or more, each once", "", format!("there are {there}")));
     }
-    let mut rows = Vec::new();
-    for arm in others {
+    let (mut rows, first) = (Vec::new(), all[0]);
+    for arm in &all[1..] {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
         rows.extend(both.map(|metric| within_row(record, first, arm, metric, request)));
     }
