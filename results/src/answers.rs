@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::choice::is_whole;
 use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
@@ -42,7 +43,7 @@ pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
             arm: arm.name.clone(),
             metric: metric.to_owned(),
             rounds: level.rounds as u64,
-            whole: arm.incomplete.is_empty() && arm.own.doubts().next().is_none(),
+            whole: is_whole(arm),
             p50: level.ns,
             p50_interval: level.interval.map(bounds),
             base: base.filter(|_| ratio.is_some()).map(|base| base.name.clone()),

@@ -26,16 +26,13 @@ const HOW_MUCH: &str = "rounds rounds_per_guest until_ci quick pin samples warmu
 pub(super) struct Pair<'a> {
     pub(super) label: String,
     pub(super) sides: Both<Vec<&'a Record>>,
+    /// The arm that the others are divided by.
+    pub(super) reference: Option<&'a String>,
 }
 
 impl<'a> Pair<'a> {
     pub(super) fn all(&self) -> impl Iterator<Item = &'a Record> {
         self.sides.iter().flatten().copied()
-    }
-
-    /// The arm that the others are divided by.
-    pub(super) fn reference(&self) -> Option<&'a String> {
-        reference(&self.all().collect::<Vec<_>>())
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
@@ -119,7 +116,8 @@ pub(super) fn pairs<'a>(
     let mut pairs = Vec::new();
     bases.retain(|key, base| {
         let Some(new) = news.remove(key) else { return true };
-        pairs.push(Pair { label: group_label(base[0]), sides: [std::mem::take(base), new] });
+        let sides = [std::mem::take(base), new];
+        pairs.push(Pair { label: group_label(sides[0][0]), reference: reference(&sides.concat()), sides });
         false
     });
     if pairs.is_empty() {

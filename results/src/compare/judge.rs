@@ -167,7 +167,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             label: pair.label.clone(),
             unit: if pair.sides.iter().all(|side| side.len() >= MIN_RUNS) { "run" } else { "round" },
             documents: pair.sides.each_ref().map(Vec::len),
-            reference: pair.reference().cloned().unwrap_or_default(),
+            reference: pair.reference.cloned().unwrap_or_default(),
             rows,
         });
     }
@@ -217,7 +217,7 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     let simulated = pair.simulated();
     let others: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_reference).collect();
     let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
-    let reference = pair.reference().map_or("", String::as_str);
+    let reference = pair.reference.map_or("", String::as_str);
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {

@@ -112,6 +112,8 @@ mod tests {
         assert_eq!((said(&found, "reuse"), said(&found, "recreate").1), ((1, Verdict::Slower), Verdict::NoChange));
         let row = main(&found, "reuse");
         assert!((row.change.unwrap() - 1.0).abs() < 0.01 && row.change_interval.unwrap().low > 0.5);
+        let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().unwrap().value.unwrap());
+        assert!((new / base - 1.0 - row.change.unwrap()).abs() < 1e-9, "columns agree: {row:?}");
         assert!(row.p_value_adjusted.unwrap() > row.p_value.unwrap());
         assert_eq!(said(&of(&slow(6, 20), &base), "reuse"), (0, Verdict::Faster));
     }
@@ -170,19 +172,6 @@ mod tests {
         let found = of(&lacks(5), &lacks(6));
         let why = "note: reuse, more_ns: not judged: floor has none to divide it by";
         assert!(found.exit == 0 && text(&found).contains(why), "{}", text(&found));
-    }
-
-    #[test]
-    fn columns_agree() {
-        // Rounds of two modes.
-        let of_side = |at: u64| {
-            let slow = |arm: &str, round: u64| (round * 7 + if arm == "reuse" { at } else { 0 }) % 5 < 2;
-            record(40, at, |arm, round| if slow(arm, round) { 100_000 + round } else { 70_000 + round })
-        };
-        for row in of(&of_side(5), &of_side(6)).rows().filter(|row| row.question != Question::Counts) {
-            let [base, new] = [&row.base, &row.new].map(|side| side.as_ref().unwrap().value.unwrap());
-            assert!((new / base - 1.0 - row.change.unwrap()).abs() < 1e-9, "{row:?}");
-        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(super) struct Sample {
 
 /// Returns every arm and metric of a pair, in the documents' order, and whether an arm is on one side only.
 pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> (Vec<Sample>, bool) {
-    let reference = pair.reference();
+    let reference = pair.reference;
     let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
     let mut names: Vec<&String> = Vec::new();
     for arm in pair.all().flat_map(|record| &record.arms) {

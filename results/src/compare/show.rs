@@ -1,6 +1,6 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
-use super::judge::{Comparison, Group};
+use super::judge::{Comparison, Group, Side};
 use super::row::{Question, Row, SideLevel};
 use crate::junit::Case;
 use crate::table::layout::{self, change, dash, plural};
@@ -77,15 +77,9 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
     report.notes(comparison.notes.iter().map(|line| format!("note: {line}")));
     report.note(LEGEND);
+    let of = |side: &Side| format!("{} ({})", side.source, side.revisions.join(", "));
     let (base, new) = (&comparison.base, &comparison.new);
-    report.parts.push(Part::Sources(format!(
-        "BASE {} ({}), NEW {} ({}), host: {}.",
-        base.source,
-        base.revisions.join(", "),
-        new.source,
-        new.revisions.join(", "),
-        new.host
-    )));
+    report.parts.push(Part::Sources(format!("BASE {}, NEW {}, host: {}.", of(base), of(new), new.host)));
     report.verdict = Some((comparison.exit(), comparison.verdict.clone()));
     report
 }
