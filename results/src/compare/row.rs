@@ -52,7 +52,7 @@ pub enum Over {
 }
 
 /// One side of a row.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
     /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample.
     pub value: Option<f64>,

@@ -37,7 +37,7 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
     for name in names {
         let begin = format!("{name}/{COUNTS}");
         let keys = base.rounds.metrics.keys().filter(|key| key.starts_with(&begin));
-        rows.extend(keys.filter_map(|key| count(name, key, [base, new], limits)));
+        rows.extend(keys.map(|key| count(name, key, [base, new], limits)));
     }
     judge(&mut rows, Over::Rounds);
     rows
@@ -46,19 +46,19 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, logs: &[f64], limits: &Limits, level: Option<f64>) -> Option<Row> {
     let side = Some(SideLevel { value: level, n: logs.len(), runs: logs.len() });
-    let row = Row::new(Question::Turns, (arm, metric), *limits, [side.clone(), side]);
+    let row = Row::new(Question::Turns, (arm, metric), *limits, [side, side]);
     let base = level.map_or(0.0, f64::ln);
     let found = of_blocks(logs, base).filter(|_| logs.len() >= MIN_ROUNDS);
     Some(row.shows(base, trimmed::centre(logs)?).with(found))
 }
 
 /// Builds the row of a count: exact where each turn of a side has the same.
-fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Option<Row> {
+fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Row {
     let of = |side: &Arm| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
     let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
     let Some(sides) = of(new).and_then(|new| Some([of(base)?, new])) else {
         let row = Row::new(Question::Counts, (arm, metric), *limits, [None, None]);
-        return Some(row.doubted(Some("one-sided: NEW has no counts of it".to_owned())));
+        return row.doubted(Some("one-sided: NEW has no counts of it".to_owned()));
     };
     let levels = sides.each_ref().map(|all| {
         let value = all.iter().sum::<f64>() / all.len().max(1) as f64 / PMIS;
@@ -68,5 +68,5 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Optio
     let logs = logarithms(&pairs(new, base, key, Statistic::P50));
     let is_judged = metric == super::counts::OPERATIONS && logs.len() >= MIN_ROUNDS;
     let found = levels[0].value.filter(|mean| is_judged && *mean > 0.0).and_then(|mean| of_blocks(&logs, mean.ln()));
-    Some(Row::of_counts((arm, metric), *limits, levels, sides.iter().all(repeats), found))
+    Row::of_counts((arm, metric), *limits, levels, sides.iter().all(repeats), found)
 }

@@ -239,16 +239,15 @@ fn candidates(
     rules: &Rules,
     least: usize,
 ) -> Vec<usize> {
-    let (mut places, mut parts) = (Vec::new(), vec![0..series.len()]);
-    while let Some(part) = parts.pop() {
-        let own = &series[part.clone()];
+    let (mut places, mut parts) = (Vec::new(), vec![(0, series.len())]);
+    while let Some((begin, end)) = parts.pop() {
+        let own = &series[begin..end];
         let middle = mean(own);
         let left: Vec<f64> = own.iter().map(|value| value - middle).collect();
         let Some(at) = best_step(&left, None, least) else { continue };
         if difference(own, at).p() * (own.len() - 1) as f64 <= rules.p {
-            let place = part.start + at;
-            places.push(place);
-            parts.extend([part.start..place, place..part.end]);
+            places.push(begin + at);
+            parts.extend([(begin, begin + at), (begin + at, end)]);
         }
     }
     places.sort_unstable();

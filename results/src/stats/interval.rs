@@ -18,7 +18,7 @@ impl Interval {
         self.low > value || self.high < value
     }
 
-    /// Returns whether all values were the same, so that it would look like certainty; ends may differ by how they were calculated.
+    /// Returns whether it has no width, but for how its ends were calculated: it would look like certainty.
     pub fn is_point(&self) -> bool {
         self.high - self.low <= 1e-9 * self.high.abs()
     }

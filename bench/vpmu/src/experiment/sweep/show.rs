@@ -23,7 +23,7 @@ const DOUBTFUL: &str =
 
 fn columns(pareto: &Pareto) -> [String; 8] {
     let latency = if pareto.by == Statistic::P50 { "latency p50" } else { "latency mean" };
-    ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
+    ["strategy", latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
 }
 
 fn cells(row: &StrategySummary) -> [String; 8] {
