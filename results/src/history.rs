@@ -314,7 +314,7 @@ pub fn report(history: &History) -> Report {
             report.table(table);
         } else {
             report.note(caption);
-            report.line(if all.iter().all(|series| series.too_short) {
+            report.note(if all.iter().all(|series| series.too_short) {
                 format!("too few runs: change points need {}", change_points::MIN_VALUES)
             } else {
                 let arms: BTreeSet<&str> = all.iter().map(|series| series.arm.as_str()).collect();
