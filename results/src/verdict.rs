@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::error::Exit;
 use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
-use crate::table::layout::signed;
 
 /// A verdict on one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -155,7 +154,7 @@ impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())?;
         match self.by.filter(|_| self.verdict != Verdict::NoChange) {
-            Some(by) => write!(f, ", {} %", signed(100.0 * by, 1)),
+            Some(by) => write!(f, ", {:+.1} %", 100.0 * by),
             None => Ok(()),
         }
     }
