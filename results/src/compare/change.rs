@@ -6,6 +6,8 @@
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |
 //! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | the same |
 
+use std::collections::BTreeMap;
+
 use super::group::{Both, MIN_RUNS};
 use super::sample::{Run, Sample};
 use crate::paired::{BETWEEN_RUNS, centre, log};
@@ -105,16 +107,17 @@ pub(super) fn of_arm(sides: &Both<Vec<Run>>, simulated: bool) -> Option<Change> 
 pub(super) fn of_all(arms: &[&Sample], simulated: bool) -> Option<(Change, bool)> {
     let time = |run: &Run| {
         let logs: Vec<f64> = run.values.iter().filter(|ns| **ns > 0.0).map(|ns| ns.ln()).collect();
-        Some(Estimate { value: median(&logs)?, ..trimmed::over_blocks(&logs).unwrap_or_else(|| known(0.0)) })
+        let shown = if simulated { trimmed::over_blocks(&logs) } else { None };
+        Some(Estimate { value: median(&logs)?, ..shown.unwrap_or_else(|| known(0.0)) })
     };
     let sides = [0, 1].map(|side: usize| -> Vec<Level> {
-        let level = |run: &Run| {
-            let own = |arm: &&Sample| time(arm.sides[side].iter().find(|other| other.document == run.document)?);
-            let all: Vec<Estimate> = arms.iter().map(own).collect::<Option<_>>()?;
-            let freedom = all.first()?.freedom;
-            Some((run.started, Estimate { freedom, ..Estimate::mean(all.into_iter()) }))
-        };
-        arms.first().into_iter().flat_map(|arm| &arm.sides[side]).filter_map(level).collect()
+        let mut runs: BTreeMap<usize, (u64, Vec<Estimate>)> = BTreeMap::new();
+        for run in arms.iter().flat_map(|arm| &arm.sides[side]) {
+            runs.entry(run.document).or_insert((run.started, Vec::new())).1.extend(time(run));
+        }
+        runs.retain(|_, (_, all)| all.len() == arms.len());
+        let mean = |all: Vec<Estimate>| Estimate { freedom: all[0].freedom, ..Estimate::mean(all.into_iter()) };
+        runs.into_values().map(|(started, all)| (started, mean(all))).collect()
     });
     let found = in_turns(&in_order(&sides)).map(|found| (found, true));
     found.or_else(|| sides.iter().all(|side| !side.is_empty()).then(|| (of_few(&sides, true), simulated)))
