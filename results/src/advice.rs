@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, is_modelled, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
 use crate::paired::Ratio;
@@ -46,16 +46,13 @@ pub struct Advice {
     pub left_out: Vec<LeftOut>,
 }
 
-/// Sources of figures, of which one answer has one: the most telling first.
-const SOURCES: [&str; 4] = ["hardware events", "a tracepoint", "a stand-in clock", "a simulation"];
-
-/// Returns the place of a result's source.
-fn source(record: &Record) -> usize {
+/// Returns the source of a result's figures, of which one answer has one: the most telling first.
+fn source(record: &Record) -> (u8, &'static str) {
     match record.parameter("backend").unwrap_or_default() {
-        _ if record.is_simulated() => 3,
-        key if key.contains("clock") => 2,
-        key if key.starts_with("tracepoint") => 1,
-        _ => 0,
+        _ if record.is_simulated() => (3, "a simulation"),
+        key if key.contains("clock") => (2, "a stand-in clock"),
+        key if key.starts_with("tracepoint") => (1, "a tracepoint"),
+        _ => (0, "hardware events"),
     }
 }
 
@@ -80,36 +77,16 @@ fn names(ranked: &[&Ranked]) -> String {
 pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -> Result<Advice, Vec<LeftOut>> {
     let mut of_guests: Vec<&Record> = records.iter().copied().filter(|one| one.experiment == NMI_LATENCY).collect();
     of_guests.sort_by_key(|record| source(record));
-    let (mut results, mut own) = (Vec::<Setting>::new(), Vec::<&Record>::new());
+    let mut own = Vec::<(&Record, Setting)>::new();
     for record in of_guests {
-        let mut lack = |what: String, why: String, is_open| left_out.push(LeftOut { what, why, is_open });
-        if let Some(other) = own.first().map(|first| source(first)).filter(|other| *other != source(record)) {
-            let why = format!("of {}; this answer is by {}", SOURCES[source(record)], SOURCES[other]);
-            lack(place(record), why, false);
-            continue;
+        let what = place(record);
+        match setting(record, &own, &mut left_out) {
+            Ok(found) => own.push((record, found)),
+            Err((why, is_open)) => left_out.push(LeftOut { what, why, is_open }),
         }
-        let Some(metric) = record.metric().and_then(metric::find) else {
-            lack(place(record), "it has no figures".to_owned(), true);
-            continue;
-        };
-        let (regrets, lacks) = regrets(record, metric, column::work);
-        let is_other = |regret: &&Regret| own.iter().any(|other| !record.defines_alike(other, &regret.strategy));
-        if let Some(other) = regrets.iter().find(is_other) {
-            lack(place(record), format!("it defines {} otherwise than another result", other.strategy), true);
-            continue;
-        }
-        for one in lacks {
-            lack(format!("{} of {}", one.what, place(record)), one.why, one.is_open);
-        }
-        if regrets.len() < 2 {
-            lack(place(record), "fewer than two strategies have figures".to_owned(), true);
-            continue;
-        }
-        results.push(Setting { workload: workload(record), host: record.host.class.clone(), regrets });
-        own.push(record);
     }
-    let strategies = rank(results.iter().map(|one| &one.regrets[..]));
-    for record in &own {
+    let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
+    for (record, _) in &own {
         let lacks: Vec<&Ranked> = strategies.iter().filter(|one| record.arm(&one.strategy).is_none()).collect();
         if !lacks.is_empty() {
             let what = format!("{} of {}", names(&lacks), place(record));
@@ -117,57 +94,62 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         }
     }
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
-    let has = |one: &Setting| one.regrets.iter().any(|regret| regret.strategy == chosen.strategy);
-    let mut has = results.iter().map(has);
-    own.retain(|_| has.next() == Some(true));
-    let counts = own.iter().filter_map(|record| Some(record.arm(&chosen.strategy)?.own.counts.pmis_absent));
-    let absent: u64 = counts.sum();
+    let choice = chosen.strategy.clone();
+    let has = |one: &Setting| one.regrets.iter().any(|regret| regret.strategy == choice);
+    let with: Vec<&Record> = own.iter().filter(|(_, one)| has(one)).map(|(record, _)| *record).collect();
+    let absent: u64 = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts.pmis_absent)).sum();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let among =
-        if strategies.iter().any(|one| one.results < chosen.results) { "those that are in each" } else { "all" };
-    let is_less = |one: &&Ranked| {
-        (modelled || !is_modelled(&one.strategy))
-            && one.results == chosen.results
-            && one.worst_regret < chosen.worst_regret
-    };
-    let least = if strategies.iter().any(|one| is_less(&one)) {
-        format!("within 1 % of the least of {among}, with the fewest host events held")
-    } else {
-        format!("the least of {among}")
-    };
-    let said = vec![
-        choice(&own, &least, chosen, &as_good),
-        costs(chosen, &own[0].definition(&chosen.strategy).unwrap_or_default()),
-        sureness(&own, &open, any_open, absent),
-    ];
-    let (choice, is_sure) = (chosen.strategy.clone(), open.is_empty() && !any_open && absent == 0);
+    let said = vec![take(&with, chosen, &as_good), costs(&with, chosen), sureness(&with, &open, any_open, absent)];
+    let is_sure = open.is_empty() && !any_open && absent == 0;
+    let results: Vec<Setting> = own.into_iter().map(|(_, setting)| setting).collect();
     let answer = results.iter().flat_map(Setting::pairs).collect();
     Ok(Advice { choice, is_sure, said, answer, strategies, results, left_out })
 }
 
-/// Says which strategy to take, by which rule, and how it stands beside others.
-fn choice(own: &[&Record], least: &str, chosen: &Ranked, as_good: &[&Ranked]) -> String {
+/// Returns the strategies of a result beside those of `others`, or why it is left out, and whether the choice might be another with it.
+fn setting(
+    record: &Record,
+    others: &[(&Record, Setting)],
+    left_out: &mut Vec<LeftOut>,
+) -> Result<Setting, (String, bool)> {
+    let (of, by) = (source(record).1, others.first().map_or(source(record), |(first, _)| source(first)).1);
+    if of != by {
+        return Err((format!("of {of}; this answer is by {by}"), false));
+    }
+    let metric = record.metric().and_then(metric::find).ok_or_else(|| ("it has no figures".to_owned(), true))?;
+    let (regrets, lacks) = regrets(record, metric, column::work);
+    let is_other = |one: &&Regret| others.iter().any(|(other, _)| !record.defines_alike(other, &one.strategy));
+    if let Some(other) = regrets.iter().find(is_other) {
+        return Err((format!("it defines {} otherwise than another result", other.strategy), true));
+    }
+    let of_record = |lack: LeftOut| LeftOut { what: format!("{} of {}", lack.what, place(record)), ..lack };
+    left_out.extend(lacks.into_iter().map(of_record));
+    if regrets.len() < 2 {
+        return Err(("fewer than two strategies have figures".to_owned(), true));
+    }
+    Ok(Setting { workload: workload(record), host: record.host.class.clone(), regrets })
+}
+
+/// Says which strategy to take, and how it stands beside others.
+fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked]) -> String {
     let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
     let (name, bound) = (&chosen.strategy, ratio(chosen.worst_interval.high));
-    let good = if as_good.is_empty() {
-        String::new()
-    } else {
-        format!("; as good within 1 %, and holding no fewer events: {}", names(as_good))
-    };
-    let text = format!("take {name}: at most {bound} × the fastest of {places}, {least}{good}");
-    text + &own.iter().map(|record| origin(record)).collect::<BTreeSet<String>>().into_iter().collect::<String>()
+    let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
+    let good = if as_good.is_empty() { "" } else { &good };
+    let origins: BTreeSet<String> = own.iter().map(|record| origin(record)).collect();
+    format!("take {name}: at most {bound} × the fastest of {places}{good}{}", origins.into_iter().collect::<String>())
 }
 
 /// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
-fn costs(chosen: &Ranked, definition: &[String]) -> String {
-    let unknown = || "an unknown number of".to_owned();
-    let figure = |key: &str| chosen.work.get(key).map_or_else(unknown, |value| ratio(*value));
+fn costs(own: &[&Record], chosen: &Ranked) -> String {
+    let figure = |key: &str| chosen.work.get(key).map_or("an unknown number of".to_owned(), |value| ratio(*value));
+    let definition = own[0].definition(&chosen.strategy).unwrap_or_default();
     let held = if chosen.strategy.starts_with(BELOW_KVM) {
         "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned()
+    } else if definition.iter().any(|choice| choice == "gate = true") {
+        figure("held_mean") + " host events held, as one group, which gets all its counters or falls apart"
     } else {
-        let is_group = definition.iter().any(|choice| choice == "gate = true");
-        let group = if is_group { ", as one group, which gets all its counters or falls apart" } else { "" };
-        format!("{} host events held{group}", figure("held_mean"))
+        figure("held_mean") + " host events held"
     };
     format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
 }
@@ -330,8 +312,7 @@ mod tests {
         let (found, text) = answer(&[&wide, &two[0], &two[1]]);
         assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("reuse", false, 3), "{text}");
         assert!(
-            text.contains("of 3 results, the least of those that are in each")
-                && text.contains("not sure: what is left out may change it"),
+            text.contains("× the fastest of 3 results") && text.contains("not sure: what is left out may change it"),
             "{text}"
         );
         let shown = found.report().text(200);

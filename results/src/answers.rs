@@ -3,8 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::choice::is_whole;
 use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
-use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Record, Status};
+use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, Ratio, Statistic};
@@ -42,7 +43,7 @@ pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
             arm: arm.name.clone(),
             metric: metric.to_owned(),
             rounds: level.rounds as u64,
-            whole: arm.incomplete.is_empty() && arm.own.doubts().next().is_none(),
+            whole: is_whole(arm),
             p50: level.ns,
             p50_interval: level.interval.map(bounds),
             base: base.filter(|_| ratio.is_some()).map(|base| base.name.clone()),
@@ -76,14 +77,6 @@ impl<E: Experiment> Document<E> {
     /// Gives a document the exit of an error that ends its command.
     pub fn ended_by(&mut self, error: Option<&Error>) {
         self.exit = error.map(|error| error.exit.code()).or(self.exit);
-    }
-}
-
-impl Record {
-    /// As [`Document::conclude`], by its own metric.
-    pub fn conclude_any(&mut self) {
-        let metric = self.metric().unwrap_or_default().to_owned();
-        self.conclude(&metric);
     }
 }
 

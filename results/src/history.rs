@@ -6,10 +6,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::compare::{Statistic, asked, definitions, differences, group_label, grouped, reference, value};
+use crate::compare::{asked, definitions, differences, group_label, grouped, reference};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
-use crate::paired;
+use crate::paired::{self, Statistic};
 use crate::stats::change_points::{self, ChangePoint, Rules, Trend};
 use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
@@ -49,8 +49,6 @@ pub struct Change {
     /// Place and size of the change.
     #[serde(flatten)]
     pub point: ChangePoint,
-    /// Relative change; `None` from 0.
-    pub change: Option<f64>,
     /// The last revision before.
     pub last_good_revision: String,
     /// The first changed revision.
@@ -76,8 +74,6 @@ pub struct Series {
     pub changes: Vec<Change>,
     /// It goes up or down all the time.
     pub trend: Option<Trend>,
-    /// Relative change of a last run that is like none before it: one run is no change point.
-    pub one_run: Option<f64>,
     /// True if it is too short for changes to be found.
     pub too_short: bool,
 }
@@ -140,42 +136,39 @@ impl Order {
     }
 
     /// Puts records, which are in order of their start, in this order; says what is left out, or out of order.
-    fn of<'a>(&self, records: &'a [Record]) -> (Vec<&'a Record>, Vec<String>) {
+    fn of<'a>(&self, records: &'a [Record]) -> (Vec<&'a Record>, Option<String>) {
         let mut found: Vec<&Record> = records.iter().collect();
-        match self {
+        let all: BTreeSet<&str> = records.iter().map(revision).collect();
+        let note = match self {
             Self::Time => {
-                let mut turns: Vec<&str> = found.iter().map(|record| revision(record)).collect();
-                turns.dedup();
-                let interleaved = turns.len() > turns.iter().collect::<BTreeSet<_>>().len();
+                let turns = records.chunk_by(|one, next| revision(one) == revision(next)).count();
                 let note = "revisions are interleaved in time, and a change is of none of them; --by revision puts them in order";
-                (found, interleaved.then(|| note.to_owned()).into_iter().collect())
+                (turns > all.len()).then(|| note.to_owned())
             }
             Self::Kernel => {
                 // 6.9 is before 6.10.
-                let numbers = |record: &&Record| -> Vec<u64> {
+                found.sort_by_cached_key(|record| -> Vec<u64> {
                     let release = record.host.kernel.as_deref().unwrap_or_default();
                     release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
-                };
-                found.sort_by_cached_key(numbers);
-                (found, Vec::new())
+                });
+                None
             }
             Self::Revisions(list) => {
-                let all: BTreeSet<&str> = found.iter().map(|record| revision(record)).collect();
                 let place = |revision: &str| {
                     let own = hash(revision).0;
-                    list.iter()
-                        .position(|one| !own.is_empty() && (one.starts_with(own) || own.starts_with(one.as_str())))
+                    let is_own = |one: &String| one.starts_with(own) || own.starts_with(one.as_str());
+                    list.iter().position(|one| !own.is_empty() && is_own(one))
                 };
                 let places: BTreeMap<&str, usize> = all.iter().filter_map(|one| Some((*one, place(one)?))).collect();
-                let count = found.len();
                 found.retain(|record| places.contains_key(revision(record)));
                 found.sort_by_key(|record| places[revision(record)]);
                 let unknown: Vec<String> = all.into_iter().filter(|one| !places.contains_key(one)).map(short).collect();
-                let runs = plural(count - found.len(), "run");
+                let runs = plural(records.len() - found.len(), "run");
                 let note = format!("{runs} left out, of revisions that are not in the list: {}", unknown.join(", "));
-                (found, (!unknown.is_empty()).then_some(note).into_iter().collect())
+                (!unknown.is_empty()).then_some(note)
             }
-        }
+        };
+        (found, note)
     }
 }
 
@@ -184,7 +177,7 @@ impl Order {
 /// # Errors
 /// Exit 2 if nothing that was asked for is there.
 pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
-    let (ordered, notes) = request.order.of(records);
+    let (ordered, note) = request.order.of(records);
     let mut groups: BTreeMap<(String, &str), Vec<&Record>> = BTreeMap::new();
     for (key, records) in grouped(ordered) {
         for record in records {
@@ -206,74 +199,59 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
     let of = |(group, arm, metric): &(&Vec<&Record>, &String, &String)| series(group, arm, metric, request, family);
     let series: Vec<Series> = wanted.par_iter().filter_map(of).collect();
     if series.is_empty() {
-        let (why, remedy) = if family == 0 {
-            ("no such arm, metric or revision", "leave out --arm, --metric and --by")
-        } else {
-            ("the other arms are divided by the arm that was asked for", "ask for another --arm")
-        };
-        return Err(Error::usage(format!("no series in {source}"), why, remedy));
+        let why = "no arm, metric or revision that was asked for, but for the arm that others are divided by";
+        return Err(Error::usage(format!("no series in {source}"), why, "leave out --arm, --metric and --by"));
     }
     let all = series.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)));
     let answer = all.map(|(Series { arm, metric, .. }, change)| {
-        let (size, p, revision) = (change.change, change.point.p, &change.first_changed_revision);
+        let (size, p, revision) = (change.point.change, change.point.p, &change.first_changed_revision);
         json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
     });
     let answer = answer.collect();
     let (source, documents, order) = (source.to_owned(), records.len(), request.order.name());
-    Ok(History { source, documents, order, notes, series, answer })
+    Ok(History { source, documents, order, notes: note.into_iter().collect(), series, answer })
 }
 
 fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
     // Without a floor there are times; the sides of `ab` are compared with each other.
     let against = reference(group)
-        .map(String::as_str)
         .filter(|name| group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE"));
-    if against == Some(arm) {
+    if against.is_some_and(|name| name == arm) {
         return None;
     }
     let run = |record: &Record| {
         let own = record.arm(arm)?;
-        let value_ns = value(own, metric, Statistic::P50)?;
+        let value_ns = paired::p50(own, metric)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
             Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, Statistic::P50))?.exp()),
             None => None,
         };
-        let point = Point {
-            started_unix: record.started_unix,
-            revision: revision(record).to_owned(),
-            kernel: record.host.kernel.clone(),
-            file: record.path.display().to_string(),
-            value_ns,
-            ratio,
-        };
-        Some(point)
+        let (started_unix, file) = (record.started_unix, record.path.display().to_string());
+        let (revision, kernel) = (revision(record).to_owned(), record.host.kernel.clone());
+        Some(Point { started_unix, revision, kernel, file, value_ns, ratio })
     };
     let (runs, points): (Vec<&Record>, Vec<Point>) = group.iter().filter_map(|one| Some((*one, run(one)?))).unzip();
-    let first = runs.first()?;
     let values: Vec<f64> = points.iter().map(|point| point.ratio.unwrap_or(point.value_ns)).collect();
     let found = change_points::find(&values, &request.rules, family);
     let (trend, found) = change_points::trend(&values, &request.rules, family, found);
-    let usual = change_points::last_alone(&values, &request.rules);
     let change = |point: ChangePoint| {
-        let sides = [[runs[point.index - 1]], [runs[point.index]]];
-        let [before, after] = [point.index - 1, point.index].map(|at| points[at].revision.clone());
+        let [before, after] = [point.index - 1, point.index];
+        let (base, new) = ([runs[before]], [runs[after]]);
         Change {
             point,
-            change: point.change(),
-            last_good_revision: before,
-            first_changed_revision: after,
-            also_changed: [differences(&sides[0], &sides[1]), definitions(&sides[0], &sides[1])].concat(),
+            last_good_revision: points[before].revision.clone(),
+            first_changed_revision: points[after].revision.clone(),
+            also_changed: [differences(&base, &new), definitions(&base, &new)].concat(),
         }
     };
     Some(Series {
-        label: group_label(first),
+        label: group_label(runs.first()?),
         arm: arm.to_owned(),
         metric: metric.to_owned(),
-        against: against.map(str::to_owned),
+        against: against.cloned(),
         changes: found.into_iter().map(change).collect(),
         trend,
-        one_run: values.last().zip(usual).map(|(last, usual)| last / usual - 1.0),
         too_short: values.len() < change_points::MIN_VALUES,
         points,
     })
@@ -292,55 +270,39 @@ fn shown(series: &Series, value: f64) -> String {
     if series.against.is_some() { format!("× {value:.3}") } else { time(value) }
 }
 
-/// Says what is no change point of a series.
-fn others(series: &Series) -> impl Iterator<Item = String> {
-    let (arm, metric, runs) = (&series.arm, &series.metric, series.points.len());
-    let trend = series.trend.map(|Trend { before, after, p, step }| {
-        let (before, after, p) = (shown(series, before), shown(series, after), layout::p(p));
-        let which = step.map_or_else(
-            || "no one revision".to_owned(),
-            |at| {
-                format!("or one step, at run {} ({}): the runs do not tell", at + 1, short(&series.points[at].revision))
-            },
-        );
-        format!("{arm}, {metric}: a trend, {before} → {after} over {runs} runs, p {p}: {which}")
-    });
-    let one_run = series.one_run.map(|share| {
-        format!("{arm}, {metric}: the last run alone is {} off: one run, no change point", layout::change(share, None))
-    });
-    [trend, one_run].into_iter().flatten()
+/// Says that a series has a trend.
+fn trend(series: &Series) -> Option<String> {
+    let Series { arm, metric, points, trend, .. } = series;
+    let Trend { before, after, p } = (*trend)?;
+    let (before, after, p, runs) = (shown(series, before), shown(series, after), layout::p(p), points.len());
+    Some(format!("{arm}, {metric}: a trend, {before} → {after} over {runs} runs, p {p}: no one revision stands out"))
 }
 
 /// Returns the history as it is shown.
 pub fn report(history: &History) -> Report {
     let mut report = Report::new("vpmu history");
     report.notes(history.notes.iter().cloned());
-    let mut labels: Vec<&str> = history.series.iter().map(|series| series.label.as_str()).collect();
-    labels.dedup();
-    for label in labels {
-        let of_label = || history.series.iter().filter(|series| series.label == label);
-        let runs = plural(of_label().map(|series| series.points.len()).max().unwrap_or(0), "run");
-        let against = of_label().find_map(|series| series.against.as_deref());
-        let what =
-            against.map_or_else(|| "median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
-        let caption = format!("{label}: {runs} by {}, p50 {what}", history.order);
+    for all in history.series.chunk_by(|one, next| one.label == next.label) {
+        let runs = plural(all.iter().map(|series| series.points.len()).max().unwrap_or(0), "run");
+        let against = all.iter().find_map(|series| series.against.as_deref());
+        let what = against.map_or("median over each run's rounds".to_owned(), |floor| format!("against {floor}"));
+        let caption = format!("{}: {runs} by {}, p50 {what}", all[0].label, history.order);
         let mut table = Table::new(HEADER).keys(2).left(6).left(7).caption(caption.clone());
         let mut notes = Vec::new();
-        for (series, change) in of_label().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
+        for (series, change) in all.iter().flat_map(|series| series.changes.iter().map(move |change| (series, change)))
         {
             let (at, Series { arm, metric, .. }) = (change.point.index, series);
-            let Point { started_unix, kernel, .. } = &series.points[at];
-            let begun = match (started_unix, kernel) {
-                (_, Some(kernel)) if history.order == "kernel" => format!("{kernel} "),
-                (0, _) => String::new(),
-                (unix, _) => format!("{} ", time_stamp(*unix)),
+            let begun = match &series.points[at] {
+                Point { kernel: Some(kernel), .. } if history.order == "kernel" => format!("{kernel} "),
+                Point { started_unix: 0, .. } => String::new(),
+                Point { started_unix, .. } => format!("{} ", time_stamp(*started_unix)),
             };
             table.add_row([
                 arm.clone(),
                 metric.clone(),
                 shown(series, change.point.before),
                 shown(series, change.point.after),
-                change.change.map_or_else(dash, |share| layout::change(share, None)),
+                change.point.change.map_or_else(dash, |share| layout::change(share, None)),
                 layout::p(change.point.p),
                 short(&change.first_changed_revision),
                 format!("{begun}(run {})", at + 1),
@@ -348,20 +310,19 @@ pub fn report(history: &History) -> Report {
             let also = change.also_changed.iter();
             notes.extend(also.map(|line| format!("{arm}, {metric}: changed at the same time: {line}")));
         }
-        if of_label().any(|series| !series.changes.is_empty()) {
+        if all.iter().any(|series| !series.changes.is_empty()) {
             report.table(table);
         } else {
             report.note(caption);
-            report.line(if of_label().all(|series| series.too_short) {
+            report.note(if all.iter().all(|series| series.too_short) {
                 format!("too few runs: change points need {}", change_points::MIN_VALUES)
             } else {
-                let arms: BTreeSet<&str> = of_label().map(|series| series.arm.as_str()).collect();
+                let arms: BTreeSet<&str> = all.iter().map(|series| series.arm.as_str()).collect();
                 let arms = arms.into_iter().collect::<Vec<_>>().join(", ");
-                format!("no change point in {} series of {arms}", of_label().count())
+                format!("no change point in {} series of {arms}", all.len())
             });
         }
-        report.notes(notes);
-        report.notes(of_label().flat_map(others));
+        report.notes(notes.into_iter().chain(all.iter().filter_map(trend)));
     }
     report
 }
@@ -399,7 +360,7 @@ mod tests {
         let main = found.series.iter().filter(|series| series.metric == "nmi_handler_ns");
         let of = main.flat_map(|series| of(series).into_iter().map(move |(at, change)| (series, at, change)));
         of.map(|(series, at, change)| {
-            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.change.unwrap())
+            (series.arm.as_str(), at, series.points[at].revision.as_str(), change.point.change.unwrap())
         })
         .collect()
     }

@@ -9,8 +9,8 @@ use crate::error::Exit;
 use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
 
-/// A verdict on one change, from the least pressing to the most: the verdict on several is the greatest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// A verdict on one change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Shown, and left out of the judgement.
@@ -27,15 +27,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the exit of a command whose answer this is.
-    pub const fn exit(self) -> Exit {
-        match self {
-            Self::Slower => Exit::Regression,
-            Self::NoChange | Self::Faster => Exit::Done,
-            Self::Inconclusive | Self::NotJudged => Exit::Inconclusive,
-        }
-    }
-
     /// The verdict in words.
     pub const fn word(self) -> &'static str {
         match self {
@@ -69,6 +60,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the default limits, changed by what is given: a threshold above the bound moves it along.
+    pub fn of(alpha: Option<f64>, threshold: Option<f64>) -> Self {
+        let Self { alpha: usual, threshold: least, bound, report_only } = Self::default();
+        let threshold = threshold.unwrap_or(least);
+        Self { alpha: alpha.unwrap_or(usual), threshold, bound: bound.max(threshold), report_only }
+    }
+
     /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
     pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
         let change = log.value.exp_m1();
@@ -123,16 +121,17 @@ impl Judged {
         let Some(interval) = interval else {
             return Self { verdict: Verdict::Inconclusive, by, why: Some("too few rounds for an interval".to_owned()) };
         };
-        if !value.is_finite() {
+        let verdict = if value.is_finite() {
+            let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
+            let error = if error.is_finite() { error } else { f64::MAX };
+            let limits = Limits { alpha: 0.05, ..Limits::of(None, Some(Self::WITHIN)) };
+            let log = Estimate { value, error, freedom: f64::INFINITY };
+            limits.verdict(&log, log.p())
+        } else {
             // There is no ratio, but nothing and something differ, unless the interval reaches to the other.
             let differs = if measured > other { Verdict::Slower } else { Verdict::Faster };
-            let verdict = if interval.excludes(other) { differs } else { Verdict::Inconclusive };
-            return Self { verdict, by, why: None };
-        }
-        let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
-        let limits = Limits { alpha: 0.05, threshold: Self::WITHIN, bound: Self::WITHIN, ..Limits::default() };
-        let log = Estimate { value, error: if error.is_finite() { error } else { f64::MAX }, freedom: f64::INFINITY };
-        let verdict = limits.verdict(&log, log.p());
+            if interval.excludes(other) { differs } else { Verdict::Inconclusive }
+        };
         if verdict == Verdict::NoChange && high > low * Self::WIDE {
             let why = format!("the range of the other is wider than a factor of {}", Self::WIDE);
             return Self { verdict: Verdict::Inconclusive, by: None, why: Some(why) };
@@ -140,22 +139,24 @@ impl Judged {
         Self { verdict, by, why: None }
     }
 
-    /// Says it, with this text of the difference.
-    pub fn words(&self, by: &str) -> String {
+    /// Says it without the difference.
+    pub const fn word(&self) -> &'static str {
         match self.verdict {
-            Verdict::NoChange => "agrees".to_owned(),
-            Verdict::Slower | Verdict::Faster if by.is_empty() => "differs".to_owned(),
-            Verdict::Inconclusive if by.is_empty() => "open".to_owned(),
-            Verdict::Slower | Verdict::Faster => format!("differs, {by}"),
-            Verdict::Inconclusive => format!("open, {by}"),
-            Verdict::NotJudged => "not comparable".to_owned(),
+            Verdict::NoChange => "agrees",
+            Verdict::Slower | Verdict::Faster => "differs",
+            Verdict::Inconclusive => "open",
+            Verdict::NotJudged => "not comparable",
         }
     }
 }
 
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words(&self.by.map_or_else(String::new, |by| format!("{:+.1} %", 100.0 * by))))
+        f.write_str(self.word())?;
+        match self.by.filter(|_| self.verdict != Verdict::NoChange) {
+            Some(by) => write!(f, ", {:+.1} %", 100.0 * by),
+            None => Ok(()),
+        }
     }
 }
 
@@ -251,9 +252,7 @@ mod tests {
 
     #[test]
     fn the_verdict_on_several_is_the_most_pressing() {
-        use Verdict::{Faster, Inconclusive, NoChange, NotJudged, Slower};
-        assert_eq!([NoChange, Slower, Inconclusive].into_iter().max(), Some(Slower));
-        assert_eq!([Faster, NoChange, Inconclusive, NotJudged].into_iter().max(), Some(Inconclusive));
+        use Verdict::{Faster, NoChange, NotJudged, Slower};
         let of = |verdicts: &[Verdict], doubt| Tally::of(verdicts.iter().copied()).conclude(doubt);
         assert_eq!(of(&[NoChange, Faster], None).0, Exit::Done);
         assert_eq!(of(&[NoChange, Slower], Some("hosts differ")).0, Exit::Regression);

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use results::compare::{Comparison, Group, Over, Row, Rules, SCHEMA, Side, answer, conclude, judge};
+use results::compare::{Comparison, Group, Over, Row, Side, judge};
 use results::error::Error;
+use results::metric;
 use results::stats::trimmed;
 use results::table::layout::plural;
+use results::verdict::Limits;
 
 use crate::hosts::MIN_HOSTS;
 use crate::run::{Figure, Run};
@@ -23,7 +25,7 @@ pub fn too_few(hosts: usize) -> Option<String> {
 ///
 /// # Errors
 /// Exit 2: no host has comparable runs on both sides.
-pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), rules: &Rules) -> Result<Comparison, Error> {
+pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), limits: &Limits) -> Result<Comparison, Error> {
     let (of, (base, new)) = ([side(base), side(new)], (base.1, new.1));
     let variants = |runs: &[Run]| runs.iter().map(|run| run.labels.variant.clone()).collect::<BTreeSet<_>>();
     // One variant against another, or variants each with itself.
@@ -40,7 +42,7 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), rules: &Rules) -> Resu
     let all: Vec<Run> = base.iter().chain(new).map(kept).collect();
     let grid = Grid::new(&all);
     let mut groups: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-    let found = grid.series.iter().filter_map(|series| Some((series, row(&grid, series, base.len(), rules)?)));
+    let found = grid.series.iter().filter_map(|series| Some((series, row(&grid, series, base.len(), limits)?)));
     for (Series { question, .. }, row) in found {
         groups.entry(format!("{}, {}", question.setting, question.class)).or_default().push(row);
     }
@@ -80,22 +82,7 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), rules: &Rules) -> Resu
         Group { label, unit: "host", documents, reference: String::new(), rows }
     };
     let groups: Vec<Group> = groups.into_iter().map(group).collect();
-    let (exit, verdict) = conclude(&groups.iter().flat_map(|group| &group.rows).collect::<Vec<_>>(), doubt.as_deref());
-    let unlike = unlike(base, new);
-    let [base, new] = of;
-    Ok(Comparison {
-        schema: SCHEMA,
-        base,
-        new,
-        unlike,
-        unlike_hosts_allowed: true,
-        notes,
-        answer: answer(&groups),
-        groups,
-        exit: exit.code(),
-        verdict,
-        ..Comparison::default()
-    })
+    Ok(Comparison::of(of, groups, (unlike(base, new), true), notes, doubt.as_deref()))
 }
 
 fn side((source, runs): (&str, &[Run])) -> Side {
@@ -122,18 +109,17 @@ fn whole<'a>(runs: &'a [Run]) -> BTreeSet<(&'a str, &'a str, &'a str)> {
 
 /// Builds the row of a series, whose first `base` runs are those of BASE; `None` if no host has both sides, or the metric is not
 /// judged, which is in the documents.
-fn row(grid: &Grid<'_>, Series { question, points }: &Series, base: usize, rules: &Rules) -> Option<Row> {
-    let limits = rules.limits(&question.metric, false);
+fn row(grid: &Grid<'_>, Series { question, points }: &Series, base: usize, limits: &Limits) -> Option<Row> {
     let (old, new) = points.iter().partition(|(run, _)| *run < base);
     let (old, mut new) = (grid.by_host(&old), grid.by_host(&new));
     let sides: Vec<[Vec<f64>; 2]> = old.into_iter().filter_map(|(host, old)| Some([old, new.remove(host)?])).collect();
     let level = |[old, new]: &[Vec<f64>; 2]| Some([trimmed::centre(old)?, trimmed::centre(new)?]);
     let logs: Vec<[f64; 2]> = sides.iter().filter_map(level).collect();
-    if logs.is_empty() || limits.report_only {
+    if logs.is_empty() || !metric::is_main(&question.metric) {
         return None;
     }
     let runs = [0, 1].map(|side| sides.iter().map(|host| host[side].len()).sum());
-    let mut row = Row::over_hosts((&question.arm, &question.metric), limits, &logs, runs);
+    let mut row = Row::over_hosts((&question.arm, &question.metric), *limits, &logs, runs);
     let hosts = plural(logs.len(), "host");
     row.why = format!("{hosts} on both sides: a verdict takes {MIN_HOSTS}");
     Some(row)
@@ -172,7 +158,7 @@ mod tests {
     }
 
     fn compared(base: &[Run], new: &[Run]) -> Comparison {
-        compare(("old", base), ("new", new), &Rules::default()).unwrap()
+        compare(("old", base), ("new", new), &Limits::default()).unwrap()
     }
 
     #[test]
@@ -220,7 +206,7 @@ mod tests {
         assert_eq!(found.notes[0], format!("only in BASE, left out: {}", name(3)));
         assert!(found.rows().all(|row| row.blocks == 39));
         new.retain(|run| run.host.is_empty());
-        let error = compare(("old", &old), ("new", &new), &Rules::default()).unwrap_err();
+        let error = compare(("old", &old), ("new", &new), &Limits::default()).unwrap_err();
         assert_eq!(error.exit.code(), 2);
         assert!(error.to_string().contains("no host has runs on both sides"), "{error}");
     }

@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, of_few};
+use super::change::{Change, Level, of_few};
 use super::group::{Both, Pair, SIDES};
 use super::row::{Question, Row, SideLevel, is_same};
-use super::rules::CompareSpec;
-use crate::document::Arm;
+use crate::document::{Arm, Record};
 use crate::metric::EXIT_PATH;
 use crate::paired::groups::groups;
-use crate::stats::jackknife::{Estimate, over_groups};
+use crate::stats::jackknife::{Estimate, known, over_groups};
+use crate::verdict::Limits;
 
 /// All host operations of a PMI.
 pub(super) const OPERATIONS: &str = "operations/PMI";
@@ -21,7 +21,7 @@ pub(super) const OPERATIONS: &str = "operations/PMI";
 /// with ten events, at loads of 4 to 7, differ by 1.8 to 2.1 %.
 const BETWEEN: f64 = 0.025;
 /// Parameters that counts of a PMI depend on, beside those that must be equal anyway.
-const OF_A_ROUND: [&str; 4] = ["samples", "warmup_samples", "warmup_rounds", "rounds_per_guest"];
+pub(super) const CONDITIONS: [&str; 4] = ["samples", "warmup_samples", "warmup_rounds", "rounds_per_guest"];
 
 /// Returns the counts of an arm by their names, each for a PMI; `None` where nothing was counted, as below KVM's own vPMU.
 pub fn per_pmi(arm: &Arm) -> Option<BTreeMap<String, f64>> {
@@ -70,29 +70,18 @@ impl Work {
     }
 }
 
-/// Says why the counts of a PMI may differ although nothing changed.
-pub(super) fn unlike(pair: &Pair<'_>) -> Option<String> {
-    let values =
-        |name: &str| pair.all().map(|one| one.parameters.get(name).map(ToString::to_string)).collect::<BTreeSet<_>>();
-    let name = OF_A_ROUND.into_iter().find(|name| values(name).len() > 1)?;
-    Some(format!("counts are not compared: {name} differs"))
-}
-
 /// Compares the counts of one arm; those of figures that are not whole are no counts of a PMI.
-pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row> {
-    let sides: Both<Vec<Work>> =
-        pair.sides.each_ref().map(|side| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect());
-    let new =
-        |metric: &str, levels| Row::new(Question::Counts, (arm, metric), request.rules.limits(metric, true), levels);
+pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
+    let of_side = |side: &Vec<&Record>| side.iter().filter_map(|record| Work::of(record.arm(arm)?)).collect();
+    let sides: Both<Vec<Work>> = pair.sides.each_ref().map(of_side);
     if sides.iter().all(Vec::is_empty) {
         return Vec::new();
     }
-    if let Some((which, _)) = SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_empty()) {
-        let why = format!("one-sided: {which} has no counts of it");
-        return vec![Row { why, whole: false, ..new(OPERATIONS, [None, None]) }];
+    if let Some(at) = sides.iter().position(Vec::is_empty) {
+        let row = Row::new(Question::Counts, (arm, OPERATIONS), limits, [None, None]);
+        return vec![row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))];
     }
-    let all = || sides.iter().flatten();
-    let names: BTreeSet<&String> = all().flat_map(|work| work.counts.keys()).collect();
+    let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();
     let count = |work: &Work, name: &str| work.counts.get(name).copied().unwrap_or(0.0);
     let repeats = |works: &Vec<Work>| {
         let same = |work: &Work, name: &&String| is_same(count(work, name), count(&works[0], name));
@@ -100,20 +89,19 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, request: &CompareSpec) -> Vec<Row
     };
     let exact = sides.iter().all(repeats);
     let row = |name: &&String| {
-        let means =
-            sides.each_ref().map(|works| works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64);
-        let level = |side: usize| {
-            let n = sides[side].iter().map(|work| work.rounds).sum();
-            Some(SideLevel { value: Some(means[side]), n, runs: sides[side].len() })
-        };
-        let is_judged = **name == OPERATIONS && means.iter().all(|mean| *mean > 0.0);
-        let found = (is_judged && !exact).then(|| {
-            let found =
-                of_few(&sides.each_ref().map(|works| works.iter().map(|work| work.operations).collect()), false);
-            let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
-            Change { log: found.log.widened(between), ..found }
+        let levels = sides.each_ref().map(|works| {
+            let value = works.iter().map(|work| count(work, name)).sum::<f64>() / works.len() as f64;
+            SideLevel { value: Some(value), n: works.iter().map(|work| work.rounds).sum(), runs: works.len() }
         });
-        new(name, [level(0), level(1)]).counted(means, exact, found)
+        let is_judged = **name == OPERATIONS && levels.iter().all(|level| level.value > Some(0.0));
+        let found = (is_judged && !exact).then(|| {
+            let operations =
+                sides.each_ref().map(|works| works.iter().map(|work| (0, work.operations)).collect::<Vec<Level>>());
+            let between = BETWEEN * sides.iter().map(|works| 1.0 / works.len() as f64).sum::<f64>().sqrt();
+            let found = of_few(&operations, false);
+            Change { log: found.log.less(&known(between)), ..found }
+        });
+        Row::of_counts((arm, name), limits, levels, exact, found)
     };
     names.iter().map(row).collect()
 }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use crate::document::{Arm, Record, Status};
 
 /// Says why an arm of a document is not whole; `None` if it is.
@@ -50,14 +48,6 @@ pub fn facts(record: &Record) -> impl Iterator<Item = (&'static str, String)> {
     FACTS.iter().map(|(name, fact)| (*name, fact(record)))
 }
 
-/// Parameters that affect figures but do not prevent a comparison.
-const CONDITIONS: [(&str, &str); 4] = [
-    ("pin", "CPUs that vCPUs are pinned to"),
-    ("rounds_per_guest", "rounds of a guest"),
-    ("samples", "samples of a round"),
-    ("quick", "quick run"),
-];
-
 /// `BASE / NEW`, each side with its values; `None` where all records have one value.
 fn unlike(base: &[&Record], new: &[&Record], value: impl Fn(&Record) -> String) -> Option<String> {
     let of = |records: &[&Record]| records.iter().map(|record| value(record)).collect::<BTreeSet<String>>();
@@ -85,19 +75,14 @@ pub(crate) fn definitions(base: &[&Record], new: &[&Record]) -> Vec<String> {
     names.collect::<BTreeSet<_>>().into_iter().filter_map(line).collect()
 }
 
-/// One line for each of them that is not the same in all.
-pub(super) fn conditions(base: &[&Record], new: &[&Record]) -> Vec<String> {
-    let shown = |record: &Record, key: &str| match record.parameters.get(key) {
-        None | Some(Value::Null) if key == "rounds_per_guest" => "1".to_owned(),
-        None | Some(Value::Null | Value::Bool(false)) => "none".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Bool(true)) => "yes".to_owned(),
-        Some(value) => value.to_string(),
+/// One line for each of these parameters that is not the same in all: figures depend on it, and are compared.
+pub(super) fn conditions([base, new]: &[Vec<&Record>; 2], keys: &[&str]) -> Vec<String> {
+    let line = |key: &&str| {
+        let given = |record: &Record| record.parameter(key).filter(|value| value != "null");
+        let values = unlike(base, new, |record| given(record).unwrap_or_else(|| "none".to_owned()));
+        values.map(|values| format!("unlike: {key}: {values}"))
     };
-    let line = |(key, what): &(&str, &str)| {
-        unlike(base, new, |record| shown(record, key)).map(|values| format!("unlike: {what}: {values}"))
-    };
-    CONDITIONS.iter().filter_map(line).chain(definitions(base, new)).collect()
+    keys.iter().filter_map(line).collect()
 }
 
 /// One line for each fact that is not the same in all.
@@ -124,7 +109,7 @@ mod tests {
         let (last, pool, none) =
             (with("reuse = \"last\""), with("\n[reuse]\npool = 4\n"), changed(value(3, 5, |_, _| 1000)));
         assert_eq!(last.definition("recreate").unwrap(), ["apply = \"at-once\"", "reuse = \"last\""]);
-        let of = |base: &Record, new: &Record| conditions(&[base], &[new]);
+        let of = |base: &Record, new: &Record| definitions(&[base], &[new]);
         assert_eq!(of(&last, &pool), ["recreate has other definitions: reuse = \"last\" / reuse.pool = 4"]);
         assert_eq!(
             (of(&pool, &pool), of(&none, &pool)),

@@ -1,12 +1,12 @@
 //! Which documents go with which: those that measured the same, on both sides.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::facts::doubt_of;
-use crate::document::{ArmKind, Record};
+use crate::document::{Any, ArmKind, Record};
 use crate::error::Error;
 use crate::read;
 use crate::table::layout::plural;
@@ -26,16 +26,13 @@ const HOW_MUCH: &str = "rounds rounds_per_guest until_ci quick pin samples warmu
 pub(super) struct Pair<'a> {
     pub(super) label: String,
     pub(super) sides: Both<Vec<&'a Record>>,
+    /// The arm that the others are divided by.
+    pub(super) reference: Option<&'a String>,
 }
 
 impl<'a> Pair<'a> {
     pub(super) fn all(&self) -> impl Iterator<Item = &'a Record> {
         self.sides.iter().flatten().copied()
-    }
-
-    /// The arm that the others are divided by.
-    pub(super) fn reference(&self) -> Option<&'a String> {
-        reference(&self.all().collect::<Vec<_>>())
     }
 
     /// Returns whether the runs were simulated: no two of them differ by the host's doing.
@@ -59,22 +56,17 @@ pub(crate) fn reference<'a>(records: &[&'a Record]) -> Option<&'a String> {
 }
 
 /// Returns the parameters that must be equal for two documents to be comparable.
-pub fn group_key(record: &Record) -> BTreeMap<String, Value> {
-    let is_what = |name: &str| HOW_MUCH.split(' ').all(|other| other != name);
-    let what = |(name, value): (&String, &Value)| {
-        let mut value = value.clone();
-        // The sides of `ab` are runs with parameters of their own.
-        if let (Some(side), "base" | "new") = (value.as_object_mut(), name.as_str()) {
-            side.retain(|name, _| is_what(name));
-            if let Some(own) = side.get_mut("parameters").and_then(Value::as_object_mut) {
-                own.retain(|name, _| is_what(name));
-            }
-        }
-        (name.clone(), value)
-    };
-    let mut key: BTreeMap<_, _> = record.parameters.iter().filter(|(name, _)| is_what(name)).map(what).collect();
+pub fn group_key(record: &Record) -> Any {
+    let mut key = what(&record.parameters);
     key.insert("experiment".to_owned(), record.experiment.clone().into());
     key
+}
+
+/// Returns those of parameters that say what is measured. The sides of `ab` are runs with parameters of their own.
+fn what(parameters: &Any) -> Any {
+    let is_what = |name: &str| HOW_MUCH.split(' ').all(|other| other != name);
+    let own = |value: &Value| value.as_object().map_or_else(|| value.clone(), |within| what(within).into());
+    parameters.iter().filter(|(name, _)| is_what(name)).map(|(name, value)| (name.clone(), own(value))).collect()
 }
 
 /// The experiment and its main parameters, for people.
@@ -101,15 +93,17 @@ pub(crate) fn grouped<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTre
     groups
 }
 
-/// Returns which runs of NEW are also in BASE: one file, or a copy of one. Simulated runs of one seed are the same by design.
-pub(super) fn same_runs(base: &[Record], new: &[Record]) -> Vec<bool> {
+/// Parts the runs of NEW into those that are also in BASE, as one file or a copy of it, and the others. Simulated runs of one seed are
+/// the same by design.
+pub(super) fn of_base<'a>(base: &[Record], new: &'a [Record]) -> (Vec<&'a Record>, Vec<&'a Record>) {
     let file = |record: &Record| std::fs::canonicalize(&record.path).ok();
     let files: HashSet<PathBuf> = base.iter().filter_map(file).collect();
     let is_copy = |record: &Record| base.iter().any(|other| !other.is_simulated() && read::is_copy(other, record));
-    new.iter().map(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record)).collect()
+    new.iter().partition(|record| file(record).is_some_and(|path| files.contains(&path)) || is_copy(record))
 }
 
-/// Pairs documents by what they measured; returns, too, what only BASE has.
+/// Pairs documents by what they measured, and says whether NEW lacks something of BASE; what a baseline has of other experiments is no
+/// part of the question.
 ///
 /// # Errors
 /// Exit 2 if the sides have nothing in common.
@@ -117,12 +111,13 @@ pub(super) fn pairs<'a>(
     names: Both<&str>,
     sides: &Both<Vec<&'a Record>>,
     notes: &mut Vec<String>,
-) -> Result<(Vec<Pair<'a>>, Vec<&'a Record>), Error> {
+) -> Result<(Vec<Pair<'a>>, bool), Error> {
     let [mut bases, mut news] = sides.each_ref().map(|side| grouped(side.iter().copied()));
     let mut pairs = Vec::new();
     bases.retain(|key, base| {
         let Some(new) = news.remove(key) else { return true };
-        pairs.push(Pair { label: group_label(base[0]), sides: [std::mem::take(base), new] });
+        let sides = [std::mem::take(base), new];
+        pairs.push(Pair { label: group_label(sides[0][0]), reference: reference(&sides.concat()), sides });
         false
     });
     if pairs.is_empty() {
@@ -137,22 +132,17 @@ pub(super) fn pairs<'a>(
             format!("only in {which}: {label} ({documents}), not compared; a folder of its own leaves it out")
         }));
     }
-    Ok((pairs, bases.into_values().map(|records| records[0]).collect()))
+    let is_known = |left: &Vec<&Record>| pairs.iter().any(|pair| pair.sides[0][0].experiment == left[0].experiment);
+    let lacks = bases.values().any(is_known);
+    Ok((pairs, lacks))
 }
 
+/// Names a parameter that differs: the workload if it does, and a list, which follows from others, only if nothing else does.
 fn first_difference(a: &Record, b: &Record) -> String {
-    let keys = [a, b].map(group_key);
-    let of = |name: &str| keys.each_ref().map(|key| key.get(name));
-    let names: BTreeSet<&String> = keys.iter().flat_map(BTreeMap::keys).collect();
-    let mut unlike: Vec<&String> = names.into_iter().filter(|name| of(name)[0] != of(name)[1]).collect();
-    // Lists of events follow from the name of the workload.
-    let is_list = |name: &str| of(name).into_iter().flatten().any(|value| value.is_array() || value.is_object());
-    unlike.sort_by_key(|name| (*name != "workload", is_list(name)));
-    let Some(name) = unlike.first() else { return String::new() };
-    let shown = |value: Option<&Value>| match value {
-        None => "absent".to_owned(),
-        Some(value) => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-    };
-    let [one, two] = of(name).map(shown);
-    if is_list(name) { format!("their {name} differ") } else { format!("{name} is {one} and {two}") }
+    let [one, two] = [a, b].map(group_key);
+    let unlike = one.keys().chain(two.keys()).filter(|name| one.get(*name) != two.get(*name));
+    let is_list = |name: &String| one.get(name).or(two.get(name)).is_some_and(|value| !value.is_string());
+    let name = unlike.min_by_key(|name| (*name != "workload", is_list(name)));
+    let shown = |key: &Any, name| key.get(name).map_or("absent".to_owned(), |value| value.to_string().replace('"', ""));
+    name.map_or_else(String::new, |name| format!("{name} is {} and {}", shown(&one, name), shown(&two, name)))
 }

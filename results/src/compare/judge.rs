@@ -7,21 +7,21 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::change::{self, Change};
-use super::group::{self, Both, MIN_RUNS, Pair};
+use super::group::{self, MIN_RUNS, Pair};
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
-use super::rules::CompareSpec;
-use super::sample::{self, Sample, asked};
+use super::sample::{self, CompareSpec, Sample, asked};
 use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired::{self, Statistic};
-use crate::table::layout::{self, plural};
+use crate::stats::jackknife::known;
+use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
 /// Why an arm has no ratio.
 const NO_RATIO: &str = "no round has a ratio to the arm it is divided by: one of the two is 0 ns, or they share none";
 /// The schema of a comparison's JSON.
-pub const SCHEMA: &str = "vpmu-compare/3";
+const SCHEMA: &str = "vpmu-compare/3";
 
 /// Documents that are compared: of one experiment with the same parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,14 +54,12 @@ pub struct Side {
 /// A comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// [`SCHEMA`].
+    /// Always "vpmu-compare/3".
     pub schema: &'static str,
     /// BASE.
     pub base: Side,
     /// NEW.
     pub new: Side,
-    /// The quantile of a round that is compared.
-    pub statistic: Statistic,
     /// Differences of hosts or builds.
     pub unlike: Vec<String>,
     /// Differences of hosts are allowed.
@@ -79,19 +77,36 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn new(sides: Both<(&str, &[&Record])>, groups: Vec<Group>, request: &CompareSpec) -> Self {
-        let [base, new] = sides.map(|(source, records)| {
-            let mut revisions: Vec<String> = records.iter().map(|record| record.tool.git_revision.clone()).collect();
-            revisions.dedup();
-            Side {
-                source: source.to_owned(),
-                revisions,
-                host: records.first().map(|record| record.host.class.clone()).unwrap_or_default(),
-                files: records.iter().map(|record| record.path.display().to_string()).collect(),
-            }
-        });
-        let (statistic, unlike_hosts_allowed) = (request.statistic, request.unlike_hosts_allowed);
-        Self { schema: SCHEMA, base, new, statistic, unlike_hosts_allowed, groups, ..Self::default() }
+    /// Concludes from rows that are judged. `missing` is what keeps "no regression" from being said.
+    pub fn of(
+        [base, new]: [Side; 2],
+        groups: Vec<Group>,
+        (unlike, unlike_hosts_allowed): (Vec<String>, bool),
+        notes: Vec<String>,
+        missing: Option<&str>,
+    ) -> Self {
+        let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
+        let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
+            let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
+            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
+            let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
+            conclude(&rows, missing.or(moved.as_deref()))
+        } else {
+            let times = rows.iter().filter(|row| row.question != Question::Counts);
+            let tally = Tally::of(times.map(|row| row.verdict));
+            let (before, remedy) = match missing {
+                Some(why) => (format!("{why}; "), ""),
+                None => (String::new(), "; --ignore-host-differences compares anyway"),
+            };
+            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
+        };
+        let pair = |row: &&Row| {
+            let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
+            json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
+        };
+        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(pair).collect();
+        let exit = exit.code();
+        Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
     }
 
     /// The exit code.
@@ -103,36 +118,14 @@ impl Comparison {
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.groups.iter().flat_map(|group| &group.rows)
     }
-
-    /// Concludes; `missing` is what one of the sides lacks.
-    fn judged(mut self, missing: Option<&str>) -> Self {
-        let rows: Vec<&Row> = self.rows().collect();
-        let (exit, verdict) = if !self.unlike.is_empty() && !self.unlike_hosts_allowed {
-            let times = rows.iter().filter(|row| row.question != Question::Counts);
-            let tally = Tally::of(times.map(|row| row.verdict));
-            let before = missing.map_or_else(String::new, |why| format!("{why}; "));
-            let remedy = if missing.is_some() { "" } else { "; --ignore-host-differences compares anyway" };
-            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
-        } else {
-            let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
-            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
-            let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
-            conclude(&rows, missing.or(moved.as_deref()))
-        };
-        self.answer = answer(&self.groups);
-        (self.exit, self.verdict) = (exit.code(), verdict);
-        self
-    }
 }
 
-/// Returns what was judged, in short.
-pub fn answer(groups: &[Group]) -> Vec<Value> {
-    let rows = groups.iter().flat_map(|group| &group.rows).filter(|row| row.verdict != Verdict::NotJudged);
-    let pair = |row: &Row| {
-        let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
-        json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
-    };
-    rows.map(pair).collect()
+fn side((source, records): (&str, &[&Record])) -> Side {
+    let mut revisions: Vec<String> = records.iter().map(|record| record.tool.git_revision.clone()).collect();
+    revisions.dedup();
+    let host = records.first().map(|record| record.host.class.clone()).unwrap_or_default();
+    let files = records.iter().map(|record| record.path.display().to_string()).collect();
+    Side { source: source.to_owned(), revisions, host, files }
 }
 
 /// Compares `new` with `base`, each with the name it was given by.
@@ -142,119 +135,81 @@ pub fn answer(groups: &[Group]) -> Vec<Value> {
 /// measured are runs of BASE.
 pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &CompareSpec) -> Result<Comparison, Error> {
     // A folder often has the baseline's own run, too.
-    let same = group::same_runs(base.1, new.1);
-    let (own, others): (Vec<_>, Vec<_>) = new.1.iter().zip(same).partition(|(_, same)| *same);
-    let others: Vec<&Record> = others.into_iter().map(|(record, _)| record).collect();
-    let kinds: Vec<_> = base.1.iter().map(group::group_key).collect();
-    if !own.is_empty() && !others.iter().any(|one| kinds.contains(&group::group_key(one))) {
-        let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
-        return Err(Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run"));
-    }
-    let (names, sides) = ([base.0, new.0], [base.1.iter().collect::<Vec<_>>(), others]);
+    let (own, others) = group::of_base(base.1, new.1);
+    let sides = [base.1.iter().collect::<Vec<_>>(), others];
     let mut notes = Vec::new();
-    let (pairs, lone) = group::pairs(names, &sides, &mut notes)?;
-    let left_out =
-        |(record, _): (&Record, bool)| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
+    let (pairs, lacks) = group::pairs([base.0, new.0], &sides, &mut notes).map_err(|error| {
+        let why = format!("every run of {} that can be compared is also in {}", new.0, base.0);
+        let same = Error::new(Exit::Inconclusive, "BASE and NEW hold the same run", why, "give another run");
+        if own.is_empty() { error } else { same }
+    })?;
+    request.check(&pairs.iter().flat_map(Pair::all).collect::<Vec<_>>())?;
+    let left_out = |record: &Record| format!("left out of NEW, as it is a run of BASE: {}", record.path.display());
     notes.extend(own.into_iter().map(left_out));
-    let older = |pair: &Pair| {
-        let first = pair.sides[0].iter().map(|record| record.started_unix).min().unwrap_or(0);
-        pair.sides[1].iter().filter(|record| record.started_unix < first).count()
-    };
-    let older: usize = pairs.iter().filter(|pair| !pair.simulated()).map(older).sum();
-    if older > 0 {
-        notes.push(format!("{} of NEW began before all of BASE", plural(older, "run")));
-    }
-    // What a baseline has of other experiments is no part of the question.
-    let is_known = |one: &&Record| pairs.iter().flat_map(Pair::all).any(|other| other.experiment == one.experiment);
-    let mut missing = lone.iter().any(is_known).then_some("NEW lacks a workload that BASE has");
-    let mut groups = Vec::new();
-    let mut metrics = BTreeSet::new();
+    let mut missing = lacks.then_some("NEW lacks a workload that BASE has");
+    let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
-        notes.extend(facts::conditions(&pair.sides[0], &pair.sides[1]));
+        unlike.extend(facts::differences(&pair.sides[0], &pair.sides[1]));
+        notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
+        notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
         let (samples, is_lone) = sample::samples(pair, request, &mut notes);
         missing = is_lone.then_some("an arm is on one side only").or(missing);
-        let other_counts = counts::unlike(pair);
         let mut rows = rows(pair, &samples, request, &mut notes);
-        if other_counts.is_none() && request.metrics.is_empty() {
+        let other_counts = facts::conditions(&pair.sides, &counts::CONDITIONS);
+        if other_counts.is_empty() && request.metrics.is_empty() {
             let mut whole: Vec<&String> =
-                samples.iter().filter(|one| one.not_whole.is_none()).map(|one| &one.arm).collect();
+                samples.iter().filter(|one| one.doubt.is_none()).map(|one| &one.arm).collect();
             whole.dedup();
-            rows.extend(whole.into_iter().flat_map(|arm| counts::rows(arm, pair, request)));
+            rows.extend(whole.into_iter().flat_map(|arm| counts::rows(arm, pair, request.limits)));
         }
-        notes.extend(other_counts);
-        metrics.extend(samples.into_iter().map(|one| one.metric));
+        notes.extend(other_counts.into_iter().map(|line| line + ": counts are not compared"));
         groups.push(Group {
             label: pair.label.clone(),
             unit: if pair.sides.iter().all(|side| side.len() >= MIN_RUNS) { "run" } else { "round" },
             documents: pair.sides.each_ref().map(Vec::len),
-            reference: pair.reference().cloned().unwrap_or_default(),
+            reference: pair.reference.cloned().unwrap_or_default(),
             rows,
         });
     }
-    sample::check_asked(pairs.iter().flat_map(Pair::all), |metric| metrics.contains(metric), request)?;
     let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
     judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
-    let mut unlike: Vec<String> =
-        pairs.iter().flat_map(|pair| facts::differences(&pair.sides[0], &pair.sides[1])).collect();
-    unlike.sort();
-    unlike.dedup();
     // Hosts that are allowed to differ do: that all arms moved says nothing.
     if !unlike.is_empty() && request.unlike_hosts_allowed {
         let rows = groups.iter_mut().flat_map(|group| &mut group.rows);
         rows.filter(|row| row.question == Question::AllArms).for_each(|row| row.verdict = Verdict::NotJudged);
     }
-    let mut found = Comparison::new([(names[0], &sides[0]), (names[1], &sides[1])], groups, request);
     // Each pair of groups may have the same to say.
-    for note in notes {
-        if !found.notes.contains(&note) {
-            found.notes.push(note);
-        }
-    }
-    Ok(Comparison { unlike, ..found }.judged(missing))
+    let mut said = BTreeSet::new();
+    notes.retain(|note| said.insert(note.clone()));
+    let sides = [side((base.0, &sides[0])), side((new.0, &sides[1]))];
+    let unlike = (unlike.into_iter().collect(), request.unlike_hosts_allowed);
+    Ok(Comparison::of(sides, groups, unlike, notes, missing))
 }
 
-/// Compares arms of one result with the first of them.
+/// Compares the arms of one result that are asked for with the first of them.
 ///
 /// # Errors
 /// Exit 2: fewer than two arms, or an arm or metric that is not there.
-pub fn arms(name: &str, record: &Record, arms: &[String], request: &CompareSpec) -> Result<Comparison, Error> {
-    let measured = || record.arms.iter().filter(|arm| !arm.rounds.is_empty());
-    let there = || format!("there are {}", measured().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", "));
-    let find = |name: &String| {
-        measured().find(|arm| arm.name == *name).ok_or_else(|| {
-            let why = record.arm(name).and_then(|arm| arm.not_available.as_deref()).unwrap_or_default();
-            Error::usage(format!("no figures of arm {name}"), why, there())
-        })
-    };
-    let too_few = || Error::usage("--arms needs two arms or more", "", there());
-    let all = arms.iter().map(find).collect::<Result<Vec<_>, Error>>()?;
-    let [first, others @ ..] = &all[..] else { return Err(too_few()) };
-    if others.is_empty() {
-        return Err(too_few());
+pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Comparison, Error> {
+    request.check(&[record])?;
+    let all: Vec<&Arm> = request.arms.iter().filter_map(|name| record.arm(name)).collect();
+    let names: BTreeSet<&String> = request.arms.iter().collect();
+    if all.len() < 2 || names.len() < all.len() {
+        let measured = record.arms.iter().filter(|arm| !arm.rounds.is_empty());
+        let there = measured.map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(Error::usage("--arms needs two arms or more, each once", "", format!("there are {there}")));
     }
-    if let Some(twice) = arms.iter().enumerate().find_map(|(at, arm)| arms[..at].contains(arm).then_some(arm)) {
-        return Err(Error::usage(format!("--arms names {twice} twice"), "an arm is like itself", there()));
-    }
-    let mut rows = Vec::new();
-    for arm in others {
+    let (mut rows, first) = (Vec::new(), all[0]);
+    for arm in &all[1..] {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
         rows.extend(both.map(|metric| within_row(record, first, arm, metric, request)));
-    }
-    if rows.is_empty() {
-        let there: Vec<&str> = first.metrics.keys().map(String::as_str).collect();
-        return Err(Error::usage("no such metric in both arms", "", format!("there are {}", there.join(", "))));
     }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
     let group = Group { label, unit: "round", documents: [1, 1], reference, rows };
-    let sides = [format!("{} of {name}", first.name), format!("{} of {name}", arms[1..].join(", "))];
-    let (records, [base, new]) = ([record], sides.each_ref().map(String::as_str));
-    let mut found = Comparison::new([(base, &records), (new, &records)], vec![group], request);
-    found.unlike_hosts_allowed = true;
-    for arm in all {
-        sample::note_left_out(&arm.name, name, &[arm], &mut found.notes);
-    }
-    Ok(found.judged(None))
+    let of = |names: &[String]| side((&format!("{} of {name}", names.join(", ")), &[record]));
+    let sides = [of(&request.arms[..1]), of(&request.arms[1..])];
+    Ok(Comparison::of(sides, vec![group], (Vec::new(), true), Vec::new(), None))
 }
 
 /// The rows of times: of each arm, then of all arms together by each metric.
@@ -262,7 +217,7 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     let simulated = pair.simulated();
     let others: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_reference).collect();
     let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
-    let reference = pair.reference().map_or("", String::as_str);
+    let reference = pair.reference.map_or("", String::as_str);
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
@@ -274,10 +229,6 @@ fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut 
     rows
 }
 
-fn few_rounds() -> String {
-    format!("too few rounds: an interval needs {} a side", paired::MIN_ROUNDS)
-}
-
 /// The row of an arm.
 fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let sides = sample.sides.each_ref().map(|runs| {
@@ -285,36 +236,24 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
         let n = runs.iter().map(|run| run.values.len()).sum();
         (n > 0).then(|| SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() })
     });
-    let lacks = group::SIDES.into_iter().zip(&sides).find(|(_, side)| side.is_none());
-    let (whole, why) = match (lacks, &sample.not_whole) {
-        (Some((which, _)), _) => (false, format!("one-sided: {which} has no rounds of it")),
-        (None, Some(why)) => (false, format!("not whole: {why}")),
-        _ if sides.iter().flatten().any(|side| side.value.is_none()) => (true, NO_RATIO.to_owned()),
-        _ => (true, few_rounds()),
-    };
-    let of = (&*sample.arm, &*sample.metric);
-    let row = Row::new(Question::OneArm, of, request.limits(&sample.metric), sides);
-    Row { why, whole, ..row }.with(change::of_arm(&sample.sides, simulated))
+    let has_ratio = sides.iter().flatten().all(|side| side.value.is_some());
+    let row = Row::new(Question::OneArm, (&sample.arm, &sample.metric), request.limits(&sample.metric), sides);
+    let row = if has_ratio { row } else { Row { why: NO_RATIO.to_owned(), ..row } };
+    row.doubted(sample.doubt.clone()).with(change::of_arm(&sample.sides, simulated))
 }
 
 /// All arms together that both sides have whole; `None` if there is none.
 fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bool) -> Option<Row> {
-    let is_common = |one: &&Sample| {
-        one.metric == metric && one.not_whole.is_none() && one.sides.iter().all(|side| !side.is_empty())
-    };
-    let arms: Vec<&Sample> = samples.iter().filter(is_common).collect();
+    let arms: Vec<&Sample> = samples.iter().filter(|one| one.metric == metric && one.doubt.is_none()).collect();
     let side = |at: usize| {
-        let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         let runs = arms.iter().map(|arm| arm.sides[at].len()).max()?;
-        Some(SideLevel { value: None, n, runs })
+        let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
+        Some(SideLevel { value: Some(0.0), n, runs })
     };
-    if arms.is_empty() {
-        return None;
-    }
-    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [side(0), side(1)]);
-    let row = Row { why: few_rounds(), ..row };
+    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [Some(side(0)?), side(1)]);
     Some(match change::of_all(&arms, simulated) {
-        Some((sides, found)) => row.shows(sides).with(found),
+        Some((found, true)) => row.with(Some(found)),
+        Some((found, false)) => row.shows(found.base, found.log.value),
         None => row,
     })
 }
@@ -347,19 +286,15 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
-    let found = paired::over_runs(record, arm, base, metric, request.statistic);
+    let found = paired::over_runs(record, arm, base, metric, Statistic::P50);
     let side = |arm: &Arm, value: Option<f64>| {
-        let n = paired::counting(arm, metric, request.statistic).count();
+        let n = paired::counting(arm, metric, Statistic::P50).count();
         (n > 0).then_some(SideLevel { value, n, runs: 1 })
     };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
-    let few = || format!("too few rounds: an interval needs {}", paired::MIN_ROUNDS);
-    let (whole, why) = (doubt.is_none(), doubt.map_or_else(few, |why| format!("not whole: {why}")));
-    let change = found.and_then(|found| {
-        let log = found.log?;
-        Some(Change { log, sides: [0.0, log.value], fixed: found.between, blocks: 0 })
-    });
+    let fixed = if record.is_simulated() { known(0.0) } else { paired::BETWEEN_RUNS };
+    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, fixed, blocks: 0 }));
     let sides = [side(base, Some(1.0)), side(arm, found.map(|found| found.ratio))];
     let row = Row::new(Question::OneArm, (&arm.name, metric), request.limits(metric), sides);
-    Row { why, whole, ..row }.with(change)
+    row.doubted(doubt.map(|why| format!("not whole: {why}"))).with(change)
 }

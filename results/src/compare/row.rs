@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::change::{Change, of_blocks};
 use super::group::{Both, MIN_RUNS};
+use crate::paired::MIN_ROUNDS;
 use crate::stats::holm;
-use crate::stats::interval::{CONFIDENCE, Interval};
+use crate::stats::interval::Interval;
 use crate::stats::jackknife::{Estimate, known};
 use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
@@ -51,7 +52,7 @@ pub enum Over {
 }
 
 /// One side of a row.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SideLevel {
     /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample.
     pub value: Option<f64>,
@@ -108,7 +109,15 @@ impl Row {
         [base, new]: Both<Option<SideLevel>>,
     ) -> Self {
         let (arm, metric) = (arm.to_owned(), metric.to_owned());
-        Self { question, arm, metric, base, new, limits, whole: true, ..Self::default() }
+        let rounds = if question == Question::Turns { "pairs" } else { "rounds" };
+        let why = format!("too few {rounds}: an interval needs {MIN_ROUNDS} a side");
+        Self { question, arm, metric, base, new, limits, why, whole: true, ..Self::default() }
+    }
+
+    /// Keeps its figures from being judged as whole, if there is a doubt.
+    pub(super) fn doubted(self, doubt: Option<String>) -> Self {
+        let whole = doubt.is_none();
+        Self { why: doubt.unwrap_or(self.why), whole, ..self }
     }
 
     /// Fills in what `found` says.
@@ -119,20 +128,17 @@ impl Row {
         self.p_value = Some(change.log.p());
         self.blocks = change.blocks;
         self.found = found;
-        self.shows(change.sides)
+        self.shows(change.base, change.log.value)
     }
 
-    /// Shows these logarithms of the two sides: one definition for the sides and for what is between them.
-    pub(super) fn shows(mut self, sides: Both<f64>) -> Self {
-        for (level, log) in [&mut self.base, &mut self.new].into_iter().zip(sides) {
-            // Turns of all arms have no time.
-            if let Some(level) =
-                level.as_mut().filter(|level| self.question != Question::Turns || level.value.is_some())
-            {
-                level.value = Some(log.exp());
+    /// Shows a logarithm of BASE, and that of NEW over it, on sides that have a value: one definition for them and what is between.
+    pub(super) fn shows(mut self, base: f64, log: f64) -> Self {
+        for (level, log) in [&mut self.base, &mut self.new].into_iter().zip([base, base + log]) {
+            if let Some(value) = level.as_mut().and_then(|level| level.value.as_mut()) {
+                *value = log.exp();
             }
         }
-        self.change = Some((sides[1] - sides[0]).exp_m1());
+        self.change = Some(log.exp_m1());
         self
     }
 
@@ -150,22 +156,32 @@ impl Row {
     /// are ns, those of one arm ratios.
     pub fn over_hosts(of: (&str, &str), limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
         let question = if of.0 == ALL_ARMS { Question::AllArms } else { Question::OneArm };
-        let means = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
-        let level = |runs| Some(SideLevel { n: logs.len(), runs, ..SideLevel::default() });
-        let row = Self::new(question, of, limits, runs.map(level)).shows(means);
-        let change = of_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>(), |_| means);
+        let [base, new] = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
+        let level = |runs| Some(SideLevel { value: Some(0.0), n: logs.len(), runs });
+        let row = Self::new(question, of, limits, runs.map(level)).shows(base, new - base);
+        let change = of_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>(), base);
         Self { blocks: logs.len(), ..row.with(change) }
     }
 
-    /// Judges counts: those that repeat on each side exactly, so that any difference is a change, others by what was found.
-    pub(super) fn counted(self, [before, after]: Both<f64>, exact: bool, found: Option<Change>) -> Self {
+    /// Builds a row of counts on both sides: those that repeat on each side are compared exactly, so that any difference is a change,
+    /// others by what was found.
+    pub(super) fn of_counts(
+        of: (&str, &str),
+        limits: Limits,
+        sides: Both<SideLevel>,
+        exact: bool,
+        found: Option<Change>,
+    ) -> Self {
+        let [before, after] = sides.each_ref().map(|side| side.value.unwrap_or_default());
         let verdict = match before.total_cmp(&after) {
             _ if !exact => Verdict::NotJudged,
             _ if is_same(before, after) => Verdict::NoChange,
             Ordering::Less => Verdict::Slower,
             _ => Verdict::Faster,
         };
-        let row = Self { change: (before > 0.0).then(|| after / before - 1.0), verdict, exact, ..self };
+        let change = (before > 0.0).then(|| after / before - 1.0);
+        let row = Self::new(Question::Counts, of, limits, sides.map(Some));
+        let row = Self { change, verdict, exact, why: String::new(), ..row };
         if exact { row } else { row.with(found) }
     }
 
@@ -227,50 +243,50 @@ pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
 
 fn verdict(row: &Row, found: &Change, p: f64, over: Over) -> (Verdict, String) {
     let (change, high) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
-    match row.limits.verdict(&found.log, p) {
+    let judged = row.limits.verdict(&found.log, p);
+    let is_clear = matches!(judged, Verdict::Slower | Verdict::Faster);
+    if row.question == Question::Counts {
         // What a host's load does to counts is no news, and leaves nothing open.
-        judged if row.question == Question::Counts => {
-            let clear = matches!(judged, Verdict::Slower | Verdict::Faster);
-            (if clear { judged } else { Verdict::NotJudged }, String::new())
-        }
-        Verdict::Slower | Verdict::Faster if over == Over::Runs && row.runs() < FEW && change.abs() < ONE_RUN => {
-            let least = ONE_RUN * 100.0;
-            let why = format!(
-                "one run a side shows no change below {least:.0} %: another process may differ by so much; two runs a side, or \
-                 `vpmu ab`, would decide"
-            );
-            (Verdict::Inconclusive, why)
-        }
-        Verdict::Inconclusive => {
-            let bound = row.limits.bound * 100.0;
-            let mut why = if high < row.limits.bound {
-                format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
-            } else {
-                format!("it may be up to {:.1} % slower, and {bound:.1} % is the bound", high * 100.0)
-            };
-            if found.blocks == 0 && row.runs() >= MIN_RUNS && over != Over::Simulations {
-                why += "; runs in turns would show less of the host's wander";
-            } else if let Some(more) = would_do(found, row, over).filter(|_| high >= row.limits.bound) {
-                why = format!("{why}; about {more} would do");
-            }
-            (Verdict::Inconclusive, why)
-        }
-        judged => (judged, String::new()),
+        return (if is_clear { judged } else { Verdict::NotJudged }, String::new());
     }
+    if is_clear && over == Over::Runs && row.runs() < FEW && change.abs() < ONE_RUN {
+        let least = ONE_RUN * 100.0;
+        let why = format!(
+            "one run a side shows no change below {least:.0} %: another process may differ by so much; two runs a side, or `vpmu ab`, \
+             would decide"
+        );
+        return (Verdict::Inconclusive, why);
+    }
+    if judged != Verdict::Inconclusive {
+        return (judged, String::new());
+    }
+    let bound = row.limits.bound * 100.0;
+    let mut why = if high < row.limits.bound {
+        format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
+    } else {
+        format!("it may be up to {:.1} % slower, and {bound:.1} % is the bound", high * 100.0)
+    };
+    if found.blocks == 0 && row.runs() >= MIN_RUNS && over != Over::Simulations {
+        why += "; runs in turns would show less of the host's wander";
+    } else if let Some(more) = would_do(found, row, over).filter(|_| high >= row.limits.bound) {
+        why = format!("{why}; about {more} would do");
+    }
+    (judged, why)
 }
 
-/// Says how many rounds or runs a side would show that a change is below the bound where there is none.
+/// Says how many rounds, runs or hosts would show that a change is below the bound where there is none.
 fn would_do(found: &Change, row: &Row, over: Over) -> Option<String> {
     let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
-    let few = row.runs();
-    let confidence = f64::midpoint(1.0, CONFIDENCE);
-    let times = |fixed: Estimate| found.log.times_as_many(&fixed, confidence, row.limits.bound.ln_1p());
-    let more = |n: f64| Some((times(known(0.0))? * n).ceil().max(n + 1.0));
-    let by_rounds = times(found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && few < MIN_RUNS);
+    let times = |fixed: Estimate| found.log.times_as_many(&fixed, row.limits.bound.ln_1p());
+    let more = |n: usize, what: &str| {
+        let n = n as f64;
+        Some(format!("{} {what}", (times(known(0.0))? * n).ceil().max(n + 1.0)))
+    };
+    let by_rounds = times(found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && row.runs() < MIN_RUNS);
     match (by_rounds, over) {
-        (_, Over::Hosts) => more(found.blocks as f64).map(|hosts| format!("{hosts} hosts")),
+        (_, Over::Hosts) => more(found.blocks, "hosts"),
         (None, Over::Rounds) => None,
-        (None, _) => more(few as f64).map(|runs| format!("{runs} runs a side")),
+        (None, _) => more(row.runs(), "runs a side"),
         // Enough rounds, and yet the change seen is close to the bound.
         (Some(times), _) if times <= 1.0 => None,
         (Some(times), _) => {

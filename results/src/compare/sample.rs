@@ -1,16 +1,53 @@
-//! The values that the documents of a pair give: each arm's runs by each metric.
+//! The values that the documents of a pair give: each arm's runs by each metric that is asked for.
 
 use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
 use super::group::{Both, Pair, SIDES};
-use super::rules::CompareSpec;
-use crate::document::{Arm, Record, Round};
+use crate::document::Record;
 use crate::error::Error;
+use crate::metric;
 use crate::paired::{self, Statistic};
-use crate::stats::median;
-use crate::table::layout::plural;
+use crate::verdict::Limits;
+
+/// What a caller asks for; by default all arms and metrics, within the default limits.
+#[derive(Clone, Debug, Default)]
+pub struct CompareSpec {
+    /// What is called a change.
+    pub limits: Limits,
+    /// Only these arms; empty: all.
+    pub arms: Vec<String>,
+    /// Only these metrics; empty: all.
+    pub metrics: Vec<String>,
+    /// Hosts may differ.
+    pub unlike_hosts_allowed: bool,
+}
+
+impl CompareSpec {
+    /// Returns the limits of a metric: main metrics are judged, and those that are asked for by name.
+    pub(super) fn limits(&self, metric: &str) -> Limits {
+        let judged = metric::is_main(metric) || self.metrics.iter().any(|asked| asked == metric);
+        Limits { report_only: !judged, ..self.limits }
+    }
+
+    /// Checks that everything asked for by name is there: a slip of the pen must not pass as "no regression".
+    ///
+    /// # Errors
+    /// Exit 2, with what there is.
+    pub(super) fn check(&self, records: &[&Record]) -> Result<(), Error> {
+        let measured = || records.iter().flat_map(|one| &one.arms).filter(|arm| !arm.rounds.is_empty());
+        let check = |what: &str, names: &[String], there: BTreeSet<&String>| {
+            let Some(name) = names.iter().find(|name| !there.contains(name)) else { return Ok(()) };
+            let why = records.iter().find_map(|one| one.arm(name)?.not_available.as_deref()).unwrap_or_default();
+            let there = there.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Err(Error::usage(format!("no figures of {what} {name}"), why, format!("there are {there}")))
+        };
+        check("arm", &self.arms, measured().map(|arm| &arm.name).collect())?;
+        let arms = measured().filter(|arm| asked(&self.arms, &arm.name));
+        check("metric", &self.metrics, arms.flat_map(|arm| arm.metrics.keys()).collect())
+    }
+}
 
 /// One run of one arm.
 #[derive(Clone, Debug)]
@@ -21,7 +58,7 @@ pub(super) struct Run {
     pub(super) started: u64,
     /// Its rounds against the reference arm's.
     pub(super) pairs: Vec<paired::Pair>,
-    /// Its rounds' statistic, ns.
+    /// Its rounds' p50s, ns.
     pub(super) values: Vec<f64>,
 }
 
@@ -33,18 +70,13 @@ pub(super) struct Sample {
     pub(super) sides: Both<Vec<Run>>,
     /// It is the arm that the others are divided by.
     pub(super) is_reference: bool,
-    /// Reason why its figures are not judged as whole.
-    pub(super) not_whole: Option<String>,
-}
-
-/// The run's value of a metric: the median over its rounds that count of the rounds' statistic.
-pub(crate) fn value(arm: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
-    median(&paired::counting(arm, metric, statistic).map(|(_, value)| value).collect::<Vec<_>>())
+    /// Why its figures are not judged: a side has none, or they are not whole.
+    pub(super) doubt: Option<String>,
 }
 
 /// Returns every arm and metric of a pair, in the documents' order, and whether an arm is on one side only.
 pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<String>) -> (Vec<Sample>, bool) {
-    let (reference, statistic) = (pair.reference(), request.statistic);
+    let reference = pair.reference;
     let spoilt = reference.and_then(|name| Some(format!("{name}, which it is divided by: {}", pair.doubt(name)?)));
     let mut names: Vec<&String> = Vec::new();
     for arm in pair.all().flat_map(|record| &record.arms) {
@@ -55,13 +87,10 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
     let (mut found, mut is_lone) = (Vec::new(), false);
     for name in names {
         let arms = pair.sides.each_ref().map(|side| side.iter().filter_map(|one| one.arm(name)).collect::<Vec<_>>());
-        for (at, which) in SIDES.into_iter().enumerate() {
-            if arms[at].is_empty() {
-                is_lone = true;
-                let other = SIDES[1 - at];
-                notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
-            }
-            note_left_out(name, which, &arms[at], notes);
+        if let Some(lacks) = arms.iter().position(Vec::is_empty) {
+            is_lone = true;
+            let other = SIDES[1 - lacks];
+            notes.push(format!("only in {other}: arm {name}; --arm LIST compares only what both have"));
         }
         let all = || arms.iter().flatten();
         let mut metrics: BTreeSet<&String> = all().flat_map(|arm| arm.metrics.keys()).collect();
@@ -69,20 +98,22 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             let why = all().find_map(|arm| arm.not_available.as_deref()).unwrap_or("it has no figures");
             notes.push(format!("{name}: not compared: {why}"));
         }
-        let not_whole = pair.doubt(name).or_else(|| spoilt.clone());
+        let not_whole = pair.doubt(name).or_else(|| spoilt.clone()).map(|why| format!("not whole: {why}"));
         metrics.retain(|metric| asked(&request.metrics, metric));
         let of_metric = |metric: &String| {
             let run = |(document, record): (usize, &&Record)| {
-                let counting: Vec<(Round, f64)> = paired::counting(record.arm(name)?, metric, statistic).collect();
-                let values: Vec<f64> = counting.iter().map(|(_, value)| *value).collect();
-                let pairs = reference.and_then(|base| record.arm(base)).map_or_else(Vec::new, |base| {
-                    paired::of_counting(counting.into_iter(), paired::counting(base, metric, statistic))
-                });
+                let arm = record.arm(name)?;
+                let values: Vec<f64> = paired::counting(arm, metric, Statistic::P50).map(|(_, value)| value).collect();
+                let base = reference.and_then(|base| record.arm(base));
+                let pairs = base.map_or(Vec::new(), |base| paired::pairs(arm, base, metric, Statistic::P50));
                 (!values.is_empty()).then_some(Run { document, started: record.started_unix, pairs, values })
             };
-            let sides = pair.sides.each_ref().map(|side| side.iter().enumerate().filter_map(run).collect());
-            let is_reference = reference == Some(name);
-            Sample { arm: name.clone(), metric: metric.clone(), sides, is_reference, not_whole: not_whole.clone() }
+            let sides: Both<Vec<Run>> =
+                pair.sides.each_ref().map(|side| side.iter().enumerate().filter_map(run).collect());
+            let lacks = sides.iter().position(Vec::is_empty);
+            let lacks = lacks.map(|at| format!("one-sided: {} has no rounds of it", SIDES[at]));
+            let doubt = lacks.or_else(|| not_whole.clone());
+            Sample { arm: name.clone(), metric: metric.clone(), sides, is_reference: reference == Some(name), doubt }
         };
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));
@@ -93,42 +124,4 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
 /// Returns whether a name is asked for by a list, which is empty for all.
 pub(crate) fn asked(list: &[String], name: &str) -> bool {
     list.is_empty() || list.iter().any(|one| one == name)
-}
-
-/// Says which rounds do not count: those that are not whole, and those of few samples.
-pub(super) fn note_left_out(name: &str, which: &str, arms: &[&Arm], notes: &mut Vec<String>) {
-    let partial: usize = arms.iter().flat_map(|arm| &arm.rounds.complete).filter(|complete| !**complete).count();
-    if partial > 0 {
-        notes.push(format!("{name}: {which}: {} not whole, left out", plural(partial, "round")));
-    }
-    let metrics: BTreeSet<&String> = arms.iter().flat_map(|arm| arm.metrics.keys()).collect();
-    let short = |metric: &String| arms.iter().map(|arm| paired::short(arm, metric)).sum();
-    let short: Vec<(&String, usize)> = metrics.into_par_iter().map(|metric| (metric, short(metric))).collect();
-    for (metric, short) in short.into_iter().filter(|(_, short)| *short > 0) {
-        let rounds = plural(short, "round");
-        notes.push(format!("{name}, {metric}: {rounds} of {which} left out: fewer than half of the usual samples"));
-    }
-}
-
-/// Checks that everything asked for by name is there: a slip of the pen must not pass as "no regression".
-///
-/// # Errors
-/// Exit 2, with what there is.
-pub(super) fn check_asked<'a>(
-    records: impl Iterator<Item = &'a Record>,
-    has_samples: impl Fn(&str) -> bool,
-    request: &CompareSpec,
-) -> Result<(), Error> {
-    let measured: Vec<&Arm> = records.flat_map(|one| &one.arms).filter(|arm| !arm.rounds.is_empty()).collect();
-    let refuse = |what: &str, name: &str, there: BTreeSet<&String>| {
-        let there = there.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        Err(Error::usage(format!("no figures of {what} {name}"), "", format!("there are {there}")))
-    };
-    if let Some(name) = request.arms.iter().find(|name| !measured.iter().any(|arm| arm.name == **name)) {
-        return refuse("arm", name, measured.iter().map(|arm| &arm.name).collect());
-    }
-    match request.metrics.iter().chain(request.rules.named()).find(|name| !has_samples(name)) {
-        Some(name) => refuse("metric", name, measured.iter().flat_map(|arm| arm.metrics.keys()).collect()),
-        None => Ok(()),
-    }
 }

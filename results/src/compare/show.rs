@@ -1,6 +1,6 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
-use super::judge::{Comparison, Group};
+use super::judge::{Comparison, Group, Side};
 use super::row::{Question, Row, SideLevel};
 use crate::junit::Case;
 use crate::table::layout::{self, change, dash, plural};
@@ -38,23 +38,22 @@ fn case(row: &Row) -> Case {
     }
 }
 
-fn heading(group: &Group, comparison: &Comparison) -> String {
+fn heading(group: &Group) -> String {
     let (label, [base, new]) = (&group.label, group.documents);
-    let hosts = group.rows.iter().map(|row| row.blocks).max().filter(|_| group.unit == "host");
-    if let Some(hosts) = hosts.map(|hosts| plural(hosts, "host")) {
+    let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
+    let blocks = times().map(|row| row.blocks).max().unwrap_or(0);
+    if group.unit == "host" {
+        let hosts = plural(blocks, "host");
         return format!(
             "{label}: {hosts}, {base} and {new} runs, each host with itself; means over hosts, 95 % intervals"
         );
     }
-    let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
-    let rounds = |pick: fn(&Row) -> Option<&SideLevel>| times().filter_map(pick).map(|level| level.n).max();
-    let (a, b) = (rounds(|row| row.base.as_ref()).unwrap_or(0), rounds(|row| row.new.as_ref()).unwrap_or(0));
-    let statistic = comparison.statistic.name();
-    let blocks = times().map(|row| row.blocks).max().filter(|blocks| *blocks > 0);
-    let blocks = blocks.map_or_else(String::new, |blocks| format!(", in turns ({blocks} pairs)"));
+    let rounds =
+        |pick: fn(&Row) -> Option<&SideLevel>| times().filter_map(pick).map(|level| level.n).max().unwrap_or(0);
+    let (a, b) = (rounds(|row| row.base.as_ref()), rounds(|row| row.new.as_ref()));
+    let blocks = if blocks > 0 { format!(", in turns ({blocks} pairs)") } else { String::new() };
     let runs = if base + new > 2 { format!(" of {base} and {new} runs{blocks}") } else { String::new() };
-    let reference = &group.reference;
-    format!("{label}: {statistic} against {reference}, {a} and {b} rounds{runs}; 95 % intervals")
+    format!("{label}: p50 against {}, {a} and {b} rounds{runs}; 95 % intervals", group.reference)
 }
 
 /// Adds these rows to a report, as a table and as cases; `all`: with the rows that are not judged, and with counts that are the same.
@@ -71,22 +70,16 @@ pub fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: b
 pub fn report(comparison: &Comparison, all: bool) -> Report {
     let mut report = Report::new("vpmu compare");
     for group in &comparison.groups {
-        add(&mut report, &heading(group, comparison), &group.label, &group.rows, all);
+        add(&mut report, &heading(group), &group.label, &group.rows, all);
     }
     let rows: Vec<&Row> = comparison.rows().collect();
     report.notes(remarks(&rows));
     report.notes(comparison.unlike.iter().map(|line| format!("unlike: {line}")));
     report.notes(comparison.notes.iter().map(|line| format!("note: {line}")));
     report.note(LEGEND);
+    let of = |side: &Side| format!("{} ({})", side.source, side.revisions.join(", "));
     let (base, new) = (&comparison.base, &comparison.new);
-    report.parts.push(Part::Sources(format!(
-        "BASE {} ({}), NEW {} ({}), host: {}.",
-        base.source,
-        base.revisions.join(", "),
-        new.source,
-        new.revisions.join(", "),
-        new.host
-    )));
+    report.parts.push(Part::Sources(format!("BASE {}, NEW {}, host: {}.", of(base), of(new), new.host)));
     report.verdict = Some((comparison.exit(), comparison.verdict.clone()));
     report
 }

@@ -43,29 +43,9 @@ pub fn groups(guests: &[u64]) -> Groups {
     Groups { group, guests }
 }
 
-/// Returns whether all guests, in order of time, show the same values: simulated ones do where their model draws nothing, and however
-/// their rounds differ, that says nothing about other guests.
-pub(super) fn repeat(guests: &[u64], values: &[f64]) -> bool {
-    const SAME: f64 = 1e-9;
-    let rounds: Vec<(u64, f64)> = guests.iter().copied().zip(values.iter().copied()).collect();
-    let mut each = rounds.chunk_by(|a, b| a.0 == b.0);
-    let Some(first) = each.next() else { return false };
-    let same =
-        |other: &[(u64, f64)]| other.iter().zip(first).all(|(a, b)| (a.1 - b.1).abs() <= SAME * b.1.abs().max(1.0));
-    rounds.len() > first.len() && each.all(same)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn guests_repeat_if_each_shows_what_the_first_does() {
-        assert!(repeat(&[1, 1, 2, 2, 3], &[5.0, 7.0, 5.0, 7.0, 5.0]));
-        assert!(
-            !repeat(&[1, 1, 2, 2], &[5.0, 7.0, 5.0, 7.1]) && !repeat(&[1, 1, 1], &[5.0, 7.0, 5.0]) && !repeat(&[], &[])
-        );
-    }
 
     #[test]
     fn guests_are_kept_whole() {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::groups::{groups, repeat};
+use super::groups::groups;
 use super::ratio::MIN_ROUNDS;
 use super::rounds::{Statistic, counting};
 use crate::document::Arm;
@@ -19,9 +19,6 @@ pub struct Level {
     pub interval: Option<Interval>,
     /// Rounds.
     pub rounds: usize,
-    /// True if all rounds are the same, or all simulated guests, so that the interval would look like certainty.
-    #[serde(skip)]
-    pub constant: bool,
 }
 
 /// Returns the median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
@@ -32,10 +29,7 @@ pub struct Level {
 pub fn level(arm: &Arm, metric: &str, statistic: Statistic) -> Option<Level> {
     let (guests, values) = counting_rounds(arm, metric, statistic);
     let ns = median(&values)?;
-    let interval = median_interval(&values, &guests);
-    let constant = values.iter().all(|value| value.to_bits() == ns.to_bits())
-        || arm.backend.starts_with("sim:") && repeat(&guests, &values);
-    Some(Level { ns, interval, rounds: values.len(), constant })
+    Some(Level { ns, interval: median_interval(&values, &guests), rounds: values.len() })
 }
 
 /// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
@@ -50,28 +44,24 @@ fn counting_rounds(arm: &Arm, metric: &str, statistic: Statistic) -> (Vec<u64>, 
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
 pub fn median_interval(values: &[f64], guests: &[u64]) -> Option<Interval> {
-    (values.len() >= MIN_ROUNDS).then(|| interval(values, guests))
-}
-
-fn interval(values: &[f64], guests: &[u64]) -> Interval {
+    if values.len() < MIN_ROUNDS {
+        return None;
+    }
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let middle = median(values).unwrap_or_default();
+    let middle = median(values)?;
     let found = groups(guests);
     // Signs tell on which side of the median a value is; their mean over a group shows how the group differs from the others.
     let side = |value: &f64| f64::from(u8::from(*value > middle)) - f64::from(u8::from(*value < middle));
     let sides: Vec<f64> = values.iter().map(side).collect();
     let mean = |sides: &[f64]| (!sides.is_empty()).then(|| sides.iter().sum::<f64>() / sides.len() as f64);
-    let Some(mut share) = over_groups(&sides, &found.group, mean) else {
-        return Interval { low: middle, high: middle };
-    };
+    let mut share = over_groups(&sides, &found.group, mean)?;
     if found.group.last().is_some_and(|last| last + 1 == values.len()) {
         // Each value is a group: the spread of a side is that of a fair coin, and is not estimated.
         share.freedom = f64::INFINITY;
     }
     let reach = (share.interval().high - share.value) / 2.0;
-    let (low, high) = (at(&sorted, 0.5 - reach), at(&sorted, 0.5 + reach));
-    Interval { low, high }
+    Some(Interval { low: at(&sorted, 0.5 - reach), high: at(&sorted, 0.5 + reach) })
 }
 
 /// Returns the `q`-quantile of sorted values, between two of them where it lies there; `q` may be out of bounds.
@@ -119,7 +109,7 @@ mod tests {
             let truth = median(&run(&Host { rounds: 60_000, ..host }, 1 << 40).0).unwrap();
             let covers = |seed: &u64| {
                 let (values, guests) = run(&host, *seed);
-                let Interval { low, high } = interval(&values, &guests);
+                let Interval { low, high } = median_interval(&values, &guests).unwrap();
                 low <= truth && truth <= high
             };
             // For 300 runs at 95 %, 276 or fewer have a chance of 1 %.

@@ -37,12 +37,6 @@ impl Looks {
     }
 }
 
-/// Returns whether every ratio with this half width of its interval is known to `share`: the rule by which a run may end.
-pub fn known_to(half_widths: impl IntoIterator<Item = Option<f64>>, share: f64) -> bool {
-    let mut all = half_widths.into_iter().peekable();
-    all.peek().is_some() && all.all(|half| half.is_some_and(|half| half <= share))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::groups::{groups, repeat};
+use super::groups::groups;
 use super::rounds::{Pair, Statistic, counting, pairs};
 use crate::document::{Arm, Document, Experiment};
 use crate::metric::HOST_WORK;
 use crate::stats::interval::Interval;
-use crate::stats::jackknife::{self, Estimate, known};
+use crate::stats::jackknife::{self, Estimate};
 use crate::stats::trimmed;
 
-/// Logarithms that differ by less are the same but for how they were calculated.
-const SAME: f64 = 1e-9;
 /// Fewest rounds that have an interval.
 pub const MIN_ROUNDS: usize = 5;
 /// How logarithms of ratios differ from run to run, standard deviation: 26 default runs of the development host on two days, at loads
@@ -34,18 +32,18 @@ pub struct Ratio {
     /// Logarithm of the ratio with its uncertainty.
     #[serde(skip)]
     pub log: Option<Estimate>,
-    /// The part of its error that more rounds do not make smaller.
-    #[serde(skip)]
-    pub between: Estimate,
-    /// True if all rounds have this ratio, or all simulated guests, so that the interval would look like certainty.
-    #[serde(skip)]
-    pub constant: bool,
 }
 
 impl Ratio {
     /// Creates a ratio without an interval, of means over so many rounds.
     pub fn of_means(ratio: f64, rounds: usize) -> Self {
-        Self { ratio, interval: None, rounds, guests: 0, log: None, between: known(0.0), constant: false }
+        Self { ratio, interval: None, rounds, guests: 0, log: None }
+    }
+
+    /// Gives it the interval of its logarithm.
+    fn with(self, log: Option<Estimate>) -> Self {
+        let ends = |Interval { low, high }| Interval { low: low.exp(), high: high.exp() };
+        Self { interval: log.map(|log| ends(log.interval())), log, ..self }
     }
 
     /// Returns whether the interval excludes 1.
@@ -64,12 +62,7 @@ pub fn ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Optio
     if metric == HOST_WORK.key {
         return of_parts(&parts(arm, base, metric));
     }
-    let simulated = [arm, base].iter().any(|arm| arm.backend.starts_with("sim:"));
-    let rounds = pairs(arm, base, metric, statistic);
-    let found = of_turns(&rounds)?;
-    // However the rounds of simulated guests differ, that says nothing of other guests if all of them are the same.
-    let guests: Vec<u64> = rounds.iter().map(|pair| pair.guest).collect();
-    Some(Ratio { constant: found.constant || simulated && repeat(&guests, &logarithms(&rounds)), ..found })
+    of_turns(&pairs(arm, base, metric, statistic))
 }
 
 /// Returns the ratio of two arms of a run, with an interval that other runs of this host are to meet: every table, page and picture
@@ -82,11 +75,7 @@ pub fn over_runs<E: Experiment>(
     statistic: Statistic,
 ) -> Option<Ratio> {
     let found = ratio(arm, base, metric, statistic)?;
-    if document.is_simulated() {
-        return Some(found);
-    }
-    let log = found.log.map(|log| log.less(&BETWEEN_RUNS));
-    Some(Ratio { log, interval: log.map(interval), between: BETWEEN_RUNS, ..found })
+    Some(if document.is_simulated() { found } else { found.with(found.log.map(|log| log.less(&BETWEEN_RUNS))) })
 }
 
 /// Returns half of the interval of a ratio that one run can have at best: other runs differ by that.
@@ -99,8 +88,7 @@ pub fn log_ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> O
     if metric == HOST_WORK.key {
         return all_work(&parts(arm, base, metric));
     }
-    let rounds = pairs(arm, base, metric, statistic);
-    centre(&rounds)
+    centre(&pairs(arm, base, metric, statistic))
 }
 
 /// A part of a trace that was replayed: the work of two arms.
@@ -124,44 +112,22 @@ fn all_work(parts: &[Part]) -> Option<f64> {
 }
 
 fn of_parts(parts: &[Part]) -> Option<Ratio> {
-    let value = all_work(parts)?;
+    let ratio = Ratio::of_means(all_work(parts)?.exp(), parts.len());
     let groups = groups(&vec![0; parts.len()]);
     let log = (parts.len() >= MIN_ROUNDS).then(|| jackknife::over_groups(parts, &groups.group, all_work)).flatten();
-    Some(Ratio {
-        interval: log.map(interval),
-        log,
-        guests: 1,
-        constant: parts.iter().all(|[own, other]| ((own / other).ln() - value).abs() < SAME),
-        ..Ratio::of_means(value.exp(), parts.len())
-    })
+    Some(Ratio { guests: 1, ..ratio.with(log) })
 }
 
 /// Computes the ratio of rounds that are given in order of time.
 pub fn of_turns(rounds: &[Pair]) -> Option<Ratio> {
-    let (logs, guests) = (logarithms(rounds), rounds.iter().map(|pair| pair.guest).collect::<Vec<u64>>());
-    let value = trimmed::centre(&logs)?;
-    let log = log(rounds);
-    Some(Ratio {
-        ratio: value.exp(),
-        interval: log.map(interval),
-        rounds: rounds.len(),
-        guests: groups(&guests).guests,
-        log,
-        between: known(0.0),
-        constant: rounds.iter().all(|pair| (pair.log - value).abs() < SAME),
-    })
+    let ratio = Ratio::of_means(centre(rounds)?.exp(), rounds.len());
+    Some(Ratio { guests: groups(&guests(rounds)).guests, ..ratio.with(log(rounds)) })
 }
 
 /// Estimates the logarithm of the ratio of rounds, over their guests; `None` with fewer than [`MIN_ROUNDS`] rounds.
 pub(crate) fn log(rounds: &[Pair]) -> Option<Estimate> {
-    let guests: Vec<u64> = rounds.iter().map(|pair| pair.guest).collect();
-    (rounds.len() >= MIN_ROUNDS).then(|| trimmed::over_groups(&logarithms(rounds), &groups(&guests).group)).flatten()
-}
-
-/// Returns the interval of a ratio by that of its logarithm.
-fn interval(log: Estimate) -> Interval {
-    let Interval { low, high } = log.interval();
-    Interval { low: low.exp(), high: high.exp() }
+    let enough = rounds.len() >= MIN_ROUNDS;
+    enough.then(|| trimmed::over_groups(&logarithms(rounds), &groups(&guests(rounds)).group)).flatten()
 }
 
 /// Returns the centre of the logarithms of rounds; `None` without any.
@@ -170,8 +136,12 @@ pub fn centre(rounds: &[Pair]) -> Option<f64> {
 }
 
 /// Returns the logarithms of rounds.
-fn logarithms(rounds: &[Pair]) -> Vec<f64> {
+pub(crate) fn logarithms(rounds: &[Pair]) -> Vec<f64> {
     rounds.iter().map(|pair| pair.log).collect()
+}
+
+fn guests(rounds: &[Pair]) -> Vec<u64> {
+    rounds.iter().map(|pair| pair.guest).collect()
 }
 
 #[cfg(test)]
@@ -216,11 +186,12 @@ mod tests {
         let mut parts = vec![[10.0, 10.0]; 9];
         parts.push([1000.0, 410.0]);
         let found = of_parts(&parts).unwrap();
-        assert!((found.ratio - 1090.0 / 500.0).abs() < 1e-9 && !found.constant, "{found:?}");
+        assert!((found.ratio - 1090.0 / 500.0).abs() < 1e-9, "{found:?}");
         // All of the difference is one part's: the others say that there is none.
         assert!(found.interval.is_some_and(|interval| interval.low < 1.0), "{found:?}");
         assert_eq!(of_parts(&parts[6..]).unwrap().interval, None);
-        assert!(of_parts(&[[20.0, 10.0]; 6]).unwrap().constant && of_parts(&[]).is_none());
+        let same = of_parts(&[[20.0, 10.0]; 6]).unwrap().interval;
+        assert!(same.is_some_and(|interval| interval.is_point()) && of_parts(&[]).is_none());
     }
 
     #[test]

@@ -17,25 +17,13 @@ pub struct Pair {
 
 /// Returns the rounds that count in both arms and have the metric, in order.
 pub fn pairs(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    of_counting(counting(arm, metric, statistic), counting(base, metric, statistic))
-}
-
-/// Pairs rounds that are known to count.
-pub(crate) fn of_counting(
-    arm: impl Iterator<Item = (Round, f64)>,
-    base: impl Iterator<Item = (Round, f64)>,
-) -> Vec<Pair> {
-    let mut others = base.peekable();
-    let mut found = Vec::new();
-    for (own, a) in arm {
+    let mut others = counting(base, metric, statistic).peekable();
+    let pair = |(own, a): (Round, f64)| {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
-        let Some((_, b)) = others.peek().filter(|(other, _)| other.index == own.index) else { continue };
-        if !(a > 0.0 && *b > 0.0) {
-            continue;
-        }
-        found.push(Pair { round: own.index, guest: own.guest, log: (a / b).ln() });
-    }
-    found
+        let (_, b) = others.peek().filter(|(other, _)| other.index == own.index)?;
+        (a > 0.0 && *b > 0.0).then(|| Pair { round: own.index, guest: own.guest, log: (a / b).ln() })
+    };
+    counting(arm, metric, statistic).filter_map(pair).collect()
 }
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
@@ -78,64 +66,21 @@ fn counts(arm: &Arm, metric: &str) -> impl Iterator<Item = u64> {
     complete.map(|(count, _)| *count).filter(|count| *count > 0)
 }
 
-/// Number of a round that is compared.
+/// Number of a round that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// Smallest.
-    Min,
-    /// 10th percentile.
-    P10,
     /// Median.
     #[default]
     P50,
-    /// 90th percentile.
-    P90,
-    /// 99th percentile.
-    P99,
-    /// Largest.
-    Max,
-    /// Arithmetic mean.
+    /// Arithmetic mean: of what adds up, as the work of a trace.
     Mean,
 }
 
 impl Statistic {
-    /// Every one.
-    pub const ALL: [Self; 7] = [Self::Min, Self::P10, Self::P50, Self::P90, Self::P99, Self::Max, Self::Mean];
-
     /// Returns the number; `None` if the round has it not.
     pub fn of(self, metric: &Summary) -> Option<f64> {
-        match self {
-            Self::Min => metric.min.map(|ns| ns as f64),
-            Self::P10 => metric.p10.map(|ns| ns as f64),
-            Self::P50 => Some(metric.median()),
-            Self::P90 => metric.p90.map(|ns| ns as f64),
-            Self::P99 => metric.p99.map(|ns| ns as f64),
-            Self::Max => metric.max.map(|ns| ns as f64),
-            Self::Mean => metric.mean,
-        }
-    }
-
-    /// Describes it.
-    pub const fn about(self) -> &'static str {
-        self.words().1
-    }
-
-    /// Returns its name.
-    pub const fn name(self) -> &'static str {
-        self.words().0
-    }
-
-    const fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Min => ("min", "Smallest"),
-            Self::P10 => ("p10", "10th percentile"),
-            Self::P50 => ("p50", "Median"),
-            Self::P90 => ("p90", "90th percentile"),
-            Self::P99 => ("p99", "99th percentile"),
-            Self::Max => ("max", "Largest"),
-            Self::Mean => ("mean", "Arithmetic mean"),
-        }
+        if self == Self::P50 { Some(metric.median()) } else { metric.mean }
     }
 }
 

@@ -17,6 +17,11 @@ impl Interval {
     pub fn excludes(&self, value: f64) -> bool {
         self.low > value || self.high < value
     }
+
+    /// Returns whether it has no width, but for how its ends were calculated: it would look like certainty.
+    pub fn is_point(&self) -> bool {
+        self.high - self.low <= 1e-9 * self.high.abs()
+    }
 }
 
 /// Half of a 95 % interval of a normal distribution, in standard deviations.

@@ -29,16 +29,16 @@ impl Estimate {
         Interval { low: self.value - width, high: self.value + width }
     }
 
-    /// Returns how many times as many values show a difference of `room` in nine of ten cases at a level of confidence, where they do
-    /// not make `fixed`, a part of the error, smaller. `None`: not even a thousand times as many.
-    pub fn times_as_many(&self, fixed: &Self, confidence: f64, room: f64) -> Option<f64> {
+    /// Returns how many times as many values show a difference of `room` in nine of ten cases, where they do not make `fixed`, a part
+    /// of the error, smaller. `None`: not even a thousand times as many.
+    pub fn times_as_many(&self, fixed: &Self, room: f64) -> Option<f64> {
         let (all, kept) = (self.error.powi(2), fixed.error.powi(2));
         let own = (all - kept).max(0.0);
         let terms = all * all / self.freedom - kept * kept / fixed.freedom;
         let freedom = if terms > 0.0 { own * own / terms } else { f64::INFINITY };
         let shows = |times: &f64| {
             let then = Self { value: 0.0, error: (own / times).sqrt(), freedom: freedom * times }.less(fixed);
-            then.error * (t_quantile(confidence, then.freedom) + POWER) <= room
+            then.error * (t_quantile(f64::midpoint(1.0, CONFIDENCE), then.freedom) + POWER) <= room
         };
         // The part that stays brings few degrees of freedom: more values are not always better.
         std::iter::successors(Some(1.0), |times| Some(times * 1.05)).take_while(|times| *times < 1000.0).find(shows)
@@ -52,21 +52,29 @@ impl Estimate {
         t_p((self.value / self.error).abs(), self.freedom)
     }
 
-    /// Returns the estimate with independent errors of a known standard deviation added, such as an allowance for
-    /// differences that the values cannot show.
-    pub fn widened(&self, by: f64) -> Self {
-        let (own, added) = (self.error.powi(2), by.powi(2));
-        // The degrees of freedom are Welch and Satterthwaite's; a known error has infinitely many.
-        let freedom = if own > 0.0 { self.freedom * ((own + added) / own).powi(2) } else { f64::INFINITY };
-        Self { error: (own + added).sqrt(), freedom, ..*self }
+    /// Returns the sum of independent estimates by their weights; its degrees of freedom are Welch and Satterthwaite's.
+    fn sum(all: impl IntoIterator<Item = (f64, Self)>) -> Self {
+        let (mut value, mut squares, mut terms) = (0.0, 0.0, 0.0);
+        for (weight, one) in all {
+            let own = (weight * one.error).powi(2);
+            value += weight * one.value;
+            squares += own;
+            terms += own * own / one.freedom;
+        }
+        // A known error has infinitely many.
+        let freedom = if terms > 0.0 { squares * squares / terms } else { f64::INFINITY };
+        Self { value, error: squares.sqrt(), freedom }
+    }
+
+    /// Returns the mean of independent estimates.
+    pub fn mean(all: impl ExactSizeIterator<Item = Self>) -> Self {
+        let weight = 1.0 / all.len() as f64;
+        Self::sum(all.map(|one| (weight, one)))
     }
 
     /// Returns the difference from another, independent one.
     pub fn less(&self, other: &Self) -> Self {
-        let (a, b) = (self.error.powi(2), other.error.powi(2));
-        let terms = a * a / self.freedom + b * b / other.freedom;
-        let freedom = if terms > 0.0 { (a + b).powi(2) / terms } else { self.freedom.min(other.freedom) };
-        Self { value: self.value - other.value, error: (a + b).sqrt(), freedom }
+        Self::sum([(1.0, *self), (-1.0, *other)])
     }
 }
 
@@ -154,14 +162,14 @@ mod tests {
         assert!((both.value - 0.5).abs() < 1e-12 && (both.error - 0.5).abs() < 1e-12);
         // Welch's degrees of freedom: 0.25² / (0.09² / 9 + 0.16² / 9).
         assert!((both.freedom - 0.0625 * 9.0 / (0.0081 + 0.0256)).abs() < 1e-9);
-        let wide = one.widened(0.4);
+        let wide = one.less(&known(0.4));
         assert!((wide.error - 0.5).abs() < 1e-12 && wide.freedom > 60.0);
         let sure = Estimate { value: 0.1, error: 0.0, freedom: 3.0 };
-        assert!(sure.p() < 1e-12 && sure.widened(0.0).p() < 1e-12);
+        assert!(sure.p() < 1e-12 && sure.less(&known(0.0)).p() < 1e-12);
         for (freedom, wanted) in [(1.0, 12.7062), (9.0, 2.2622), (120.0, 1.9799), (4000.0, 1.9606)] {
             assert!((t_quantile(0.975, freedom) - wanted).abs() < 1e-3, "{freedom}: {}", t_quantile(0.975, freedom));
         }
         // Known errors alone: the normal distribution's quantile.
-        assert!((sure.widened(1.0).interval().high - 0.1 - 1.959_964).abs() < 1e-4);
+        assert!((sure.less(&known(1.0)).interval().high - 0.1 - 1.959_964).abs() < 1e-4);
     }
 }

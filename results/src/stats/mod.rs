@@ -48,18 +48,9 @@ pub fn nearest_rank<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
 /// Returns the median; the mean of the two middle values of an even number. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
-    median_of(&mut sorted)
-}
-
-/// Computes the [`median`] in place; `values` are reordered.
-pub fn median_of(values: &mut [f64]) -> Option<f64> {
-    if values.is_empty() {
-        return None;
-    }
-    let middle = values.len() / 2;
-    let even = values.len().is_multiple_of(2);
-    let (below, &mut high, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
-    let low = if even { below.iter().copied().max_by(f64::total_cmp).unwrap_or(high) } else { high };
+    sorted.sort_unstable_by(f64::total_cmp);
+    let high = *sorted.get(values.len() / 2)?;
+    let low = if values.len().is_multiple_of(2) { sorted[values.len() / 2 - 1] } else { high };
     Some(f64::midpoint(low, high))
 }
 

@@ -64,7 +64,7 @@ pub const NO_SPREAD: &str = "[no spread]";
 /// Formats a level of a metric with its interval, a time in one unit: `70.1 µs [69.5, 71.0]`.
 pub fn level(metric: &str, level: &Level) -> String {
     let interval = |text: &dyn Fn(f64) -> String| match level.interval {
-        Some(_) if level.constant => format!(" {NO_SPREAD}"),
+        Some(interval) if interval.is_point() => format!(" {NO_SPREAD}"),
         Some(Interval { low, high }) => format!(" [{}, {}]", text(low), text(high)),
         None => String::new(),
     };
@@ -80,7 +80,7 @@ pub fn level(metric: &str, level: &Level) -> String {
 /// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
 pub fn ratio_with(found: &Ratio) -> String {
     let Some(interval) = found.interval else { return ratio(found.ratio) };
-    if found.constant {
+    if interval.is_point() {
         return format!(
             "{} {NO_SPREAD}",
             if found.ratio < 0.0995 { ratio(found.ratio) } else { format!("{:.3}", found.ratio) }
@@ -209,9 +209,7 @@ mod tests {
 
     #[test]
     fn intervals_have_the_unit_and_digits_of_their_figure() {
-        let shown = |ns, interval| {
-            level("a_ns", &Level { ns, interval, rounds: 9, constant: interval.is_some_and(|one| one.high <= one.low) })
-        };
+        let shown = |ns, interval| level("a_ns", &Level { ns, interval, rounds: 9 });
         let interval = |low, high| Some(Interval { low, high });
         assert_eq!(shown(70_123.0, interval(9_500.0, 101_040.0)), "70.1 µs [9.5, 101.0]");
         assert_eq!(shown(70_123.0, interval(70_123.0, 70_123.0)), "70.1 µs [no spread]");
@@ -220,8 +218,8 @@ mod tests {
             ("70.1 µs".to_owned(), "0 ns [0, 2]".to_owned())
         );
         let shown_ratio = |ratio, low, high| {
-            let (interval, constant) = (interval(low, high), high <= low);
-            ratio_with(&Ratio { interval, constant, ..Ratio::of_means(ratio, 9) })
+            let interval = interval(low, high);
+            ratio_with(&Ratio { interval, ..Ratio::of_means(ratio, 9) })
         };
         assert_eq!(shown_ratio(0.97, 0.97, 0.97), "0.970 [no spread]");
         assert_eq!(shown_ratio(0.97, 0.9651, 0.9749), "0.970 [0.965, 0.975]");

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use results::compare::Rules;
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
@@ -158,7 +157,7 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
         duration: args.duration.duration.unwrap_or(MINUTE),
         pairs: args.pairs,
         seed: args.seed.seed,
-        rules: Rules::read(None, args.limits.alpha, args.limits.threshold)?.default,
+        rules: args.limits.limits(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use results::compare::{self, CompareSpec, Comparison, Rules, Statistic};
+use results::compare::{self, CompareSpec, Comparison};
 use results::error::{Error, Exit};
 use results::read::{Found, ends};
 use results::table::layout::plural;
@@ -13,7 +13,6 @@ use super::by_host;
 use super::files::{records, write_junit};
 use super::options::SeriesOptions;
 use crate::setting::options::{FormOptions, GateOptions, LimitOptions};
-use crate::setting::parse::one_of;
 use crate::terminal::console;
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,8 +33,8 @@ Examples:
     --metric nmi_handler_ns v1 new.json
   # two campaigns, or folders of many hosts: as pairs of hosts
   vpmu compare --by-host baseline/ nightly/
-  # limits by metric, and a JUnit report
-  vpmu compare --rules rules.toml --junit report.xml v1 new.json
+  # a JUnit report for CI
+  vpmu compare --junit report.xml v1 new.json
 
 Exit codes: 0 no regression, 1 regression: slower, or more
 host operations for a PMI, 2 bad usage or input,
@@ -61,14 +60,6 @@ pub struct CompareArgs {
     #[command(flatten)]
     pub limits: LimitOptions,
 
-    /// TOML file with limits, also by metric: alpha, threshold, bound, report-only
-    #[arg(long, value_name = "FILE")]
-    pub rules: Option<PathBuf>,
-
-    /// Per-round statistic
-    #[arg(long, value_name = "NAME", default_value = "p50", value_parser = one_of(&Statistic::ALL, Statistic::name, Statistic::about))]
-    pub quantile: Statistic,
-
     /// Arms and metrics to compare.
     #[command(flatten)]
     pub series: SeriesOptions,
@@ -91,17 +82,15 @@ pub struct CompareArgs {
 }
 
 pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
-    let rules = Rules::read(args.rules.as_deref(), args.limits.alpha, args.limits.threshold)?;
     if let Some(new) = &args.new {
         let sides = [Path::new(&args.base), Path::new(new)];
         if args.by_host || sides.into_iter().any(by_host::is_wanted) {
-            return hosts(args, sides, &rules);
+            return hosts(args, sides);
         }
     }
     let request = CompareSpec {
-        rules,
-        statistic: args.quantile,
-        arms: args.series.arm.clone(),
+        limits: args.limits.limits(),
+        arms: if args.new.is_none() { args.arms.clone() } else { args.series.arm.clone() },
         metrics: args.series.metric.clone(),
         unlike_hosts_allowed: args.ignore_host_differences,
     };
@@ -110,7 +99,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
         args.new.iter().map(|new| records(&[new])).next().transpose()?.unwrap_or_default();
     let found = match (&args.new, &base[..]) {
         (Some(name), _) => compare::compare((&args.base, &base), (name, &new), &request)?,
-        (None, [record]) => compare::arms(&args.base, record, &args.arms, &request)?,
+        (None, [record]) => compare::arms(&args.base, record, &request)?,
         (None, several) => {
             let why = format!("it holds {} results", several.len());
             return Err(Error::usage(format!("cannot compare arms of {}", args.base), why, "give one result"));
@@ -120,17 +109,16 @@ pub(super) fn run(args: &CompareArgs) -> Result<Exit, Error> {
 }
 
 /// Compares per host.
-fn hosts(args: &CompareArgs, sides: [&Path; 2], rules: &Rules) -> Result<Exit, Error> {
+fn hosts(args: &CompareArgs, sides: [&Path; 2]) -> Result<Exit, Error> {
     let SeriesOptions { arm, metric } = &args.series;
-    let whole = arm.is_empty() && metric.is_empty() && args.quantile == Statistic::default();
+    let whole = arm.is_empty() && metric.is_empty();
     if !whole || args.ignore_host_differences || args.gate.all_metrics {
-        let what =
-            "--arm, --metric, --quantile, --all-metrics and --ignore-host-differences are not for results by host";
+        let what = "--arm, --metric, --all-metrics and --ignore-host-differences are not for results by host";
         return Err(Error::usage(what, "each host is compared with itself, in all arms", "leave them out"));
     }
     let [base, new] = [by_host::gather(sides[0])?, by_host::gather(sides[1])?];
     let names = sides.map(Path::to_string_lossy);
-    let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), rules)?;
+    let found = fleet::compare((&names[0], &base.runs), (&names[1], &new.runs), &args.limits.limits())?;
     show(args, base.files.iter().chain(&new.files), found, base.bad + new.bad)
 }
 
@@ -148,7 +136,7 @@ fn show<'a>(
     }
     let report = compare::report(&found, args.gate.all_metrics);
     let junit = args.gate.junit.as_deref();
-    junit.map_or(Ok(()), |file| check_no_input(file, inputs.chain(&args.rules)))?;
+    junit.map_or(Ok(()), |file| check_no_input(file, inputs))?;
     write_junit(junit, &report.junit())?;
     console::show(args.form.form(), &report, &found)?;
     Ok(exit)

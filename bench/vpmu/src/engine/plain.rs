@@ -134,7 +134,8 @@ impl Experiment {
         let about = About { name: self.name, place: Some("host"), parameters: self.parameters.clone(), complete };
         let context = Context { stop: sys::interrupted(), fs, host, command_line, progress, save: &mut *save };
         let (mut document, error) = measure(arms, &self.rounds, &about, context, &mut |_, _| false)?;
-        document.conclude_any();
+        let metric = document.metric().unwrap_or_default().to_owned();
+        document.conclude(&metric);
         save(&document)?;
         Ok((document, error))
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
+use results::verdict::Limits;
 
 use super::backend::BackendChoice;
-use super::parse::{defaults, duration_in, folder, number_in, share};
+use super::parse::{defaults, duration_in, folder, level, number_in, share};
 use super::pin::PinChoice;
 use crate::terminal::console::Form;
 
@@ -90,12 +91,19 @@ pub struct TimeLimitOption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Args)]
 pub struct LimitOptions {
     /// Significance level of the adjusted p values [default: 0.01; of history 0.001]
-    #[arg(long, value_name = "P", value_parser = share)]
+    #[arg(long, value_name = "P", value_parser = level)]
     pub alpha: Option<f64>,
 
     /// Smallest change that is called one [default: 3%; of history 5%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
+}
+
+impl LimitOptions {
+    /// Returns the limits of a comparison.
+    pub fn limits(self) -> Limits {
+        Limits::of(self.alpha, self.threshold)
+    }
 }
 
 /// How a comparison of two sides is passed on.

@@ -34,6 +34,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A level of significance, above 0 and up to one half.
+pub fn level(text: &str) -> Result<f64, String> {
+    let level = share(text)?;
+    if level <= 0.5 { Ok(level) } else { Err("out of range; a level is at most 0.5".to_owned()) }
+}
+
 /// A duration within `range`.
 pub fn duration_in(
     range: RangeInclusive<Duration>,

@@ -4,15 +4,15 @@ use super::guest_arm::GIVEN_UP;
 use results::answers;
 use results::choice::{AS_GOOD, contenders};
 use results::document::{Arm, ArmKind, Document};
-use results::paired::looks::known_to;
 use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
 use results::table::layout::percent;
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
 /// tables, each strategy to others and to the floor.
 pub(super) fn is_reached(document: &Document, wanted: f64) -> bool {
-    let half = |ratio: Ratio| if ratio.guests >= MIN_LOOKED_AT { ratio.half_width() } else { None };
-    known_to(ratios(document).map(|(_, found)| half(found?)), wanted)
+    let known = |ratio: Ratio| ratio.guests >= MIN_LOOKED_AT && ratio.half_width().is_some_and(|half| half <= wanted);
+    let mut all = ratios(document).peekable();
+    all.peek().is_some() && all.all(|(_, found)| found.is_some_and(known))
 }
 
 /// Returns what is not known to `wanted` after a run that ended without it; `None` if everything is.

@@ -1,10 +1,11 @@
 //! `vpmu fleet report`.
 
 use fleet::{Analysis, Run};
-use results::compare::{self, Comparison, Rules};
+use results::compare::{self, Comparison};
 use results::error::{Error, Exit};
 use results::table::Report as Shown;
 use results::table::layout::columns;
+use results::verdict::Limits;
 use serde::Serialize;
 
 use super::super::by_host::{Gathered, of_campaign};
@@ -120,7 +121,7 @@ fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variants<'a>> {
         let of = |name: &str| -> Vec<Run> {
             runs.iter().filter(|run| run.labels.variant.as_deref() == Some(name)).cloned().collect()
         };
-        match fleet::compare((base, &of(base)), (new, &of(new)), &Rules::default()) {
+        match fleet::compare((base, &of(base)), (new, &of(new)), &Limits::default()) {
             Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
             Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
         }

@@ -145,7 +145,7 @@ pub struct Measured {
 
 /// Returns the median of those that there are.
 pub fn median(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
-    stats::median_of(&mut values.into_iter().flatten().filter(|value| value.is_finite()).collect::<Vec<_>>())
+    stats::median(&values.into_iter().flatten().filter(|value| value.is_finite()).collect::<Vec<_>>())
 }
 
 impl Measured {

@@ -26,14 +26,10 @@ const COLUMNS: [Column; 9] = [
         let interval = interval.map(|ends| format!(" [{}, {}]", bare(row, ends.low), bare(row, ends.high)));
         Some(value(row, one.value) + &interval.unwrap_or_default())
     }),
-    ("to published", |row| row.against_published.as_ref().map(judged)),
+    ("to published", |row| row.against_published.as_ref().map(Judged::to_string)),
     ("predicted", range),
-    ("to predicted", |row| row.against_predicted.as_ref().map(judged)),
+    ("to predicted", |row| row.against_predicted.as_ref().map(Judged::to_string)),
 ];
-
-fn judged(one: &Judged) -> String {
-    one.words(&one.by.map_or_else(String::new, |by| format!("{} %", signed(100.0 * by, 1))))
-}
 
 /// Formats a number without its unit.
 fn bare(row: &Row, number: f64) -> String {
@@ -129,7 +125,7 @@ pub fn report(reproduction: &Reproduction) -> Report {
 /// Describes a run on this host: the host, and why numbers cannot be compared.
 fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     let judged = reproduction.rows.iter().flat_map(|row| [&row.against_published, &row.against_predicted]).flatten();
-    let reason = |one: &Judged| Some(format!("{}: {}", one.words(""), one.why.as_ref()?));
+    let reason = |one: &Judged| Some(format!("{}: {}", one.word(), one.why.as_ref()?));
     let reasons: BTreeSet<String> = judged.filter_map(reason).collect();
     report.heading("The host and the run:");
     report.notes(here.notes.iter().cloned().chain(reasons));

@@ -147,8 +147,8 @@ const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
 fn columns(pareto: &Pareto) -> [String; 8] {
-    let latency = format!("latency {}", pareto.by.name());
-    ["strategy", &latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
+    let latency = if pareto.by == Statistic::P50 { "latency p50" } else { "latency mean" };
+    ["strategy", latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
 }
 
 fn cells(row: &StrategySummary) -> [String; 8] {
