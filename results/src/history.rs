@@ -352,7 +352,7 @@ pub fn report(history: &History) -> Report {
             report.table(table);
         } else {
             report.note(caption);
-            report.line(if of_label().all(|series| series.too_short) {
+            report.note(if of_label().all(|series| series.too_short) {
                 format!("too few runs: change points need {}", change_points::MIN_VALUES)
             } else {
                 let arms: BTreeSet<&str> = of_label().map(|series| series.arm.as_str()).collect();

@@ -52,7 +52,7 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     if !known.contains_key(baseline) {
         let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
         // A page's cells are those of tables in one piece.
-        let [narrow, wide] = [80, 120].map(|width| table::report(&document).text(width));
+        let [narrow, wide] = [80, 120].map(|width| table::report(std::slice::from_ref(&document), true).text(width));
         known.insert(baseline.to_owned(), (document, narrow, wide));
     }
     let (document, narrow, wide) = &known[baseline];

@@ -12,7 +12,7 @@ mod svg;
 pub(crate) use axis::{Axis, ticks};
 pub use colour::PRESETS;
 pub(crate) use lines::lines;
-pub(crate) use rows::{DOTS, estimates, strips};
+pub(crate) use rows::{DOTS, rows};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("plot.css");

@@ -6,7 +6,8 @@
 use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
-use crate::document::{Arm, GuestArm, PhaseResult, SET_UP, Summary};
+use crate::answers;
+use crate::document::{Arm, Document, GuestArm, PhaseResult, SET_UP, Summary};
 use crate::metric::Metric;
 
 /// A table that columns stand in.
@@ -185,11 +186,20 @@ pub(crate) fn work(arm: &Arm, metric: &Metric) -> crate::choice::Work {
     columns(Place::Advice).filter_map(|column| Some((column.key, (column.value)(&figures)?))).collect()
 }
 
-/// Adds a table with a row for each named arm, below a heading and above its sentences.
-pub(super) fn add(report: &mut Report, heading: String, place: Place, arms: &[(String, Figures<'_>)]) {
+/// Returns the arms of a table of guests, each with its name, starred where its figures are not whole, and its figures.
+pub(super) fn rows(document: &Document) -> impl Iterator<Item = (String, &Arm, Figures<'_>)> {
+    let metric = answers::metric(&document.parameters);
+    document.arms.iter().filter(|arm| arm.not_available.is_none()).map(|arm| {
+        let star = if arm.incomplete.is_empty() { "" } else { "*" };
+        (format!("{}{star}", arm.name), arm, Figures::new(arm, arm.metric(metric)))
+    })
+}
+
+/// Adds a table with a row for each arm, below a heading and above its sentences.
+pub(super) fn add(report: &mut Report, heading: String, place: Place, document: &Document) {
     let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
-    for (name, figures) in arms {
-        table.add_row(std::iter::once(name.as_str().into()).chain(columns(place).map(|column| column.cell(figures))));
+    for (name, _, figures) in rows(document) {
+        table.add_row(std::iter::once(name.into()).chain(columns(place).map(|column| column.cell(&figures))));
     }
     report.gap();
     report.heading(heading);

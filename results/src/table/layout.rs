@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 
-use crate::document::Arm;
 use crate::paired::{Level, Ratio};
 use crate::stats::interval::Interval;
 
@@ -22,12 +21,6 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
     let asked = asked.and_then(|text| text.parse().ok());
     let given = asked.or(terminal.map(usize::from)).filter(|&columns| columns > 0);
     given.unwrap_or(PLAIN).max(LEAST)
-}
-
-/// Returns the arm's name, with a star where its figures are not whole.
-pub(super) fn name(arm: &Arm) -> String {
-    let star = if arm.incomplete.is_empty() { "" } else { "*" };
-    format!("{}{star}", arm.name)
 }
 
 /// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.

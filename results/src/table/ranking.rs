@@ -1,4 +1,4 @@
-//! The order of the strategies of a run, in a sentence: the fastest, and how far behind KVM's or the slowest is.
+//! The order of the strategies of a run, in a sentence: the fastest, and how far behind the slowest is.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,6 @@ use crate::choice::{contenders, is_whole, with_figures};
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
-
-/// The strategy of KVM, and since when.
-pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 
 /// A strategy of a ranking.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,16 +59,8 @@ pub fn sentence(
     if let Some(floor) = &first.over_floor {
         let _ = write!(text, ", {}", times(floor, "the floor"));
     }
-    let mut add = |other: &Contender, about: &str| {
-        if let Some(ratio) = against(other, first) {
-            let _ = write!(text, "; {}{about} is {}", other.name, times(&ratio, "that"));
-        }
-    };
-    let (kvm, since) = OF_KVM;
-    match behind.iter().find(|other| other.name == kvm).or(behind.last()) {
-        Some(other) if other.name == kvm => add(other, &format!(" ({since})")),
-        Some(other) => add(other, ", the slowest,"),
-        None => {}
+    if let Some((slowest, ratio)) = behind.last().and_then(|slowest| Some((slowest, against(slowest, first)?))) {
+        let _ = write!(text, "; {}, the slowest, is {}", slowest.name, times(&ratio, "that"));
     }
     if let Some(ratio) = others.iter().filter_map(|other| against(other, first)).find(|one| one.interval.is_none()) {
         let _ = write!(text, "; {}, no interval", plural(ratio.rounds, repeated));

@@ -18,7 +18,7 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
     let pairs = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "pair");
     let heading = format!("NEW against BASE: {name}, {workload}; {pairs} of turns; 95 % intervals");
     if rows.is_empty() {
-        report.line(heading);
+        report.note(heading);
     } else {
         add(&mut report, &heading, workload.as_str(), rows, all);
     }
@@ -36,19 +36,19 @@ pub fn report(outcome: &Outcome, all: bool) -> Report {
     let unlike = document.parameters["unlike"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
     report.notes(unlike.map(|line| format!("unlike: {line}")));
     if document.parameters["same_build"] == true {
-        report.line("A/A: both sides are the same build with the same options");
+        report.note("A/A: both sides are the same build with the same options");
     }
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
-    report.line(format!("backend: {}{stand_in}", parameter("backend")));
-    report.line(format!("host: {}", document.host.class));
-    report.line(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
+    report.note(format!("backend: {}{stand_in}", parameter("backend")));
+    report.note(format!("host: {}", document.host.class));
+    report.note(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
     let ended = match document.status {
         Status::Running | Status::Complete => None,
         Status::Interrupted => Some("interrupted: whole pairs only"),
         Status::Incomplete => Some("incomplete: a side failed"),
     };
     if let Some(how) = ended {
-        report.line(how);
+        report.note(how);
     }
     report.verdict = Some(conclude(&rows, doubts.first().map(String::as_str).or(ended)));
     report
