@@ -166,18 +166,14 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
         found.push(Warning::of_all("steal", message));
     }
-    if let Some((quota, stopped)) = host.quota.and_then(|quota| Some((quota, quota.meanwhile()?)))
-        && stopped.throttled > 0
-    {
+    let stopped = host.quota.and_then(|quota| Some((quota.cpus, quota.stopped_us().filter(|us| *us > 0)?)));
+    found.extend(stopped.map(|(cpus, us)| {
+        let seconds = us as f64 / 1e6;
         let message = format!(
-            "the CPU quota of the control group ({:.2} CPUs) stopped the measurement in {} of {} periods, for {:.1} s of CPU time",
-            quota.cpus,
-            stopped.throttled,
-            stopped.periods,
-            stopped.throttled_us as f64 / 1e6
+            "the CPU quota of the control group ({cpus:.2} CPUs) stopped the measurement for {seconds:.1} s of CPU time"
         );
-        found.push(Warning::of_all("cpu-quota", message));
-    }
+        Warning::of_all("cpu-quota", message)
+    }));
     found
 }
 
@@ -310,7 +306,7 @@ mod tests {
     use super::*;
     use crate::document::latency_histogram;
     use crate::fixture;
-    use crate::host::{CpuTime, Quota, Throttling};
+    use crate::host::{CpuTime, Quota};
 
     fn codes(change: impl FnOnce(&mut Document)) -> Vec<String> {
         let mut document = fixture::document(2);
@@ -360,10 +356,9 @@ mod tests {
         let found = codes(|document| {
             document.tool.profile = "debug".to_owned();
             document.host.loadavg_1m = Some(9.0);
-            document.host.steal_before = Some(CpuTime { steal: 0, total: 0 });
-            document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
-            let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
-            document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
+            document.host.steal_before = Some(CpuTime::default());
+            document.host.steal_after = Some(CpuTime { steal: 5, total: 100, busy: 0 });
+            document.host.quota = Some(Quota { cpus: 0.1, stopped_us_before: 3, stopped_us_after: Some(4) });
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             // Every count of an arm is 1.

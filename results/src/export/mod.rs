@@ -25,7 +25,9 @@ pub const ALL: [Format; 4] = [
     format("benchstat", "Go benchmark text, a line per arm and round, for benchstat", |records| {
         Ok(gobench::text(records))
     }),
-    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text),
+    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", |records| {
+        Ok(csv::text(records))
+    }),
     format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];
 

@@ -10,22 +10,11 @@ use super::fs::HostFs;
 pub struct Quota {
     /// CPU time in each second, s, by the tightest limit.
     pub cpus: f64,
-    /// Throttling of all groups with a limit, before the measurement.
-    pub before: Throttling,
-    /// Throttling after the measurement.
+    /// Time for which limits had stopped CPUs of their groups, in all groups with a limit, before the measurement, µs.
+    pub stopped_us_before: u64,
+    /// The same after the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Throttling>,
-}
-
-/// Throttling by limits since they were set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Throttling {
-    /// Periods in which a group ran.
-    pub periods: u64,
-    /// Those in which it was stopped.
-    pub throttled: u64,
-    /// Time that its CPUs were stopped, µs.
-    pub throttled_us: u64,
+    pub stopped_us_after: Option<u64>,
 }
 
 impl Quota {
@@ -33,23 +22,13 @@ impl Quota {
     pub(super) fn read(fs: &HostFs) -> Option<Self> {
         let limits: Vec<_> = groups(fs).iter().filter_map(|group| limit(fs, group)).collect();
         let cpus = limits.iter().map(|(cpus, _)| *cpus).min_by(f64::total_cmp)?;
-        let mut before = Throttling::default();
-        for (_, level) in limits {
-            before.periods = before.periods.saturating_add(level.periods);
-            before.throttled = before.throttled.saturating_add(level.throttled);
-            before.throttled_us = before.throttled_us.saturating_add(level.throttled_us);
-        }
-        Some(Self { cpus, before, after: None })
+        let stopped_us_before = limits.iter().fold(0, |sum, (_, stopped_us)| stopped_us.saturating_add(sum));
+        Some(Self { cpus, stopped_us_before, stopped_us_after: None })
     }
 
-    /// Returns the throttling during the measurement.
-    pub fn meanwhile(&self) -> Option<Throttling> {
-        let after = self.after?;
-        Some(Throttling {
-            periods: after.periods.checked_sub(self.before.periods)?,
-            throttled: after.throttled.checked_sub(self.before.throttled)?,
-            throttled_us: after.throttled_us.checked_sub(self.before.throttled_us)?,
-        })
+    /// Returns the time for which CPUs were stopped during the measurement, µs.
+    pub fn stopped_us(&self) -> Option<u64> {
+        self.stopped_us_after?.checked_sub(self.stopped_us_before)
     }
 }
 
@@ -71,21 +50,14 @@ fn groups(fs: &HostFs) -> Vec<String> {
     find().unwrap_or_default()
 }
 
-/// Reads the limit of one group in CPUs, and what it did.
-fn limit(fs: &HostFs, group: &str) -> Option<(f64, Throttling)> {
+/// Reads the limit of one group in CPUs, and for how long it stopped them.
+fn limit(fs: &HostFs, group: &str) -> Option<(f64, u64)> {
     let max = fs.text(&format!("{group}/cpu.max"))?;
     let (quota, period) = max.split_once(' ')?;
     let (quota, period) = (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?);
     let stat = fs.text(&format!("{group}/cpu.stat")).unwrap_or_default();
-    let value = |name: &str| {
-        stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let throttling = Throttling {
-        periods: value("nr_periods"),
-        throttled: value("nr_throttled"),
-        throttled_us: value("throttled_usec"),
-    };
-    (quota > 0.0 && period > 0.0).then(|| (quota / period, throttling))
+    let stopped_us = stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.parse().ok()).unwrap_or(0);
+    (quota > 0.0 && period > 0.0).then(|| (quota / period, stopped_us))
 }
 
 #[cfg(test)]
@@ -107,13 +79,11 @@ mod tests {
             ("sys/fs/cgroup/job/step/cpu.stat", stat),
         ]);
         let mut facts = HostFacts::begin(&fs);
-        let before = Throttling { periods: 5, throttled: 4, throttled_us: 205 };
-        assert_eq!(facts.quota, Some(Quota { cpus: 0.1, before, after: None }));
+        assert_eq!(facts.quota, Some(Quota { cpus: 0.1, stopped_us_before: 205, stopped_us_after: None }));
         let later = "nr_periods 105\nnr_throttled 101\nthrottled_usec 9200\n";
         std::fs::write(fs.path("sys/fs/cgroup/job/step/cpu.stat"), later).unwrap();
         facts.finish(&fs);
-        let meanwhile = Throttling { periods: 101, throttled: 98, throttled_us: 9000 };
-        assert_eq!(facts.quota.unwrap().meanwhile(), Some(meanwhile));
+        assert_eq!(facts.quota.unwrap().stopped_us(), Some(9000));
     }
 
     #[test]

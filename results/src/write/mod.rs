@@ -26,8 +26,6 @@ pub struct Target {
     /// As it was given, for messages.
     path: PathBuf,
     mode: u32,
-    /// A device of that name is written to.
-    through: bool,
 }
 
 impl Target {
@@ -48,7 +46,7 @@ impl Target {
     /// The path names no file.
     pub fn at(folder: &Folder, path: &Path) -> io::Result<Self> {
         path.file_name().ok_or_else(|| io::Error::other("it is a folder"))?;
-        Ok(Self { folder: folder.clone(), path: path.to_owned(), mode: 0o644, through: true })
+        Ok(Self { folder: folder.clone(), path: path.to_owned(), mode: 0o644 })
     }
 
     /// Its path from the folder that is open.
@@ -79,11 +77,6 @@ impl Target {
     /// Makes the target a program.
     pub fn executable(self) -> Self {
         Self { mode: 0o755, ..self }
-    }
-
-    /// Makes the target a file, whatever has the name: a device or a FIFO is replaced, too.
-    pub fn always_file(self) -> Self {
-        Self { through: false, ..self }
     }
 
     /// Returns the path as it was given.
@@ -126,7 +119,6 @@ impl Target {
                 Err(io::Error::other("it is a link of the system's"))
             }
             FileType::RegularFile | FileType::Symlink => Ok(false),
-            _ if !self.through => Ok(false),
             FileType::CharacterDevice => Ok(true),
             // The reader of a FIFO would be waited for.
             _ => Err(refused(kind, "; >(cat > FIFO) is written")),
@@ -139,7 +131,7 @@ impl Target {
     /// Returns the errors of the file system.
     pub fn begin(&self) -> io::Result<Pending> {
         if !self.is_through()? {
-            return Ok(Pending(Writing::File(self.passing()?, self.clone())));
+            return Ok(Pending::Passing(self.passing()?, self.clone()));
         }
         let file = match descriptor(&self.path) {
             // What is printed follows what is written here: both have one offset.
@@ -152,7 +144,7 @@ impl Target {
         if file.metadata()?.file_type().is_block_device() {
             return Err(refused(FileType::BlockDevice, ""));
         }
-        Ok(Pending(Writing::Through(file)))
+        Ok(Pending::Through(file))
     }
 
     /// Replaces it by `bytes`: it has either all of them or what it had.
@@ -183,21 +175,20 @@ impl Target {
     /// # Errors
     /// Returns the errors of the file system.
     pub fn create(&self) -> io::Result<File> {
-        match self.begin()?.0 {
-            Writing::Through(file) => Ok(file),
-            Writing::File(file, target) => Ok(file.persist(target.place())?),
+        match self.begin()? {
+            Pending::Through(file) => Ok(file),
+            Pending::Passing(file, target) => Ok(file.persist(target.place())?),
         }
     }
 }
 
-/// A file that is not in its place yet, or a pipe or device that is being written to.
+/// A file that is being written.
 #[derive(Debug)]
-pub struct Pending(Writing);
-
-#[derive(Debug)]
-enum Writing {
+pub enum Pending {
+    /// A pipe or a device.
     Through(File),
-    File(NamedTempFile, Target),
+    /// A file that is not in its place yet.
+    Passing(NamedTempFile, Target),
 }
 
 impl Pending {
@@ -206,7 +197,7 @@ impl Pending {
     /// # Errors
     /// Returns the errors of the file system. What had the name has it still.
     pub fn finish(self) -> io::Result<()> {
-        let Writing::File(file, target) = self.0 else { return Ok(()) };
+        let Self::Passing(file, target) = self else { return Ok(()) };
         file.as_file().sync_all()?;
         file.persist(target.place())?;
         target.sync();
@@ -216,10 +207,10 @@ impl Pending {
 
 impl Write for Pending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Writing::Through(file) => file.write(bytes),
+        match self {
+            Self::Through(file) => file.write(bytes),
             // The library's own errors name the passing file.
-            Writing::File(file, _) => file.as_file_mut().write(bytes),
+            Self::Passing(file, _) => file.as_file_mut().write(bytes),
         }
     }
 
@@ -490,8 +481,6 @@ mod tests {
         for refused in [target.check(), target.replace(b"x"), append(&path).map(drop)] {
             assert!(refused.is_err(), "no FIFO is waited for");
         }
-        target.always_file().replace(b"file").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"file");
         check_file(Path::new("/dev/null")).unwrap().replace(b"x").unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         for folder in ["/dev/fd", "/proc/self/fd"] {

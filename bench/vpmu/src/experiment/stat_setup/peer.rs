@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cpu_list::CpuList;
 use host_pmu::stats::ns;
-use results::child::{Line, Lines, POLL, Supervised};
+use results::child::{Gathered, Keep, POLL, Supervised};
 use results::error::Error;
 use results::metric::{ELAPSED, TOTAL};
 use stat_setup::list::{Class, EventList};
@@ -20,6 +20,8 @@ const START_UP: &str = "start_up_ns";
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
+/// Bytes of a command's output that are read.
+const MAX_OUTPUT: usize = 16 << 20;
 /// Time that one run of a command may take.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Group sizes to try for perf.
@@ -76,11 +78,10 @@ impl Command {
             all.push(stat("perf as given", None, &quiet));
         }
         // Counts of one run, untimed; a line is value,unit,event,...
-        let (mut counted, counts) = (0, stat("perf", None, &["--log-fd", "1"]));
-        counts.run(&counts.args, &mut |line| {
-            let value = line.split(',').next().unwrap_or_default();
-            counted += usize::from(value.trim().parse::<f64>().is_ok());
-        })?;
+        let counts = stat("perf", None, &["--log-fd", "1"]);
+        let said = counts.run(&counts.args)?.map(|(_, said)| said).unwrap_or_default();
+        let is_count = |line: &&str| line.split(',').next().is_some_and(|value| value.trim().parse::<f64>().is_ok());
+        let counted = said.lines().filter(is_count).count();
         let counts = format!("{version}, which counted {counted} of {} events", list.events.len());
         all.last_mut().into_iter().for_each(|best| best.notes.push(counts.clone()));
         Ok(all)
@@ -110,8 +111,8 @@ impl Command {
 
     /// Runs it once, and once with next to nothing to set up: the difference is the set-up. `None` if the user ended it.
     fn take(&self) -> Result<Option<Sample>, Error> {
-        let Some(start_up) = self.run(&self.start_up, &mut |_| {})? else { return Ok(None) };
-        let Some(wall) = self.run(&self.args, &mut |_| {})? else { return Ok(None) };
+        let Some((start_up, _)) = self.run(&self.start_up)? else { return Ok(None) };
+        let Some((wall, _)) = self.run(&self.args)? else { return Ok(None) };
         let mut sample = Sample::default().with(&ELAPSED, [wall]);
         sample.add(START_UP, [start_up]);
         if let Some(net) = wall.checked_sub(start_up).filter(|net| *net > 0) {
@@ -120,9 +121,8 @@ impl Command {
         Ok(Some(sample))
     }
 
-    /// Runs it with these words, and hands each line of its output to `each`; returns the time until its end, ns, and `None` if the
-    /// user ended it.
-    fn run(&self, args: &[String], each: &mut dyn FnMut(&str)) -> Result<Option<u64>, Error> {
+    /// Runs it with these words; returns the time until its end, ns, and its output, and `None` if the user ended it.
+    fn run(&self, args: &[String]) -> Result<Option<(u64, String)>, Error> {
         let failed =
             |why: &dyn std::fmt::Display| Error::host(format!("cannot run {}", self.notes[0]), why.to_string(), "");
         let mut command = process::Command::new(&self.program);
@@ -131,18 +131,15 @@ impl Command {
         let mut child = Supervised::start(&mut command).map_err(|error| failed(&error))?;
         let interrupted = || sys::interrupted().load(Ordering::Relaxed);
         let over = || interrupted() || began.elapsed() > LIMIT;
-        if let Some(out) = child.process.stdout.take() {
-            let mut lines = Lines::new(out, MAX_ARGUMENT);
-            while let Line::Text(line) = lines.next(over).map_err(|error| failed(&error))? {
-                each(&line);
-            }
-        }
+        let said = child.process.stdout.take().map(|out| Gathered::start(out, Keep::First(MAX_OUTPUT)));
         let status = child.wait(POLL, over).map_err(|error| failed(&error))?;
         let wall = ns(began.elapsed());
         match status {
             None if interrupted() => Ok(None),
             None => Err(failed(&"it did not end in 10 minutes")),
-            Some(status) if status.success() => Ok(Some(wall)),
+            Some(status) if status.success() => {
+                Ok(Some((wall, said.map(|said| said.text(LIMIT).0).unwrap_or_default())))
+            }
             Some(status) => Err(failed(&status)),
         }
     }
@@ -154,10 +151,9 @@ fn fastest(events: usize, grouped: impl Fn(usize) -> Command) -> Result<Command,
     let mut best: Option<(u64, Command)> = None;
     for size in SIZES.into_iter().filter(|&size| size / 2 < events) {
         let command = grouped(size);
-        let Some(first) = command.run(&command.args, &mut |_| {})?.filter(|wall| *wall < 1_000_000_000) else {
-            break;
-        };
-        let least = command.run(&command.args, &mut |_| {})?.unwrap_or(first).min(first);
+        let run = || Ok(command.run(&command.args)?.map(|(wall, _)| wall));
+        let Some(first) = run()?.filter(|wall| *wall < 1_000_000_000) else { break };
+        let least = run()?.unwrap_or(first).min(first);
         if best.as_ref().is_none_or(|(best, _)| least < *best) {
             best = Some((least, command));
         }
