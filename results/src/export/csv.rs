@@ -1,6 +1,8 @@
 //! Comma-separated values as RFC 4180 has them: a row per arm and metric over all rounds, and one per round. An arm without
 //! figures has a row with the reason.
 
+use serde_json::json;
+
 use crate::document::{Arm, Record, Summary};
 use crate::shown::line;
 use crate::table::column::{self, Figures, Place};
@@ -32,7 +34,7 @@ fn row(record: &Record, arm: &Arm, round: &str, metric: Option<(&str, &Summary)>
         plain(&arm.backend),
         arm.stand_in.to_string(),
         plain(&arm.name),
-        arm.kind.key().to_owned(),
+        json!(arm.kind).as_str().unwrap_or_default().to_owned(),
         round.to_owned(),
         plain(metric.map_or("", |(key, _)| key)),
     ];

@@ -105,15 +105,6 @@ impl Svg {
         let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\"{anchor}>{text}</text>");
     }
 
-    /// Writes a text that runs upwards, with its middle at the place.
-    pub(super) fn upright(&mut self, x: f64, y: f64, text: &str) {
-        let text = escaped(text);
-        let _ = writeln!(
-            self.0,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 {x:.1} {y:.1})\">{text}</text>"
-        );
-    }
-
     /// Returns the whole text.
     pub(super) fn end(mut self) -> String {
         self.0.push_str("</svg>\n");
@@ -153,7 +144,7 @@ impl Area {
         svg.text("", (middle, self.bottom + 82.0), Anchor::Middle, &axis.label);
     }
 
-    /// Draws horizontal grid lines with their texts, and the label at the side.
+    /// Draws horizontal grid lines with their texts, and the label above.
     pub(super) fn y_axis(self, svg: &mut Svg, axis: &Axis) {
         for (value, text) in axis.ticks() {
             let y = axis.place(value, self.bottom, self.top);
@@ -161,7 +152,7 @@ impl Area {
             svg.text("", (self.left - 10.0, y + HALF_LINE), Anchor::End, &text);
         }
         svg.line("rule", 2.0, &[(self.left, self.top), (self.left, self.bottom)]);
-        svg.upright(32.0, f64::midpoint(self.top, self.bottom), &axis.label);
+        svg.text("", (4.0, self.top - 14.0), Anchor::Start, &axis.label);
     }
 
     /// Returns the place of a point.

@@ -76,9 +76,7 @@ pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
 
 /// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
-    let enable = record.parameters.get("set_up").and_then(|set_up| set_up.get("enable"));
-    let once = if enable.is_some_and(|enable| enable == "once") { ", enabled at once" } else { "" };
-    format!("{}{once}{}", group_label(record), origin(record))
+    group_label(record) + &origin(record)
 }
 
 /// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.

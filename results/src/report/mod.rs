@@ -75,13 +75,9 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
 
 /// Returns what the page is of, and what has no place on it.
 fn summary(records: &[Record], groups: usize) -> String {
-    let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
-    let count = plural(records.len(), "result");
-    let of = match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
-        Some([first, last]) if first == last => format!("{count} of {first} UTC."),
-        Some([first, last]) => format!("{count} from {first} to {last} UTC."),
-        None => format!("{}.", plural(records.len(), "simulated result")),
-    };
+    let times = || records.iter().map(|record| record.started_unix);
+    let [first, last] = [times().min(), times().max()].map(|unix| date(unix.unwrap_or(0)));
+    let of = format!("{}, from {first} to {last} UTC.", plural(records.len(), "result"));
     match groups.saturating_sub(GROUPS) {
         0 => of,
         more => format!("{of} Of {groups} kinds the newest {GROUPS} are here; {more} more need a page of their own."),

@@ -17,8 +17,6 @@ pub enum Place {
     Latency,
     /// Host work per PMI, or per rotation where the workload only counts.
     Work,
-    /// A guest's `perf stat` set-ups, of all rounds.
-    SetUp,
     /// Host work per set-up.
     SetUpWork,
     /// A strategy of an advice, over several results.
@@ -127,18 +125,15 @@ impl Column {
     }
 }
 
-use Place::{Advice, Csv, Latency, SetUp, SetUpWork, Work};
+use Place::{Advice, Csv, Latency, SetUpWork, Work};
 
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
     column("count", "values", COUNT, &[Csv], |arm| Some(arm.summary?.count as f64)),
     column("min_ns", "min", NS, &[Csv], |arm| Some(arm.summary?.min? as f64)),
     column("p50_ns", "p50", NS, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
-    column("set_up_ns", "set-up", NS, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
-        "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
-    ),
     column("p90_ns", "p90", NS, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
-    column("p99_ns", "p99", NS, &[Latency, SetUp, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p99_ns", "p99", NS, &[Latency, Csv], |arm| Some(arm.summary?.p99? as f64)),
     column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),

@@ -36,13 +36,14 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
         report.notes(known(document).into_iter().map(|text| of(document) + &text));
     }
     for document in documents.iter().filter(|_| whole) {
-        let (all, per, places) = match metric(document).key {
-            key if key == SET_UP.key => ("set-ups", "", [Place::SetUp, Place::SetUpWork]),
-            key if key == ROTATION.key => ("samples", " per rotation", [Place::Latency, Place::Work]),
-            _ => ("samples", " per PMI", [Place::Latency, Place::Work]),
+        let (per, work) = match metric(document).key {
+            key if key == SET_UP.key => ("set-up", Place::SetUpWork),
+            key if key == ROTATION.key => ("rotation", Place::Work),
+            _ => ("PMI", Place::Work),
         };
-        column::add(&mut report, format!("{}All {all} of all rounds together", of(document)), places[0], document);
-        column::add(&mut report, format!("{}Host work{per}", of(document)), places[1], document);
+        let heading = format!("{}All samples of all rounds together", of(document));
+        column::add(&mut report, heading, Place::Latency, document);
+        column::add(&mut report, format!("{}Host work per {per}", of(document)), work, document);
     }
     place(first, &mut report);
     report
