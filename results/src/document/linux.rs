@@ -53,14 +53,9 @@ impl LinuxArm {
             *sum = sum.saturating_add(*count);
         }
         self.event_samples.resize(self.event_samples.len().max(other.event_samples.len()), 0);
-        for (sum, more) in self.event_samples.iter_mut().zip(&other.event_samples) {
-            *sum = sum.saturating_add(*more);
-        }
-        for (sum, more) in [
-            (&mut self.trace_lost, other.trace_lost),
-            (&mut self.rdpmcs, other.rdpmcs),
-            (&mut self.complaints, other.complaints),
-        ] {
+        let counts = self.event_samples.iter_mut().zip(other.event_samples.iter().copied());
+        let own = [&mut self.trace_lost, &mut self.rdpmcs, &mut self.complaints];
+        for (sum, more) in counts.chain(own.into_iter().zip([other.trace_lost, other.rdpmcs, other.complaints])) {
             *sum = sum.saturating_add(more);
         }
         if !other.complained.is_empty() {

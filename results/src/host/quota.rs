@@ -35,19 +35,11 @@ impl Quota {
 /// Lists the folders of the groups that this process is in, from its own to the topmost that it sees. Groups of version 1 are not
 /// looked at.
 fn groups(fs: &HostFs) -> Vec<String> {
-    let find = || {
-        let (own, mounts) = (fs.text("proc/self/cgroup")?, fs.text("proc/self/mounts")?);
-        let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mount = mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            (*words.get(2)? == "cgroup2").then(|| words[1])
-        })?;
-        // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
-        let names: Vec<&str> =
-            path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
-        Some((0..=names.len()).rev().map(|depth| [&[mount], &names[..depth]].concat().join("/")).collect())
-    };
-    find().unwrap_or_default()
+    let own = fs.text("proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("..");
+    // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
+    let names: Vec<&str> = path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
+    (0..=names.len()).rev().map(|depth| [&["sys/fs/cgroup"], &names[..depth]].concat().join("/")).collect()
 }
 
 /// Reads the limit of one group in CPUs, and for how long it stopped them.
@@ -71,7 +63,6 @@ mod tests {
         let stat = "usage_usec 1\nnr_periods 4\nnr_throttled 3\nthrottled_usec 200\nnr_bursts 0\n";
         let (_dir, fs) = tree(&[
             ("proc/self/cgroup", "0::/job/step\n"),
-            ("proc/self/mounts", "none /sys sysfs rw 0 0\nnone /sys/fs/cgroup cgroup2 rw 0 0\n"),
             ("sys/fs/cgroup/cpu.stat", "usage_usec 7\n"),
             ("sys/fs/cgroup/job/cpu.max", "200000 100000\n"),
             ("sys/fs/cgroup/job/cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_usec 5\n"),
@@ -88,9 +79,8 @@ mod tests {
 
     #[test]
     fn no_limit_and_no_groups_are_no_quota() {
-        let mounts = ("proc/self/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0\n");
         let max = ("sys/fs/cgroup/cpu.max", "max 100000\n");
-        for files in [vec![], vec![mounts], vec![mounts, ("proc/self/cgroup", "0::/../../x\n"), max]] {
+        for files in [vec![], vec![("proc/self/cgroup", "0::/../../x\n"), max]] {
             assert_eq!(Quota::read(&tree(&files).1), None);
         }
     }

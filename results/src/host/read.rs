@@ -131,9 +131,8 @@ pub fn mediated(fs: &HostFs) -> Option<bool> {
 /// Returns the governors of all CPUs, each once.
 fn governor(fs: &HostFs) -> Option<String> {
     let dir = "sys/devices/system/cpu";
-    let cpus = fs.names(dir).into_iter().filter(|name| name.starts_with("cpu"));
-    let governors: BTreeSet<String> =
-        cpus.filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/cpufreq/scaling_governor"))).collect();
+    let files = fs.names(dir).into_iter().map(|cpu| format!("{dir}/{cpu}/cpufreq/scaling_governor"));
+    let governors: BTreeSet<String> = files.filter_map(|file| fs.text(&file)).collect();
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }
 

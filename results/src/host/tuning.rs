@@ -118,16 +118,11 @@ fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
 }
 
 fn smt_siblings(fs: &HostFs) -> Vec<String> {
-    let Some(online) = fs.text("sys/devices/system/cpu/online").and_then(|list| list.parse::<CpuList>().ok()) else {
-        return Vec::new();
-    };
-    let lists: BTreeSet<String> = online
-        .0
-        .iter()
-        .filter_map(|cpu| fs.text(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
-        .filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1))
-        .collect();
-    lists.into_iter().collect()
+    let dir = "sys/devices/system/cpu";
+    let lists =
+        fs.names(dir).into_iter().filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/topology/thread_siblings_list")));
+    let several = lists.filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1));
+    several.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Format};
 use super::colour::ink;
-use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use super::svg::{Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::table::Table;
 
 const HEIGHT: f64 = 600.0;
@@ -74,7 +74,7 @@ pub(crate) fn lines(
         }
         let name = (area.right + 12.0, heights[index]);
         svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
-        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
+        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), "start", &names[index]);
         svg.close();
     }
     Some(svg.end())

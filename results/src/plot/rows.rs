@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, Format};
 use super::colour::ink;
-use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use super::svg::{Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::stats::interval::Interval;
 use crate::stats::nearest_rank;
 use crate::table::{Cell, Table};
@@ -52,21 +52,21 @@ pub(crate) fn rows<'t>(
     let mut svg = Svg::new(label, WIDTH, area.bottom + BELOW);
     area.x_axis(&mut svg, &x);
     if !title.is_empty() {
-        svg.text("title", (4.0, LINE - 8.0), Anchor::Start, &short(title, 60));
+        svg.text("title", (4.0, LINE - 8.0), "start", &short(title, 60));
     }
     let place = |value| x.place(value, area.left, area.right);
     if let Some(base) = base {
         let (at, name) = (place(1.0), short(base, NAME));
         let room = name.chars().count() as f64 * CHARACTER / 2.0;
-        svg.text("name c-floor", (at.max(room), area.top - 10.0), Anchor::Middle, &name);
+        svg.text("name c-floor", (at.max(room), area.top - 10.0), "middle", &name);
         svg.line("l c-floor whole", 3.0, &[(at, area.top), (at, area.bottom)]);
     }
     for (row @ (name, cell, figure), number) in rows.iter().zip(0..) {
         let (ink, middle) = (ink(name), area.top + ROW * (f64::from(number) + 0.5));
         let class = format!("l {ink} whole");
         svg.open(name, &short(&format!("{name}: {}", cell.text()), 200));
-        svg.text("", (area.left - HALF_LINE, middle + HALF_LINE - 2.0), Anchor::End, &short(name, NAME));
-        svg.text("", (WIDTH, middle + HALF_LINE - 2.0), Anchor::End, &short(cell.text(), TEXT));
+        svg.text("", (area.left - HALF_LINE, middle + HALF_LINE - 2.0), "end", &short(name, NAME));
+        svg.text("", (WIDTH, middle + HALF_LINE - 2.0), "end", &short(cell.text(), TEXT));
         let bar = |at: f64| [(at, middle - 13.0), (at, middle + 13.0)];
         if cell.points.is_empty() {
             let [low, high] = ends(row).map(place);

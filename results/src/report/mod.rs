@@ -75,9 +75,9 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
 
 /// Returns what the page is of, and what has no place on it.
 fn summary(records: &[Record], groups: usize) -> String {
-    let times = || records.iter().map(|record| record.started_unix);
-    let [first, last] = [times().min(), times().max()].map(|unix| date(unix.unwrap_or(0)));
-    let of = format!("{}, from {first} to {last} UTC.", plural(records.len(), "result"));
+    let times = || records.iter().map(|record| record.started_unix).filter(|unix| *unix > 0);
+    let span = times().min().zip(times().max()).map(|(first, last)| format!(", {} to {} UTC", date(first), date(last)));
+    let of = format!("{}{}.", plural(records.len(), "result"), span.unwrap_or_default());
     match groups.saturating_sub(GROUPS) {
         0 => of,
         more => format!("{of} Of {groups} kinds the newest {GROUPS} are here; {more} more need a page of their own."),

@@ -113,15 +113,9 @@ impl Column {
         Self { about, ..self }
     }
 
-    /// Returns the value for people.
+    /// Returns the value for people; a dash where it is unknown.
     pub fn cell(&self, figures: &Figures<'_>) -> Cell {
-        let value = (self.value)(figures);
-        // Without the guest's count of its NMIs, lost is unknown, not 0.
-        if value.is_none() && self.key == "lost" {
-            "unknown".into()
-        } else {
-            Cell::of(value, |value| (self.text)(value))
-        }
+        Cell::of((self.value)(figures), |value| (self.text)(value))
     }
 }
 

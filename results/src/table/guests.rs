@@ -4,10 +4,10 @@ use super::column::{self, Place};
 use super::fold::{Cell, Table};
 use super::layout::{plural, ratio_with, time};
 use super::plain::lacks;
-use super::ranking::{fastest, listed, origin};
+use super::ranking::{fastest, listed, origin, unranked};
 use super::report::Report;
 use crate::answers;
-use crate::choice::{AS_GOOD, choose, contenders, is_modelled, is_whole, rank, regrets, with_figures};
+use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::LATE_PERIODS;
 use crate::document::{Arm, ArmKind, Document, Status, Warning};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
@@ -189,18 +189,13 @@ fn choice(documents: &[Document]) -> Option<String> {
     let name = &chosen.strategy;
     let parts: Vec<String> =
         documents.iter().zip(nouns).filter_map(|(document, what)| beside(document, name, what)).collect();
-    let mut said = vec![format!("{name}: {}{}", parts.join(", "), origin(first))];
+    let mut said = format!("{name}: {}{}", parts.join(", "), origin(first));
     if !as_good.is_empty() {
-        said.push(format!("as good: {}", listed(&as_good.iter().map(|one| one.strategy.clone()).collect::<Vec<_>>())));
+        let names: Vec<String> = as_good.iter().map(|one| one.strategy.clone()).collect();
+        said.extend(["; as good: ", &listed(&names)]);
     }
-    for document in documents {
-        let out: Vec<String> =
-            with_figures(document, metric(document)).filter(|arm| !is_whole(arm)).map(|arm| arm.name.clone()).collect();
-        if !out.is_empty() {
-            said.push(format!("not whole with {}, so not ranked: {}", number(document), listed(&out)));
-        }
-    }
-    Some(said.join("; "))
+    let with = |one| unranked(one, metric(one), &format!(" with {}", number(one)));
+    Some(said + &documents.iter().filter_map(with).collect::<String>())
 }
 
 fn metric(document: &Document) -> &'static Metric {

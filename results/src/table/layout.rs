@@ -31,7 +31,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// Converts a number of ns to the unit that suits it.
-fn unit(ns: f64) -> (f64, &'static str) {
+pub(crate) fn unit(ns: f64) -> (f64, &'static str) {
     match ns {
         n if n < 999.5 => (n, "ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),

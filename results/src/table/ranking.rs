@@ -80,11 +80,14 @@ pub(super) fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) ->
     let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
     let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
     let text = sentence(&found, &against, (&origin(document), "round"))?;
-    let doubtful: Vec<String> =
-        with_figures(document, metric).filter(|arm| !is_whole(arm)).map(|arm| arm.name.clone()).collect();
-    let others =
-        if doubtful.is_empty() { String::new() } else { format!("; not whole, so not ranked: {}", listed(&doubtful)) };
-    Some(text + &others)
+    Some(text + &unranked(document, metric, "").unwrap_or_default())
+}
+
+/// Names the arms that have figures, and none that may be ranked; `of` says of what.
+pub(super) fn unranked<E: Experiment>(document: &Document<E>, metric: &Metric, of: &str) -> Option<String> {
+    let doubtful = with_figures(document, metric).filter(|arm| !is_whole(arm));
+    let names: Vec<String> = doubtful.map(|arm| arm.name.clone()).collect();
+    (!names.is_empty()).then(|| format!("; not whole{of}, so not ranked: {}", listed(&names)))
 }
 
 /// Says what the figures of a run are, if they are not measured on hardware events.

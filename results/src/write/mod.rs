@@ -67,14 +67,9 @@ impl Target {
         let _ = self.folder.handle().and_then(|folder| folder.sync_all());
     }
 
-    /// Makes the target a file for its owner only, as perf's recordings are.
-    pub fn private(self) -> Self {
-        Self { mode: 0o600, ..self }
-    }
-
-    /// Makes the target a program.
-    pub fn executable(self) -> Self {
-        Self { mode: 0o755, ..self }
+    /// Gives the file another mode than 0644.
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
     }
 
     /// Returns the path as it was given.
@@ -450,9 +445,9 @@ mod tests {
         pending.write_all(b"half").unwrap();
         drop(pending);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        target.clone().private().replace(b"").unwrap();
+        target.clone().mode(0o600).replace(b"").unwrap();
         assert_eq!((mode(), std::fs::metadata(&path).unwrap().len()), (0o600, 0));
-        target.executable().replace(b"#!").unwrap();
+        target.mode(0o755).replace(b"#!").unwrap();
         assert_eq!(mode() & 0o700, 0o700);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }

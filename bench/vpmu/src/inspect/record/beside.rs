@@ -25,7 +25,7 @@ pub fn with(recording: &Path, word: &str) -> PathBuf {
 /// # Errors
 /// The file's.
 pub fn begin(path: &Path) -> io::Result<(File, bool)> {
-    let target = Target::of(path)?.private();
+    let target = Target::of(path)?.mode(0o600);
     target.check()?;
     let displaces = is_file(path);
     // A link is moved itself: its file stays what it is.
