@@ -3,13 +3,13 @@
 use super::column::{self, Place};
 use super::fold::{Cell, Table};
 use super::layout::{plural, ratio_with, time};
-use super::plain::lacks;
+use super::plain::{lacks, plain};
 use super::ranking::{fastest, listed, origin, unranked};
 use super::report::Report;
 use crate::answers;
 use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::LATE_PERIODS;
-use crate::document::{Arm, ArmKind, Document, Status, Warning};
+use crate::document::{Arm, ArmKind, Document, Record, Status, Warning};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
 
@@ -47,6 +47,11 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
     }
     place(first, &mut report);
     report
+}
+
+/// Returns any document as it is shown whole: that of guests with their tables, another as [`plain`] does.
+pub fn of_record(record: &Record) -> Report {
+    record.as_guests().map_or_else(|| plain(record), |document| report(&[document], true))
 }
 
 /// Adds the first table, an arm a row: its p50 and ratio to the floor, and what it made the host do.

@@ -3,17 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::fold::{Cell, Table};
-use super::guests;
 use super::layout::{self, plural, time};
 use super::report::Report;
 use crate::document::{Arm, Document, Experiment, Record, Summary};
 use crate::metric;
 use crate::paired::{self, Statistic};
-
-/// Returns any document as it is shown whole: that of guests with their tables, another as [`plain`] does.
-pub fn of_record(record: &Record) -> Report {
-    record.as_guests().map_or_else(|| plain(record), |document| guests::report(&[document], true))
-}
 
 /// Returns the document as it is shown: the experiment's own metric with intervals, and the medians of the others.
 pub fn plain(document: &Record) -> Report {
