@@ -110,11 +110,6 @@ pub fn value(metric: &str, value: f64) -> String {
     }
 }
 
-/// Formats the [`time`] of whole nanoseconds; a dash where there are none.
-pub fn ns(value: Option<u64>) -> String {
-    value.map_or_else(dash, |ns| time(ns as f64))
-}
-
 /// Formats a signed figure; what rounds to zero has no sign.
 pub fn signed(value: f64, decimals: usize) -> String {
     let text = format!("{value:+.decimals$}");

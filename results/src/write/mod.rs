@@ -222,10 +222,8 @@ pub fn check_file(path: &Path) -> Result<Target, Error> {
 /// # Errors
 /// Exit 2: it is one of them, by whatever name.
 pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<Item = P>) -> Result<(), Error> {
-    // A link is replaced and not followed; a pipe or a device is no worse for it.
-    let Some(found) = output.symlink_metadata().ok().filter(|found| found.is_file() || found.is_symlink()) else {
-        return Ok(());
-    };
+    // A link is replaced and not followed.
+    let Ok(found) = output.symlink_metadata() else { return Ok(()) };
     let is_output = |input: P| {
         let ways = [input.as_ref().symlink_metadata(), input.as_ref().metadata()];
         ways.into_iter().flatten().any(|input| (input.dev(), input.ino()) == (found.dev(), found.ino()))
