@@ -8,7 +8,7 @@ use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
-use crate::paired::{self, Ratio, Statistic};
+use crate::paired::{self, Statistic};
 use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
@@ -22,13 +22,6 @@ pub fn metric(parameters: &Parameters) -> &'static Metric {
     } else {
         &ROTATION
     }
-}
-
-/// The ratio of an arm to the floor; `None` of the floor itself, and where one of them was not measured.
-pub fn over_floor(document: &Document, arm: usize, metric: &Metric) -> Option<Ratio> {
-    let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor)?;
-    let arm = document.arms.get(arm).filter(|arm| arm.kind != ArmKind::Floor)?;
-    paired::over_runs(document, arm, floor, metric.key, Statistic::P50)
 }
 
 /// The answers of a document by its metric, in the order of its arms; an arm without rounds that count has none.
@@ -110,7 +103,7 @@ mod tests {
         assert!(recreate.ratio_interval.is_some_and(|[low, high]| low <= 2.0 && high >= 2.0));
         assert_eq!((recreate.base.as_deref(), &found[3].base, found[3].ratio), (Some("floor"), &None, None));
         let few = of(&fixture::document(3), NMI_HANDLER.key);
-        let table = crate::table::report(&document).text(100);
+        let table = crate::table::report(std::slice::from_ref(&document), true).text(100);
         let of = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
         assert!(of("recreate").contains("2.00 µs") && of("recreate").contains("2.000 ["), "{table}");
         assert_eq!((few[0].p50_interval, few[0].ratio_interval), (None, None));

@@ -1,7 +1,7 @@
 //! Child processes: each in a process group of its own, bounded in output and time, and ended with all that it started.
 
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,9 +47,15 @@ impl Supervised {
     ///
     /// # Errors
     /// Errors of waiting.
-    pub fn wait(&mut self, interval: Duration, over: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
-        if self.status.is_none() && readable(&self.end, interval, over)? {
-            self.end_group()?;
+    pub fn wait(&mut self, interval: Duration, mut over: impl FnMut() -> bool) -> io::Result<Option<ExitStatus>> {
+        let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
+        while self.status.is_none() {
+            match poll(&mut [PollFd::new(&self.end, PollFlags::IN)], Some(&interval)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) if over() => break,
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => self.end_group()?,
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(self.status)
     }
@@ -83,83 +89,6 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// Waits until `fd` can be read or has ended; returns `false` as soon as `over` holds.
-fn readable(fd: impl AsFd, interval: Duration, mut over: impl FnMut() -> bool) -> io::Result<bool> {
-    let interval = Timespec::try_from(interval).map_err(io::Error::other)?;
-    loop {
-        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&interval)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) if over() => return Ok(false),
-            Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Result of waiting for a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
-    /// A line, without its end.
-    Text(String),
-    /// End of the stream.
-    End,
-    /// The caller's condition held first.
-    Over,
-}
-
-/// Lines of a child's output.
-#[derive(Debug)]
-pub struct Lines<R> {
-    stream: R,
-    bytes: Vec<u8>,
-    /// Most bytes of a line.
-    most: usize,
-}
-
-impl<R: Read + AsFd> Lines<R> {
-    /// Reads lines of at most `most` bytes from `stream`.
-    pub const fn new(stream: R, most: usize) -> Self {
-        Self { stream, bytes: Vec::new(), most }
-    }
-
-    /// Waits for the next line, at most until `over` holds, which is looked at once per [`POLL`].
-    ///
-    /// # Errors
-    /// Errors of the stream; `InvalidData` for a line that is too long, cut off, or not UTF-8.
-    pub fn next(&mut self, mut over: impl FnMut() -> bool) -> io::Result<Line> {
-        let wrong = |why: String| Err(io::Error::new(ErrorKind::InvalidData, why));
-        let mut searched = 0;
-        loop {
-            if let Some(end) = self.bytes[searched..].iter().position(|&byte| byte == b'\n') {
-                let end = searched + end;
-                let line = self.bytes.drain(..=end).take(end).collect();
-                return String::from_utf8(line)
-                    .map(Line::Text)
-                    .or_else(|_| wrong("a line that is no UTF-8".to_owned()));
-            }
-            searched = self.bytes.len();
-            if searched > self.most {
-                return wrong(format!("a line of more than {}", crate::open::size(self.most as u64)));
-            }
-            if !readable(&self.stream, POLL, &mut over)? {
-                return Ok(Line::Over);
-            }
-            let mut chunk = [0; 4096];
-            match self.stream.read(&mut chunk)? {
-                0 if self.bytes.is_empty() => return Ok(Line::End),
-                0 => return wrong("a line that is cut off".to_owned()),
-                read => {
-                    self.bytes.extend_from_slice(&chunk[..read]);
-                    // A peer that sends a line in drips is never silent.
-                    if !chunk[..read].contains(&b'\n') && over() {
-                        return Ok(Line::Over);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -237,8 +166,10 @@ mod tests {
     fn what_a_child_started_ends_with_it_however_it_ends() {
         for how in ["exit 3", "exec sleep 600"] {
             let mut child = shell(&format!("sleep 600 >/dev/null & echo $!; {how}"));
-            let mut lines = Lines::new(child.process.stdout.take().unwrap(), 100);
-            let Line::Text(other) = lines.next(|| false).unwrap() else { panic!("it says nothing") };
+            let output = Gathered::start(child.process.stdout.take().unwrap(), Keep::First(100));
+            let said = || output.text(POLL).0;
+            while !said().ends_with('\n') {}
+            let other = said().trim().to_owned();
             assert!(std::path::Path::new("/proc").join(&other).exists());
             let status = child.wait(POLL, || how != "exit 3").unwrap();
             assert_eq!(status.map(|status| status.code()), (how == "exit 3").then_some(Some(3)));
@@ -249,31 +180,6 @@ mod tests {
                 std::thread::sleep(POLL);
             }
         }
-    }
-
-    #[test]
-    fn lines_are_whole_and_bounded_and_waiting_ends() {
-        let lines = |script: &str| Lines::new(shell_output(script), 5000);
-        let mut two = lines("printf 'one\\n\\n'");
-        let next: Vec<_> = (0..3).map(|_| two.next(|| false).unwrap()).collect();
-        assert_eq!(next, [Line::Text("one".to_owned()), Line::Text(String::new()), Line::End]);
-        for (script, why) in
-            [("printf half", "cut off"), ("yes | tr -d '\\n'", "more than 5000 bytes"), ("printf '\\377\\n'", "UTF-8")]
-        {
-            assert!(lines(script).next(|| false).unwrap_err().to_string().contains(why), "{script}");
-        }
-        let mut silent = shell("exec sleep 600");
-        let mut lines = Lines::new(silent.process.stdout.take().unwrap(), 9);
-        assert_eq!(lines.next(|| true).unwrap(), Line::Over);
-        let mut dripping = shell("while sleep 0.01; do printf x; done");
-        let mut lines = Lines::new(dripping.process.stdout.take().unwrap(), 20);
-        let until = Instant::now() + 2 * POLL;
-        assert_eq!(lines.next(|| Instant::now() > until).unwrap(), Line::Over);
-    }
-
-    /// Returns the output of a script that ends by itself or by SIGPIPE.
-    fn shell_output(script: &str) -> std::process::ChildStdout {
-        Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap().stdout.unwrap()
     }
 
     #[test]
@@ -289,5 +195,6 @@ mod tests {
         let mut open = shell("printf x; exec sleep 600");
         let gathered = Gathered::start(open.process.stdout.take().unwrap(), Keep::First(9));
         assert!(gathered.text(POLL).1);
+        assert_eq!(open.wait(POLL, || true).unwrap(), None, "waiting ends");
     }
 }

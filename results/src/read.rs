@@ -154,11 +154,12 @@ pub fn ends(exit: Exit, unsound: usize) -> Exit {
 /// Exit 2: there is no such thing, or nothing in it is sound.
 pub fn gather(source: &Path) -> Result<Found, Error> {
     let baseline = baseline_folder(Path::new(RESULTS), &source.to_string_lossy());
+    let is_name = !source.exists() && check_name(&source.to_string_lossy()).is_ok();
     if source.is_dir() {
         folder(source)
-    } else if !source.exists() && check_name(&source.to_string_lossy()).is_ok() && baseline.is_dir() {
+    } else if is_name && baseline.is_dir() {
         folder(&baseline)
-    } else if !source.exists() && check_name(&source.to_string_lossy()).is_ok() {
+    } else if is_name {
         let why = format!("there is neither it nor {}", baseline.display());
         let remedy = "give the path of a result or of a folder; with -o DIR a baseline is DIR/baselines/NAME";
         Err(Error::usage(format!("cannot use {}", source.display()), why, remedy))

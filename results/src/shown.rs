@@ -18,33 +18,32 @@ pub fn steers(character: char) -> bool {
 /// [`steers`] as `\u001b`. The notation is that of JSON, in which such characters are in strings only: the value stays
 /// the same.
 pub fn text(text: &str) -> Cow<'_, str> {
-    let pairs = || text.chars().zip(text.chars().skip(1).map(Some).chain([None]));
-    let stays = |(character, next)| match character {
-        '\n' | '\t' => true,
-        '\r' => next == Some('\n'),
-        character => !steers(character),
-    };
-    if pairs().all(stays) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    for pair in pairs() {
-        if stays(pair) { out.push(pair.0) } else { escape(pair.0, &mut out) }
-    }
-    Cow::Owned(out)
+    filtered(text, |character, next| match character {
+        '\n' | '\t' => Some(character),
+        '\r' if next == Some('\n') => Some(character),
+        character => Some(character).filter(|character| !steers(*character)),
+    })
 }
 
 /// Filters a name in a line: a character that would end the line or move in it is a blank, the rest as in [`text`].
 pub fn line(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(steers) {
+    filtered(text, |character, _| match character {
+        '\n' | '\r' | '\t' => Some(' '),
+        character => Some(character).filter(|character| !steers(*character)),
+    })
+}
+
+/// Gives each character, of which the next one is known, what it is shown as; one that has nothing is escaped.
+fn filtered(text: &str, shown: impl Fn(char, Option<char>) -> Option<char>) -> Cow<'_, str> {
+    let pairs = || text.chars().zip(text.chars().skip(1).map(Some).chain([None]));
+    if pairs().all(|(character, next)| shown(character, next) == Some(character)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\r' | '\t' => out.push(' '),
-            character if steers(character) => escape(character, &mut out),
-            character => out.push(character),
+    for (character, next) in pairs() {
+        match shown(character, next) {
+            Some(character) => out.push(character),
+            None => escape(character, &mut out),
         }
     }
     Cow::Owned(out)

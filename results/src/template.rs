@@ -3,7 +3,7 @@
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Value, escape_formatter};
 
-use crate::error::{Error, Exit};
+use crate::error::Error;
 use crate::shown;
 
 /// Renders the page that `source` gives with `values`.
@@ -15,9 +15,7 @@ pub fn page(source: &str, values: Value) -> Result<String, Error> {
         environment.add_template("page", source)?;
         environment.get_template("page")?.render(values)
     });
-    rendered.map_err(|error| {
-        Error::new(Exit::Internal, "cannot make the page", format!("{error:#}"), "please report this as a bug")
-    })
+    rendered.map_err(|error| Error::internal("cannot make the page", format!("{error:#}")))
 }
 
 fn environment<'a>() -> Result<Environment<'a>, minijinja::Error> {

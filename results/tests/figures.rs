@@ -1,8 +1,8 @@
 //! Figures of the book: each stands in the pages as the tool prints it for a document in `results/baselines`.
 //!
 //! A page has them between two comments, `figure:` with the place and `end`. Places are `BASELINE/ARM/COLUMN` (a cell
-//! of the tables), `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds, day, load), `BASELINE/terminal`
-//! and `BASELINE/table` (the tables as text and as Markdown). `VPMU_WRITE_FIGURES=1 cargo test -p results --test
+//! of the tables), `BASELINE/ARM/ARM` (the ratio of two arms), `BASELINE/run` (rounds, day, load), and
+//! `BASELINE/table` (the tables as Markdown). `VPMU_WRITE_FIGURES=1 cargo test -p results --test
 //! figures` fills them in, and draws README's picture.
 
 use std::collections::BTreeMap;
@@ -42,8 +42,8 @@ fn cells(text: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
 }
 
-/// Documents that were read, each with its tables.
-type Known = BTreeMap<String, (Document, String, String)>;
+/// Documents that were read, each with its tables in one piece.
+type Known = BTreeMap<String, (Document, String)>;
 
 /// Returns the figure at a place.
 fn figure(known: &mut Known, place: &str) -> Result<String, String> {
@@ -51,26 +51,17 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     let (baseline, wanted) = place.split_once('/').ok_or_else(unknown)?;
     if !known.contains_key(baseline) {
         let document: Document = read::document(&file(baseline)).map_err(|error| error.to_string())?;
-        // A page's cells are those of tables in one piece.
-        let [narrow, wide] = [80, 120].map(|width| table::report(&document).text(width));
-        known.insert(baseline.to_owned(), (document, narrow, wide));
+        let text = table::report(std::slice::from_ref(&document), true).text(120);
+        known.insert(baseline.to_owned(), (document, text));
     }
-    let (document, narrow, wide) = &known[baseline];
-    let text = if wanted == "terminal" { narrow } else { wide };
+    let (document, text) = &known[baseline];
     let first = text.split("\nAll samples").next().unwrap_or_default();
     let work = &text[text.find(WORK).ok_or_else(unknown)?..];
-    match wanted {
-        "run" => {
-            let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
-            let busy = document.warnings.iter().any(|warning| warning.code == "load");
-            let host = if busy { "busy" } else { "otherwise idle" };
-            return Ok(format!("{rounds} rounds, {}, {host}", &write::utc(document.started_unix)[..10]));
-        }
-        "terminal" => {
-            let end = work.rfind("\n─").ok_or_else(unknown)?;
-            return Ok(format!("\n```text\n{first}{}\n```\n", &work[..end]));
-        }
-        _ => {}
+    if wanted == "run" {
+        let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
+        let busy = document.warnings.iter().any(|warning| warning.code == "load");
+        let host = if busy { "busy" } else { "otherwise idle" };
+        return Ok(format!("{rounds} rounds, {}, {host}", &write::utc(document.started_unix)[..10]));
     }
     let mut rows = cells(first);
     for (row, more) in rows.iter_mut().zip(cells(work)) {

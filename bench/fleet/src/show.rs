@@ -81,7 +81,7 @@ fn levels((name, rows): (String, Vec<&LevelRow>)) -> Table {
 /// Returns how far a campaign is: what its elements wait for, and those that need a look, failed ones first.
 pub fn progress(standing: &Standing) -> Report {
     let mut report = Report::new("vpmu fleet");
-    report.line(standing.summary());
+    report.note(standing.summary());
     let mut waits: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for line in standing.elements.iter().filter(|line| line.state == State::Pending) {
         let reason = line.reason.as_deref().unwrap_or("no reason given");

@@ -6,10 +6,10 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use results::child::{Gathered, Keep, Line, Lines, Supervised};
+use results::child::{Gathered, Keep, Supervised};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ pub const APART: &str = "apart";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for the last output of a child that has ended.
 const WORDS: Duration = Duration::from_millis(500);
-/// Most bytes of a line of a child, and of its stderr.
+/// Most bytes of what a child says, and of its stderr.
 const MOST: usize = 64 << 10;
 /// Interval of `meanwhile`.
 const POLL: Duration = Duration::from_millis(4);
@@ -68,7 +68,7 @@ const POLL: Duration = Duration::from_millis(4);
 pub struct Child {
     process: Supervised,
     stdin: Option<ChildStdin>,
-    lines: Lines<ChildStdout>,
+    said: Gathered,
     errors: Option<Gathered>,
 }
 
@@ -91,18 +91,20 @@ impl Child {
         let (stdin, stdout, stderr) = (pipes.stdin.take(), pipes.stdout.take(), pipes.stderr.take());
         let Some(stdout) = stdout else { return Err(io::Error::other("the child has no stdout")) };
         let errors = stderr.map(|pipe| Gathered::start(pipe, Keep::First(MOST)));
-        let mut child = Self { process, stdin, lines: Lines::new(stdout, MOST), errors };
+        let mut child = Self { process, stdin, said: Gathered::start(stdout, Keep::First(MOST)), errors };
         child.wait_for(READY)?;
         Ok(child)
     }
 
     fn wait_for(&mut self, word: &str) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
-        let said = self.lines.next(|| Instant::now() > until);
-        if said.is_ok_and(|said| said == Line::Text(word.to_owned())) {
-            Ok(())
-        } else {
-            Err(self.complaint("it did not get ready"))
+        loop {
+            let (said, goes_on) = self.said.text(POLL);
+            if said.lines().any(|line| line == word) {
+                return Ok(());
+            } else if !goes_on || Instant::now() > until {
+                return Err(self.complaint("it did not get ready"));
+            }
         }
     }
 
@@ -148,10 +150,8 @@ impl Child {
         if !status.success() {
             return Err(self.complaint(&status.to_string()));
         }
-        let mut report = String::new();
-        while let Line::Text(line) = self.lines.next(|| Instant::now() > until)? {
-            report += &line;
-        }
+        let said = self.said.text(PATIENCE).0;
+        let report: String = said.lines().filter(|line| ![READY, SET].contains(line)).collect();
         serde_json::from_str(&report).map_err(io::Error::other)
     }
 

@@ -33,17 +33,6 @@ pub enum ArmKind {
     Kvm,
 }
 
-impl ArmKind {
-    /// Its name in documents.
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Strategy => "strategy",
-            Self::Floor => "floor",
-            Self::Kvm => "kvm",
-        }
-    }
-}
-
 /// An arm: one of the things that an experiment compares.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Arm {

@@ -35,11 +35,6 @@ impl Parameters {
         other_cpu(&self.cpu)
     }
 
-    /// Returns whether the guest's processor is an AMD.
-    pub fn has_amd(&self) -> bool {
-        ["milan", "genoa"].contains(&self.cpu.as_str())
-    }
-
     /// Returns whether the guest takes PMIs: an event samples, or it plays a trace back.
     pub fn samples_events(&self) -> bool {
         self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)

@@ -4,12 +4,14 @@ use super::arm::{Arm, ArmKind};
 use super::envelope::{Document, Tool, Warning};
 use super::guest::EventCount;
 use super::linux::LinuxArm;
+use super::parameters::Parameters;
 use super::rounds::Round;
 use super::summary::Summary;
 use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;
+use serde_json::Value;
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
@@ -55,9 +57,8 @@ const CONDITIONS: [Condition; 7] = [
         Some(format!("a counter was never left for {events} of an arm's events: give fewer --events"))
     }),
     (NO_OVERFLOWS, |document| {
-        let parameters = &document.parameters;
-        let (limit, period) = (ms(parameters.time_limit_ns), parameters.period);
-        let (backend, workload) = (&parameters.backend, &parameters.workload);
+        let Parameters { period, backend, workload, .. } = &document.parameters;
+        let limit = ms(document.parameters.time_limit_ns);
         is_silent(document).then(|| match backend.strip_prefix("tracepoint:") {
             Some(_) => format!(
                 "no overflow in any arm: {backend} occurs fewer than {period} times in {limit} of {workload}; lower --period, or take \
@@ -166,18 +167,14 @@ pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
         let message = format!("the hypervisor took {percent:.1} % of this host's CPU time meanwhile");
         found.push(Warning::of_all("steal", message));
     }
-    if let Some((quota, stopped)) = host.quota.and_then(|quota| Some((quota, quota.meanwhile()?)))
-        && stopped.throttled > 0
-    {
+    let stopped = host.quota.and_then(|quota| Some((quota.cpus, quota.stopped_us().filter(|us| *us > 0)?)));
+    found.extend(stopped.map(|(cpus, us)| {
+        let seconds = us as f64 / 1e6;
         let message = format!(
-            "the CPU quota of the control group ({:.2} CPUs) stopped the measurement in {} of {} periods, for {:.1} s of CPU time",
-            quota.cpus,
-            stopped.throttled,
-            stopped.periods,
-            stopped.throttled_us as f64 / 1e6
+            "the CPU quota of the control group ({cpus:.2} CPUs) stopped the measurement for {seconds:.1} s of CPU time"
         );
-        found.push(Warning::of_all("cpu-quota", message));
-    }
+        Warning::of_all("cpu-quota", message)
+    }));
     found
 }
 
@@ -194,14 +191,14 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
         })
 }
 
-/// Texts of the counts of an arm that should be 0, by their codes. `{n}` is the count, `[one|more]` what agrees with it, and another word
-/// in braces one of [`word`]'s.
+/// Texts of the counts of an arm that should be 0, by their codes, in the order of the warnings. Behind a code is the key of its count, if
+/// it is not one of [`CAVEATS`]. `{n}` is the count, `[one|more]` what agrees with it, and another word in braces one of [`word`]'s.
 const TEXTS: &str = include_str!("caveats.txt");
 
 type Count = fn(&Arm, &Document) -> u64;
 
-/// Every such count, in the order of the warnings.
-const CAVEATS: [(&str, Count); 28] = [
+/// The counts that take more than a look at a key.
+const CAVEATS: [(&str, Count); 16] = [
     (LIVELOCK, |arm, document| restart(arm, document).unwrap_or(0)),
     (NO_OVERFLOWS, |arm, document| {
         let silent = |one: &Arm| one.name == arm.name && one.own.counts.overflows == 0;
@@ -211,20 +208,14 @@ const CAVEATS: [(&str, Count); 28] = [
     ("left-out", |arm, _| arm.left_out.len() as u64),
     ("fewer-samples", short),
     ("lost-nmis", |arm, _| arm.own.lost.unwrap_or(0).saturating_sub(arm.own.counts.surplus)),
-    ("surplus-nmis", |arm, _| arm.own.counts.surplus),
-    ("lost-overflows", |arm, _| arm.own.overflows_lost.unwrap_or(0)),
     ("missed-periods", |arm, _| arm.own.mostly_missed()),
     (LATE_PERIODS, |arm, _| if arm.own.mostly_missed() > 0 { 0 } else { arm.own.counts.periods_missed }),
     // A handler of AMD's finds overflows whose NMIs come behind it, as on hardware; Linux expects them.
-    (
-        "unknown-nmis",
-        |arm, document| if document.parameters.has_amd() { 0 } else { arm.own.counts.nmis_without_status },
-    ),
-    ("log-full", |arm, _| arm.own.counts.log_dropped),
-    ("log-invalid", |arm, _| arm.own.counts.log_invalid),
+    ("unknown-nmis", |arm, document| {
+        if ["milan", "genoa"].contains(&&*document.parameters.cpu) { 0 } else { arm.own.counts.nmis_without_status }
+    }),
     // KVM's own vPMU reports no deliveries.
     ("delivery-unmatched", |arm, _| if arm.kind == ArmKind::Kvm { 0 } else { arm.own.counts.delivery_unmatched }),
-    ("delivery-negative", |arm, _| arm.own.counts.delivery_negative),
     ("guest-complaints", |arm, _| of_linux(arm, |linux| linux.complaints)),
     ("guest-lost-samples", |arm, _| {
         of_linux(arm, |linux| linux.records("LOST").saturating_add(linux.records("LOST_SAMPLES")))
@@ -232,52 +223,45 @@ const CAVEATS: [(&str, Count); 28] = [
     ("guest-throttled", |arm, _| of_linux(arm, |linux| linux.records("THROTTLE"))),
     ("trace-full", |arm, _| of_linux(arm, |linux| linux.trace_lost)),
     ("read-otherwise", |arm, _| arm.own.counts.pmis_absent + arm.own.counts.values_otherwise),
-    ("undeliverable", |arm, _| arm.own.counts.undeliverable),
-    ("pinned-errors", |arm, _| arm.own.counts.pinned_errors),
-    ("throttled", |arm, _| arm.own.counts.throttled),
-    ("records-unseen", |arm, _| arm.own.counts.blind),
-    ("gate-lost", |arm, _| arm.own.counts.ungated),
     ("dropped-overflows", |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
-    ("failed-opens", |arm, _| arm.own.counts.failed_opens),
-    ("refused-periods", |arm, _| arm.own.counts.refused_periods),
 ];
 
-/// Returns what stands for a word in braces.
-fn word(arm: &Arm, document: &Document, name: &str, n: u64) -> String {
-    let counts = &arm.own.counts;
+/// Returns what stands for a word in braces: a figure of the document, else the key of a count.
+fn word(arm: &Arm, document: &Document, own: &Value, name: &str, n: u64) -> String {
     let text = |text: Option<&String>| text.map_or_else(String::new, Clone::clone);
-    match name {
-        "n" => n.to_string(),
-        "time" => ms(n),
-        "tick" => ms(document.parameters.mux_interval_ns),
-        "rounds" => arm.rounds.len().to_string(),
-        "incomplete" => text(arm.incomplete.first()),
-        "left_out" => text(arm.left_out.first()),
-        "periods" => counts.periods_missed.saturating_add(counts.guest_overflows).to_string(),
-        "complained" => arm.own.linux.as_ref().map_or_else(String::new, |linux| linux.complained.join("; ")),
-        "played" => counts.played.to_string(),
-        "values" => counts.values_otherwise.to_string(),
-        "counters" => counts.counters_otherwise.to_string(),
-        "absent" => counts.pmis_absent.to_string(),
-        "error" => arm.own.last_error.clone().unwrap_or_else(|| "no error text".to_owned()),
-        _ => String::new(),
+    match (name, &own[name]) {
+        ("n", _) => n.to_string(),
+        ("time", _) => ms(n),
+        ("tick", _) => ms(document.parameters.mux_interval_ns),
+        ("rounds", _) => arm.rounds.len().to_string(),
+        ("incomplete", _) => text(arm.incomplete.first()),
+        ("left_out", _) => text(arm.left_out.first()),
+        ("periods", _) => arm.own.counts.periods_missed.saturating_add(arm.own.counts.guest_overflows).to_string(),
+        ("complained", _) => arm.own.linux.as_ref().map_or_else(String::new, |linux| linux.complained.join("; ")),
+        (_, Value::String(found)) => found.clone(),
+        ("last_error", _) => "no error text".to_owned(),
+        (_, found) => found.as_u64().unwrap_or(0).to_string(),
     }
 }
 
 fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
-    CAVEATS.iter().filter_map(|(code, count)| {
-        let n = Some(count(arm, document)).filter(|n| *n > 0)?;
-        let text = TEXTS.lines().find_map(|line| line.strip_prefix(code)?.strip_prefix(": "))?;
+    let own = serde_json::to_value(&arm.own).unwrap_or_default();
+    TEXTS.lines().filter_map(move |line| {
+        let (code, text) = line.split_once(": ")?;
+        let (code, key) = code.split_once(' ').unwrap_or((code, ""));
+        let count = CAVEATS.iter().find(|(own, _)| *own == code);
+        let n = count.map_or_else(|| own[key].as_u64().unwrap_or(0), |(_, count)| count(arm, document));
         // Piece by piece: what comes from the document is not looked at again.
         let piece = |(place, piece): (usize, &str)| {
             let (inside, rest) = piece.split_once(['}', ']']).filter(|_| place > 0).unwrap_or(("", piece));
             match inside.split_once('|') {
                 Some((one, more)) => if n == 1 { one } else { more }.to_owned() + rest,
-                None => word(arm, document, inside, n) + rest,
+                None if place > 0 => word(arm, document, &own, inside, n) + rest,
+                None => rest.to_owned(),
             }
         };
-        let message: String = text.split(['{', '[']).enumerate().map(piece).collect();
-        Some(Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message) })
+        let message = || text.split(['{', '[']).enumerate().map(piece).collect::<String>();
+        (n > 0).then(|| Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message()) })
     })
 }
 
@@ -310,7 +294,7 @@ mod tests {
     use super::*;
     use crate::document::latency_histogram;
     use crate::fixture;
-    use crate::host::{CpuTime, Quota, Throttling};
+    use crate::host::{CpuTime, Quota};
 
     fn codes(change: impl FnOnce(&mut Document)) -> Vec<String> {
         let mut document = fixture::document(2);
@@ -360,10 +344,9 @@ mod tests {
         let found = codes(|document| {
             document.tool.profile = "debug".to_owned();
             document.host.loadavg_1m = Some(9.0);
-            document.host.steal_before = Some(CpuTime { steal: 0, total: 0 });
-            document.host.steal_after = Some(CpuTime { steal: 5, total: 100 });
-            let throttled = |throttled| Throttling { periods: 10 + throttled, throttled, throttled_us: 100_000 };
-            document.host.quota = Some(Quota { cpus: 0.1, before: throttled(3), after: Some(throttled(4)) });
+            document.host.steal_before = Some(CpuTime::default());
+            document.host.steal_after = Some(CpuTime { steal: 5, total: 100, busy: 0 });
+            document.host.quota = Some(Quota { cpus: 0.1, stopped_us_before: 3, stopped_us_after: Some(4) });
             document.parameters.vcpus = 4;
             let arm = &mut document.arms[0];
             // Every count of an arm is 1.

@@ -1,4 +1,4 @@
-//! Go benchmark text, for `benchstat`: one line per arm and round, with units of our own.
+//! Go benchmark text, for `benchstat`: one line per arm, metric and round, with units of our own.
 //!
 //! The format (golang/proposal 14313): configuration lines `key: value`, then
 //! `BenchmarkName iterations value unit ...`. benchstat takes the rounds as samples of one benchmark. The backend is a
@@ -8,11 +8,6 @@ use std::fmt::Write;
 
 use crate::document::{Arm, Record};
 use crate::error::one_line;
-use crate::metric::{Metric, NMI_HANDLER, PMI_DELIVERY, ROTATION, SET_UP};
-
-/// The benchmarks of guests, and what their units are per.
-const OF_GUESTS: [(&Metric, &str, &str); 3] =
-    [(&SET_UP, "StatSetup", "setup"), (&NMI_HANDLER, "NMIHandler", "nmi"), (&ROTATION, "Rotation", "rotation")];
 
 /// Makes a name part: benchstat splits at '/', '=' and white space, and takes a final "-N" for GOMAXPROCS.
 fn part(value: &str) -> String {
@@ -48,28 +43,16 @@ pub(super) fn text(records: &[Record]) -> String {
     out
 }
 
-/// Writes the round of an arm: of a guest in a line, of another experiment a line a metric.
+/// Writes the round of an arm, a line a metric.
 fn round(out: &mut String, arm: &Arm, at: usize, vcpus: &str) {
-    let (rounds, name) = (&arm.rounds, part(&arm.name));
-    let found = OF_GUESTS.iter().find_map(|(metric, name, unit)| Some((*name, *unit, rounds.metric(metric, at)?)));
-    if let Some((benchmark, unit, latency)) = found {
-        let (count, p50, mean) = (latency.count, latency.p50, latency.mean.unwrap_or_default());
-        let p99 = latency.p99.unwrap_or(p50);
-        let _ =
-            write!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {p50} p50-ns/{unit} {p99} p99-ns/{unit}");
-        let _ = write!(out, " {mean:.1} mean-ns/{unit}");
-        if let Some(delivery) = rounds.metric(&PMI_DELIVERY, at) {
-            let _ = write!(out, " {} p50-ns/delivery", delivery.p50);
-        }
-        let opens = rounds.counts.opens.get(at).map_or(0.0, |opens| *opens as f64 / count as f64);
-        let _ = writeln!(out, " {opens:.4} opens/{unit}");
-        return;
-    }
-    for (key, metric) in rounds.metrics.iter().filter_map(|(key, column)| Some((key, column.get(at)?))) {
+    for (key, metric) in arm.rounds.metrics.iter().filter_map(|(key, column)| Some((key, column.get(at)?))) {
         let units = [("_ns", "ns"), ("_bytes", "B")];
         let found = units.into_iter().find_map(|(end, unit)| Some((key.strip_suffix(end)?, unit)));
         let (benchmark, unit) = found.unwrap_or((key, "n"));
-        let (benchmark, count, p50) = (part(benchmark), metric.count, metric.p50);
-        let _ = writeln!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {p50} p50-{unit}/op");
+        let (benchmark, name, count) = (part(benchmark), part(&arm.name), metric.count);
+        let _ = write!(out, "Benchmark{benchmark}/strategy={name}{vcpus} {count} {} p50-{unit}/op", metric.p50);
+        let _ = metric.p99.map_or(Ok(()), |p99| write!(out, " {p99} p99-{unit}/op"));
+        let _ = metric.mean.map_or(Ok(()), |mean| write!(out, " {mean:.1} mean-{unit}/op"));
+        out.push('\n');
     }
 }

@@ -19,21 +19,9 @@ fn tag(name: &str) -> String {
 /// # Errors
 /// Exit 2 for a damaged histogram.
 pub(super) fn text(records: &[Record]) -> Result<String, Error> {
-    let refuse = |record: &Record, why: String| {
-        Error::usage(format!("cannot use {}", record.path.display()), why, "measure again, or restore the file")
-    };
     let began = records.iter().map(|record| record.started_unix).min().unwrap_or(0);
     let mut records: Vec<&Record> = records.iter().collect();
     records.sort_by_key(|record| record.started_unix);
-    let mut lines = Vec::new();
-    for record in &records {
-        for (arm, name, metric) in
-            record.arms.iter().filter_map(|arm| arm.headline().map(|(name, one)| (arm, name, one)))
-        {
-            let histogram = metric.decode().map_err(|why| refuse(record, format!("{} {name}: {why}", arm.name)))?;
-            lines.extend(histogram.map(|histogram| (*record, tag(&arm.name), histogram)));
-        }
-    }
     let wrong = |why: String| Error::usage("cannot write an interval log", why, "take another format");
     // A clock that is off by ages is the document's, and adding it must not overflow.
     let start = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(began));
@@ -46,10 +34,16 @@ pub(super) fn text(records: &[Record]) -> Result<String, Error> {
         .with_base_time(start)
         .with_max_value_divisor(1_000_000.0);
     let mut writer = builder.begin_log_with(&mut bytes, &mut serializer).map_err(|error| wrong(error.to_string()))?;
-    for (record, tag, histogram) in lines {
+    for (record, arm) in records.iter().flat_map(|record| record.arms.iter().map(move |arm| (record, arm))) {
+        let Some((name, metric)) = arm.headline() else { continue };
+        let decoded = metric.decode().map_err(|why| {
+            let (file, why) = (record.path.display(), format!("{} {name}: {why}", arm.name));
+            Error::usage(format!("cannot use {file}"), why, "measure again, or restore the file")
+        });
+        let Some(histogram) = decoded? else { continue };
         let (from, length) = (Duration::from_secs(record.started_unix - began), Duration::from_nanos(record.wall_ns));
-        let written = writer.write_histogram(&histogram, from, length, Tag::new(&tag));
-        written.map_err(|error| wrong(format!("{tag}: {error:?}")))?;
+        let written = writer.write_histogram(&histogram, from, length, Tag::new(&tag(&arm.name)));
+        written.map_err(|error| wrong(format!("{}: {error:?}", arm.name)))?;
     }
     String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))
 }

@@ -22,10 +22,12 @@ pub struct Format {
 /// Every format, one row each.
 pub const ALL: [Format; 4] = [
     format("hlog", "HdrHistogram interval log, an interval per arm, tagged with it", hlog::text),
-    format("benchstat", "Go benchmark text, a line per arm and round, for benchstat", |records| {
+    format("benchstat", "Go benchmark text, a line per arm, metric and round, for benchstat", |records| {
         Ok(gobench::text(records))
     }),
-    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", csv::text),
+    format("csv", "Comma-separated values: a row per arm, metric and round, and one for all rounds", |records| {
+        Ok(csv::text(records))
+    }),
     format("svg", "A picture, SVG: each strategy's ratio to the floor, with its interval", picture),
 ];
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::quota::Quota;
-use super::tuning::Tuning;
+use super::tuning::{CpuTime, Tuning};
 
 /// Facts about the host that move a measurement. `None`: the host does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -87,15 +87,6 @@ pub struct HostFacts {
     /// Only what was read [before](Self::begin) the measurement.
     #[serde(skip)]
     pub begun: bool,
-}
-
-/// CPU time since boot, in clock ticks of 1/100 s, over all CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CpuTime {
-    /// Stolen.
-    pub steal: u64,
-    /// All states together, stolen included.
-    pub total: u64,
 }
 
 /// Describes the host in one phrase from facts alone: where it runs, its CPU generation if it is a Cascade Lake, its

@@ -1,7 +1,7 @@
 //! Files of the host below a root, so that tests read a fixture tree.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Room for most files.
 const ROOM: usize = 4096;
@@ -31,7 +31,10 @@ impl HostFs {
 
     /// Reads the text of a file without trailing white space; `None` if it is absent, unreadable or empty.
     pub fn text(&self, path: &str) -> Option<String> {
-        read(&self.path(path)).filter(|text| !text.is_empty())
+        // Without room the reader tries 32 bytes first, and most of these files are made anew at each read.
+        let mut bytes = Vec::with_capacity(ROOM);
+        std::fs::File::open(self.path(path)).ok()?.read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|text| !text.is_empty())
     }
 
     /// Reads a file holding one number.
@@ -53,11 +56,4 @@ impl HostFs {
     pub fn exists(&self, path: &str) -> bool {
         self.path(path).exists()
     }
-}
-
-fn read(path: &Path) -> Option<String> {
-    // Without room the reader tries 32 bytes first, and most of these files are made anew at each read.
-    let mut bytes = Vec::with_capacity(ROOM);
-    std::fs::File::open(path).ok()?.read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }

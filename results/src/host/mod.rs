@@ -7,8 +7,8 @@ mod quota;
 mod read;
 mod tuning;
 
-pub use facts::{CpuTime, HostFacts, host_class};
+pub use facts::{HostFacts, host_class};
 pub use fs::HostFs;
-pub use quota::{Quota, Throttling};
+pub use quota::Quota;
 pub use read::mediated;
-pub use tuning::{IdleState, Tuning};
+pub use tuning::{CpuTime, IdleState, Tuning};

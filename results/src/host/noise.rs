@@ -1,7 +1,6 @@
 //! Finds noise sources on this host: settings and other users of its CPUs, from facts alone. `doctor` and the warnings
 //! of every result show these findings.
 
-use cpu_list::CpuList;
 use serde::Serialize;
 
 use super::facts::HostFacts;
@@ -52,8 +51,6 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     add("CPU quota", quota.is_none(), quota.unwrap_or_else(|| "none".to_owned()));
     let (good, found) = smt(host, pinned, &online);
     add("SMT", good, found);
-    let (good, found) = irqs(host, pinned, &online);
-    add("IRQ affinity", good, found);
 
     let watchdog = match (host.nmi_watchdog, host.hardware_pmu) {
         (Some(true), true) => "on: it holds a hardware counter of each CPU, so a further event is cheap",
@@ -109,10 +106,12 @@ fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
     if host.smt.as_deref() != Some("on") || tuning.smt_siblings.is_empty() {
         return (true, host.smt.as_deref().unwrap_or("unknown").to_owned());
     }
-    let counts = |cpu: &&u32| {
-        if pinned.is_empty() { !tuning.siblings(**cpu).is_empty() } else { beside(host, pinned, **cpu) }
+    // A sibling of a pinned CPU that is not pinned itself; without pinned ones any.
+    let is_beside = |cpu: &&u32| {
+        let mut siblings = tuning.siblings(**cpu).into_iter();
+        !pinned.contains(cpu) && siblings.any(|sibling| pinned.is_empty() || pinned.contains(&sibling))
     };
-    let busy = online.iter().filter(counts).filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)));
+    let busy = online.iter().filter(is_beside).filter_map(|cpu| Some((*cpu, *tuning.cpu_busy.get(cpu)?)));
     match (busy.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= BUSY), pinned) {
         (Some((cpu, share)), pinned) => {
             let which = if pinned.is_empty() { "" } else { ", a sibling of a pinned one," };
@@ -120,30 +119,6 @@ fn smt(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
         }
         (None, []) => (false, "on, and vCPUs are not pinned: any may get a busy sibling".to_owned()),
         (None, _) => (true, "on; the siblings of the pinned CPUs are idle".to_owned()),
-    }
-}
-
-/// Returns whether `cpu` shares a core with a pinned one and is not pinned itself.
-fn beside(host: &HostFacts, pinned: &[u32], cpu: u32) -> bool {
-    !pinned.contains(&cpu) && host.tuning.siblings(cpu).iter().any(|sibling| pinned.contains(sibling))
-}
-
-/// Finds interrupts that hit the CPUs that measure: the pinned ones, else the isolated ones, else all.
-fn irqs(host: &HostFacts, pinned: &[u32], online: &[u32]) -> (bool, String) {
-    let irqs = &host.tuning.irqs;
-    let isolated = host.cpus_isolated.as_deref().and_then(|list| list.parse::<CpuList>().ok());
-    let isolated = isolated.map_or_else(Vec::new, |list| list.0);
-    let (which, cpus) = match (pinned, isolated.as_slice()) {
-        ([_, ..], _) => ("a pinned CPU", pinned),
-        ([], [_, ..]) => ("an isolated CPU", isolated.as_slice()),
-        ([], []) => ("any CPU", online),
-    };
-    let is_choice = pinned.is_empty() && isolated.is_empty() && cpus.iter().any(|cpu| !irqs.contains_key(cpu));
-    match cpus.iter().filter_map(|cpu| irqs.get(cpu)).max() {
-        _ if irqs.is_empty() => (true, "unknown".to_owned()),
-        None => (true, format!("no device interrupts on {which}")),
-        Some(_) if is_choice => (true, "some CPUs handle no device interrupts: --pin to them".to_owned()),
-        Some(n) => (false, format!("up to {n} device interrupts on {which}")),
     }
 }
 
@@ -206,7 +181,7 @@ impl Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{IdleState, Quota, Throttling};
+    use crate::host::{IdleState, Quota};
     use crate::hosts::{CASCADE_LAKE, PVM, tree};
 
     fn cascade_lake(change: impl FnOnce(&mut HostFacts)) -> HostFacts {
@@ -263,7 +238,7 @@ mod tests {
             ("virtualized", |host| host.virtualized = true),
             ("load", |host| host.loadavg_1m = Some(45.0)),
             ("CPU quota", |host| {
-                host.quota = Some(Quota { cpus: 0.1, before: Throttling::default(), after: None });
+                host.quota = Some(Quota { cpus: 0.1, stopped_us_before: 0, stopped_us_after: None });
             }),
             ("NMI watchdog", |host| host.nmi_watchdog = Some(true)),
             ("huge pages", |host| host.tuning.thp = Some("always".to_owned())),
@@ -290,26 +265,5 @@ mod tests {
         assert!(warned(&host, &[1]).is_empty());
         assert!(warned(&host, &[0, 40]).is_empty());
         assert_eq!(warned(&host, &[]), ["SMT"]);
-    }
-
-    #[test]
-    fn interrupts_matter_on_the_cpus_that_measure() {
-        let host = |isolated: Option<&str>| {
-            cascade_lake(|host| {
-                host.cpus_online = Some("0-3".to_owned());
-                host.cpus_isolated = isolated.map(str::to_owned);
-                host.tuning.irqs = [(0, 12), (1, 1)].into();
-            })
-        };
-        assert_eq!(warned(&host(None), &[1, 2]), ["IRQ affinity"]);
-        assert!(warned(&host(None), &[2, 3]).is_empty());
-        assert!(warned(&host(None), &[]).is_empty(), "CPU 2 is free of them");
-        assert!(warned(&host(Some("2-3")), &[]).is_empty());
-        assert_eq!(warned(&host(Some("1-3")), &[]), ["IRQ affinity"]);
-        let all = cascade_lake(|host| {
-            host.cpus_online = Some("0-1".to_owned());
-            host.tuning.irqs = [(0, 3), (1, 3)].into();
-        });
-        assert_eq!(warned(&all, &[]), ["IRQ affinity"]);
     }
 }

@@ -10,22 +10,11 @@ use super::fs::HostFs;
 pub struct Quota {
     /// CPU time in each second, s, by the tightest limit.
     pub cpus: f64,
-    /// Throttling of all groups with a limit, before the measurement.
-    pub before: Throttling,
-    /// Throttling after the measurement.
+    /// Time for which limits had stopped CPUs of their groups, in all groups with a limit, before the measurement, µs.
+    pub stopped_us_before: u64,
+    /// The same after the measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Throttling>,
-}
-
-/// Throttling by limits since they were set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Throttling {
-    /// Periods in which a group ran.
-    pub periods: u64,
-    /// Those in which it was stopped.
-    pub throttled: u64,
-    /// Time that its CPUs were stopped, µs.
-    pub throttled_us: u64,
+    pub stopped_us_after: Option<u64>,
 }
 
 impl Quota {
@@ -33,59 +22,34 @@ impl Quota {
     pub(super) fn read(fs: &HostFs) -> Option<Self> {
         let limits: Vec<_> = groups(fs).iter().filter_map(|group| limit(fs, group)).collect();
         let cpus = limits.iter().map(|(cpus, _)| *cpus).min_by(f64::total_cmp)?;
-        let mut before = Throttling::default();
-        for (_, level) in limits {
-            before.periods = before.periods.saturating_add(level.periods);
-            before.throttled = before.throttled.saturating_add(level.throttled);
-            before.throttled_us = before.throttled_us.saturating_add(level.throttled_us);
-        }
-        Some(Self { cpus, before, after: None })
+        let stopped_us_before = limits.iter().fold(0, |sum, (_, stopped_us)| stopped_us.saturating_add(sum));
+        Some(Self { cpus, stopped_us_before, stopped_us_after: None })
     }
 
-    /// Returns the throttling during the measurement.
-    pub fn meanwhile(&self) -> Option<Throttling> {
-        let after = self.after?;
-        Some(Throttling {
-            periods: after.periods.checked_sub(self.before.periods)?,
-            throttled: after.throttled.checked_sub(self.before.throttled)?,
-            throttled_us: after.throttled_us.checked_sub(self.before.throttled_us)?,
-        })
+    /// Returns the time for which CPUs were stopped during the measurement, µs.
+    pub fn stopped_us(&self) -> Option<u64> {
+        self.stopped_us_after?.checked_sub(self.stopped_us_before)
     }
 }
 
 /// Lists the folders of the groups that this process is in, from its own to the topmost that it sees. Groups of version 1 are not
 /// looked at.
 fn groups(fs: &HostFs) -> Vec<String> {
-    let find = || {
-        let (own, mounts) = (fs.text("proc/self/cgroup")?, fs.text("proc/self/mounts")?);
-        let path = own.lines().find_map(|line| line.strip_prefix("0::"))?;
-        let mount = mounts.lines().find_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            (*words.get(2)? == "cgroup2").then(|| words[1])
-        })?;
-        // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
-        let names: Vec<&str> =
-            path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
-        Some((0..=names.len()).rev().map(|depth| [&[mount], &names[..depth]].concat().join("/")).collect())
-    };
-    find().unwrap_or_default()
+    let own = fs.text("proc/self/cgroup").unwrap_or_default();
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("..");
+    // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
+    let names: Vec<&str> = path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
+    (0..=names.len()).rev().map(|depth| [&["sys/fs/cgroup"], &names[..depth]].concat().join("/")).collect()
 }
 
-/// Reads the limit of one group in CPUs, and what it did.
-fn limit(fs: &HostFs, group: &str) -> Option<(f64, Throttling)> {
+/// Reads the limit of one group in CPUs, and for how long it stopped them.
+fn limit(fs: &HostFs, group: &str) -> Option<(f64, u64)> {
     let max = fs.text(&format!("{group}/cpu.max"))?;
     let (quota, period) = max.split_once(' ')?;
     let (quota, period) = (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?);
     let stat = fs.text(&format!("{group}/cpu.stat")).unwrap_or_default();
-    let value = |name: &str| {
-        stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let throttling = Throttling {
-        periods: value("nr_periods"),
-        throttled: value("nr_throttled"),
-        throttled_us: value("throttled_usec"),
-    };
-    (quota > 0.0 && period > 0.0).then(|| (quota / period, throttling))
+    let stopped_us = stat.lines().find_map(|line| line.strip_prefix("throttled_usec ")?.parse().ok()).unwrap_or(0);
+    (quota > 0.0 && period > 0.0).then(|| (quota / period, stopped_us))
 }
 
 #[cfg(test)]
@@ -99,7 +63,6 @@ mod tests {
         let stat = "usage_usec 1\nnr_periods 4\nnr_throttled 3\nthrottled_usec 200\nnr_bursts 0\n";
         let (_dir, fs) = tree(&[
             ("proc/self/cgroup", "0::/job/step\n"),
-            ("proc/self/mounts", "none /sys sysfs rw 0 0\nnone /sys/fs/cgroup cgroup2 rw 0 0\n"),
             ("sys/fs/cgroup/cpu.stat", "usage_usec 7\n"),
             ("sys/fs/cgroup/job/cpu.max", "200000 100000\n"),
             ("sys/fs/cgroup/job/cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_usec 5\n"),
@@ -107,20 +70,17 @@ mod tests {
             ("sys/fs/cgroup/job/step/cpu.stat", stat),
         ]);
         let mut facts = HostFacts::begin(&fs);
-        let before = Throttling { periods: 5, throttled: 4, throttled_us: 205 };
-        assert_eq!(facts.quota, Some(Quota { cpus: 0.1, before, after: None }));
+        assert_eq!(facts.quota, Some(Quota { cpus: 0.1, stopped_us_before: 205, stopped_us_after: None }));
         let later = "nr_periods 105\nnr_throttled 101\nthrottled_usec 9200\n";
         std::fs::write(fs.path("sys/fs/cgroup/job/step/cpu.stat"), later).unwrap();
         facts.finish(&fs);
-        let meanwhile = Throttling { periods: 101, throttled: 98, throttled_us: 9000 };
-        assert_eq!(facts.quota.unwrap().meanwhile(), Some(meanwhile));
+        assert_eq!(facts.quota.unwrap().stopped_us(), Some(9000));
     }
 
     #[test]
     fn no_limit_and_no_groups_are_no_quota() {
-        let mounts = ("proc/self/mounts", "none /sys/fs/cgroup cgroup2 rw 0 0\n");
         let max = ("sys/fs/cgroup/cpu.max", "max 100000\n");
-        for files in [vec![], vec![mounts], vec![mounts, ("proc/self/cgroup", "0::/../../x\n"), max]] {
+        for files in [vec![], vec![("proc/self/cgroup", "0::/../../x\n"), max]] {
             assert_eq!(Quota::read(&tree(&files).1), None);
         }
     }

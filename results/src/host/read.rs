@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{CpuTime, HostFacts, host_class};
+use super::facts::{HostFacts, host_class};
 use super::fs::HostFs;
 use super::quota::Quota;
-use super::tuning::Tuning;
+use super::tuning::{CpuTime, Tuning};
 
 impl HostFacts {
     /// Reads every fact.
@@ -83,12 +83,13 @@ impl HostFacts {
     /// Reads the facts that must be known before a measurement: the CPUs, and their use by others. [`Self::finish`]
     /// reads the rest, some hundred files that do not change meanwhile and would delay the first guest.
     pub fn begin(fs: &HostFs) -> Self {
+        let times = cpu_times(fs);
         Self {
             cpus_online: fs.text("sys/devices/system/cpu/online"),
-            loadavg_1m: loadavg(fs),
-            steal_before: cpu_time(fs),
+            loadavg_1m: fs.text("proc/loadavg").and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            steal_before: times.get("").copied(),
             quota: Quota::read(fs),
-            tuning: Tuning::begin(fs),
+            tuning: Tuning::begin(fs, times),
             begun: true,
             ..Self::default()
         }
@@ -100,10 +101,11 @@ impl HostFacts {
             self.complete(fs);
         }
         if let Some(quota) = &mut self.quota {
-            quota.after = Quota::read(fs).map(|now| now.before);
+            quota.stopped_us_after = Quota::read(fs).map(|now| now.stopped_us_before);
         }
-        self.steal_after = cpu_time(fs);
-        self.tuning.finish(fs);
+        let times = cpu_times(fs);
+        self.steal_after = times.get("").copied();
+        self.tuning.finish(&times);
     }
 
     /// Returns the share of CPU time stolen during the measurement, 0 to 1; `None` if no time passed.
@@ -129,9 +131,8 @@ pub fn mediated(fs: &HostFs) -> Option<bool> {
 /// Returns the governors of all CPUs, each once.
 fn governor(fs: &HostFs) -> Option<String> {
     let dir = "sys/devices/system/cpu";
-    let cpus = fs.names(dir).into_iter().filter(|name| name.starts_with("cpu"));
-    let governors: BTreeSet<String> =
-        cpus.filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/cpufreq/scaling_governor"))).collect();
+    let files = fs.names(dir).into_iter().map(|cpu| format!("{dir}/{cpu}/cpufreq/scaling_governor"));
+    let governors: BTreeSet<String> = files.filter_map(|file| fs.text(&file)).collect();
     (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }
 
@@ -162,17 +163,18 @@ fn tracefs(fs: &HostFs) -> Option<String> {
     })
 }
 
-fn loadavg(fs: &HostFs) -> Option<f64> {
-    fs.text("proc/loadavg")?.split_whitespace().next()?.parse().ok()
-}
-
-/// Reads the `cpu` line of /proc/stat: user nice system idle iowait irq softirq steal guest guest_nice, where guest
-/// time is contained in user and nice already.
-fn cpu_time(fs: &HostFs) -> Option<CpuTime> {
-    let stat = fs.text("proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let times: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    Some(CpuTime { steal: *times.get(7)?, total: times.iter().take(8).fold(0, |sum, n| sum.saturating_add(*n)) })
+/// Reads the `cpu` lines of /proc/stat by what follows that word, nothing of all CPUs together: user nice system idle iowait irq softirq
+/// steal, then guest time, which is contained in user and nice already.
+fn cpu_times(fs: &HostFs) -> BTreeMap<String, CpuTime> {
+    let stat = fs.text("proc/stat").unwrap_or_default();
+    let line = |line: &str| {
+        let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let times: Vec<u64> = times.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        let total = times.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
+        let idle = times.get(3)?.saturating_add(*times.get(4)?);
+        Some((cpu.to_owned(), CpuTime { steal: *times.get(7)?, total, busy: total.saturating_sub(idle) }))
+    };
+    stat.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -199,7 +201,7 @@ mod tests {
     fn steal_is_a_share_of_all_time_without_counting_guest_time_twice() {
         let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
         let mut facts = HostFacts::read(&fs);
-        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100 }));
+        assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100, busy: 20 }));
         std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
         facts.finish(&fs);
         assert_eq!(facts.steal_share(), Some(0.1));

@@ -24,13 +24,11 @@ pub struct Tuning {
     pub deepest_idle: Option<IdleState>,
     /// CPUs that share a core, a list per core, e.g. "0,40"; cores with one thread are left out.
     pub smt_siblings: Vec<String>,
-    /// Interrupts of devices that each CPU may have to handle.
-    pub irqs: BTreeMap<u32, u64>,
     /// Share of time each CPU was not idle during the measurement, 0 to 1.
     pub cpu_busy: BTreeMap<u32, f64>,
     /// Its CPU times when the measurement began.
     #[serde(skip)]
-    pub(super) began: BTreeMap<u32, Busy>,
+    pub(super) began: BTreeMap<String, CpuTime>,
 }
 
 /// A CPU's idle state.
@@ -42,11 +40,16 @@ pub struct IdleState {
     pub exit_latency_us: u64,
 }
 
-/// Clock ticks of one CPU since boot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Busy {
-    busy: u64,
-    total: u64,
+/// CPU time since boot, in clock ticks of 1/100 s, of a CPU or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuTime {
+    /// Stolen.
+    pub steal: u64,
+    /// All states together, stolen included.
+    pub total: u64,
+    /// All but idle ones.
+    #[serde(skip)]
+    pub busy: u64,
 }
 
 impl Tuning {
@@ -60,24 +63,23 @@ impl Tuning {
             ksm: fs.number("sys/kernel/mm/ksm/run").map(|n| n == 1),
             halt_poll_ns: fs.number("sys/module/kvm/parameters/halt_poll_ns").and_then(|n| n.try_into().ok()),
             deepest_idle: deepest_idle(fs),
-            irqs: irqs(fs),
             ..begun
         }
     }
 
-    /// Reads the facts on which a choice of CPUs depends, and those that change during a measurement.
-    pub(super) fn begin(fs: &HostFs) -> Self {
-        Self { smt_siblings: smt_siblings(fs), began: cpu_times(fs), ..Self::default() }
+    /// Reads the facts on which a choice of CPUs depends, and keeps the CPUs' times of now.
+    pub(super) fn begin(fs: &HostFs, began: BTreeMap<String, CpuTime>) -> Self {
+        Self { smt_siblings: smt_siblings(fs), began, ..Self::default() }
     }
 
-    /// Notes how busy each CPU was since [`Self::read`].
-    pub(super) fn finish(&mut self, fs: &HostFs) {
-        let share = |(cpu, now): (u32, Busy)| {
-            let began = self.began.get(&cpu)?;
+    /// Notes how busy each CPU was since [`Self::begin`].
+    pub(super) fn finish(&mut self, times: &BTreeMap<String, CpuTime>) {
+        let share = |(cpu, now): (&String, &CpuTime)| {
+            let began = self.began.get(cpu)?;
             let total = now.total.checked_sub(began.total).filter(|&n| n > 0)?;
-            Some((cpu, now.busy.saturating_sub(began.busy) as f64 / total as f64))
+            Some((cpu.parse().ok()?, now.busy.saturating_sub(began.busy) as f64 / total as f64))
         };
-        self.cpu_busy = cpu_times(fs).into_iter().filter_map(share).collect();
+        self.cpu_busy = times.iter().filter_map(share).collect();
     }
 
     /// Returns whether the host reports nothing.
@@ -116,49 +118,17 @@ fn deepest_idle(fs: &HostFs) -> Option<IdleState> {
 }
 
 fn smt_siblings(fs: &HostFs) -> Vec<String> {
-    let Some(online) = fs.text("sys/devices/system/cpu/online").and_then(|list| list.parse::<CpuList>().ok()) else {
-        return Vec::new();
-    };
-    let lists: BTreeSet<String> = online
-        .0
-        .iter()
-        .filter_map(|cpu| fs.text(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
-        .filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1))
-        .collect();
-    lists.into_iter().collect()
-}
-
-/// Interrupts per CPU: by where the hardware sends them, if the kernel reports it, else by where it may.
-fn irqs(fs: &HostFs) -> BTreeMap<u32, u64> {
-    let mut per_cpu = BTreeMap::new();
-    let numbered = fs.names("proc/irq").into_iter().filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
-    for irq in numbered {
-        let list = ["effective_affinity_list", "smp_affinity_list"]
-            .iter()
-            .find_map(|file| fs.text(&format!("proc/irq/{irq}/{file}"))?.parse::<CpuList>().ok());
-        for cpu in list.map_or_else(Vec::new, |list| list.0) {
-            *per_cpu.entry(cpu).or_insert(0) += 1;
-        }
-    }
-    per_cpu
-}
-
-/// Reads the `cpuN` lines of /proc/stat: user nice system idle iowait irq softirq steal, then guest time that is in user already.
-fn cpu_times(fs: &HostFs) -> BTreeMap<u32, Busy> {
-    let stat = fs.text("proc/stat").unwrap_or_default();
-    let line = |line: &str| {
-        let (cpu, times) = line.strip_prefix("cpu")?.split_once(' ')?;
-        let times: Vec<u64> = times.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-        let total = times.iter().fold(0_u64, |sum, n| sum.saturating_add(*n));
-        let idle = times.get(3)?.saturating_add(*times.get(4)?);
-        Some((cpu.parse().ok()?, Busy { busy: total.saturating_sub(idle), total }))
-    };
-    stat.lines().filter_map(line).collect()
+    let dir = "sys/devices/system/cpu";
+    let lists =
+        fs.names(dir).into_iter().filter_map(|cpu| fs.text(&format!("{dir}/{cpu}/topology/thread_siblings_list")));
+    let several = lists.filter(|list| list.parse::<CpuList>().is_ok_and(|cpus| cpus.0.len() > 1));
+    several.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostFacts;
     use crate::hosts::tree;
 
     const CPU: &str = "sys/devices/system/cpu";
@@ -182,31 +152,26 @@ mod tests {
             ("sys/kernel/mm/ksm/run".to_owned(), "1\n"),
             ("proc/sys/kernel/numa_balancing".to_owned(), "0\n"),
             ("sys/module/kvm/parameters/halt_poll_ns".to_owned(), "200000\n"),
-            ("proc/irq/default_smp_affinity".to_owned(), "f\n"),
-            ("proc/irq/24/smp_affinity_list".to_owned(), "0-3\n"),
-            ("proc/irq/24/effective_affinity_list".to_owned(), "1\n"),
-            ("proc/irq/25/smp_affinity_list".to_owned(), "0-1\n"),
         ];
         let files: Vec<(&str, &str)> = owned.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let (_dir, fs) = tree(&files);
-        let tuning = Tuning::read(&fs, Tuning::begin(&fs));
+        let tuning = HostFacts::read(&fs).tuning;
         assert_eq!(tuning.thp.as_deref(), Some("madvise"));
         assert_eq!((tuning.ksm, tuning.numa_balancing), (Some(true), Some(false)));
         assert_eq!(tuning.halt_poll_ns, Some(200_000));
         assert_eq!(tuning.deepest_idle, Some(IdleState { name: "C1".to_owned(), exit_latency_us: 2 }));
         assert_eq!(tuning.smt_siblings, ["0,2"]);
         assert_eq!((tuning.siblings(2), tuning.siblings(1)), (vec![0], vec![]));
-        assert_eq!(tuning.irqs, BTreeMap::from([(0, 1), (1, 2)]));
     }
 
     #[test]
     fn how_busy_a_cpu_was_is_the_share_of_its_own_time_between_two_looks() {
         let (_dir, fs) =
             tree(&[("proc/stat", "cpu  9 9\ncpu0 10 0 10 80 0 0 0 0 5 0\ncpu1 0 0 0 100 0 0 0 0\nintr 5\n")]);
-        let mut tuning = Tuning::read(&fs, Tuning::begin(&fs));
+        let mut facts = HostFacts::read(&fs);
         let then = "cpu0 40 0 10 150 0 0 0 0 35 0\ncpu1 0 0 0 190 10 0 0 0\ncpu7 1 1 1 1 1 1 1 1\n";
         std::fs::write(fs.path("proc/stat"), then).unwrap();
-        tuning.finish(&fs);
-        assert_eq!(tuning.cpu_busy, BTreeMap::from([(0, 0.3), (1, 0.0)]));
+        facts.finish(&fs);
+        assert_eq!(facts.tuning.cpu_busy, BTreeMap::from([(0, 0.3), (1, 0.0)]));
     }
 }

@@ -1,5 +1,7 @@
 //! The axis of a plot: its range, its ticks and their texts.
 
+use crate::table::layout::unit;
+
 /// Most ticks an axis is given; a plot is as narrow as a phone.
 const MOST: usize = 7;
 
@@ -11,12 +13,7 @@ pub(crate) fn plain(value: f64) -> String {
 
 /// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
 pub(crate) fn duration(value: f64) -> String {
-    let (value, unit) = match value {
-        ns if ns < 1e3 => (ns, "ns"),
-        ns if ns < 1e6 => (ns / 1e3, "µs"),
-        ns if ns < 1e9 => (ns / 1e6, "ms"),
-        ns => (ns / 1e9, "s"),
-    };
+    let (value, unit) = unit(value);
     format!("{} {unit}", plain((value * 1e3).round() / 1e3))
 }
 
@@ -60,8 +57,8 @@ impl Axis {
 
     /// Creates an axis of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
     pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: Format) -> Self {
-        let positive = values.into_iter().filter(|&value| value > 0.0);
-        let (low, high) = bounds(positive).unwrap_or((1.0, 10.0));
+        let placed = values.into_iter().filter(|value| value.is_finite() && *value > 0.0).map(|value| (value, value));
+        let (low, high) = placed.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((1.0, 10.0));
         // A little room, and at least 2 %.
         let room = (high / low).powf(0.04).max(1.01);
         let (low, high) = (low / room, high * room);
@@ -99,12 +96,6 @@ impl Axis {
         let (low, high) = (scale(self.low), scale(self.high));
         ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
     }
-}
-
-fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
-    values.into_iter().filter(|value| value.is_finite()).fold(None, |found, value| {
-        Some(found.map_or((value, value), |(low, high): (f64, f64)| (low.min(value), high.max(value))))
-    })
 }
 
 /// Multiples of 1, 2 or 5 times a power of ten that cover the range.

@@ -2,12 +2,12 @@
 
 use super::axis::{Axis, Format};
 use super::colour::ink;
-use super::svg::{Anchor, Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use super::svg::{Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
 use crate::table::Table;
 
 const HEIGHT: f64 = 600.0;
-/// Room for the ticks' texts and the label of the y axis.
-const LEFT: f64 = 180.0;
+/// Room for the ticks' texts of the y axis.
+const LEFT: f64 = 150.0;
 /// Most characters of a name beside its line.
 const NAME: usize = 16;
 /// Most points of a line that are marked.
@@ -54,7 +54,7 @@ pub(crate) fn lines(
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
     let mut svg = Svg::new(label, WIDTH, HEIGHT);
     let right = WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT);
-    let area = Area { left: LEFT, right, top: TOP, bottom: HEIGHT - BELOW };
+    let area = Area { left: LEFT, right, top: TOP + LINE, bottom: HEIGHT - BELOW };
     area.x_axis(&mut svg, &x);
     area.y_axis(&mut svg, &y);
     let place = |&point: &(f64, f64)| area.place(&x, &y, point);
@@ -74,7 +74,7 @@ pub(crate) fn lines(
         }
         let name = (area.right + 12.0, heights[index]);
         svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
-        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), Anchor::Start, &names[index]);
+        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), "start", &names[index]);
         svg.close();
     }
     Some(svg.end())

@@ -12,16 +12,13 @@ mod svg;
 pub(crate) use axis::{Axis, ticks};
 pub use colour::PRESETS;
 pub(crate) use lines::lines;
-pub(crate) use rows::{DOTS, estimates, strips};
+pub(crate) use rows::{DOTS, rows};
 
 /// Colours and lines of every plot, for light and dark screens and for paper.
 pub const STYLE: &str = include_str!("plot.css");
 
 /// Returns a plot as a file of its own, with its style sheet.
 pub(crate) fn standalone(plot: &str) -> String {
-    let (open, rest) = plot.split_once('>').unwrap_or((plot, ""));
-    let open = open.strip_prefix("<svg").unwrap_or(open);
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\"{open}>\n<style>\n{STYLE}</style>\n{rest}"
-    )
+    let open = "<svg xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\"";
+    plot.replacen("<svg", open, 1).replacen('>', &format!(">\n<style>\n{STYLE}</style>\n"), 1)
 }

@@ -25,14 +25,6 @@ pub(super) const LINE: f64 = 38.0;
 /// Width of a character on a phone.
 pub(super) const CHARACTER: f64 = 19.0;
 
-/// End of a text that lies at its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 /// Filters text of others, and escapes it as content or the value of an attribute.
 fn escaped(text: &str) -> String {
     HtmlEscape(&shown::line(text)).to_string()
@@ -93,25 +85,11 @@ impl Svg {
         self.0.push_str("</g>\n");
     }
 
-    /// Writes a text on its base line, of a class if that is not empty.
-    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "",
-            Anchor::Middle => " text-anchor=\"middle\"",
-            Anchor::End => " text-anchor=\"end\"",
-        };
+    /// Writes a text on its base line, of a class if that is not empty; its `start`, `middle` or `end` lies at the place.
+    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: &str, text: &str) {
         let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };
         let text = escaped(text);
-        let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\"{anchor}>{text}</text>");
-    }
-
-    /// Writes a text that runs upwards, with its middle at the place.
-    pub(super) fn upright(&mut self, x: f64, y: f64, text: &str) {
-        let text = escaped(text);
-        let _ = writeln!(
-            self.0,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 {x:.1} {y:.1})\">{text}</text>"
-        );
+        let _ = writeln!(self.0, "<text{class} x=\"{x:.0}\" y=\"{y:.0}\" text-anchor=\"{anchor}\">{text}</text>");
     }
 
     /// Returns the whole text.
@@ -142,7 +120,7 @@ impl Area {
             let half = text.chars().count() as f64 * CHARACTER / 2.0;
             // A text that would touch its neighbour is left out.
             if x - half > free {
-                svg.text("", (x, self.bottom + 36.0), Anchor::Middle, &text);
+                svg.text("", (x, self.bottom + 36.0), "middle", &text);
                 free = x + half + CHARACTER;
             }
         }
@@ -150,18 +128,18 @@ impl Area {
         // A label that is longer than the axis is moved until the drawing has room for it.
         let half = axis.label.chars().count() as f64 * CHARACTER / 2.0;
         let middle = f64::midpoint(self.left, self.right).min(WIDTH - half).max(half);
-        svg.text("", (middle, self.bottom + 82.0), Anchor::Middle, &axis.label);
+        svg.text("", (middle, self.bottom + 82.0), "middle", &axis.label);
     }
 
-    /// Draws horizontal grid lines with their texts, and the label at the side.
+    /// Draws horizontal grid lines with their texts, and the label above.
     pub(super) fn y_axis(self, svg: &mut Svg, axis: &Axis) {
         for (value, text) in axis.ticks() {
             let y = axis.place(value, self.bottom, self.top);
             svg.line("grid", 2.0, &[(self.left, y), (self.right, y)]);
-            svg.text("", (self.left - 10.0, y + HALF_LINE), Anchor::End, &text);
+            svg.text("", (self.left - 10.0, y + HALF_LINE), "end", &text);
         }
         svg.line("rule", 2.0, &[(self.left, self.top), (self.left, self.bottom)]);
-        svg.upright(32.0, f64::midpoint(self.top, self.bottom), &axis.label);
+        svg.text("", (4.0, self.top - 14.0), "start", &axis.label);
     }
 
     /// Returns the place of a point.

@@ -1,7 +1,7 @@
 //! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A
 //! result has one metric for all of its arms; an arm without it has a dash.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::compare::{group_key, group_label};
 use crate::document::{Arm, ArmKind, NMI_LATENCY, Record, Status};
@@ -69,16 +69,12 @@ pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
     };
     let mut found: Vec<&Record> = groups.iter().map(Group::shown).filter(is_its).collect();
     found.sort_by_key(|record| record.started_unix);
-    let mut workloads = BTreeSet::new();
-    found.retain(|record| workloads.insert(record.parameter("workload")));
     if found.len() > 1 { found } else { Vec::new() }
 }
 
 /// Returns a heading for the subject of a record.
 pub(super) fn title(record: &Record) -> String {
-    let enable = record.parameters.get("set_up").and_then(|set_up| set_up.get("enable"));
-    let once = if enable.is_some_and(|enable| enable == "once") { ", enabled at once" } else { "" };
-    format!("{}{once}{}", group_label(record), origin(record))
+    group_label(record) + &origin(record)
 }
 
 /// Returns the arm with which the others are compared: the floor, else the first arm, as far as it has the metric.

@@ -10,16 +10,15 @@ mod page;
 
 pub use page::page;
 
-use figure::{Figure, capital, date};
+use figure::{Figure, date};
 use group::{Group, groups};
-use page::{Piece, Section, pieces, render};
+use page::{Fold, Section, render};
 
 use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
-use crate::metric;
 use crate::plot;
 use crate::table::layout::plural;
-use crate::table::{self, Part, Report, Table};
+use crate::table::{self, Part, Report};
 
 /// Most kinds of results, the newest.
 const GROUPS: usize = 20;
@@ -49,34 +48,36 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     let together = group::of_one_command(&groups);
     groups.sort_by_key(|group| together.iter().position(|one| std::ptr::eq(*one, group.shown())).unwrap_or(usize::MAX));
     let documents: Vec<Document> = together.iter().filter_map(|record| record.as_guests()).collect();
-    if let Some(first) = together.first().filter(|_| !documents.is_empty()) {
-        let pieces = pieces(&table::brief(&documents, "").parts);
-        let host = first.host.class.clone();
-        sections.push(Section { nav: "Answer", host, ..Section::new("answer", "Answer", pieces) });
+    if let [first, ..] = &documents[..] {
+        let (host, parts) = (first.host.class.clone(), table::report(&documents, false).parts);
+        sections.push(Section { host, parts, ..Section::new("answer", "Answer", "Answer") });
     }
     for (index, group) in groups.iter().take(GROUPS).enumerate() {
         sections.push(kind(index, group, groups.len() == 1)?);
     }
     let figures = figure::by_parameter(records, BY_PARAMETER);
-    let parameters = (!figures.is_empty()).then(|| vec![Piece::Figures { figures, beside: Vec::new() }]);
-    for (id, title, pieces) in [
-        ("parameters", "By parameter", parameters),
-        ("published", "Published figures", Some(published(&sources.published))),
-    ] {
-        sections.extend(pieces.map(|pieces| Section { nav: title, ..Section::new(id, title, pieces) }));
+    if !figures.is_empty() {
+        sections.push(Section { figures, ..Section::new("parameters", "By parameter", "By parameter") });
     }
+    let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
+    let folded = Fold {
+        summary: "Figures, and constants".to_owned(),
+        parts: sources.published.parts.clone(),
+        ..Fold::default()
+    };
+    sections.push(Section {
+        parts: vec![Part::Note(said.to_owned())],
+        folds: vec![folded],
+        ..Section::new("published", "Published figures", "Published figures")
+    });
     render(title, &summary(records, groups.len()), tool, &sections)
 }
 
 /// Returns what the page is of, and what has no place on it.
 fn summary(records: &[Record], groups: usize) -> String {
-    let times = || records.iter().map(|record| record.started_unix).filter(|&unix| unix > 0);
-    let count = plural(records.len(), "result");
-    let of = match times().min().zip(times().max()).map(|(first, last)| [date(first), date(last)]) {
-        Some([first, last]) if first == last => format!("{count} of {first} UTC."),
-        Some([first, last]) => format!("{count} from {first} to {last} UTC."),
-        None => format!("{}.", plural(records.len(), "simulated result")),
-    };
+    let times = || records.iter().map(|record| record.started_unix).filter(|unix| *unix > 0);
+    let span = times().min().zip(times().max()).map(|(first, last)| format!(", {} to {} UTC", date(first), date(last)));
+    let of = format!("{}{}.", plural(records.len(), "result"), span.unwrap_or_default());
     match groups.saturating_sub(GROUPS) {
         0 => of,
         more => format!("{of} Of {groups} kinds the newest {GROUPS} are here; {more} more need a page of their own."),
@@ -99,59 +100,50 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         let which = if std::ptr::eq(shown, group.latest()) { "the newest" } else { "one" };
         badges.push(format!("{which} of {}", plural(group.records.len(), "result")));
     }
-    let report = table::of_record(shown);
-    let fastest = report.verdict.iter().map(|(_, fastest)| Part::Note(capital(fastest) + "."));
-    let is_heading = |(place, part): &(usize, &Part)| *place > 0 && matches!(part, Part::Heading(_));
-    let end = report.parts.iter().enumerate().find(is_heading).map_or(report.parts.len(), |(place, _)| place);
-    let (first, rest) = report.parts.split_at(end);
-    let answer = answer(shown, first);
-    let caveats: Vec<String> = table::warnings(&shown.warnings).collect();
-    let mut all = Vec::new();
-    if !caveats.is_empty() {
-        all.push(Piece::List { class: "caveats", items: caveats });
+    let mut parts = table::of_record(shown).parts;
+    let headings = parts.iter().enumerate().filter(|(_, part)| matches!(part, Part::Heading(_)));
+    let places: Vec<usize> = headings.map(|(place, _)| place).take(2).collect();
+    let mut rest = parts.split_off(places.get(1).copied().unwrap_or(parts.len()));
+    let answer = answer(shown, &parts, false);
+    if answer.is_some() {
+        // The plot has the heading.
+        parts.remove(places[0]);
     }
-    // The plot has the heading.
-    let beside = &first[usize::from(answer.is_some()).min(first.len())..];
-    let beside = pieces(&fastest.chain(beside.iter().cloned()).collect::<Vec<_>>());
-    all.push(Piece::Figures { figures: answer.into_iter().collect(), beside });
-    let mut rest = pieces(rest);
-    rest.push(Piece::Facts { facts: about(group) });
-    all.extend(Piece::fold("All figures, and how it was measured", rest));
+    rest.extend(about(group).into_iter().map(|(name, value)| Part::Note(format!("{name}: {value}"))));
     let figures = [figure::rounds(shown), figure::percentiles(shown)?, figure::over_time(group)];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
-    if !figures.is_empty() {
-        let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
-        let (summary, pieces) =
-            (format!("Plots: {}", titles.join("; ")), vec![Piece::Figures { figures, beside: Vec::new() }]);
-        all.push(Piece::Fold { summary, open: only, pieces });
-    }
-    let nav = if index == 0 { "Answers" } else { "" };
-    let id = format!("results-{}", index + 1);
-    Ok(Section { nav, host: shown.host.class.clone(), badges, ..Section::new(&id, &group::title(shown), all) })
+    let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
+    let plots = Fold { summary: format!("Plots: {}", titles.join("; ")), open: only, figures, ..Fold::default() };
+    let all = Fold { summary: "All figures, and how it was measured".to_owned(), parts: rest, ..Fold::default() };
+    Ok(Section {
+        host: shown.host.class.clone(),
+        badges,
+        caveats: table::warnings(&shown.warnings).collect(),
+        figures: answer.into_iter().collect(),
+        parts,
+        folds: [all, plots].into_iter().filter(|fold| !(fold.figures.is_empty() && fold.parts.is_empty())).collect(),
+        ..Section::new(&format!("results-{}", index + 1), &group::title(shown), if index == 0 { "Answers" } else { "" })
+    })
 }
 
-/// Draws the ratios to the floor, or to the first arm, of the first table of a result.
-fn answer(record: &Record, parts: &[Part]) -> Option<Figure> {
-    let (Some(Part::Heading(title)), base) = (parts.first(), group::base(record)?) else { return None };
+/// Draws the ratios to the floor, or to the first arm, of the first table of a result, below its heading if it is `titled`.
+fn answer(record: &Record, parts: &[Part], titled: bool) -> Option<Figure> {
+    let base = group::base(record)?;
+    let title =
+        parts.iter().find_map(|part| if let Part::Heading(title) = part { Some(title.clone()) } else { None })?;
+    let table = parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })?;
     let label = format!("{title}, against {}, {}", base.name, record.host.class);
-    let plot = plot::estimates(&label, "", first_table(parts)?, 2, &base.name)?;
-    Some(Figure { title: title.clone(), note: String::new(), plot, table: None })
+    let value = format!("× {}, 95 % interval", base.name);
+    let shown = if titled { &*title } else { "" };
+    let plot = plot::rows((&label, shown), (&value, plot::ticks("")), table, 2, Some(&base.name))?;
+    Some(Figure { title, note: String::new(), plot, table: None })
 }
 
 /// Draws the plot of a result's answer as a file of its own, readable on light and dark paper; `None` if the record has no floor, or
 /// nothing beside it.
 pub fn picture(record: &Record) -> Option<String> {
-    let base = group::base(record).filter(|base| base.kind == ArmKind::Floor)?;
-    let of = metric::name(record.metric()?);
-    let title = format!("{} as a multiple of the floor's", capital(&of));
-    let label = format!("{of} against {}: {}, {}", base.name, group::title(record), record.host.class);
-    let report = table::of_record(record);
-    let plot = plot::estimates(&label, &title, first_table(&report.parts)?, 2, &base.name);
-    plot.map(|plot| plot::standalone(&plot))
-}
-
-fn first_table(parts: &[Part]) -> Option<&Table> {
-    parts.iter().find_map(|part| if let Part::Table(table) = part { Some(table) } else { None })
+    group::base(record).filter(|base| base.kind == ArmKind::Floor)?;
+    answer(record, &table::of_record(record).parts, true).map(|figure| plot::standalone(&figure.plot))
 }
 
 /// Returns where a result is from.
@@ -174,13 +166,6 @@ fn about(group: &Group<'_>) -> Vec<(&'static str, String)> {
         about.push(("newest", format!("{}: not complete, or of few rounds", named(latest))));
     }
     about
-}
-
-/// Returns the published figures beside ours, folded.
-fn published(report: &Report) -> Vec<Piece> {
-    let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
-    let folded = Piece::fold("Figures, and constants", pieces(&report.parts));
-    std::iter::once(Piece::text(said)).chain(folded).collect()
 }
 
 #[cfg(test)]
@@ -241,7 +226,9 @@ mod tests {
                 .collect()
         };
         let series = shown(records(1), "a series");
-        assert!(series.len() < 1_500_000 && series.contains("each point is the median of 7 neighbours"));
+        assert!(series.len() < 1_500_000 && series.contains("The newest 100 of 1000 results."));
+        // 100 results of four arms have 400 rows.
+        assert!(series.contains("340 more rows are in the documents"));
         assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
         let kinds = shown(records(1000), "kinds");
         assert!(kinds.len() < 1_500_000 && kinds.contains("980 more need a page of their own"), "{}", kinds.len());

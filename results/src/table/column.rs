@@ -6,7 +6,8 @@
 use super::fold::{Cell, Table};
 use super::layout::{ratio, time};
 use super::report::Report;
-use crate::document::{Arm, GuestArm, PhaseResult, SET_UP, Summary};
+use crate::answers;
+use crate::document::{Arm, Document, GuestArm, PhaseResult, SET_UP, Summary};
 use crate::metric::Metric;
 
 /// A table that columns stand in.
@@ -16,8 +17,6 @@ pub enum Place {
     Latency,
     /// Host work per PMI, or per rotation where the workload only counts.
     Work,
-    /// A guest's `perf stat` set-ups, of all rounds.
-    SetUp,
     /// Host work per set-up.
     SetUpWork,
     /// A strategy of an advice, over several results.
@@ -114,30 +113,21 @@ impl Column {
         Self { about, ..self }
     }
 
-    /// Returns the value for people.
+    /// Returns the value for people; a dash where it is unknown.
     pub fn cell(&self, figures: &Figures<'_>) -> Cell {
-        let value = (self.value)(figures);
-        // Without the guest's count of its NMIs, lost is unknown, not 0.
-        if value.is_none() && self.key == "lost" {
-            "unknown".into()
-        } else {
-            Cell::of(value, |value| (self.text)(value))
-        }
+        Cell::of((self.value)(figures), |value| (self.text)(value))
     }
 }
 
-use Place::{Advice, Csv, Latency, SetUp, SetUpWork, Work};
+use Place::{Advice, Csv, Latency, SetUpWork, Work};
 
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
     column("count", "values", COUNT, &[Csv], |arm| Some(arm.summary?.count as f64)),
     column("min_ns", "min", NS, &[Csv], |arm| Some(arm.summary?.min? as f64)),
     column("p50_ns", "p50", NS, &[Csv], |arm| Some(arm.summary?.p50 as f64)),
-    column("set_up_ns", "set-up", NS, &[SetUp], |arm| Some(arm.summary?.p50 as f64)).about(
-        "set-up, p99: median and 99th percentile of a whole set-up, program, enable, read and disable together",
-    ),
     column("p90_ns", "p90", NS, &[Latency, Csv], |arm| Some(arm.summary?.p90? as f64)),
-    column("p99_ns", "p99", NS, &[Latency, SetUp, Csv], |arm| Some(arm.summary?.p99? as f64)),
+    column("p99_ns", "p99", NS, &[Latency, Csv], |arm| Some(arm.summary?.p99? as f64)),
     column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
@@ -185,11 +175,20 @@ pub(crate) fn work(arm: &Arm, metric: &Metric) -> crate::choice::Work {
     columns(Place::Advice).filter_map(|column| Some((column.key, (column.value)(&figures)?))).collect()
 }
 
-/// Adds a table with a row for each named arm, below a heading and above its sentences.
-pub(super) fn add(report: &mut Report, heading: String, place: Place, arms: &[(String, Figures<'_>)]) {
+/// Returns the arms of a table of guests, each with its name, starred where its figures are not whole, and its figures.
+pub(super) fn rows(document: &Document) -> impl Iterator<Item = (String, &Arm, Figures<'_>)> {
+    let metric = answers::metric(&document.parameters);
+    document.arms.iter().filter(|arm| arm.not_available.is_none()).map(|arm| {
+        let star = if arm.incomplete.is_empty() { "" } else { "*" };
+        (format!("{}{star}", arm.name), arm, Figures::new(arm, arm.metric(metric)))
+    })
+}
+
+/// Adds a table with a row for each arm, below a heading and above its sentences.
+pub(super) fn add(report: &mut Report, heading: String, place: Place, document: &Document) {
     let mut table = Table::new(std::iter::once("arm").chain(columns(place).map(|column| column.heading)));
-    for (name, figures) in arms {
-        table.add_row(std::iter::once(name.as_str().into()).chain(columns(place).map(|column| column.cell(figures))));
+    for (name, _, figures) in rows(document) {
+        table.add_row(std::iter::once(name.into()).chain(columns(place).map(|column| column.cell(&figures))));
     }
     report.gap();
     report.heading(heading);

@@ -13,14 +13,8 @@ use crate::verdict::Verdict;
 /// Spaces between two columns.
 const GAP: usize = 2;
 
-/// Most rows of a table that is cut short in a terminal.
-const TEXT_ROWS: usize = 60;
-/// Most rows of such a table in Markdown, which is read in mails and pull requests.
-const MARKDOWN_ROWS: usize = 40;
-/// Most rows of such a table on a page.
-const PAGE_ROWS: usize = 400;
-/// Longest text of a page's table that is not wrapped.
-const PAGE_TEXT: usize = 24;
+/// Most rows of a table that is cut short, in every form.
+const ROWS: usize = 60;
 
 /// A cell: the text that is shown, and the figures that a plot draws of it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,7 +77,6 @@ impl Serialize for Cell {
 
 /// Rows below a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(into = "PageTable")]
 pub struct Table {
     /// Says what the table is of; empty for none.
     caption: String,
@@ -93,37 +86,8 @@ pub struct Table {
     keys: usize,
     /// Further columns of text.
     left: Vec<usize>,
-    /// True if forms leave out rows beyond their limit.
-    cut: bool,
-}
-
-/// A table for a page's template.
-#[derive(Serialize)]
-struct PageTable {
-    caption: String,
-    head: Vec<String>,
-    /// Class of each column: `n` for figures, `t` for texts, `w` for texts that are wrapped.
-    classes: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
-    /// Number of rows left out.
-    more: usize,
-}
-
-impl From<Table> for PageTable {
-    fn from(table: Table) -> Self {
-        let rows = table.shown(PAGE_ROWS).to_vec();
-        let more = table.rows.len() - rows.len();
-        let is_long = |column: usize| {
-            table.is_text(column) && rows.iter().any(|row| row[column].text.chars().count() > PAGE_TEXT)
-        };
-        let class = |column: usize| match table.is_text(column) {
-            true if is_long(column) => "w",
-            true => "t",
-            false => "n",
-        };
-        let classes = (0..table.header.len()).map(class).collect();
-        Self { caption: table.caption, head: table.header, classes, rows, more }
-    }
+    /// Most rows that are shown, if some may be left out.
+    most: Option<usize>,
 }
 
 impl Table {
@@ -138,9 +102,9 @@ impl Table {
         Self { caption: caption.into(), ..self }
     }
 
-    /// Leaves out rows beyond the limit of each form; the document has all.
+    /// Leaves out rows beyond the limit; the document has all.
     pub fn cut(self) -> Self {
-        Self { cut: true, ..self }
+        Self { most: Some(ROWS), ..self }
     }
 
     /// Sets the number of columns that name the row.
@@ -173,13 +137,13 @@ impl Table {
         column < self.keys || self.left.contains(&column)
     }
 
-    fn shown(&self, most: usize) -> &[Vec<Cell>] {
-        &self.rows[..if self.cut { most.min(self.rows.len()) } else { self.rows.len() }]
+    fn shown(&self) -> &[Vec<Cell>] {
+        &self.rows[..self.most.unwrap_or(usize::MAX).min(self.rows.len())]
     }
 
-    fn left_out(&self, most: usize) -> Option<String> {
-        let more = self.rows.len() - self.shown(most).len();
-        (more > 0).then(|| format!("{more} more: see the page or the JSON"))
+    fn left_out(&self) -> Option<String> {
+        let more = self.rows.len() - self.shown().len();
+        (more > 0).then(|| format!("\n{more} more: see the JSON"))
     }
 
     /// Formats the table below its caption, in blocks of at most `width` columns: columns that do not fit beside the
@@ -187,8 +151,7 @@ impl Table {
     pub fn text(&self, width: usize) -> String {
         let caption = (!self.caption.is_empty()).then(|| wrapped(&self.caption, width, "  ") + "\n");
         let blocks = self.blocks(width).iter().map(|block| self.block(block, width)).collect::<Vec<_>>().join("\n\n");
-        let more = self.left_out(TEXT_ROWS).map(|more| format!("\n{more}"));
-        caption.unwrap_or_default() + &blocks + &more.unwrap_or_default()
+        caption.unwrap_or_default() + &blocks + &self.left_out().unwrap_or_default()
     }
 
     /// Formats the table as Markdown, below its caption as a paragraph. A regression is bold.
@@ -204,16 +167,16 @@ impl Table {
             out += if self.is_text(column) { "---|" } else { "---:|" };
         }
         out += "\n";
-        for row in self.shown(MARKDOWN_ROWS) {
+        for row in self.shown() {
             out += &line(row.iter().map(|one| cell(&one.text)).collect());
         }
-        out + &self.left_out(MARKDOWN_ROWS).map(|more| format!("\n{more}\n")).unwrap_or_default()
+        out + &self.left_out().map(|more| more + "\n").unwrap_or_default()
     }
 
     /// Returns the texts of every line of a terminal's table, the header first.
     fn lines(&self) -> impl Iterator<Item = Vec<&str>> {
         let header = self.header.iter().map(String::as_str).collect();
-        let rows = self.shown(TEXT_ROWS).iter().map(|row| row.iter().map(|cell| &*cell.text).collect());
+        let rows = self.shown().iter().map(|row| row.iter().map(|cell| &*cell.text).collect());
         std::iter::once(header).chain(rows)
     }
 
@@ -296,15 +259,13 @@ mod tests {
         }
         assert!(!long.text(60).contains("more:") && !long.markdown().contains("more:"));
         let long = long.cut();
-        assert!(long.text(60).ends_with("440 more: see the page or the JSON"), "{}", long.text(60));
+        assert!(long.text(60).ends_with("440 more: see the JSON"), "{}", long.text(60));
         let markdown = long.markdown();
         assert!(
             markdown.starts_with("a\\|b\n\n| arm | p50 | verdict |\n|---|---:|---|\n| a0 | 1 | **SLOWER** |\n"),
             "{markdown}"
         );
-        assert!(markdown.ends_with("\n460 more: see the page or the JSON\n"), "{markdown}");
-        let page = serde_json::to_value(&long).unwrap();
-        assert_eq!((&page["more"], &page["classes"]), (&100.into(), &serde_json::json!(["t", "n", "t"])));
+        assert!(markdown.ends_with("\n440 more: see the JSON\n"), "{markdown}");
     }
 
     #[test]

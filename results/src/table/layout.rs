@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 
-use crate::document::Arm;
 use crate::paired::{Level, Ratio};
 use crate::stats::interval::Interval;
 
@@ -24,12 +23,6 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
     given.unwrap_or(PLAIN).max(LEAST)
 }
 
-/// Returns the arm's name, with a star where its figures are not whole.
-pub(super) fn name(arm: &Arm) -> String {
-    let star = if arm.incomplete.is_empty() { "" } else { "*" };
-    format!("{}{star}", arm.name)
-}
-
 /// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.
 pub fn time(ns: f64) -> String {
     let (value, unit) = unit(ns);
@@ -38,7 +31,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// Converts a number of ns to the unit that suits it.
-fn unit(ns: f64) -> (f64, &'static str) {
+pub(crate) fn unit(ns: f64) -> (f64, &'static str) {
     match ns {
         n if n < 999.5 => (n, "ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),
@@ -115,11 +108,6 @@ pub fn value(metric: &str, value: f64) -> String {
         whole if whole.fract() == 0.0 => format!("{whole:.0}"),
         mean => ratio(mean),
     }
-}
-
-/// Formats the [`time`] of whole nanoseconds; a dash where there are none.
-pub fn ns(value: Option<u64>) -> String {
-    value.map_or_else(dash, |ns| time(ns as f64))
 }
 
 /// Formats a signed figure; what rounds to zero has no sign.

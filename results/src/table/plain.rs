@@ -3,17 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::fold::{Cell, Table};
-use super::guests;
 use super::layout::{self, plural, time};
 use super::report::Report;
-use crate::document::{Arm, Record, Summary};
+use crate::document::{Arm, Document, Experiment, Record, Summary};
 use crate::metric;
 use crate::paired::{self, Statistic};
-
-/// Returns any document as it is shown: that of guests with their tables, another as [`plain`] does.
-pub fn of_record(record: &Record) -> Report {
-    record.as_guests().map_or_else(|| plain(record), |document| guests::report(&document))
-}
 
 /// Returns the document as it is shown: the experiment's own metric with intervals, and the medians of the others.
 pub fn plain(document: &Record) -> Report {
@@ -58,13 +52,18 @@ fn others(document: &Record, own: &str, report: &mut Report) {
     report.table(table);
 }
 
+/// Says what is to be said of the arms, and what they lack.
+pub(super) fn lacks<E: Experiment>(document: &Document<E>) -> impl Iterator<Item = String> {
+    document.arms.iter().flat_map(|Arm { name, notes, incomplete, left_out, .. }| {
+        let left_out = left_out.iter().map(|why| format!("left out: {why}"));
+        notes.iter().chain(incomplete).cloned().chain(left_out).map(move |text| format!("{name}: {text}"))
+    })
+}
+
 /// Adds what is to be said of the arms, the host, and how the run ended.
 pub fn state(document: &Record, report: &mut Report) {
-    for Arm { name, notes, incomplete, .. } in &document.arms {
-        report.notes(notes.iter().map(|note| format!("{name}: {note}")));
-        report.notes(incomplete.iter().map(|why| format!("{name}: {why}")));
-    }
-    report.line(format!("host: {}", document.host.class));
+    report.notes(lacks(document));
+    report.note(format!("host: {}", document.host.class));
     let (ended, wall) = (document.status.words(), time(document.wall_ns as f64));
-    report.line(format!("{ended} in {wall}, seed {}", document.seed));
+    report.note(format!("{ended} in {wall}, seed {}", document.seed));
 }

@@ -1,4 +1,4 @@
-//! The order of the strategies of a run, in a sentence: the fastest, and how far behind KVM's or the slowest is.
+//! The order of the strategies of a run, in a sentence: the fastest, and how far behind the slowest is.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,6 @@ use crate::choice::{contenders, is_whole, with_figures};
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
 use crate::paired::{self, Ratio, Statistic};
-
-/// The strategy of KVM, and since when.
-pub(crate) const OF_KVM: (&str, &str) = ("reuse-lazy", "KVM since 5.5");
 
 /// A strategy of a ranking.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,16 +59,8 @@ pub fn sentence(
     if let Some(floor) = &first.over_floor {
         let _ = write!(text, ", {}", times(floor, "the floor"));
     }
-    let mut add = |other: &Contender, about: &str| {
-        if let Some(ratio) = against(other, first) {
-            let _ = write!(text, "; {}{about} is {}", other.name, times(&ratio, "that"));
-        }
-    };
-    let (kvm, since) = OF_KVM;
-    match behind.iter().find(|other| other.name == kvm).or(behind.last()) {
-        Some(other) if other.name == kvm => add(other, &format!(" ({since})")),
-        Some(other) => add(other, ", the slowest,"),
-        None => {}
+    if let Some((slowest, ratio)) = behind.last().and_then(|slowest| Some((slowest, against(slowest, first)?))) {
+        let _ = write!(text, "; {}, the slowest, is {}", slowest.name, times(&ratio, "that"));
     }
     if let Some(ratio) = others.iter().filter_map(|other| against(other, first)).find(|one| one.interval.is_none()) {
         let _ = write!(text, "; {}, no interval", plural(ratio.rounds, repeated));
@@ -91,11 +80,14 @@ pub(super) fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) ->
     let found: Vec<Contender> = contenders(document, metric).filter_map(contender).collect();
     let against = |one: &Contender, other: &Contender| ratio(document.arm(&one.name)?, document.arm(&other.name)?);
     let text = sentence(&found, &against, (&origin(document), "round"))?;
-    let doubtful: Vec<String> =
-        with_figures(document, metric).filter(|arm| !is_whole(arm)).map(|arm| arm.name.clone()).collect();
-    let others =
-        if doubtful.is_empty() { String::new() } else { format!("; not whole, so not ranked: {}", listed(&doubtful)) };
-    Some(text + &others)
+    Some(text + &unranked(document, metric, "").unwrap_or_default())
+}
+
+/// Names the arms that have figures, and none that may be ranked; `of` says of what.
+pub(super) fn unranked<E: Experiment>(document: &Document<E>, metric: &Metric, of: &str) -> Option<String> {
+    let doubtful = with_figures(document, metric).filter(|arm| !is_whole(arm));
+    let names: Vec<String> = doubtful.map(|arm| arm.name.clone()).collect();
+    (!names.is_empty()).then(|| format!("; not whole{of}, so not ranked: {}", listed(&names)))
 }
 
 /// Says what the figures of a run are, if they are not measured on hardware events.

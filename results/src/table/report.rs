@@ -1,13 +1,16 @@
 //! A result as it is shown: tables and notes with the verdict on them, in one value with a renderer for each form.
 //! Pages take the tables one by one, since a [`Table`] serializes to what their templates show.
 
+use serde::Serialize;
+
 use super::fold::{Table, wrapped};
 use crate::error::{Exit, one_line};
 use crate::junit::{self, Case};
 use crate::shown;
 
 /// A part of a report.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", content = "it", rename_all = "lowercase")]
 pub enum Part {
     /// A title over what follows.
     Heading(String),
@@ -15,8 +18,6 @@ pub enum Part {
     Table(Table),
     /// A sentence: wrapped in a terminal, an item of a list elsewhere.
     Note(String),
-    /// Lines that a terminal gets as they are, one item of a list elsewhere.
-    Line(String),
     /// Sources of the result: left out in a terminal, where the command stands above.
     Sources(String),
     /// An empty line in a terminal. Other forms set parts apart by themselves.
@@ -62,11 +63,6 @@ impl Report {
         self.parts.extend(texts.into_iter().map(|text| Part::Note(text.into())));
     }
 
-    /// Adds a line.
-    pub fn line(&mut self, text: impl Into<String>) {
-        self.parts.push(Part::Line(text.into()));
-    }
-
     /// Adds an empty line.
     pub fn gap(&mut self) {
         self.parts.push(Part::Gap);
@@ -86,7 +82,6 @@ impl Report {
         };
         for part in &self.parts {
             match part {
-                Part::Line(text) => text.split('\n').for_each(|text| line(&shown::line(text))),
                 Part::Table(table) => line(&table.text(width)),
                 Part::Heading(text) | Part::Note(text) => line(&wrapped(text, width, "  ")),
                 Part::Sources(_) => {}
@@ -112,11 +107,11 @@ impl Report {
         }
         let mut in_list = false;
         for part in &self.parts {
-            let is_item = matches!(part, Part::Note(_) | Part::Line(_));
+            let is_item = matches!(part, Part::Note(_));
             let text = match part {
                 Part::Heading(text) => format!("### {}\n", shown::markdown(text)),
                 Part::Table(table) => table.markdown(),
-                Part::Note(text) | Part::Line(text) => format!("- {}\n", shown::markdown(&one_line(text))),
+                Part::Note(text) => format!("- {}\n", shown::markdown(&one_line(text))),
                 Part::Sources(text) => shown::markdown(text) + "\n",
                 Part::Gap => String::new(),
             };

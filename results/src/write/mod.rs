@@ -4,8 +4,7 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,20 +13,17 @@ use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::error::Error;
-use crate::open::{Folder, descriptor, parent, refused};
+use crate::open::{Folder, parent, refused};
 
 /// A file to be written.
 ///
-/// A link that has the name is replaced and never followed. A character device that has it is written to, and so is a
-/// descriptor of this process by its name (`/dev/stdout`, `/dev/fd/N`); block devices, FIFOs, sockets and folders are refused.
+/// A link that has the name is replaced and never followed; devices, FIFOs, sockets and folders are refused.
 #[derive(Clone, Debug)]
 pub struct Target {
     folder: Folder,
     /// As it was given, for messages.
     path: PathBuf,
     mode: u32,
-    /// A device of that name is written to.
-    through: bool,
 }
 
 impl Target {
@@ -48,7 +44,7 @@ impl Target {
     /// The path names no file.
     pub fn at(folder: &Folder, path: &Path) -> io::Result<Self> {
         path.file_name().ok_or_else(|| io::Error::other("it is a folder"))?;
-        Ok(Self { folder: folder.clone(), path: path.to_owned(), mode: 0o644, through: true })
+        Ok(Self { folder: folder.clone(), path: path.to_owned(), mode: 0o644 })
     }
 
     /// Its path from the folder that is open.
@@ -71,19 +67,9 @@ impl Target {
         let _ = self.folder.handle().and_then(|folder| folder.sync_all());
     }
 
-    /// Makes the target a file for its owner only, as perf's recordings are.
-    pub fn private(self) -> Self {
-        Self { mode: 0o600, ..self }
-    }
-
-    /// Makes the target a program.
-    pub fn executable(self) -> Self {
-        Self { mode: 0o755, ..self }
-    }
-
-    /// Makes the target a file, whatever has the name: a device or a FIFO is replaced, too.
-    pub fn always_file(self) -> Self {
-        Self { through: false, ..self }
+    /// Gives the file another mode than 0644.
+    pub fn mode(self, mode: u32) -> Self {
+        Self { mode, ..self }
     }
 
     /// Returns the path as it was given.
@@ -96,63 +82,29 @@ impl Target {
     /// # Errors
     /// Says why it cannot.
     pub fn check(&self) -> io::Result<()> {
-        if self.is_through()? {
-            // A pipe that is opened and closed would be at its end for its reader.
-            return Ok(rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK)?);
-        }
         // A name instead of a folder's is a mistake, which would cost the user a link.
         if self.place().is_dir() {
             return Err(io::Error::other("it is a folder"));
         }
-        self.passing().map(drop)
+        self.begin().map(drop)
     }
 
-    /// Returns whether it names a descriptor of this process, such as `/dev/stdout`.
-    pub fn is_stream(&self) -> bool {
-        descriptor(&self.path).is_some()
-    }
-
-    /// Returns whether the file of that name is written to, instead of being replaced.
-    fn is_through(&self) -> io::Result<bool> {
-        if self.is_stream() {
-            return Ok(true);
-        }
+    /// Begins the file; until it is finished, what has the name stays.
+    ///
+    /// # Errors
+    /// Returns the errors of the file system, and that of what is no file.
+    pub fn begin(&self) -> io::Result<Pending> {
         let kind = match statat(&self.folder, self.path.file_name().unwrap_or_default(), AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => return Ok(false),
+            Err(Errno::NOENT) => FileType::RegularFile,
             found => FileType::from_raw_mode(found?.st_mode),
         };
         match kind {
             FileType::Symlink if ["/dev", "/proc"].iter().any(|folder| self.path.starts_with(folder)) => {
                 Err(io::Error::other("it is a link of the system's"))
             }
-            FileType::RegularFile | FileType::Symlink => Ok(false),
-            _ if !self.through => Ok(false),
-            FileType::CharacterDevice => Ok(true),
-            // The reader of a FIFO would be waited for.
-            _ => Err(refused(kind, "; >(cat > FIFO) is written")),
+            FileType::RegularFile | FileType::Symlink => Ok(Pending(self.passing()?, self.clone())),
+            _ => Err(refused(kind, "")),
         }
-    }
-
-    /// Begins the file; until it is finished, what has the name stays.
-    ///
-    /// # Errors
-    /// Returns the errors of the file system.
-    pub fn begin(&self) -> io::Result<Pending> {
-        if !self.is_through()? {
-            return Ok(Pending(Writing::File(self.passing()?, self.clone())));
-        }
-        let file = match descriptor(&self.path) {
-            // What is printed follows what is written here: both have one offset.
-            Some(1) => File::from(io::stdout().as_fd().try_clone_to_owned()?),
-            Some(2) => File::from(io::stderr().as_fd().try_clone_to_owned()?),
-            // A file that the user's shell opened is added to.
-            None => OpenOptions::new().append(true).open(self.place())?,
-            Some(_) => OpenOptions::new().append(true).open(&self.path)?,
-        };
-        if file.metadata()?.file_type().is_block_device() {
-            return Err(refused(FileType::BlockDevice, ""));
-        }
-        Ok(Pending(Writing::Through(file)))
     }
 
     /// Replaces it by `bytes`: it has either all of them or what it had.
@@ -183,22 +135,14 @@ impl Target {
     /// # Errors
     /// Returns the errors of the file system.
     pub fn create(&self) -> io::Result<File> {
-        match self.begin()?.0 {
-            Writing::Through(file) => Ok(file),
-            Writing::File(file, target) => Ok(file.persist(target.place())?),
-        }
+        let Pending(file, target) = self.begin()?;
+        Ok(file.persist(target.place())?)
     }
 }
 
-/// A file that is not in its place yet, or a pipe or device that is being written to.
+/// A file that is not in its place yet.
 #[derive(Debug)]
-pub struct Pending(Writing);
-
-#[derive(Debug)]
-enum Writing {
-    Through(File),
-    File(NamedTempFile, Target),
-}
+pub struct Pending(NamedTempFile, Target);
 
 impl Pending {
     /// Puts the file in its place, once it is on the disk.
@@ -206,7 +150,7 @@ impl Pending {
     /// # Errors
     /// Returns the errors of the file system. What had the name has it still.
     pub fn finish(self) -> io::Result<()> {
-        let Writing::File(file, target) = self.0 else { return Ok(()) };
+        let Self(file, target) = self;
         file.as_file().sync_all()?;
         file.persist(target.place())?;
         target.sync();
@@ -216,11 +160,8 @@ impl Pending {
 
 impl Write for Pending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Writing::Through(file) => file.write(bytes),
-            // The library's own errors name the passing file.
-            Writing::File(file, _) => file.as_file_mut().write(bytes),
-        }
+        // The library's own errors name the passing file.
+        self.0.as_file_mut().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -281,10 +222,8 @@ pub fn check_file(path: &Path) -> Result<Target, Error> {
 /// # Errors
 /// Exit 2: it is one of them, by whatever name.
 pub fn check_no_input<P: AsRef<Path>>(output: &Path, inputs: impl IntoIterator<Item = P>) -> Result<(), Error> {
-    // A link is replaced and not followed; a pipe or a device is no worse for it.
-    let Some(found) = output.symlink_metadata().ok().filter(|found| found.is_file() || found.is_symlink()) else {
-        return Ok(());
-    };
+    // A link is replaced and not followed.
+    let Ok(found) = output.symlink_metadata() else { return Ok(()) };
     let is_output = |input: P| {
         let ways = [input.as_ref().symlink_metadata(), input.as_ref().metadata()];
         ways.into_iter().flatten().any(|input| (input.dev(), input.ino()) == (found.dev(), found.ino()))
@@ -392,8 +331,6 @@ pub fn time_stamp(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -458,7 +395,6 @@ mod tests {
         }
         assert!(check_no_input(&link_to, [&file]).is_ok(), "the link is replaced");
         assert!(check_no_input(&dir.path().join("new"), [&file]).is_ok());
-        assert!(check_no_input(Path::new("/dev/null"), ["/dev/null"]).is_ok());
     }
 
     #[test]
@@ -482,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_what_the_shell_opened_are_written_through() {
+    fn what_is_no_file_is_neither_written_to_nor_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -490,23 +426,9 @@ mod tests {
         for refused in [target.check(), target.replace(b"x"), append(&path).map(drop)] {
             assert!(refused.is_err(), "no FIFO is waited for");
         }
-        target.always_file().replace(b"file").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"file");
-        check_file(Path::new("/dev/null")).unwrap().replace(b"x").unwrap();
-        let (mut reader, writer) = io::pipe().unwrap();
-        for folder in ["/dev/fd", "/proc/self/fd"] {
-            let path = PathBuf::from(format!("{folder}/{}", writer.as_raw_fd()));
-            check_file(&path).unwrap().replace(b"through").unwrap();
-            let mut read = [0; 7];
-            reader.read_exact(&mut read).unwrap();
-            assert_eq!(&read, b"through");
+        for name in ["/dev/null", "/dev/stdout", "/dev/fd/1", "/dev/fd"] {
+            assert!(check_file(Path::new(name)).is_err() && replace(Path::new(name), b"x").is_err(), "{name}");
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = PathBuf::from(format!("/dev/fd/{}", file.as_raw_fd()));
-        replace(&path, b"one").unwrap();
-        replace(&path, b"two").unwrap();
-        assert_eq!(std::fs::read(file.path()).unwrap(), b"onetwo");
-        assert!(check_file(Path::new("/dev/fd/9999999")).is_err() && replace(Path::new("/dev/fd"), b"x").is_err());
         assert!(Path::new("/dev/fd").is_symlink());
     }
 
@@ -521,9 +443,9 @@ mod tests {
         pending.write_all(b"half").unwrap();
         drop(pending);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        target.clone().private().replace(b"").unwrap();
+        target.clone().mode(0o600).replace(b"").unwrap();
         assert_eq!((mode(), std::fs::metadata(&path).unwrap().len()), (0o600, 0));
-        target.executable().replace(b"#!").unwrap();
+        target.mode(0o755).replace(b"#!").unwrap();
         assert_eq!(mode() & 0o700, 0o700);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }

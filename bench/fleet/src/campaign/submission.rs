@@ -98,6 +98,6 @@ fn keep_binary(folder: &Folder, from: &Path) -> Result<String, Error> {
     })?;
     let hash = sha256(&bytes);
     let to = folder.binary(&hash);
-    Target::of(&to).and_then(|target| target.executable().replace(&bytes)).map_err(|error| cannot(&to, &error))?;
+    Target::of(&to).and_then(|target| target.mode(0o755).replace(&bytes)).map_err(|error| cannot(&to, &error))?;
     Ok(hash)
 }

@@ -7,15 +7,14 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use results::child::{Line, Lines, POLL, Supervised};
+use results::child::{Gathered, Keep, POLL, Supervised};
 
 use super::names::number;
 
 /// Time that all questions may take together: each takes some 20 ms, and 100 ms beside other work.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Bytes of a line, and lines of an answer.
-const MAX_LINE: usize = 4096;
-const MAX_LINES: usize = 100_000;
+/// Bytes of an answer.
+const MAX_ANSWER: usize = 16 << 20;
 /// Encodings of a name: an uncore event has one for each instance of its PMU.
 const MAX_ENCODINGS: usize = 1024;
 
@@ -66,24 +65,22 @@ impl Perf {
         let over = || began.elapsed() > LIMIT;
         let mut child = Supervised::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()))?;
         let pipe = child.process.stderr.take().ok_or_else(|| io::Error::other("it has no output"))?;
-        let (mut lines, mut answer) = (Lines::new(pipe, MAX_LINE), Vec::new());
-        while let Line::Text(line) = lines.next(over)? {
-            answer.push(line);
-            if answer.len() > MAX_LINES {
-                return Err(io::Error::other("it prints too much"));
-            }
-        }
+        let answer = Gathered::start(pipe, Keep::First(MAX_ANSWER));
         child
             .wait(POLL, over)?
             .ok_or_else(|| io::Error::other(format!("{} names take {LIMIT:?}", self.known.len())))?;
+        let (answer, is_cut) = answer.text(LIMIT);
+        if is_cut {
+            return Err(io::Error::other("it prints too much"));
+        }
         Ok(encodings(&answer).into_iter().take(MAX_ENCODINGS).collect())
     }
 }
 
 /// Reads every `perf_event_attr` that perf printed; fields of 0 are left out.
-fn encodings(lines: &[String]) -> BTreeSet<Encoding> {
+fn encodings(text: &str) -> BTreeSet<Encoding> {
     let mut found = BTreeSet::new();
-    let mut lines = lines.iter();
+    let mut lines = text.lines();
     while lines.any(|line| line == "perf_event_attr:") {
         let fields = lines.by_ref().map_while(|line| line.strip_prefix("  "));
         // Words of a kernel's union have two names: { bp_addr, config1 }.
@@ -125,7 +122,7 @@ mod tests {
         let bad =
             attr("  type                             99999999999\n  config                           x\n  junk\n");
         let text = format!("Using CPUID x\n{first}Warning:\n{first}{newer}{bad}perf_event_attr:");
-        let found = encodings(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+        let found = encodings(&text);
         let of = |kind, config, config1| Encoding { kind, words: [config, config1, 0, 0] };
         let expected = [Encoding::default(), of(4, 0x1b7, 0x10001), of(21, 0x304, 0), of(u32::MAX, 0, 0)];
         assert!(found.into_iter().eq(expected));

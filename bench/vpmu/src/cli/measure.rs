@@ -10,7 +10,7 @@ use results::document::{ArmKind, Document, Experiment, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
-use results::table::{self, Part, Report};
+use results::table::{self, Report};
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
 use vmm::kvm::{Host, KvmError};
@@ -170,18 +170,9 @@ fn json<E: Experiment>(document: &Document<E>) -> Result<String, Error> {
 
 /// Makes the report of what several plans found.
 fn shown(found: &[Document], verbose: bool) -> Report {
-    if !verbose {
-        return table::brief(found, "vpmu -v: percentiles, all pairs, host work by kind");
-    }
-    let reports = found.iter().map(|document| {
-        let Report { verdict, parts, .. } = table::report(document);
-        verdict.into_iter().map(|(_, text)| Part::Note(text)).chain(parts).collect::<Vec<_>>()
-    });
-    let mut parts = reports.collect::<Vec<_>>();
-    if let (true, Some(answer)) = (found.len() > 1, table::finding(found)) {
-        parts.insert(0, vec![Part::Note(answer)]);
-    }
-    Report { parts: parts.join(&Part::Gap), ..Report::default() }
+    let mut report = table::report(found, verbose);
+    report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
+    report
 }
 
 /// Checks what can be checked of a plan before anything is measured, and returns the name of its baseline's document.

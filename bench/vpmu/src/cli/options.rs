@@ -51,7 +51,7 @@ pub struct GuestResultOptions {
     #[command(flatten)]
     pub result: ResultOptions,
 
-    /// Also show percentiles, all pairs of arms, and host work by kind
+    /// Also show percentiles and host work by kind
     #[arg(short, long, conflicts_with = "json")]
     pub verbose: bool,
 

@@ -365,7 +365,7 @@ pub fn report(document: &Record, rows: &[Row], all: bool) -> Report {
     let pairs = plural(document.arms.first().map_or(0, |arm| arm.rounds.len()), "pair");
     let heading = format!("NEW against BASE: {name}, {workload}; {pairs} of turns; 95 % intervals");
     if rows.is_empty() {
-        report.line(heading);
+        report.note(heading);
     } else {
         add(&mut report, &heading, workload.as_str(), rows, all);
     }
@@ -381,16 +381,16 @@ pub fn report(document: &Record, rows: &[Row], all: bool) -> Report {
         report.note(format!("{side}: {}", describe(document, key)));
     }
     let stand_in = if document.arms.iter().any(|arm| arm.stand_in) { ", a stand-in" } else { "" };
-    report.line(format!("backend: {}{stand_in}", parameter("backend")));
-    report.line(format!("host: {}", document.host.class));
-    report.line(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
+    report.note(format!("backend: {}{stand_in}", parameter("backend")));
+    report.note(format!("host: {}", document.host.class));
+    report.note(format!("{}, seed {}", time(document.wall_ns as f64), document.seed));
     let ended = match document.status {
         Status::Running | Status::Complete => None,
         Status::Interrupted => Some("interrupted: whole pairs only"),
         Status::Incomplete => Some("incomplete: a side failed"),
     };
     if let Some(how) = ended {
-        report.line(how);
+        report.note(how);
     }
     report.verdict = Some(conclude(&rows, notes.find_map(|note| note.strip_prefix(DOUBT)).or(ended)));
     report

@@ -396,7 +396,7 @@ pub fn report(document: &Record) -> Report {
     let threads = plural(document.size("threads").unwrap_or_default() as usize, "thread");
     let cpus = plural(document.size("cpus").unwrap_or_default() as usize, "CPU");
     let kernel = document.host.kernel.as_deref().unwrap_or("of unknown release");
-    report.line(format!("{threads} on {cpus}, Linux {kernel}"));
+    report.note(format!("{threads} on {cpus}, Linux {kernel}"));
     report.table(events(document, &workload));
     report.gap();
     let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME, Statistic::P50)?.ns));

@@ -191,7 +191,7 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
     let times = plan.repeat.times();
     let spread = plan.repeat.every().as_secs().saturating_mul(u64::from(times - 1));
-    report.line(format!(
+    report.note(format!(
         "{}: {} on {} ({}), {} over {}",
         plan.name,
         plural(elements.len(), "element"),
@@ -204,7 +204,7 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     let is_known = elements.iter().all(|element| element.estimate_s.is_some());
     let least =
         if is_known { "" } else { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" };
-    report.line(format!("one after the other: about {}{least}", seconds(known)));
+    report.note(format!("one after the other: about {}{least}", seconds(known)));
     report.notes(fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1));
     print(&report.text(columns())).map(|()| Exit::Done)
 }

@@ -80,7 +80,7 @@ impl RecordSpec {
     /// Exit 2: the folder's.
     pub fn companion(&self, word: &str) -> Result<Target, Error> {
         let path = self.beside(word);
-        let target = Target::of(&path).map(|target| target.private().always_file());
+        let target = Target::of(&path).map(|target| target.mode(0o600));
         target.map_err(|error| {
             let what = format!("cannot write {} beside the recording", path.display());
             Error::output(what, &error, "give another --output")
