@@ -348,7 +348,7 @@ pub(super) mod tests {
     fn submit_to(dir: &Path, text: &str) -> Result<(Folder, Campaign), Error> {
         let plan = Plan::parse(text, "/".into(), &Slurm::default()).unwrap();
         let tool = trials::fixture::document(1).tool;
-        submit(dir, &plan, elements(&plan, &|_| None), (tool, Path::new("/bin/true")), 7)
+        submit(dir, &plan, elements(&plan), (tool, Path::new("/bin/true")), 7)
     }
 
     pub(crate) fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {

@@ -291,7 +291,7 @@ mod tests {
         let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
         let plan = Plan::parse(&plan, "/".into(), &Slurm::default()).unwrap();
         let program = (trials::fixture::document(1).tool, Path::new("/bin/true"));
-        submit(&dir.join("campaign"), &plan, elements(&plan, &|_| None), program, 7).unwrap()
+        submit(&dir.join("campaign"), &plan, elements(&plan), program, 7).unwrap()
     }
 
     const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";

@@ -11,7 +11,7 @@ use fleet::campaign::element::{Element, elements};
 use fleet::campaign::plan::{Plan, Variant, refused};
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
-use results::table::layout::{columns, dash, plural};
+use results::table::layout::{columns, plural};
 use results::table::{Report, Table};
 
 use crate::setting::options::{FormOptions, JsonOption};
@@ -20,7 +20,7 @@ use crate::terminal::console::{print, print_json};
 
 pub(in crate::cli) const EXAMPLES: &str = "\
 Examples:
-  # what would run, and how long at most
+  # what would run, and its limits
   vpmu fleet plan nightly.toml
   # here, one element after the other; the report at the end
   vpmu fleet nightly.toml
@@ -51,7 +51,7 @@ pub struct FleetArgs {
 /// Commands for a campaign.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
-    /// List a plan's elements and how long they take at most; run nothing
+    /// List a plan's elements and their time limits; run nothing
     Plan(PlanArgs),
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
@@ -135,14 +135,14 @@ pub struct ElementArgs {
     pub number: u64,
 }
 
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
-pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<Option<Duration>, Error>;
+/// Checks a command line, program name first.
+pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<(), Error>;
 
 /// Returns the plan's elements, with their command lines checked where this binary runs them.
 pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(Plan, Vec<Element>), Error> {
     let plan = Plan::from_file(path, slurm)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
-    let elements = elements(&plan, &|words| check(line(words)).ok().flatten());
+    let elements = elements(&plan);
     let refuse = |why: String| Err(refused(&path.display().to_string(), why));
     for Variant { name, binary, .. } in &plan.variants {
         let is_program = |meta: &Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
@@ -172,22 +172,14 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
     if args.json.json {
         return print_json(&elements).map(|()| Exit::Done);
     }
-    let mut table = Table::new(["experiment", "variant", "elements", "each takes", "limit", "together"]).keys(2);
-    let mut notes = Vec::new();
+    let mut table = Table::new(["experiment", "variant", "elements", "limit of each"]).keys(2);
     for ([experiment, variant], elements) in
         fleet::groups(&elements, |one| [&one.experiment, &one.variant].map(Clone::clone))
     {
-        let (each, limit, count) = (elements[0].estimate_s, elements[0].limit_s, elements.len());
-        if each.is_some_and(|each| each > limit) {
-            notes.push(format!("{experiment}, {variant}: takes longer than its limit: give a longer `time`"));
-        }
-        let all = each.map(|each| each.saturating_mul(count as u64));
-        let times = [each, Some(limit), all].map(|time| time.map_or_else(dash, seconds));
-        table.add_row([experiment, variant, count.to_string()].into_iter().chain(times));
+        table.add_row([experiment, variant, elements.len().to_string(), seconds(elements[0].limit_s)]);
     }
     let mut report = Report::default();
     report.table(table);
-    report.notes(notes);
     let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
     let times = plan.repeat.times();
     let spread = plan.repeat.every().as_secs().saturating_mul(u64::from(times - 1));
@@ -200,11 +192,8 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         plural(times as usize, "repetition"),
         seconds(spread)
     ));
-    let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
-    let is_known = elements.iter().all(|element| element.estimate_s.is_some());
-    let least =
-        if is_known { "" } else { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" };
-    report.line(format!("one after the other: about {}{least}", seconds(known)));
+    let all = elements.iter().map(|element| element.limit_s).sum();
+    report.line(format!("one after the other: at most {}", seconds(all)));
     report.notes(fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1));
     print(&report.text(columns())).map(|()| Exit::Done)
 }
