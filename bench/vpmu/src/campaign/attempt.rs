@@ -20,7 +20,7 @@ use results::open;
 use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
-use crate::inspect::doctor::{Rights, diagnose};
+use crate::inspect::doctor::{Rights, WATCH, diagnose};
 use crate::setting::backend::{ThisHost, kvm_report};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
@@ -32,8 +32,6 @@ const LATER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 /// Most of a command's complaints that is kept, bytes.
 const MAX_ERROR: u64 = 2000;
-/// Observation time of CPU use by others.
-const WATCH: Duration = Duration::from_millis(250);
 /// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.

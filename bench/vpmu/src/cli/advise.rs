@@ -11,15 +11,13 @@ use results::advice::{advise, lines};
 use results::choice::{LeftOut, is_modelled};
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
 use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
-use results::write::OutputFolder;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Invocation, Kept, can_have, carry_out, named_model, ready};
+use super::measure::{Invocation, can_have, measure, named_model};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::arm::sim;
@@ -33,21 +31,6 @@ use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # five presets on this host, four workloads, two minutes
-  vpmu advise
-  # one workload, on a modelled host
-  vpmu advise --workload sampling10 --backend sim:spr-2026
-  # traces of real guests, on a modelled host
-  vpmu advise --backend sim:clx-ap-watchdog-on \\
-    --trace results/traces/*/
-  # by results that are there
-  vpmu advise vpmu-results
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive: the
-choice is not sure, 4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Bound on all runs on this host together.
 const LONGEST: Duration = Duration::from_secs(100);
@@ -142,14 +125,9 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
         let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
         let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
-        let mut kept =
-            Kept::new(if args.result.no_save { None } else { Some(OutputFolder::open(&args.result.folder())?) });
-        let fs = HostFs::default();
-        let facts = (HostFacts::begin(&fs), fs);
-        let finished = ready((&args.host.behind.backend, None, "--backend"), model.clone(), &made, facts)
-            .and_then(|ready| carry_out(ready, &mut kept, &args.result, invocation.clone()));
-        match finished {
-            Ok(Finished { document, error, .. }) => {
+        let on = (&args.host.behind.backend, None, model.as_ref());
+        match measure(on, &made, None, &args.result, invocation) {
+            Ok((Finished { document, error, .. }, kept)) => {
                 records.push(record(&document)?);
                 saved = saved.or_else(|| kept.path().map(Path::to_owned));
                 failed = failed.or(error).or(kept.failed);

@@ -2,27 +2,6 @@
 
 use std::ffi::OsString;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # an image with call chains; then its functions
-  vpmu record -g -- run kernel.elf
-  perf report -i perf.data
-  # the payload at 4 kHz, compressed
-  vpmu record -F 4000 -z -- payload --samples 2000
-  # a distribution's kernel, its chains by ORC
-  vpmu record -g -- linux vmlinuz --run 'sleep 5'
-  perf report --kallsyms perf.data.kallsyms
-  # its functions in each second, while it runs
-  vpmu record --interval 1s -- run kernel.elf
-  # one sample in 100 exits of KVM; into a pipe
-  vpmu record -e kvm:kvm_exit -c 100 -o - -- run x.elf |
-    perf script -i -
-
-Exit codes: 0 the guest is done, or --duration ended it; with
-run and linux otherwise that of the guest, 2 bad usage or input,
-3 the recording ended early or was interrupted, 4 the host
-cannot do it, 70 a bug of vpmu.";
-
 /// The names of guests on a command line.
 const GUESTS: [&str; 3] = ["payload", "run", "linux"];
 

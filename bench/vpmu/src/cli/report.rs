@@ -19,21 +19,6 @@ use crate::setting::options::OutputOption;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # every result of vpmu-results, as report.html
-  vpmu report
-  # two results, the page on stdout
-  vpmu report before.json after.json -o -
-  # many hosts: the level of each, and which stand apart
-  vpmu report /shared/nightly -o nightly.html
-
-The page needs no network and no script: open it in any browser,
-send it, print it.
-
-Exit codes: 0 done, 2 bad usage or input, 3 a document
-that could not be used, 70 a bug of vpmu.";
-
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {

@@ -13,17 +13,6 @@ use crate::experiment::triage::spec::ThreadsOption;
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::print_json;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # two threads that contend for one generator, then one each
-  vpmu workload rand 2 2s
-  vpmu workload rand 2 2s apart
-  # under stock perf
-  perf stat -e context-switches -- vpmu workload rand
-
-Exit codes: 0 done, 2 bad usage or input, 4 the host cannot do
-it, 70 a bug of vpmu.";
-
 /// Shortest and longest time that a workload may be asked for.
 const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 

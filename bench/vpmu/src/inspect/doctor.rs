@@ -5,25 +5,22 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use results::error::{Exit, one_line};
+use results::error::{Error, Exit, one_line};
 use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
-use results::table::{layout, wrapped};
+use results::table::Report;
 use serde::Serialize;
 use vmm::kvm::{API_VERSION, CAPABILITIES};
 
-use crate::setting::backend::{Chosen, EventProbe, KvmReport, Refused, auto};
+use crate::setting::backend::{Chosen, EventProbe, KvmReport, Refused, ThisHost, auto, kvm_report};
 use crate::setting::process;
+use crate::terminal::console::{self, Form};
 
 /// The report of `doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
-    /// See [`results::host::host_class`].
-    pub host_class: String,
     /// The backend of `auto`; `None` if none works.
     pub auto_backend: Option<String>,
-    /// It is a stand-in for hardware events.
-    pub stand_in: bool,
     /// The reason for that one.
     pub auto_why: String,
     /// The checks.
@@ -183,6 +180,9 @@ fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<C
     vec![vital(backend), pmu, paranoid, Finding::new("tracefs", status, found, why, remedy)]
 }
 
+/// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
+pub const WATCH: Duration = Duration::from_millis(250);
+
 /// Runs all checks; CPU use by others is observed for `watch`.
 pub fn diagnose(
     fs: &HostFs,
@@ -204,55 +204,44 @@ pub fn diagnose(
         }
     }
     let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
-    Diagnosis {
-        host_class: host.class.clone(),
-        stand_in: backend.as_ref().is_some_and(host_pmu::backend::BackendKey::is_stand_in),
-        auto_backend: backend.map(|key| key.to_string()),
-        auto_why: why,
-        findings,
-        host,
-    }
+    Diagnosis { auto_backend: backend.map(|key| key.to_string()), auto_why: why, findings, host }
 }
 
-/// Columns before the text of a finding: status and check.
-const INDENT: usize = 30;
-
-/// Columns before what follows the first line of a finding.
-const fn indent(width: usize) -> usize {
-    if width < 80 { INDENT / 3 } else { INDENT }
-}
-
-/// Fills a line to `width`; what does not fit goes behind the indent.
-fn filled(line: &str, width: usize) -> String {
-    wrapped(line, width, &" ".repeat(indent(width))) + "\n"
-}
-
-fn show(finding: &Finding, width: usize) -> String {
+/// Formats a finding: a line where all is well, else the reason and the remedy below it.
+fn show(finding: &Finding) -> Vec<String> {
     // An unknown setting is neither fine nor a fault.
     let unknown = finding.status == Status::Ok && finding.found.starts_with("unknown");
     let (status, further) = match finding.status {
         Status::Ok if unknown => ("?", vec![format!("why: this host does not tell; {}", finding.why)]),
         Status::Ok => ("ok", Vec::new()),
-        status => (
-            if status == Status::Warn { "warn" } else { "MISSING" },
-            vec![format!("why: {}", finding.why), format!("do:  {}", finding.remedy)],
-        ),
+        Status::Warn => ("warn", vec![format!("why: {}", finding.why), format!("do: {}", finding.remedy)]),
+        Status::Missing => ("MISSING", vec![format!("why: {}", finding.why), format!("do: {}", finding.remedy)]),
     };
-    let first = filled(&format!("{status:<8}{:<22}{}", finding.check, one_line(&finding.found)), width);
-    further.iter().fold(first, |text, line| text + &filled(&format!("{:1$}{line}", "", indent(width)), width))
+    let first = format!("{status:<8}{:<22}{}", finding.check, one_line(&finding.found));
+    std::iter::once(first).chain(further.into_iter().map(|line| format!("  {line}"))).collect()
 }
 
-/// The findings for a terminal or a pipe; a check without a finding takes one line.
-pub fn text(diagnosis: &Diagnosis) -> String {
-    let width = layout::columns().max(INDENT + 20);
-    let mut out = format!("host class: {}\n\n", diagnosis.host_class);
-    out.extend(diagnosis.findings.iter().map(|finding| show(finding, width)));
+/// Reports a diagnosis.
+fn report(diagnosis: &Diagnosis) -> Report {
+    let mut report = Report::default();
+    report.note(format!("host class: {}", diagnosis.host.class));
+    report.gap();
+    report.notes(diagnosis.findings.iter().flat_map(show));
+    report.gap();
     let simulation = "a simulation, so that nothing is measured";
     let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
-    let why = one_line(&diagnosis.auto_why);
-    out += "\n";
-    out += &filled(&format!("{:<INDENT$}{auto}: {why}", "--backend auto uses"), width);
-    out
+    report.note(format!("--backend auto uses {auto}: {}", one_line(&diagnosis.auto_why)));
+    report
+}
+
+/// Runs `vpmu doctor`.
+///
+/// # Errors
+/// Those of stdout.
+pub fn run(json: bool) -> Result<Exit, Error> {
+    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
+    console::show(Form::of(json, false), &report(&diagnosis), &diagnosis)?;
+    Ok(diagnosis.exit())
 }
 
 #[cfg(test)]
@@ -322,7 +311,8 @@ mod tests {
             for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
                 assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
             }
-            assert!(text(&diagnosis).contains("a simulation, so that nothing is measured"), "{}", text(&diagnosis));
+            let text = report(&diagnosis).text(200);
+            assert!(text.contains("a simulation, so that nothing is measured"), "{text}");
             assert!(status(&diagnosis, "KVM capabilities").found.contains(found));
         }
     }
@@ -336,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_the_host_does_not_tell_is_not_ok() {
-        let shown = |found: &str| show(&Finding::new("governor", Status::Ok, found, "it matters", ""), 80);
+        let shown = |found: &str| show(&Finding::new("governor", Status::Ok, found, "it matters", "")).join("; ");
         assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
         assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
     }

@@ -202,11 +202,23 @@ pub enum Guest {
 pub type Ran = (Exit, Vec<Account>);
 
 impl Guest {
-    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
+    /// Reads a guest that is to be watched.
     ///
     /// # Errors
     /// A missing prerequisite, and exit 2 for a guest whose registers are those of another guest at times.
-    pub fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+    pub fn watched(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+        match guest {
+            GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
+                "cannot sample a guest with --nested",
+                "while a guest of its own runs, the registers are that one's",
+                "leave --nested out",
+            )),
+            guest => Self::new(guest, quiet),
+        }
+    }
+
+    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
+    fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
         let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &ThisHost);
         match guest {
             GuestSpec::Payload(payload) => {
@@ -220,11 +232,6 @@ impl Guest {
                 let backend = chosen(&image.counters)?.backend;
                 Ok((Self::Image(image, bytes), backend))
             }
-            GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
-                "cannot sample a guest with --nested",
-                "while a guest of its own runs, the registers are that one's",
-                "leave --nested out",
-            )),
             GuestSpec::Linux(mut linux) => {
                 linux.quiet.quiet |= quiet;
                 let backend = chosen(&linux.counters)?.backend;
@@ -272,6 +279,15 @@ impl Guest {
         };
         Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
     }
+}
+
+/// Runs a guest that nobody watches: `vpmu run` and `vpmu linux`.
+///
+/// # Errors
+/// Conditions that keep it from starting.
+pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
+    let (guest, backend) = Guest::new(guest, false)?;
+    guest.run(backend, Watch::default(), None, false).map(|(exit, _)| exit)
 }
 
 /// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of

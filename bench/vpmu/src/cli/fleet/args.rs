@@ -18,24 +18,6 @@ use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
 use crate::terminal::console::{print, print_json};
 
-pub(in crate::cli) const EXAMPLES: &str = "\
-Examples:
-  # what would run, and its limits
-  vpmu fleet plan nightly.toml
-  # here, one element after the other; the report at the end
-  vpmu fleet nightly.toml
-  # on the nodes of a cluster
-  vpmu fleet submit nightly.toml --on slurm -o /shared/nightly
-  vpmu fleet status /shared/nightly --wait
-  vpmu fleet report /shared/nightly
-
-docs/fleet.md has the keys of a plan.
-
-Exit codes: 0 done, 1 an element failed or a figure is slower,
-2 bad usage or plan, 3 elements without an outcome or an
-inconclusive one, 4 Slurm is not there or does not answer,
-or never starts a job, 70 a bug of vpmu.";
-
 /// Options of `vpmu fleet`.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

@@ -7,7 +7,6 @@ mod submit;
 
 use results::error::{Error, Exit};
 
-pub(super) use self::args::EXAMPLES;
 pub use self::args::FleetArgs;
 use self::args::{Check, FleetCommand, On, ReportArgs, StatusArgs};
 

@@ -42,7 +42,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         }
     }
     spec.sampling.check()?;
-    let (guest, backend) = Guest::new(spec.guest.clone(), spec.quiet.quiet)?;
+    let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
     let mut sampling = spec.sampling.sampling(spec.chains, guest.counters().0.guest.vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
     let (subject, copy, input) = match &guest {

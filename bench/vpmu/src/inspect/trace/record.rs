@@ -58,7 +58,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     {
         return of_model(options, payload, model);
     }
-    let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
+    let (guest, backend) = Guest::watched(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
         let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
