@@ -56,16 +56,7 @@ impl Ended {
     }
 }
 
-/// The place where an element runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Here, in no job of the campaign's, even if this process runs in somebody's job.
-    Here,
-    /// In a job of the campaign's.
-    Job,
-}
-
-/// Runs an element, unless it has an outcome.
+/// Runs an element, unless it has an outcome. `in_job`: in a job of the campaign's, and not just in somebody's.
 ///
 /// # Errors
 /// Exit 2 for files that cannot be read or written, exit 4 if the binary does not start here.
@@ -73,14 +64,14 @@ pub fn run(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    place: Place,
+    in_job: bool,
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
         return Ok(Ended::Done(Box::new(done)));
     }
     let (number, path) = folder.next_attempt(element.number)?;
-    let attempt = begin(element, number, place);
+    let attempt = begin(element, number, in_job);
     folder.write_new(&path.join(ATTEMPT), &attempt)?;
     let began = Instant::now();
     let mut child = start(folder, campaign, element, &path)?;
@@ -121,7 +112,7 @@ pub fn run(
     })
 }
 
-fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
+fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {
     let variable = |name: &str| std::env::var(name).ok();
     let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
     let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
@@ -135,7 +126,7 @@ fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
         attempt,
         host: variable("SLURMD_NODENAME").or(diagnosis.host.name),
         boot: diagnosis.host.boot,
-        job: job.filter(|_| place == Place::Job).map(|(array, task)| format!("{array}_{task}")),
+        job: job.filter(|_| in_job).map(|(array, task)| format!("{array}_{task}")),
         began_unix: now_unix(),
         findings: findings.collect(),
     }
@@ -257,7 +248,7 @@ pub fn one_after_the_other(
             break;
         }
         progress.run(&element.name);
-        let ended = run(folder, campaign, element, Place::Here, stop).inspect_err(|_| progress.end())?;
+        let ended = run(folder, campaign, element, false, stop).inspect_err(|_| progress.end())?;
         if let Ended::Stopped(why) = ended
             && !stop.load(Ordering::Relaxed)
         {
@@ -295,7 +286,7 @@ mod tests {
     const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";
 
     fn attempt(folder: &Folder, campaign: &Campaign) -> Ended {
-        run(folder, campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap()
+        run(folder, campaign, &campaign.elements[0], false, &AtomicBool::new(false)).unwrap()
     }
 
     #[test]
@@ -347,7 +338,7 @@ mod tests {
         assert!(folder.element(0).join("attempt-1/late.json").exists());
         assert_eq!(folder.done(0).unwrap(), None);
         let stop = AtomicBool::new(true);
-        let ended = run(&folder, &campaign, &campaign.elements[0], Place::Here, &stop).unwrap();
+        let ended = run(&folder, &campaign, &campaign.elements[0], false, &stop).unwrap();
         assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
         assert_eq!(folder.attempts(0).len(), 2);
     }
@@ -357,7 +348,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
         std::fs::write(folder.binary(&campaign.binaries["v"]), "#!/bin/sh\nexit 0 # changed\n").unwrap();
-        let error = run(&folder, &campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap_err();
+        let error = run(&folder, &campaign, &campaign.elements[0], false, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
     }
 }

@@ -41,7 +41,6 @@ use crate::terminal::console::{print, print_output};
     version = VERSION,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
-    disable_help_subcommand = true,
     max_term_width = 80
 )]
 pub struct Cli {
@@ -174,7 +173,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = help_first(record::as_perf_spells(args.into_iter().map(Into::into).collect()));
+    let args = record::as_perf_spells(args.into_iter().map(Into::into).collect());
     match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
         Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
         Ok(Cli { nmi_latency, .. }) => {
@@ -186,17 +185,6 @@ where
         }
         Err(error) => Err(usage::error(&error, &definition(), &args)),
     }
-}
-
-/// Turns `vpmu help [COMMAND ...]` into `vpmu [COMMAND ...] --help`.
-fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|word| word == "help") {
-        args.remove(1);
-        let names = args.iter().skip(1).take_while(|word| !word.as_encoded_bytes().starts_with(b"-")).count();
-        args.truncate(1 + names);
-        args.push("--help".into());
-    }
-    args
 }
 
 /// The commands of the root's help. Options of the main job are in that of `vpmu nmi-latency`.
@@ -355,7 +343,8 @@ mod tests {
     fn help_has_examples_that_parse_and_exit_codes() {
         let mut command = definition().term_width(80);
         command.build();
-        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let is_ours = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+        let shown = command.get_subcommands().filter(is_ours);
         for command in std::iter::once(&command).chain(shown) {
             let name = command.get_name();
             let text = command.clone().term_width(80).render_long_help().to_string();

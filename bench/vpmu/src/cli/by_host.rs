@@ -1,7 +1,6 @@
 //! Results of many hosts: campaigns, and folders of any number of documents, by way of their index.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fleet::{Labels, Run, index};
 use results::error::{Error, Exit};
@@ -70,15 +69,10 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gather
 }
 
 fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Error> {
-    // A line for every tenth of the way, where there is something to wait for.
-    let shown = AtomicUsize::new(0);
-    let progress = |done: usize, total: usize| {
-        let tenth = done * 10 / total.max(1);
-        if total >= 1000 && shown.fetch_max(tenth, Ordering::Relaxed) < tenth {
-            complain(&format!("{done} of {} read", plural(total, "document")));
-        }
-    };
-    let index::Indexed { runs, bad, warning, .. } = index::runs(dir, documents, &progress);
+    if documents.len() >= 1000 {
+        complain(&format!("reading {}", plural(documents.len(), "document")));
+    }
+    let index::Indexed { runs, bad, warning, .. } = index::runs(dir, documents);
     if let Some(warning) = &warning {
         complain(&format!("warning: {warning}"));
     }

@@ -1,8 +1,5 @@
 //! Options of `vpmu fleet`.
 
-use std::collections::BTreeSet;
-use std::fs::Metadata;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -120,29 +117,24 @@ pub struct ElementArgs {
 /// Checks a command line, program name first.
 pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<(), Error>;
 
+/// Names the experiment and the variant of an element.
+fn by_kind(element: &Element) -> [String; 2] {
+    [element.experiment.clone(), element.variant.clone()]
+}
+
 /// Returns the plan's elements, with their command lines checked where this binary runs them.
 pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(Plan, Vec<Element>), Error> {
     let plan = Plan::from_file(path, slurm)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
     let elements = elements(&plan);
-    let refuse = |why: String| Err(refused(&path.display().to_string(), why));
-    for Variant { name, binary, .. } in &plan.variants {
-        let is_program = |meta: &Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
-        if let Some(binary) = binary
-            && !std::fs::metadata(binary).is_ok_and(|meta| is_program(&meta))
-        {
-            return refuse(format!("variant '{name}': {} is no file that can be executed", binary.display()));
-        }
-    }
-    let own = |element: &&Element| {
-        plan.variants.iter().any(|variant| variant.name == element.variant && variant.binary.is_none())
-    };
-    let mut checked = BTreeSet::new();
-    for element in elements.iter().filter(own) {
-        if checked.insert((&element.experiment, &element.variant))
-            && let Err(error) = check(line(&element.words))
-        {
-            return refuse(format!("experiment '{}', variant '{}': {error}", element.experiment, element.variant));
+    // A variant's own binary knows its options.
+    let own = |variant: &Variant| variant.binary.is_none();
+    for (name, elements) in fleet::groups(&elements, by_kind) {
+        if plan.variants.iter().any(|variant| variant.name == name[1] && own(variant)) {
+            check(line(&elements[0].words)).map_err(|error| {
+                let why = format!("experiment '{}', variant '{}': {error}", name[0], name[1]);
+                refused(&path.display().to_string(), why)
+            })?;
         }
     }
     Ok((plan, elements))
@@ -155,9 +147,7 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
         return print_json(&elements).map(|()| Exit::Done);
     }
     let mut table = Table::new(["experiment", "variant", "elements", "limit of each"]).keys(2);
-    for ([experiment, variant], elements) in
-        fleet::groups(&elements, |one| [&one.experiment, &one.variant].map(Clone::clone))
-    {
+    for ([experiment, variant], elements) in fleet::groups(&elements, by_kind) {
         table.add_row([experiment, variant, elements.len().to_string(), seconds(elements[0].limit_s)]);
     }
     let mut report = Report::default();

@@ -99,7 +99,7 @@ pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
         Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
     })?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
-    let ended = attempt::run(&folder, &campaign, element, attempt::Place::Job, sys::interrupted())?;
+    let ended = attempt::run(&folder, &campaign, element, true, sys::interrupted())?;
     match &ended {
         attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
         attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),

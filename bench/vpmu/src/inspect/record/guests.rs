@@ -78,8 +78,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let (recorded, exit) = recorded?;
     let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
-    let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
-    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet.quiet) {
+    for line in lines.iter().filter(|_| !spec.quiet.quiet) {
         complain(line);
     }
     for warning in warnings {

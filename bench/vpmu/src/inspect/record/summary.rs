@@ -5,8 +5,6 @@ use std::path::Path;
 
 use results::error::{Error, Exit};
 
-use super::beside::KALLSYMS;
-use super::layout::Kind;
 use super::recorder::Recorded;
 use super::spec::RecordSpec;
 
@@ -80,17 +78,6 @@ pub fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
     let what = format!("the recording {} ended early", output.display());
     let remedy = "what was written before that is readable, later samples are gone; make room, and record again";
     Some(Error::output(what, error, remedy))
-}
-
-/// Returns the commands that show a recording.
-pub fn commands(spec: &RecordSpec, kind: Kind) -> Option<String> {
-    let kallsyms = spec.beside(KALLSYMS);
-    let names = if kind == Kind::Task { String::new() } else { format!("--kallsyms {} ", kallsyms.display()) };
-    if spec.is_pipe() {
-        let said = || format!("names of the guest's kernel, if it has --run: {}", kallsyms.display());
-        return (kind == Kind::Host).then(said);
-    }
-    Some(format!("look at it: perf report {names}-i {}", spec.output.display()))
 }
 
 #[cfg(test)]
