@@ -119,7 +119,7 @@ pub enum Command {
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
     /// perf reads the file.
-    #[command(override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
+    #[command(override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]", disable_help_subcommand = true)]
     Record(Box<RecordSpec>),
     /// Trace what guests do to their PMUs, for `vpmu sim --trace`
     ///

@@ -149,7 +149,7 @@ fn events() -> Vec<Item> {
 }
 
 fn recorded_by(event: &SampledEvent) -> Item {
-    (format!("-e {event}"), format!("of vpmu record{}", tried(event.probe())))
+    (format!("-e {event}"), format!("for vpmu record{}", tried(event.probe())))
 }
 
 fn tried(opened: Result<(), String>) -> String {

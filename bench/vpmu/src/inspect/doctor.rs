@@ -32,7 +32,7 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// [`Exit::Done`], or [`Exit::Host`] if this host cannot measure.
     pub fn exit(&self) -> Exit {
-        let lacks = |finding: &Finding| finding.vital && finding.status == Status::Missing;
+        let lacks = |finding: &Finding| finding.status == Status::Missing;
         if self.findings.iter().any(lacks) { Exit::Host } else { Exit::Done }
     }
 }
@@ -65,119 +65,87 @@ fn perf_remedy(program: Option<&Path>) -> String {
     )
 }
 
-/// Makes a finding without which nothing can be measured.
-fn vital(finding: Finding) -> Finding {
-    Finding { vital: true, ..finding }
-}
-
 /// /dev/kvm, its capabilities, its own vPMU. What does not answer as KVM has none of them, whatever opens in its place.
-fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -> Vec<Finding> {
+fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -> [Finding; 4] {
+    let missing_unless = |fine: bool| if fine { Status::Ok } else { Status::Missing };
     let opened = OpenOptions::new().read(true).write(true).open(fs.path("dev/kvm"));
-    let remedy = match opened.as_ref().map_err(std::io::Error::kind) {
-        Err(ErrorKind::NotFound) => "enable virtualization in the firmware and load kvm_intel or kvm_amd",
-        Err(ErrorKind::PermissionDenied) => {
-            "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm"
-        }
-        _ => "look at `ls -l /dev/kvm` and the kernel log",
-    };
+    let denied = opened.as_ref().err().map(std::io::Error::kind);
     let report = match opened {
         Ok(_) => kvm.map_err(|error| format!("it opens, and does not answer as KVM: {error}")),
         Err(error) => Err(error.to_string()),
     };
-    let missing_unless = |fine: bool| if fine { Status::Ok } else { Status::Missing };
     let found = report.as_ref().err().map_or("opens for reading and writing", String::as_str);
-    let why = "the guest runs on it; nothing can be measured without";
-    let device = Finding::new("/dev/kvm", missing_unless(report.is_ok()), found, why, remedy);
-
-    let silent = || "KVM cannot be asked".to_owned();
-    let upgrade = "use a kernel of 5.10 or later whose KVM has them";
-    let lacks = report.as_ref().map(|report| {
-        let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
-        absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>().join(", ")
-    });
-    let (fine, found, remedy) = match (&report, lacks) {
-        (Ok(report), Ok(lacks)) if report.api_version == API_VERSION => match lacks.as_str() {
-            "" => (true, format!("all present; up to {} vCPUs", report.max_vcpus), ""),
-            lacks => (false, format!("absent: {lacks}"), upgrade),
-        },
-        (Ok(report), _) => (false, format!("API version {}, not {API_VERSION}", report.api_version), upgrade),
-        (Err(_), _) => (false, "cannot be asked".to_owned(), "see /dev/kvm"),
-    };
-    let why = "the vPMU is in userspace: MSR accesses and PMIs pass through these";
-    let capabilities = Finding::new("KVM capabilities", missing_unless(fine), found, why, remedy);
-
-    let linux = report.as_ref().map_err(|_| silent()).and_then(|_| vmm::kvm::linux_refusal());
-    let own = report.map_or_else(|_| Err(silent()), |report| report.own_pmu);
-    let own = Finding::new(
-        "KVM's own vPMU",
-        Status::warn_unless(own.is_ok()),
-        format!(
-            "{}, kvm.enable_pmu={}{}{}",
-            host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
-            host.kvm_enable_pmu.as_deref().unwrap_or("unknown"),
-            if host.kvm_mediated_pmu == Some(true) { ", mediated" } else { "" },
-            own.err().map(|why| format!(": {why}")).unwrap_or_default()
+    let device = Finding::of("/dev/kvm", missing_unless(report.is_ok()), found);
+    let device = match denied {
+        Some(ErrorKind::NotFound) => {
+            device.mended_by("enable virtualization in the firmware and load kvm_intel or kvm_amd")
+        }
+        Some(ErrorKind::PermissionDenied) => device.mended_by(
+            "sudo usermod -aG kvm $USER, then log in anew; if it is not group kvm's: sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm",
         ),
-        "arm `kvm` measures it with the same payload",
-        "needs a hardware PMU, kvm_intel or kvm_amd, and kvm.enable_pmu=Y; the other arms run without",
+        _ => device,
+    };
+    let (fine, found) = match &report {
+        Ok(report) if report.api_version != API_VERSION => {
+            (false, format!("API version {}, not {API_VERSION}", report.api_version))
+        }
+        Ok(report) => {
+            let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
+            match &absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>()[..] {
+                [] => (true, format!("all present; up to {} vCPUs", report.max_vcpus)),
+                absent => (false, format!("absent: {}", absent.join(", "))),
+            }
+        }
+        Err(_) => (false, "cannot be asked".to_owned()),
+    };
+    let capabilities = Finding::of("KVM capabilities", missing_unless(fine), found);
+    let silent = |_| "KVM cannot be asked".to_owned();
+    let linux = report.as_ref().map_err(silent).and_then(|_| vmm::kvm::linux_refusal());
+    let own = report.as_ref().map_err(silent).and_then(|report| report.own_pmu.clone());
+    let found = format!(
+        "{}, kvm.enable_pmu={}{}{}",
+        host.kvm.as_deref().unwrap_or("no KVM vendor module seen"),
+        host.kvm_enable_pmu.as_deref().unwrap_or("unknown"),
+        if host.kvm_mediated_pmu == Some(true) { ", mediated" } else { "" },
+        own.as_ref().err().map(|why| format!(": {why}")).unwrap_or_default()
     );
-    let linux = Finding::new(
-        "Linux guests",
-        Status::warn_unless(linux.is_ok()),
-        linux.err().unwrap_or_else(|| "can run: ring 0 of a guest runs on the processor".to_owned()),
-        "`vpmu linux`, and `--guest linux` of experiments; the project's own payloads run on any KVM",
-        "use a host whose KVM has VMX or SVM, or such a host in QEMU: docs/linux.md",
-    );
-    vec![vital(device), vital(capabilities), own, linux]
+    let own = Finding::of("KVM's own vPMU", Status::warn_unless(own.is_ok()), found);
+    let status = Status::warn_unless(linux.is_ok());
+    let found = linux.err().unwrap_or_else(|| "can run: ring 0 of a guest runs on the processor".to_owned());
+    [device, capabilities, own, Finding::of("Linux guests", status, found)]
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> Vec<Finding> {
+fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> [Finding; 4] {
     let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
-    let (status, found, mend) = match auto {
-        Ok(chosen) => (
-            Status::warn_unless(!chosen.backend.is_stand_in()),
-            format!("auto is {}: {}", chosen.backend, chosen.why),
-            "for hardware figures use a bare-metal host with a PMU; compare arms of one run only",
-        ),
-        Err(none) => (Status::Missing, none.why.clone(), remedy.as_str()),
+    let backend = match auto {
+        Ok(chosen) => {
+            let status = Status::warn_unless(!chosen.backend.is_stand_in());
+            Finding::of("event backend", status, format!("auto is {}: {}", chosen.backend, chosen.why))
+        }
+        Err(none) => Finding::of("event backend", Status::Missing, none.why.as_str()).mended_by(&remedy),
     };
-    let backend = Finding::new("event backend", status, found, "host events count for the guest", mend);
     let sources = match host.perf_pmus.join(", ") {
         none if none.is_empty() => "no perf event source at all".to_owned(),
         sources => format!("perf sources: {sources}"),
     };
-    let pmu = Finding::new(
-        "hardware PMU",
-        Status::warn_unless(host.hardware_pmu),
-        sources,
-        "backend `hardware`; everything else is a stand-in",
-        "use a bare-metal host, or give this machine a vPMU",
-    );
+    let pmu = Finding::of("hardware PMU", Status::warn_unless(host.hardware_pmu), sources);
     let level = host.perf_event_paranoid;
-    let paranoid = Finding::new(
-        "perf_event_paranoid",
-        Status::warn_unless(rights.perfmon || level.is_some_and(|n| n <= 1)),
-        format!(
-            "{}, {} CAP_PERFMON",
-            level.map_or_else(|| "unknown".to_owned(), |n| n.to_string()),
-            if rights.perfmon { "with" } else { "without" }
-        ),
-        "above 1, only root or CAP_PERFMON may count the kernel's part, which a guest's ring 0 may be",
-        remedy.as_str(),
-    );
+    let status = Status::warn_unless(rights.perfmon || level.is_some_and(|n| n <= 1));
+    let level = level.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+    let with = if rights.perfmon { "with" } else { "without" };
+    let paranoid = Finding::of("perf_event_paranoid", status, format!("{level}, {with} CAP_PERFMON")).mended_by(remedy);
     let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
-    let (found, remedy) = match &host.tracefs {
-        Some(root) if number(root).is_some() => (root.clone(), String::new()),
-        Some(root) => (
-            format!("{root}, but this user cannot read the number of an event there"),
-            format!("sudo mount -o remount,mode=755 {root}, or run as root"),
-        ),
-        None => ("not mounted".to_owned(), "sudo mount -t tracefs tracefs /sys/kernel/tracing".to_owned()),
+    let tracefs = match &host.tracefs {
+        Some(root) if number(root).is_some() => Finding::of("tracefs", Status::Ok, root.as_str()),
+        Some(root) => {
+            let found = format!("{root}, but this user cannot read the number of an event there");
+            let remedy = format!("sudo mount -o remount,mode=755 {root}, or run as root");
+            Finding::of("tracefs", Status::Warn, found).mended_by(remedy)
+        }
+        None => Finding::of("tracefs", Status::Warn, "not mounted"),
     };
-    let status = Status::warn_unless(remedy.is_empty());
-    let why = "backend tracepoint:GROUP/NAME finds its event numbers there";
-    vec![vital(backend), pmu, paranoid, Finding::new("tracefs", status, found, why, remedy)]
+    [backend, pmu, paranoid, tracefs]
 }
 
 /// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
@@ -195,7 +163,7 @@ pub fn diagnose(
     std::thread::sleep(watch);
     host.finish(fs);
     let auto = auto(events);
-    let mut findings = kvm_findings(fs, &host, kvm);
+    let mut findings = kvm_findings(fs, &host, kvm).to_vec();
     findings.extend(event_findings(fs, &host, rights, &auto));
     findings.extend(noise::findings(&host, &[]));
     if rights.root {
@@ -326,8 +294,8 @@ mod tests {
 
     #[test]
     fn what_the_host_does_not_tell_is_not_ok() {
-        let shown = |found: &str| show(&Finding::new("governor", Status::Ok, found, "it matters", "")).join("; ");
-        assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; it matters"));
+        let shown = |found: &str| show(&Finding::of("governor", Status::Ok, found)).join("; ");
+        assert!(shown("unknown").starts_with("?  ") && shown("unknown").contains("does not tell; a CPU that changes"));
         assert!(shown("performance").starts_with("ok  ") && !shown("performance").contains("why"));
     }
 }

@@ -27,10 +27,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
     let share = number.parse::<f64>().map_err(|_| "not a share; give e.g. 3% or 0.03".to_owned())? / whole;
-    if share > 0.0 && share <= 1.0 {
-        Ok(share)
-    } else {
-        Err("out of range; give more than 0% and up to 100%".to_owned())
+    match share {
+        _ if share > 0.0 && share <= 1.0 => Ok(share),
+        _ if share > 1.0 && share <= 100.0 && whole == 1.0 => {
+            Err(format!("out of range; {share} % is {} or {share}%", share / 100.0))
+        }
+        _ => Err("out of range; give more than 0% and up to 100%".to_owned()),
     }
 }
 

@@ -10,7 +10,10 @@ use results::error::{Error, Exit};
 #[derive(Clone, Debug, Subcommand)]
 pub enum TraceCommand {
     /// Run a guest, and write what its vCPUs do to their PMUs
-    #[command(override_usage = "vpmu trace record [OPTIONS] -- <payload|run|linux> [...]")]
+    #[command(
+        override_usage = "vpmu trace record [OPTIONS] -- <payload|run|linux> [...]",
+        disable_help_subcommand = true
+    )]
     Record(Box<record::RecordOptions>),
     /// Make a trace of a recording of a stock KVM host by perf
     Import(import::ImportOptions),
