@@ -21,7 +21,7 @@ use super::element::Element;
 use crate::hash::sha256;
 
 /// Schema of a campaign's files.
-pub const SCHEMA: &str = "vpmu-campaign/3";
+pub const SCHEMA: &str = "vpmu-campaign/4";
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.
@@ -89,8 +89,6 @@ pub struct Attempt {
     pub job: Option<String>,
     /// Start, seconds since 1970 by the host's clock.
     pub began_unix: u64,
-    /// Findings of `vpmu doctor` there that are missing or doubtful, a line each.
-    pub findings: Vec<String>,
 }
 
 /// Outcome of an element.
@@ -366,7 +364,6 @@ pub(super) mod tests {
                 boot: None,
                 job: None,
                 began_unix: 5,
-                findings: Vec::new(),
             },
             name: "x".to_owned(),
             ended_unix: 6,

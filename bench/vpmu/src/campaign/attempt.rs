@@ -14,14 +14,11 @@ use fleet::campaign::folder::{ATTEMPT, Attempt, Campaign, Done, Folder, SCHEMA, 
 use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
-use results::host::HostFs;
-use results::host::noise::Status;
+use results::host::{HostFacts, HostFs};
 use results::open;
 use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
-use crate::inspect::doctor::{Rights, WATCH, diagnose};
-use crate::setting::backend::{ThisHost, kvm_report};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
@@ -115,20 +112,15 @@ pub fn run(
 fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {
     let variable = |name: &str| std::env::var(name).ok();
     let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
-    let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
-        let status = if finding.status == Status::Missing { "missing" } else { "warn" };
-        one_line(&format!("{status}: {}: {}", finding.check, finding.found))
-    });
+    let host = HostFacts::read(&HostFs::default());
     Attempt {
         schema: SCHEMA.to_owned(),
         element: element.number,
         attempt,
-        host: variable("SLURMD_NODENAME").or(diagnosis.host.name),
-        boot: diagnosis.host.boot,
+        host: variable("SLURMD_NODENAME").or(host.name),
+        boot: host.boot,
         job: job.filter(|_| in_job).map(|(array, task)| format!("{array}_{task}")),
         began_unix: now_unix(),
-        findings: findings.collect(),
     }
 }
 

@@ -373,16 +373,4 @@ mod tests {
         let error = no_strategy(&document).unwrap();
         assert_eq!((error.exit, error.why.as_str()), (Exit::Inconclusive, "it needs host events"));
     }
-
-    #[test]
-    fn a_folder_that_cannot_be_written_to_leaves_the_table() {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().join("out");
-        let finished = mock::finished(&[]);
-        let mut kept = Kept { folder: Some(OutputFolder::open(&out).unwrap()), opened_unix: 0, failed: None };
-        std::fs::remove_dir(&out).unwrap();
-        kept.save(&finished.document).unwrap();
-        assert_eq!(kept.line(), "");
-        assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
-    }
 }

@@ -18,7 +18,6 @@ use crate::arms::arm::sim::model;
 use crate::setting::options::JsonOption;
 use crate::setting::parse::suggestion;
 use crate::setting::strategy::resolve_arms;
-use crate::setting::workload::{EventSet, GuestWork};
 use crate::terminal::console::{indented, internal, print, print_json};
 
 /// Kinds of names to list.
@@ -28,8 +27,6 @@ pub enum Kind {
     Strategies,
     /// Embedded models of hosts, for vpmu sim
     Models,
-    /// Event sets and guest work, for --workload
-    Workloads,
     /// Metrics of results, for --metric
     Metrics,
     /// Events of this host: behind a guest's counters (--backend) and to record by (-e)
@@ -104,12 +101,6 @@ fn items(kind: Kind) -> Result<Vec<Item>, Error> {
         }
         Kind::Models => {
             EMBEDDED.iter().map(|(name, _)| Ok(item((name, &model(name)?.about)))).collect::<Result<_, Error>>()?
-        }
-        // A workload is one of each, EVENTS/WORK.
-        Kind::Workloads => {
-            let sets = EventSet::ALL.map(|set| item((set.key(), set.about())));
-            let works = GuestWork::ALL.map(|work| (format!(".../{}", work.key()), work.about().to_owned()));
-            sets.into_iter().chain(works).collect()
         }
         Kind::Metrics => metric::ALL.iter().map(|metric| item((metric.key, metric.about))).collect(),
         Kind::Events => events(),

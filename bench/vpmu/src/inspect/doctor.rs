@@ -2,7 +2,6 @@
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::time::Duration;
 
 use results::error::{Error, Exit, one_line};
@@ -37,31 +36,13 @@ impl Diagnosis {
     }
 }
 
-/// Rights of the process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Rights {
-    /// It may open any perf event, by root's capabilities or CAP_PERFMON.
-    pub perfmon: bool,
-    /// It is root, who needs no sudo.
-    pub root: bool,
-}
-
-impl Rights {
-    /// Reads the rights of this process.
-    pub fn of_this_process() -> Self {
-        Self { perfmon: process::has_perfmon(), root: rustix::process::geteuid().is_root() }
-    }
-}
-
 // The checks, made from facts and probes.
 
 /// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
-fn perf_remedy(program: Option<&Path>) -> String {
-    let file = program.map(Path::to_string_lossy);
-    let file = file.as_deref().and_then(|path| shlex::try_quote(path).ok());
-    let file = file.as_deref().unwrap_or("FILE");
+fn perf_remedy() -> String {
+    let file = std::env::current_exe().map_or_else(|_| "FILE".to_owned(), |file| file.display().to_string());
     format!(
-        "sudo setcap cap_perfmon=ep {file} for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
+        "sudo setcap cap_perfmon=ep '{file}' for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
     )
 }
 
@@ -116,8 +97,8 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<Chosen, Refused>) -> [Finding; 4] {
-    let remedy = perf_remedy(std::env::current_exe().ok().as_deref());
+fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: &Result<Chosen, Refused>) -> [Finding; 4] {
+    let remedy = perf_remedy();
     let backend = match auto {
         Ok(chosen) => {
             let status = Status::warn_unless(!chosen.backend.is_stand_in());
@@ -131,9 +112,9 @@ fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<C
     };
     let pmu = Finding::of("hardware PMU", Status::warn_unless(host.hardware_pmu), sources);
     let level = host.perf_event_paranoid;
-    let status = Status::warn_unless(rights.perfmon || level.is_some_and(|n| n <= 1));
+    let status = Status::warn_unless(perfmon || level.is_some_and(|n| n <= 1));
     let level = level.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-    let with = if rights.perfmon { "with" } else { "without" };
+    let with = if perfmon { "with" } else { "without" };
     let paranoid = Finding::of("perf_event_paranoid", status, format!("{level}, {with} CAP_PERFMON")).mended_by(remedy);
     let number = |root: &String| fs.number(&format!("{root}/events/sched/sched_switch/id"));
     let tracefs = match &host.tracefs {
@@ -149,12 +130,12 @@ fn event_findings(fs: &HostFs, host: &HostFacts, rights: Rights, auto: &Result<C
 }
 
 /// Observation time of CPU use by others: 25 ticks of the clock that accounts for it.
-pub const WATCH: Duration = Duration::from_millis(250);
+const WATCH: Duration = Duration::from_millis(250);
 
-/// Runs all checks; CPU use by others is observed for `watch`.
+/// Runs all checks; CPU use by others is observed for `watch`. `perfmon`: this process may open any perf event.
 pub fn diagnose(
     fs: &HostFs,
-    rights: Rights,
+    perfmon: bool,
     kvm: Result<KvmReport, String>,
     events: &dyn EventProbe,
     watch: Duration,
@@ -164,13 +145,8 @@ pub fn diagnose(
     host.finish(fs);
     let auto = auto(events);
     let mut findings = kvm_findings(fs, &host, kvm).to_vec();
-    findings.extend(event_findings(fs, &host, rights, &auto));
+    findings.extend(event_findings(fs, &host, perfmon, &auto));
     findings.extend(noise::findings(&host, &[]));
-    if rights.root {
-        for found in &mut findings {
-            found.remedy = found.remedy.replace("sudo ", "");
-        }
-    }
     let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
     Diagnosis { auto_backend: backend.map(|key| key.to_string()), auto_why: why, findings, host }
 }
@@ -207,7 +183,7 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// # Errors
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
-    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
+    let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &ThisHost, WATCH);
     console::show(Form::of(json, false), &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
 }
@@ -221,44 +197,40 @@ mod tests {
     use super::*;
     use crate::setting::backend::fake::{Opens, kvm_without};
 
-    const PLENTY: Rights = Rights { perfmon: true, root: false };
-
     fn status<'a>(diagnosis: &'a Diagnosis, check: &str) -> &'a Finding {
         diagnosis.findings.iter().find(|f| f.check == check).unwrap()
     }
 
     /// Diagnoses a host of these files whose KVM lacks nothing.
-    fn look(files: &[(&str, &str)], rights: Rights, opens: &'static [&'static str]) -> Diagnosis {
+    fn look(files: &[(&str, &str)], perfmon: bool, opens: &'static [&'static str]) -> Diagnosis {
         let (_dir, fs) = tree(files);
-        diagnose(&fs, rights, Ok(kvm_without(&[])), &Opens(opens), Duration::ZERO)
+        diagnose(&fs, perfmon, Ok(kvm_without(&[])), &Opens(opens), Duration::ZERO)
     }
 
     #[test]
     fn a_good_host_is_fine_and_each_lack_by_itself_is_a_warning_with_its_remedy() {
-        let diagnosis = look(CASCADE_LAKE, PLENTY, &["hardware", "cpu-clock"]);
+        let diagnosis = look(CASCADE_LAKE, true, &["hardware", "cpu-clock"]);
         assert_eq!((diagnosis.exit(), diagnosis.auto_backend.as_deref()), (Exit::Done, Some("hardware")));
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
-        let user = Rights { perfmon: false, ..PLENTY };
-        for (files, rights, check, found, remedy) in [
-            (&unreadable[..], PLENTY, "tracefs", "cannot read", "remount"),
-            (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
-            (PVM, user, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
+        for (files, perfmon, check, found, remedy) in [
+            (&unreadable[..], true, "tracefs", "cannot read", "remount"),
+            (PVM, false, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
+            (PVM, false, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
         ] {
-            let diagnosis = look(files, rights, &["cpu-clock"]);
+            let diagnosis = look(files, perfmon, &["cpu-clock"]);
             let finding = status(&diagnosis, check);
             assert!(finding.status == Status::Warn && finding.found.contains(found), "{finding:?}");
             assert!(finding.remedy.contains(remedy), "{finding:?}");
         }
-        assert!(status(&look(PVM, user, &[]), "event backend").remedy.contains("setcap cap_perfmon"));
-        assert_eq!(status(&look(PVM, PLENTY, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
+        assert!(status(&look(PVM, false, &[]), "event backend").remedy.contains("setcap cap_perfmon"));
+        assert_eq!(status(&look(PVM, true, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
     }
 
     #[test]
     fn what_is_missing_has_a_reason_and_a_remedy() {
-        let rights = Rights::default();
         let lacks = || Ok(kvm_without(&["KVM_CAP_X86_MSR_FILTER", "KVM_CAP_PMU_CAPABILITY"]));
         // As of /dev/null over /dev/kvm.
         let none = Err("Inappropriate ioctl for device".to_owned());
@@ -268,7 +240,7 @@ mod tests {
             (CASCADE_LAKE, none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
-            let diagnosis = diagnose(&fs, rights, kvm, &Opens(&[]), Duration::ZERO);
+            let diagnosis = diagnose(&fs, false, kvm, &Opens(&[]), Duration::ZERO);
             assert_eq!(diagnosis.exit(), Exit::Host);
             let of = |status| diagnosis.findings.iter().filter(move |f| f.status == status).map(|f| f.check);
             assert_eq!(of(Status::Missing).collect::<Vec<_>>(), missing);
@@ -283,13 +255,6 @@ mod tests {
             assert!(text.contains("a simulation, so that nothing is measured"), "{text}");
             assert!(status(&diagnosis, "KVM capabilities").found.contains(found));
         }
-    }
-
-    #[test]
-    fn root_needs_no_sudo() {
-        let remedy = |rights| status(&look(CASCADE_LAKE, rights, &[]), "NMI watchdog").remedy.clone();
-        assert!(remedy(PLENTY).starts_with("sudo sysctl kernel.nmi_watchdog=0"));
-        assert!(remedy(Rights { root: true, ..PLENTY }).starts_with("sysctl kernel.nmi_watchdog=0"));
     }
 
     #[test]

@@ -116,22 +116,13 @@ impl EventSet {
     /// Every set.
     pub const ALL: [Self; 4] = [Self::Sampling10, Self::Sampling4, Self::Counting1, Self::Single];
 
-    /// Its key, one line about it, its events, and its `FLAG_*` bits of the guest's boot page.
-    const fn row(self) -> (&'static str, &'static str, &'static [Event], u64) {
+    /// Its key, its events, and its `FLAG_*` bits of the guest's boot page.
+    const fn row(self) -> (&'static str, &'static [Event], u64) {
         match self {
-            Self::Sampling10 => {
-                let about = "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters";
-                ("sampling10", about, SAMPLING10, 0)
-            }
-            Self::Sampling4 => {
-                let about = "four sampling events, restarted at each tick as by a task switch";
-                ("sampling4", about, SAMPLING4, FLAG_TASK_SWITCH)
-            }
-            Self::Counting1 => {
-                let about = "one counting event, restarted at each tick; no NMIs, rotations are timed";
-                ("counting1", about, COUNTING1, FLAG_TASK_SWITCH)
-            }
-            Self::Single => ("single", "one sampling event", SINGLE, 0),
+            Self::Sampling10 => ("sampling10", SAMPLING10, 0),
+            Self::Sampling4 => ("sampling4", SAMPLING4, FLAG_TASK_SWITCH),
+            Self::Counting1 => ("counting1", COUNTING1, FLAG_TASK_SWITCH),
+            Self::Single => ("single", SINGLE, 0),
         }
     }
 
@@ -140,14 +131,9 @@ impl EventSet {
         self.row().0
     }
 
-    /// Returns one line about it.
-    pub const fn about(self) -> &'static str {
-        self.row().1
-    }
-
     /// Returns the `FLAG_*` bits of the guest's boot page.
     pub const fn flags(self) -> u64 {
-        self.row().3
+        self.row().2
     }
 
     /// Lists the events of a processor of `vendor`, in order.
@@ -162,7 +148,7 @@ impl EventSet {
             let (name, code, fixed) = event.on(vendor);
             parameter(name, code | if event.factor > 0 { INT } else { 0 }, fixed, period)
         };
-        (0..).zip(self.row().2).map(event).collect()
+        (0..).zip(self.row().1).map(event).collect()
     }
 }
 
@@ -193,12 +179,12 @@ impl GuestWork {
     /// Every kind of work.
     pub const ALL: [Self; 3] = [Self::Ftest, Self::Io, Self::Idle];
 
-    /// Its key, one line about it, and its value of `BootPage::workload`.
-    const fn row(self) -> (&'static str, &'static str, u64) {
+    /// Its key, and its value of `BootPage::workload`.
+    const fn row(self) -> (&'static str, u64) {
         match self {
-            Self::Ftest => ("ftest", "a branchy CPU-bound loop in ring 3; the default", WORKLOAD_FTEST),
-            Self::Io => ("io", "port writes in ring 3, each a VM exit", WORKLOAD_IO),
-            Self::Idle => ("idle", "HLT", WORKLOAD_IDLE),
+            Self::Ftest => ("ftest", WORKLOAD_FTEST),
+            Self::Io => ("io", WORKLOAD_IO),
+            Self::Idle => ("idle", WORKLOAD_IDLE),
         }
     }
 
@@ -207,14 +193,9 @@ impl GuestWork {
         self.row().0
     }
 
-    /// Returns one line about it.
-    pub const fn about(self) -> &'static str {
-        self.row().1
-    }
-
     /// Returns the value of `BootPage::workload`.
     pub const fn abi(self) -> u64 {
-        self.row().2
+        self.row().1
     }
 }
 

@@ -173,16 +173,3 @@ pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
 fn seconds(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::usage::parsed;
-
-    #[test]
-    fn a_plan_needs_no_subcommand() {
-        let args: FleetArgs = parsed(&["plan.toml", "-o", "out"]).unwrap();
-        assert!(args.command.is_none() && args.submit.is_some_and(|submit| submit.output.is_some()));
-        assert!(parsed::<FleetArgs>(&["status", "out"]).unwrap().submit.is_none());
-    }
-}

@@ -123,31 +123,14 @@ fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variant<'_>]) -> E
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use fleet::campaign::standing::{Line, State};
 
     use super::*;
 
     fn standing(states: &[State]) -> Standing {
-        let line = |(number, &state): (usize, &State)| Line {
-            number: number as u64,
-            name: format!("e{number}"),
-            state,
-            host: None,
-            job: None,
-            exit: None,
-            attempts: 1,
-            reason: None,
-            never: None,
-            done: None,
-        };
-        let mut counts = BTreeMap::new();
-        for state in states {
-            *counts.entry(*state).or_insert(0) += 1;
-        }
-        let elements = states.iter().enumerate().map(line).collect();
-        Standing { campaign: "x".to_owned(), counts, unanswered: None, elements }
+        let elements = states.iter().map(|&state| Line { state, ..Line::default() }).collect();
+        let counts = states.iter().map(|&state| (state, 1)).collect();
+        Standing { elements, counts, ..Standing::default() }
     }
 
     #[test]
