@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -27,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whoever stops the job may signal its processes, too: the command is interrupted a little later, by another signal.
 const LATER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Most of a command's complaints that is kept, bytes.
-const MAX_ERROR: u64 = 2000;
+/// Most that a command complains, bytes: it is quiet.
+const MAX_ERROR: u64 = 1 << 20;
 /// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
@@ -210,16 +209,9 @@ fn is_interrupted(document: &Path) -> bool {
 
 /// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
-    let text = open::found(path, u64::MAX).and_then(|mut file| {
-        let before = file.limit().saturating_sub(MAX_ERROR);
-        file.get_mut().seek(SeekFrom::Start(before))?;
-        let mut bytes = Vec::new();
-        file.take(MAX_ERROR).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    });
-    let text = text.unwrap_or_default();
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    one_line(line)
+    let text = open::found_bytes(path, MAX_ERROR).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing"))
 }
 
 /// Runs the elements of these numbers in order. False if it was interrupted.

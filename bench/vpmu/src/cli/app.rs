@@ -317,16 +317,6 @@ mod tests {
     }
 
     #[test]
-    fn help_is_a_command_too() {
-        let printed = |line: &str| match parse(line.split(' ')) {
-            Ok(Parsed::Print(text)) => text,
-            other => panic!("{line:?}: {other:?}"),
-        };
-        assert_eq!(printed("vpmu help"), printed("vpmu --help"));
-        assert_eq!(printed("vpmu help record payload"), printed("vpmu record payload --help"));
-    }
-
-    #[test]
     fn the_roots_help_fits_two_screens_and_has_each_command_once() {
         let text = definition().render_long_help().to_string();
         assert!(text.lines().count() <= 100 && !text.contains(" \n"), "{text}");

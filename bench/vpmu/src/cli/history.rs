@@ -1,7 +1,6 @@
 //! `vpmu history`.
 
 use std::path::Path;
-use std::process::Command;
 
 use clap::Args;
 use results::error::{Error, Exit};
@@ -26,7 +25,7 @@ pub struct HistoryArgs {
     #[command(flatten)]
     pub limits: LimitOptions,
 
-    /// Order of the runs: time, kernel, revision (by `git rev-list` here), or a file of revisions, the oldest first
+    /// Order of the runs: time, kernel, or a file of revisions, the oldest first, as `git rev-list --reverse HEAD` prints them
     #[arg(long, value_name = "ORDER", default_value = "time")]
     pub by: String,
 
@@ -63,21 +62,12 @@ const MAX_LIST: u64 = 64 << 20;
 /// Reads the order of runs.
 fn order(by: &str) -> Result<Order, Error> {
     let refuse = |why: String| {
-        let remedy =
-            "--by FILE: a line for each revision, the oldest first, as git rev-list --reverse HEAD prints them";
+        let remedy = "time, kernel, or a file: a line for each revision, the oldest first, as git rev-list --reverse HEAD prints them";
         Error::usage(format!("cannot order runs by {by}"), why, remedy)
     };
     let list = match by {
         "time" => return Ok(Order::Time),
         "kernel" => return Ok(Order::Kernel),
-        "revision" => {
-            let listed = Command::new("git").args(["rev-list", "--topo-order", "--reverse", "--all", "HEAD"]).output();
-            let listed = listed.map_err(|error| refuse(format!("git: {error}")))?;
-            if !listed.status.success() {
-                return Err(refuse(String::from_utf8_lossy(&listed.stderr).trim().to_owned()));
-            }
-            String::from_utf8_lossy(&listed.stdout).into_owned()
-        }
         file => open::named_text(Path::new(file), MAX_LIST).map_err(|error| refuse(error.to_string()))?,
     };
     let list = list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect::<Vec<_>>();

@@ -18,10 +18,6 @@ use crate::terminal::console::{self, Form};
 /// The report of `doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Diagnosis {
-    /// The backend of `auto`; `None` if none works.
-    pub auto_backend: Option<String>,
-    /// The reason for that one.
-    pub auto_why: String,
     /// The checks.
     pub findings: Vec<Finding>,
     /// All facts.
@@ -97,14 +93,14 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
 }
 
 /// Reports the event sources that can stand behind the counters.
-fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: &Result<Chosen, Refused>) -> [Finding; 4] {
+fn event_findings(fs: &HostFs, host: &HostFacts, perfmon: bool, auto: Result<Chosen, Refused>) -> [Finding; 4] {
     let remedy = perf_remedy();
     let backend = match auto {
         Ok(chosen) => {
             let status = Status::warn_unless(!chosen.backend.is_stand_in());
             Finding::of("event backend", status, format!("auto is {}: {}", chosen.backend, chosen.why))
         }
-        Err(none) => Finding::of("event backend", Status::Missing, none.why.as_str()).mended_by(&remedy),
+        Err(none) => Finding::of("event backend", Status::Missing, none.why).mended_by(&remedy),
     };
     let sources = match host.perf_pmus.join(", ") {
         none if none.is_empty() => "no perf event source at all".to_owned(),
@@ -143,12 +139,10 @@ pub fn diagnose(
     let mut host = HostFacts::read(fs);
     std::thread::sleep(watch);
     host.finish(fs);
-    let auto = auto(events);
     let mut findings = kvm_findings(fs, &host, kvm).to_vec();
-    findings.extend(event_findings(fs, &host, perfmon, &auto));
+    findings.extend(event_findings(fs, &host, perfmon, auto(events)));
     findings.extend(noise::findings(&host, &[]));
-    let (backend, why) = auto.map_or_else(|none| (None, none.why), |chosen| (Some(chosen.backend), chosen.why));
-    Diagnosis { auto_backend: backend.map(|key| key.to_string()), auto_why: why, findings, host }
+    Diagnosis { findings, host }
 }
 
 /// Formats a finding: a line where all is well, else the reason and the remedy below it.
@@ -171,10 +165,6 @@ fn report(diagnosis: &Diagnosis) -> Report {
     report.note(format!("host class: {}", diagnosis.host.class));
     report.gap();
     report.notes(diagnosis.findings.iter().flat_map(show));
-    report.gap();
-    let simulation = "a simulation, so that nothing is measured";
-    let auto = diagnosis.auto_backend.as_deref().filter(|_| diagnosis.exit() == Exit::Done).unwrap_or(simulation);
-    report.note(format!("--backend auto uses {auto}: {}", one_line(&diagnosis.auto_why)));
     report
 }
 
@@ -210,7 +200,8 @@ mod tests {
     #[test]
     fn a_good_host_is_fine_and_each_lack_by_itself_is_a_warning_with_its_remedy() {
         let diagnosis = look(CASCADE_LAKE, true, &["hardware", "cpu-clock"]);
-        assert_eq!((diagnosis.exit(), diagnosis.auto_backend.as_deref()), (Exit::Done, Some("hardware")));
+        assert!(status(&diagnosis, "event backend").found.starts_with("auto is hardware"));
+        assert_eq!(diagnosis.exit(), Exit::Done);
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
             assert_eq!(status(&diagnosis, check).status, Status::Ok, "{check}");
         }
@@ -251,8 +242,6 @@ mod tests {
             for finding in diagnosis.findings.iter().filter(|f| f.status != Status::Ok) {
                 assert!(!finding.why.is_empty() && !finding.remedy.is_empty(), "{finding:?}");
             }
-            let text = report(&diagnosis).text(200);
-            assert!(text.contains("a simulation, so that nothing is measured"), "{text}");
             assert!(status(&diagnosis, "KVM capabilities").found.contains(found));
         }
     }

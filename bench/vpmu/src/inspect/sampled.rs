@@ -10,8 +10,8 @@ use perf_data::attr::Event;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::Target;
+use vmm::machine::Cpu;
 use vmm::machine::linux::Kernel;
-use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::Account;
 use vmm::sample::{MOST_EVENTS, Sampling};
 
@@ -29,7 +29,6 @@ use crate::setting::backend::{Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::{PinChoice, usable};
-use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -257,11 +256,7 @@ impl Guest {
     pub fn run(self, backend: BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
         let (exit, outcome) = match self {
             Self::Payload(payload, plan) => {
-                let behind = if backend == BackendKey::None {
-                    CounterSource::Floor
-                } else {
-                    CounterSource::Events { backend, strategy: resolve_one(&payload.counters.strategy)? }
-                };
+                let behind = payload.counters.source(&backend)?;
                 let host = open_kvm()?;
                 real::ensure(payload.counters.guest.vcpus)?;
                 sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;

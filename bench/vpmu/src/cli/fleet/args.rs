@@ -31,26 +31,42 @@ pub struct FleetArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
     /// List a plan's elements and their time limits; run nothing
-    Plan(PlanArgs),
+    Plan {
+        /// The plan
+        plan: PathBuf,
+        /// The elements as JSON.
+        #[command(flatten)]
+        json: JsonOption,
+    },
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
     /// Show how far a campaign is
-    Status(StatusArgs),
+    Status {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
+        #[arg(long)]
+        wait: bool,
+        /// JSON in place of the table.
+        #[command(flatten)]
+        json: JsonOption,
+    },
     /// Judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
-    Report(ReportArgs),
+    Report {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Form of the report.
+        #[command(flatten)]
+        form: FormOptions,
+    },
     /// Run one element, as its job does
     #[command(hide = true)]
-    Element(ElementArgs),
-}
-
-/// Options of `vpmu fleet plan`.
-#[derive(Clone, Debug, Args)]
-pub struct PlanArgs {
-    /// The plan
-    pub plan: PathBuf,
-    /// The elements as JSON.
-    #[command(flatten)]
-    pub json: JsonOption,
+    Element {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Number of the element
+        number: u64,
+    },
 }
 
 /// Place at which elements run.
@@ -82,38 +98,6 @@ pub struct SubmitArgs {
     pub quiet: bool,
 }
 
-/// Options of `vpmu fleet status`.
-#[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
-    #[arg(long)]
-    pub wait: bool,
-    /// JSON in place of the table.
-    #[command(flatten)]
-    pub json: JsonOption,
-}
-
-/// Options of `vpmu fleet report`.
-#[derive(Clone, Debug, Args)]
-pub struct ReportArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Form of the report.
-    #[command(flatten)]
-    pub form: FormOptions,
-}
-
-/// Options of `vpmu fleet element`.
-#[derive(Clone, Debug, Args)]
-pub struct ElementArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Number of the element
-    pub number: u64,
-}
-
 /// Checks a command line, program name first.
 pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<(), Error>;
 
@@ -141,9 +125,9 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
 }
 
 /// Runs `vpmu fleet plan`.
-pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
-    let (plan, elements) = planned(&args.plan, check, &Slurm::default())?;
-    if args.json.json {
+pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Error> {
+    let (plan, elements) = planned(path, check, &Slurm::default())?;
+    if json {
         return print_json(&elements).map(|()| Exit::Done);
     }
     let mut table = Table::new(["experiment", "variant", "elements", "limit of each"]).keys(2);

@@ -1,5 +1,7 @@
 //! `vpmu fleet report`.
 
+use std::path::Path;
+
 use fleet::{Analysis, Run};
 use results::compare::{self, Comparison, Rules};
 use results::error::{Error, Exit};
@@ -8,11 +10,10 @@ use serde_json::json;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
-use super::args::ReportArgs;
 use super::status::standing;
 use super::submit::lock;
 use crate::setting::process;
-use crate::terminal::console::{self, complain};
+use crate::terminal::console::{self, Form, complain};
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::Standing;
 
@@ -35,8 +36,8 @@ fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gather
 const SCHEMA: &str = "vpmu-fleet-report/5";
 
 /// Runs `vpmu fleet report`.
-pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
-    let (folder, campaign, standing) = standing(&args.dir, Folder::own)?;
+pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
+    let (folder, campaign, standing) = standing(dir, Folder::own)?;
     let _lock = lock(&folder, "report")?;
     let gathered = gathered(&folder, &campaign, &standing);
     let analysis = fleet::analyse(&gathered.runs);
@@ -70,7 +71,7 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     };
     let variants: Vec<_> = variants.iter().map(variant).collect();
     let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "variants": variants });
-    console::show(args.form.form(), &shown, &document)?;
+    console::show(form, &shown, &document)?;
     complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
     Ok(verdict)
 }

@@ -8,7 +8,7 @@ use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::{append, now_unix};
 
-use super::args::{Check, ElementArgs, On, SubmitArgs, planned};
+use super::args::{Check, On, SubmitArgs, planned};
 use crate::campaign::attempt;
 use crate::setting::process;
 use crate::sys;
@@ -92,11 +92,11 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
 }
 
 /// Runs one element, as its job does.
-pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
-    let (folder, campaign) = Folder::own(&args.dir)?;
-    let element = campaign.element(args.number).ok_or_else(|| {
+pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
+    let (folder, campaign) = Folder::own(dir)?;
+    let element = campaign.element(number).ok_or_else(|| {
         let count = plural(campaign.elements.len(), "element");
-        Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
+        Error::usage(format!("no element {number}"), format!("the campaign has {count}"), "")
     })?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
     let ended = attempt::run(&folder, &campaign, element, true, sys::interrupted())?;

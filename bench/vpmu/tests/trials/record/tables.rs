@@ -35,7 +35,7 @@ pub(crate) fn totals() -> Result<()> {
         samples += behind(head, "samples")?;
         ensure!(behind(head, "all")? == samples, "{head} is not the sum of those before");
     }
-    for begin in ["event    cpu-clock", "     now      all"] {
+    for begin in ["event    cpu-clock", "   share  ring"] {
         line(&out, begin)?;
     }
     ensure!(samples > 0 && out.contains("  ring3_ftest\n"), "{out}");
