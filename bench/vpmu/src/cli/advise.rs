@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Command};
-use host_pmu::backend::BackendKey;
 use results::advice::{advise, lines};
 use results::choice::{LeftOut, is_modelled};
 use results::document::{Document, Record};
@@ -17,10 +16,9 @@ use results::table::layout::plural;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Invocation, can_have, measure, named_model};
+use super::measure::{Invocation, measure, named_model, tried};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
-use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run::Finished;
@@ -112,10 +110,8 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
     let model = named_model(&args.host.behind.backend)?;
     let (runs, left_out) = runs(args, model.is_some(), &traces)?;
     // Whatever can be refused is refused before anything is measured.
-    let nothing = || Chosen::here(BackendKey::None, String::new());
-    let chosen = model.as_ref().map_or_else(nothing, |model| sim::chosen(model, ""));
     for &run in &runs {
-        can_have(model.as_ref(), &plan(args, &strategy, run, None, &chosen, None)?)?;
+        tried(model.as_ref(), &|chosen, usable| plan(args, &strategy, run, None, chosen, usable))?;
     }
     let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
     // Runs on this host share the time, those of models have it each.
@@ -257,6 +253,7 @@ mod tests {
 
     use super::super::usage::parsed as args;
     use super::*;
+    use crate::arms::arm::sim;
     use crate::experiment::nmi_latency::simulated::simulate;
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.

@@ -200,7 +200,7 @@ const HELP: &str = include_str!("help.txt");
 /// Returns what stands below a command's options.
 fn after_help(command: &str) -> &'static str {
     let section = |part: &'static str| part.split_once('\n').filter(|(name, _)| *name == command);
-    HELP.split("== ").find_map(section).map_or("", |(_, text)| text.trim_end())
+    HELP.split("\n== ").find_map(section).map_or("", |(_, text)| text.trim_end())
 }
 
 /// Returns the definition of the command line.

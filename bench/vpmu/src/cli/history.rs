@@ -62,7 +62,8 @@ const MAX_LIST: u64 = 64 << 20;
 /// Reads the order of runs.
 fn order(by: &str) -> Result<Order, Error> {
     let refuse = |why: String| {
-        let remedy = "time, kernel, or a file: a line for each revision, the oldest first, as git rev-list --reverse HEAD prints them";
+        let remedy =
+            "--by FILE: a line for each revision, the oldest first, as git rev-list --reverse HEAD prints them";
         Error::usage(format!("cannot order runs by {by}"), why, remedy)
     };
     let list = match by {

@@ -110,7 +110,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     let options = &wanted.out.result;
     // Whatever can be refused is refused before anything is measured.
     let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
-    let names = plans.iter().map(|plan| check(wanted, *plan, model.as_ref(), plans.len() > 1));
+    let names = plans.iter().map(|plan| check(wanted, &tried(model.as_ref(), *plan)?, plans.len() > 1));
     let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
@@ -129,14 +129,13 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             break;
         }
     }
-    if let Some(baseline) = wanted.out.baseline.baseline(options) {
-        if found.len() < plans.len() {
-            complain("warning: the baseline is left as it was: this run is not complete");
-        } else {
-            let mut documents = names.iter().zip(&found);
-            let kept = documents.try_for_each(|(name, document)| baseline.keep(document, name, exit(document)));
-            failed = failed.or(kept.err());
-        }
+    let baseline = &wanted.out.baseline;
+    if found.len() == plans.len() {
+        let mut documents = names.iter().zip(&found);
+        let kept = documents.try_for_each(|(name, document)| baseline.keep(options, document, name, exit(document)));
+        failed = failed.or(kept.err());
+    } else if baseline.save_baseline.is_some() {
+        complain("warning: the baseline is left as it was: this run is not complete");
     }
     if let Some(last) = found.last_mut() {
         last.ended_by(failed.as_ref());
@@ -182,21 +181,29 @@ fn shown(found: &[Document], verbose: bool) -> Report {
     Report { parts: parts.join(&Part::Gap), ..Report::default() }
 }
 
-/// Checks what can be checked of a plan before anything is measured, and returns the name of its baseline's document.
-fn check(
-    wanted: &Wanted<'_>,
-    plan: MakePlan<'_>,
-    model: Option<&Model>,
-    is_one_of_several: bool,
-) -> Result<String, Error> {
+/// Makes a plan to check what can be checked before anything is measured: also that the guests, on this model or host, can have its
+/// strategies. With `auto` the answer does not depend on what the host lacks: no model is asked then.
+pub(super) fn tried(model: Option<&Model>, plan: MakePlan<'_>) -> Result<Plan, Error> {
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let nothing = || Chosen::here(BackendKey::None, String::new());
     let chosen = model.map_or_else(nothing, |model| simulated::chosen(model, ""));
     let tried = plan(&chosen, usable(&HostFacts::begin(&HostFs::default())).as_deref())?;
-    can_have(model, &tried)?;
+    let strategies = &tried.parameters.strategies;
+    match model {
+        Some(model) => {
+            let names = strategies.iter().map(|strategy| strategy.name.as_str());
+            simulated::check_strategies(model, tried.guest.machine.cpu.vendor(), names)?;
+        }
+        None => refuse_modelled(strategies)?,
+    }
+    Ok(tried)
+}
+
+/// Checks a plan, and returns the name of its baseline's document.
+fn check(wanted: &Wanted<'_>, tried: &Plan, is_one_of_several: bool) -> Result<String, Error> {
     let workload = tried.parameters.workload.replace('/', "-");
     let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
-    wanted.out.baseline.baseline(&wanted.out.result).map_or(Ok(()), |baseline| baseline.check(&name))?;
+    wanted.out.baseline.check(&wanted.out.result, &name)?;
     Ok(name)
 }
 
@@ -226,19 +233,6 @@ pub(super) fn measure_then(
         complain(&format!("warning: {line}"));
     }
     error.map_or(Ok(document), Err)
-}
-
-/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
-/// depend on what the host lacks: no model is asked then.
-pub(super) fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
-    let strategies = &plan.parameters.strategies;
-    match model {
-        Some(model) => {
-            let names = strategies.iter().map(|strategy| strategy.name.as_str());
-            simulated::check_strategies(model, plan.guest.machine.cpu.vendor(), names)
-        }
-        None => refuse_modelled(strategies),
-    }
 }
 
 /// Returns the strategies that were asked for, if none of them could run.

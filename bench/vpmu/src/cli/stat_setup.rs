@@ -30,13 +30,11 @@ pub struct StatSetupArgs {
 
 pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let StatSetupArgs { spec, result, baseline } = args;
-    let (all, baseline) = (spec.each(), baseline.baseline(result));
-    if all.len() > 1 && baseline.is_some() {
+    let all = spec.each();
+    if all.len() > 1 && baseline.save_baseline.is_some() {
         return Err(Error::usage("--save-baseline takes one number of events", "", "give one, e.g. --events 100"));
     }
-    if let Some(baseline) = &baseline {
-        baseline.check(NAME)?;
-    }
+    baseline.check(result, NAME)?;
     // All numbers are known to be good before the first is measured.
     all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;
@@ -51,9 +49,7 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
             }
         };
         let document = measure_then((experiment, arms), result, invocation, &mut conclude, &show::report)?;
-        if let Some(baseline) = &baseline {
-            baseline.keep(&document, &document.experiment, exit)?;
-        }
+        baseline.keep(result, &document, &document.experiment, exit)?;
         if sys::interrupted().load(Ordering::Relaxed) {
             break;
         }

@@ -136,17 +136,12 @@ pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Er
     }
     let mut report = Report::default();
     report.table(table);
-    let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
-    let times = plan.repeat.times();
-    let spread = plan.repeat.every().as_secs().saturating_mul(u64::from(times - 1));
     report.line(format!(
-        "{}: {} on {} ({}), {} over {}",
+        "{}: {} on {}, {}",
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
-        fleet::shortened(&targets, 6),
-        plural(times as usize, "repetition"),
-        seconds(spread)
+        plural(plan.repeat.times() as usize, "repetition"),
     ));
     let all = elements.iter().map(|element| element.limit_s).sum();
     report.line(format!("one after the other: at most {}", seconds(all)));
