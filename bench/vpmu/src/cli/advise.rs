@@ -87,14 +87,8 @@ pub(super) fn with_defaults(command: Command) -> Command {
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
 const USUAL: [&str; 5] = ["recreate", "reuse-lazy", "gate", "gate-pool", "virtual"];
 
-/// A run is of one of these.
-#[derive(Clone, Copy, Debug)]
-enum Load<'a> {
-    /// The payload's drivers and work.
-    Work(Workload),
-    /// The accesses of a trace.
-    Trace(&'a Parts),
-}
+/// What a run is of: a workload, or in its place the accesses of a trace.
+type Load<'a> = (Workload, Option<&'a Parts>);
 
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if !args.files.is_empty() {
@@ -153,27 +147,22 @@ fn record(document: &Document) -> Result<Record, Error> {
 fn plan(
     args: &AdviseArgs,
     strategy: &[StrategyChoice],
-    load: Load<'_>,
+    (workload, trace): Load<'_>,
     duration: Option<Duration>,
     chosen: &Chosen,
     usable: Option<&[u32]>,
 ) -> Result<Plan, Error> {
     let arms = ArmsOptions { strategy: strategy.to_vec(), duration: DurationOption { duration }, ..args.arms.clone() };
-    let workload = match load {
-        Load::Work(workload) => workload,
-        // The trace replaces it below.
-        Load::Trace(_) => args.workload[0],
-    };
     let spec = NmiLatencySpec { arms, length: <_>::default(), workload: Some(workload), period: None, freq: None };
     let mut plan = spec.plan(&PAYLOAD, &args.host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
     if plan.until_order && plan.keeps_guests() {
         plan.parameters.rounds_per_guest = Some(GUEST_ROUNDS);
     }
-    match load {
-        Load::Work(_) => {}
-        Load::Trace(parts) if chosen.simulated => plan.replay(parts),
-        Load::Trace(parts) => plan.play(&parts.trace)?,
+    match trace {
+        None => {}
+        Some(parts) if chosen.simulated => plan.replay(parts),
+        Some(parts) => plan.play(&parts.trace)?,
     }
     Ok(plan)
 }
@@ -190,7 +179,7 @@ fn runs<'a>(args: &AdviseArgs, simulated: bool, traces: &'a [Parts]) -> Result<(
         return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
     }
     if traces.is_empty() {
-        return Ok((args.workload.iter().copied().map(Load::Work).collect(), Vec::new()));
+        return Ok((args.workload.iter().map(|&workload| (workload, None)).collect(), Vec::new()));
     }
     let (mut runs, mut left_out) = (Vec::new(), Vec::new());
     for parts in traces {
@@ -198,7 +187,7 @@ fn runs<'a>(args: &AdviseArgs, simulated: bool, traces: &'a [Parts]) -> Result<(
             Some(why) => {
                 left_out.push(LeftOut { what: format!("trace {}", parts.trace.name()), why, is_open: false });
             }
-            None => runs.push(Load::Trace(parts)),
+            None => runs.push((args.workload[0], Some(parts))),
         }
     }
     if runs.is_empty() {
