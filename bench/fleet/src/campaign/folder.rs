@@ -73,7 +73,7 @@ impl Campaign {
 }
 
 /// The facts of an attempt that are known at its start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// [`SCHEMA`].
     pub schema: String,
@@ -92,7 +92,7 @@ pub struct Attempt {
 }
 
 /// Outcome of an element.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// The attempt that came to an end.
     #[serde(flatten)]
@@ -355,23 +355,8 @@ pub(super) mod tests {
 
     /// Builds an outcome.
     pub(crate) fn done(number: u64, attempt: u32, exit: u8) -> Done {
-        Done {
-            attempt: Attempt {
-                schema: SCHEMA.to_owned(),
-                element: number,
-                attempt,
-                host: Some("n1".to_owned()),
-                boot: None,
-                job: None,
-                began_unix: 5,
-            },
-            name: "x".to_owned(),
-            ended_unix: 6,
-            exit: Some(exit),
-            signal: None,
-            documents: Vec::new(),
-            error: None,
-        }
+        let attempt = Attempt { element: number, attempt, host: Some("n1".to_owned()), ..Attempt::default() };
+        Done { attempt, exit: Some(exit), ..Done::default() }
     }
 
     const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";

@@ -20,7 +20,7 @@ use crate::experiment::sweep::grid::Grid;
 use crate::inspect::doctor;
 use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
-use crate::inspect::run::spec::RunSpec;
+use crate::inspect::run::RunSpec;
 use crate::inspect::sampled::{GuestSpec, alone};
 use crate::inspect::trace::TraceCommand;
 use crate::machine::linux::spec::LinuxSpec;
