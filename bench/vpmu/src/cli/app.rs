@@ -11,8 +11,8 @@ use results::error::{Error, Exit};
 use super::files::bisected;
 use super::measure::Invocation;
 use super::{
-    ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, record, report,
-    reproduce, show, stat_setup, sweep, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
+    show, stat_setup, sweep, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
@@ -173,7 +173,7 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString>,
 {
-    let args = record::as_perf_spells(args.into_iter().map(Into::into).collect());
+    let args = usage::as_perf_spells(args.into_iter().map(Into::into).collect());
     match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
         Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
         Ok(Cli { nmi_latency, .. }) => {

@@ -19,13 +19,6 @@ pub(super) struct Gathered {
     pub(super) bad: usize,
 }
 
-impl Gathered {
-    /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
-    pub(super) fn exit(&self, verdict: Exit) -> Exit {
-        read::ends(verdict, self.bad)
-    }
-}
-
 /// Returns whether a source is judged by host: a campaign, or more documents than fit in memory together.
 pub(super) fn is_wanted(source: &Path) -> bool {
     Folder::is_one(source) || read::files(source).is_ok_and(|files| files.len() > read::MAX_DOCUMENTS)
@@ -108,8 +101,6 @@ mod tests {
         std::fs::write(dir.path().join("b.json"), "{").unwrap();
         let gathered = gather(dir.path()).unwrap();
         assert_eq!((gathered.runs.len(), gathered.bad), (1, 1));
-        assert_eq!(gathered.exit(Exit::Done), Exit::Inconclusive);
-        assert_eq!(gathered.exit(Exit::Regression), Exit::Regression);
         std::fs::remove_file(dir.path().join("a.json")).unwrap();
         assert_eq!(gather(dir.path()).unwrap_err().exit, Exit::Inconclusive);
     }

@@ -17,7 +17,6 @@ pub mod history;
 pub(crate) mod measure;
 pub mod nmi_latency;
 pub mod options;
-pub mod record;
 pub mod report;
 pub mod reproduce;
 pub mod show;

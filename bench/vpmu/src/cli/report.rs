@@ -7,7 +7,7 @@ use clap::Args;
 use fleet::{Labels, Run};
 use results::document::Record;
 use results::error::{Error, Exit};
-use results::read::Found;
+use results::read::{Found, ends};
 use results::report::{self, Sources, html};
 use results::table::layout::plural;
 use results::write::check_no_input;
@@ -67,5 +67,5 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         let (what, size) = (plural(all.runs.len(), "result"), page.len() as f64 / 1e6);
         complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
     }
-    Ok(all.exit(Exit::Done))
+    Ok(ends(Exit::Done, all.bad))
 }

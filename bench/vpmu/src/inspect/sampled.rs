@@ -127,11 +127,6 @@ impl SamplingOptions {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
     }
 
-    /// Returns samples of so many vCPUs, still none.
-    pub fn sampling(&self, chains: bool, vcpus: u64) -> Sampling {
-        Sampling::new(self.event.clone(), self.rate(), chains, vcpus as usize)
-    }
-
     /// Checks that each event is there once and can be sampled so often.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::path::Path;
 use fleet::{Analysis, Run};
 use results::compare::{self, Comparison, Rules};
 use results::error::{Error, Exit};
+use results::read::ends;
 use results::table::Report as Shown;
 use serde_json::json;
 
@@ -42,7 +43,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     let gathered = gathered(&folder, &campaign, &standing);
     let analysis = fleet::analyse(&gathered.runs);
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
-    let verdict = gathered.exit(exit(&standing, &analysis, &variants));
+    let verdict = ends(exit(&standing, &analysis, &variants), gathered.bad);
     let word = match verdict {
         Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => "nothing failed, no speed judged",
         Exit::Done => "nothing failed, nothing slower",

@@ -15,7 +15,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::check_no_input;
 use vmm::machine::linux::Kernel;
-use vmm::sample::{CallerRule, Orc};
+use vmm::sample::{CallerRule, Orc, Sampling};
 
 use super::beside::{self, IMAGE, KALLSYMS};
 use super::layout::{Kind, of_elf, of_kernel};
@@ -43,7 +43,8 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     spec.sampling.check()?;
     let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
-    let mut sampling = spec.sampling.sampling(spec.chains, guest.counters().0.guest.vcpus);
+    let (of, vcpus) = (&spec.sampling, guest.counters().0.guest.vcpus as usize);
+    let mut sampling = Sampling::new(of.event.clone(), of.rate(), spec.chains, vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
     let (subject, copy, input) = match &guest {
         Guest::Payload(..) => {
@@ -59,7 +60,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     for output in [spec.output.clone(), spec.beside(IMAGE), spec.beside(KALLSYMS)] {
         check_no_input(&output, input)?;
     }
-    let (kind, vcpus) = (subject.kind, sampling.channels.len());
+    let kind = subject.kind;
     let events = sampled::described(&sampling, kind == Kind::Task)?;
     let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
     let (output, displaced) = output(spec)?;
