@@ -99,13 +99,10 @@ pub fn run(
     };
     let (name, ended_unix) = (element.name.clone(), now_unix());
     let done = Done { name, ended_unix, exit, signal: status.signal(), documents, error, attempt };
-    if folder.finish(&done)? {
-        return Ok(Ended::Done(Box::new(done)));
+    if !folder.finish(&done)? {
+        complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
     }
-    complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
-    folder.done(element.number)?.map(|done| Ended::Done(Box::new(done))).ok_or_else(|| {
-        Error::usage(format!("the outcome of {} has gone", element.name), "it was there a moment ago", "run it again")
-    })
+    Ok(Ended::Done(Box::new(folder.done(element.number)?.unwrap_or(done))))
 }
 
 fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {

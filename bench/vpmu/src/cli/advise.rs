@@ -93,12 +93,9 @@ type Load<'a> = (Workload, Option<&'a Parts>);
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if !args.files.is_empty() {
         let found = files::records(&args.files)?;
-        let unsound = LeftOut {
-            what: plural(found.unsound, "result"),
-            why: "not sound, as stderr says".to_owned(),
-            is_open: true,
-        };
-        return show(args, &found.records, None, if found.unsound > 0 { vec![unsound] } else { Vec::new() });
+        let (what, why) = (plural(found.unsound, "result"), "not sound, as stderr says".to_owned());
+        let unsound = (found.unsound > 0).then_some(LeftOut { what, why, is_open: true });
+        return show(args, &found.records, None, unsound.into_iter().collect());
     }
     let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
     let model = named_model(&args.host.behind.backend)?;

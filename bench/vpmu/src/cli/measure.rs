@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
-use results::document::{ArmKind, Document, Experiment, Record};
+use results::document::{Document, Experiment, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
@@ -118,7 +118,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
         match measure((wanted.backend, wanted.linux, model.as_ref()), *plan, falls_back, options, invocation) {
             Ok((finished, kept)) => {
                 saved += &kept.line();
-                failed = failed.or(finished.error).or(kept.failed).or_else(|| no_strategy(&finished.document));
+                failed = failed.or(finished.error).or(kept.failed);
                 found.push(finished.document);
             }
             Err(error) if found.is_empty() => return Err(error),
@@ -235,16 +235,6 @@ pub(super) fn measure_then(
     error.map_or(Ok(document), Err)
 }
 
-/// Returns the strategies that were asked for, if none of them could run.
-fn no_strategy(document: &Document) -> Option<Error> {
-    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
-    let why: Option<Vec<&str>> = strategies().map(|arm| arm.not_available.as_deref()).collect();
-    let why = *why?.first()?;
-    let names = strategies().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
-    let what = format!("no strategy was measured ({names})");
-    Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
-}
-
 /// Prepares a run by the model or on this host. Exit 4 if it cannot run guests, or no host event opens.
 fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, Error> {
     match (model, linux) {
@@ -348,6 +338,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use results::document::ArmKind;
+
     use super::*;
     use crate::arms::rounds::mock;
 
@@ -360,11 +352,10 @@ mod tests {
     #[test]
     fn strategies_that_cannot_run_are_no_success() {
         let mut document = mock::finished(&[]).document;
-        assert_eq!(no_strategy(&document), None);
+        assert_eq!(exit(&document), Exit::Done);
         for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
             arm.not_available = Some("it needs host events".to_owned());
         }
-        let error = no_strategy(&document).unwrap();
-        assert_eq!((error.exit, error.why.as_str()), (Exit::Inconclusive, "it needs host events"));
+        assert_eq!(exit(&document), Exit::Inconclusive);
     }
 }

@@ -247,10 +247,10 @@ impl Guest {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, backend: BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
+    pub fn run(self, backend: &BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
         let (exit, outcome) = match self {
             Self::Payload(payload, plan) => {
-                let behind = payload.counters.source(&backend)?;
+                let behind = payload.counters.source(backend)?;
                 let host = open_kvm()?;
                 real::ensure(payload.counters.guest.vcpus)?;
                 sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
@@ -263,8 +263,8 @@ impl Guest {
                 let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
                 return Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()));
             }
-            Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch)?,
-            Self::Linux(linux, kernel) => job::run(&linux, *kernel, &backend, watch, kallsyms)?,
+            Self::Image(image, bytes) => run::run(&image, &bytes, backend, watch)?,
+            Self::Linux(linux, kernel) => job::run(&linux, *kernel, backend, watch, kallsyms)?,
         };
         Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
     }
@@ -276,7 +276,7 @@ impl Guest {
 /// Conditions that keep it from starting.
 pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
     let (guest, backend) = Guest::new(guest, false)?;
-    guest.run(backend, Watch::default(), None, false).map(|(exit, _)| exit)
+    guest.run(&backend, Watch::default(), None, false).map(|(exit, _)| exit)
 }
 
 /// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of

@@ -115,7 +115,7 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     }
     let (guest, backend) = Guest::watched(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(backend, tracing.into(), None, *quiet)?;
+        let (exit, vcpus) = guest.run(&backend, tracing.into(), None, *quiet)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })

@@ -27,12 +27,12 @@ pub fn share(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number.trim_end(), 100.0));
     let share = number.parse::<f64>().map_err(|_| "not a share; give e.g. 3% or 0.03".to_owned())? / whole;
-    match share {
-        _ if share > 0.0 && share <= 1.0 => Ok(share),
-        _ if share > 1.0 && share <= 100.0 && whole == 1.0 => {
-            Err(format!("out of range; {share} % is {} or {share}%", share / 100.0))
-        }
-        _ => Err("out of range; give more than 0% and up to 100%".to_owned()),
+    if share > 0.0 && share <= 1.0 {
+        Ok(share)
+    } else if share > 1.0 && share <= 100.0 && !text.ends_with('%') {
+        Err(format!("out of range; {share} % is {} or {share}%", share / 100.0))
+    } else {
+        Err("out of range; give more than 0% and up to 100%".to_owned())
     }
 }
 
@@ -203,6 +203,7 @@ mod tests {
         for bad in ["0", "0%", "-1%", "3", "101%", "NaN", "inf"] {
             assert!(share(bad).unwrap_err().starts_with("out of range"), "{bad}");
         }
+        assert!(share("3").unwrap_err().ends_with("3 % is 0.03 or 3%"));
         assert!(["", "%", "x"].into_iter().all(|bad| share(bad).unwrap_err().contains("3% or 0.03")));
         assert!(folder("-").unwrap_err().contains("give a folder") && folder("").is_err() && folder("./-").is_ok());
         let number = number_in(1..=100_000);

@@ -71,7 +71,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     };
     let sampling = Arc::new(sampling);
     let watch = Arc::clone(&sampling).into();
-    let run = || guest.run(backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
+    let run = || guest.run(&backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {
