@@ -168,11 +168,7 @@ pub enum Parsed {
 ///
 /// # Errors
 /// Usage errors, each folded into one line.
-pub fn parse<I, T>(args: I) -> Result<Parsed, Error>
-where
-    I: IntoIterator<Item = T>,
-    T: Into<OsString>,
-{
+pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Parsed, Error> {
     let args = usage::as_perf_spells(args.into_iter().map(Into::into).collect());
     match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
         Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),

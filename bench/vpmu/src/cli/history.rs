@@ -40,10 +40,6 @@ pub struct HistoryArgs {
 
 pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     let (alpha, threshold) = (args.limits.alpha.unwrap_or(0.001), args.limits.threshold.unwrap_or(0.05));
-    if alpha > 0.5 {
-        let what = format!("--alpha {alpha} is out of range");
-        return Err(Error::usage(what, "a level is at most 0.5", "0.001 is the default"));
-    }
     let request = HistorySpec {
         rules: Rules { p: alpha, strength: threshold },
         arms: args.series.arm.clone(),

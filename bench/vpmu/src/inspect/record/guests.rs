@@ -31,15 +31,10 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let places = "writes that are done at once need places of their own, which a pipe does not have";
-    for (given, option, why) in [
-        (spec.aio.is_some(), "--aio", places),
-        (spec.interval.is_some(), "--interval", "tables and the recording are both for stdout"),
-    ] {
-        if given && spec.is_pipe() {
-            let remedy = format!("give a file with --output, or leave {option} out");
-            return Err(Error::usage(format!("cannot write to a pipe with {option}"), why, remedy));
-        }
+    let given = [("--aio", spec.aio.is_some()), ("--interval", spec.interval.is_some())];
+    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && spec.is_pipe()) {
+        let remedy = format!("give a file with --output, or leave {option} out");
+        return Err(Error::usage(format!("cannot write to a pipe with {option}"), "", remedy));
     }
     spec.sampling.check()?;
     let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;

@@ -93,11 +93,11 @@ const ROWS: usize = 20;
 /// Longest name that is shown, characters.
 const LONGEST: usize = 160;
 
-/// Samples and counts: those of an event, and of the functions of the first event.
+/// Samples: those of each event, and of the functions of the first.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Names of the events, with samples and counts since the last table.
-    events: Vec<(String, u64, u64)>,
+    /// Names of the events, with samples since the last table.
+    events: Vec<(String, u64)>,
     /// Samples of each place since the last table.
     places: HashMap<Place, u64>,
     /// Samples and time over all.
@@ -107,13 +107,12 @@ struct Tally {
 
 impl Tally {
     fn new(events: &[SampledEvent]) -> Self {
-        Self { events: events.iter().map(|event| (event.to_string(), 0, 0)).collect(), ..Self::default() }
+        Self { events: events.iter().map(|event| (event.to_string(), 0)).collect(), ..Self::default() }
     }
 
     fn add(&mut self, sample: &Sample) {
-        if let Some((_, samples, counts)) = self.events.get_mut(sample.event) {
+        if let Some((_, samples)) = self.events.get_mut(sample.event) {
             *samples += 1;
-            *counts = counts.saturating_add(sample.period);
         }
         if sample.event != 0 {
             return;
@@ -145,9 +144,8 @@ impl Tally {
         let (new, all, lost) = (functions.iter().map(|(_, samples)| samples).sum::<u64>(), self.all, ours + kernels);
         let throttled = if throttled > 0 { format!("  throttled {throttled} times") } else { String::new() };
         let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}{throttled}\n");
-        for (name, samples, counts) in &mut self.events {
-            let [samples, counts] = [samples, counts].map(|count| std::mem::take(count) as f64 / seconds);
-            let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
+        for (name, samples) in &mut self.events {
+            let _ = writeln!(text, "event    {name}  samples/s {:.1}", std::mem::take(samples) as f64 / seconds);
         }
         text += "   share  ring  function\n";
         for ((user, name), samples) in functions.iter().take(ROWS) {
@@ -194,11 +192,11 @@ mod tests {
     }
 
     fn tally(events: &[&str]) -> Tally {
-        Tally { events: events.iter().map(|name| ((*name).to_owned(), 0, 0)).collect(), ..Tally::default() }
+        Tally { events: events.iter().map(|name| ((*name).to_owned(), 0)).collect(), ..Tally::default() }
     }
 
     fn add(tally: &mut Tally, event: usize, user: bool, rip: u64, times: usize) {
-        (0..times).for_each(|_| tally.add(&Sample { event, user, rip, period: 10, ..Sample::default() }));
+        (0..times).for_each(|_| tally.add(&Sample { event, user, rip, ..Sample::default() }));
     }
 
     #[test]
@@ -214,8 +212,8 @@ mod tests {
             samples.table(2, Duration::from_secs(2), &names(), [2, 1, 5]),
             "\
 table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5 times
-event    cpu-clock  samples/s 6.0  counts/s 60.0
-event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
+event    cpu-clock  samples/s 6.0
+event    kvm:kvm_exit  samples/s 2.0
    share  ring  function
  75.00 %     0  one
  25.00 %     0  a::b
