@@ -125,7 +125,7 @@ pub enum Command {
     ///
     /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of CSV segments, which DuckDB and
     /// pandas read as well.
-    #[command(subcommand)]
+    #[command(subcommand, disable_help_subcommand = true)]
     Trace(TraceCommand),
     /// Time setting up N perf events on M CPUs, beside stock perf
     ///

@@ -17,7 +17,7 @@ use crate::terminal::console::{print, print_json};
 
 /// Options of `vpmu fleet`.
 #[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub struct FleetArgs {
     /// Command to carry out.
     #[command(subcommand)]
