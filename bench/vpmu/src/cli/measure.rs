@@ -344,12 +344,6 @@ mod tests {
     use crate::arms::rounds::mock;
 
     #[test]
-    fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
-        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]).document);
-        assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
-    }
-
-    #[test]
     fn strategies_that_cannot_run_are_no_success() {
         let mut document = mock::finished(&[]).document;
         assert_eq!(exit(&document), Exit::Done);

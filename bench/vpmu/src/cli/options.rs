@@ -119,28 +119,3 @@ impl BaselineOptions {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arms::rounds::mock;
-    use crate::setting::parse::defaults;
-
-    #[test]
-    fn a_baseline_is_complete_and_is_not_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        let result = ResultOptions { output: FolderOption { output: Some(dir.path().to_owned()) }, ..defaults() };
-        let baseline = BaselineOptions { save_baseline: Some("v1".to_owned()) };
-        let document = mock::finished(&[]).document;
-        baseline.check(&result, &document.experiment).unwrap();
-        baseline.keep(&result, &document, &document.experiment, Exit::Inconclusive).unwrap();
-        assert!(
-            !baseline.document(&result, &document.experiment).unwrap().exists(),
-            "an inconclusive run is no baseline"
-        );
-        baseline.keep(&result, &document, &document.experiment, Exit::Done).unwrap();
-        let error = baseline.check(&result, &document.experiment).unwrap_err();
-        assert_eq!(error.exit, Exit::Usage);
-        baseline.check(&result, "another-experiment").unwrap();
-    }
-}
