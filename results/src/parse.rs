@@ -24,8 +24,11 @@ pub fn suggestion(name: &str, known: &[&str], or: &str) -> String {
     }
 }
 
-/// Finds the one of `known` that is most like `name`, if any is.
-pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Finds the first of `known` that begins with `name`, else the one that is most like it, if any is.
+pub fn most_like<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    if let Some(longer) = known.clone().find(|known| !name.is_empty() && known.starts_with(name)) {
+        return Some(longer);
+    }
     let by_likeness = known.map(|known| (strsim::jaro(name, known), known));
     // clap's own bound for options and commands.
     by_likeness.max_by(|(a, _), (b, _)| a.total_cmp(b)).filter(|(likeness, _)| *likeness > 0.7).map(|(_, like)| like)

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use results::error::Error;
@@ -55,13 +54,8 @@ struct Entry {
     run: Run,
 }
 
-/// Returns the runs of these documents: paths relative to the folder `dir`, with what a campaign says of each. Calls `progress` with
-/// how many of how many were read.
-pub fn runs(
-    dir: &Path,
-    documents: impl IntoIterator<Item = (PathBuf, Labels)>,
-    progress: &(dyn Fn(usize, usize) + Sync),
-) -> Indexed {
+/// Returns the runs of these documents: paths relative to the folder `dir`, with what a campaign says of each.
+pub fn runs(dir: &Path, documents: impl IntoIterator<Item = (PathBuf, Labels)>) -> Indexed {
     let mut found = Indexed::default();
     let path = dir.join(INDEX);
     let is_own = std::fs::metadata(dir).is_ok_and(|meta| meta.uid() == geteuid().as_raw());
@@ -78,15 +72,10 @@ pub fn runs(
         }
     }
     let is_changed = entries.len() < before || !path.exists();
-    let (done, all) = (AtomicUsize::new(0), stale.len());
-    let one = |(file, labels): (String, Labels)| {
-        let result = entry(dir, &file, labels);
-        progress(done.fetch_add(1, Ordering::Relaxed) + 1, all);
-        (file, result)
-    };
+    let one = |(file, labels): (String, Labels)| (entry(dir, &file, labels), file);
     // A list of single files balances better than halves of the list, whose documents may differ in size.
-    for (file, result) in stale.into_par_iter().with_max_len(1).map(one).collect::<Vec<_>>() {
-        match result {
+    for (found_entry, file) in stale.into_par_iter().with_max_len(1).map(one).collect::<Vec<_>>() {
+        match found_entry {
             Ok(entry) => {
                 entries.push(entry);
                 found.read += 1;
@@ -178,7 +167,6 @@ fn save(path: &Path, entries: &[Entry]) -> io::Result<()> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::sync::Mutex;
 
     use serde_json::{Value, json};
 
@@ -206,7 +194,7 @@ mod tests {
     }
 
     fn indexed(dir: &Path) -> Indexed {
-        runs(dir, documents(dir), &|_, _| {})
+        runs(dir, documents(dir))
     }
 
     /// Returns how many documents were read, given that the runs are those that the documents have and nothing went wrong.
@@ -225,10 +213,7 @@ mod tests {
     #[test]
     fn nothing_is_read_twice_and_what_changed_is_read_again() {
         let dir = folder(9);
-        let progress = Mutex::new(Vec::new());
-        let found = runs(dir.path(), documents(dir.path()), &|done, all| progress.lock().unwrap().push((done, all)));
-        assert_eq!((found.read, progress.lock().unwrap().iter().max()), (9, Some(&(9, 9))));
-        assert_eq!(read_of(dir.path()), 0);
+        assert_eq!((read_of(dir.path()), read_of(dir.path())), (9, 0));
         // One is changed, one removed, one added; rows of the others stay.
         fs::write(dir.path().join("003.json"), document(33, |_| {})).unwrap();
         fs::remove_file(dir.path().join("004.json")).unwrap();
@@ -244,7 +229,7 @@ mod tests {
         // The labels are those of the last question.
         let labels = Labels { host: Some("x".to_owned()), repetition: Some(0), ..Labels::default() };
         let named = documents(dir.path()).into_iter().map(|(path, _)| (path, labels.clone()));
-        let found = runs(dir.path(), named, &|_, _| {});
+        let found = runs(dir.path(), named);
         assert!(found.read == 0 && found.runs.iter().all(|run| run.host() == "x" && run.labels == labels));
     }
 
@@ -271,7 +256,7 @@ mod tests {
         fs::write(dir.path().join("002.json"), document(2, |_| {})).unwrap();
         let mut asked = documents(dir.path());
         asked.push((PathBuf::from("absent.json"), Labels::default()));
-        let found = runs(dir.path(), asked, &|_, _| {});
+        let found = runs(dir.path(), asked);
         assert_eq!((found.read, found.bad.len(), found.runs.len()), (1, 3, 6));
         assert!(found.bad.iter().any(|(file, _)| file == "absent.json"));
     }

@@ -37,7 +37,7 @@ pub struct Figure {
 }
 
 /// One document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// The file, relative to the folder that was read.
     pub file: String,

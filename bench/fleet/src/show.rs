@@ -162,20 +162,16 @@ mod tests {
             run.setting = "<b>nmi|latency</b>".into();
         }
         let line = |state, exit| Line {
-            number: 3,
             name: "nmi-latency 3".to_owned(),
             state,
             host: Some("n<1>".to_owned()),
-            job: Some("17_3".to_owned()),
             exit,
-            attempts: 1,
             reason: Some("no KVM here".to_owned()),
-            never: None,
-            done: None,
+            ..Line::default()
         };
         let elements = vec![line(State::Ok, Some(0)), line(State::Lost, None), line(State::Failed, Some(4))];
         let counts = [State::Ok, State::Failed, State::Lost].map(|state| (state, 1)).into();
-        let standing = Standing { campaign: "x".to_owned(), counts, unanswered: None, elements };
+        let standing = Standing { campaign: "x".to_owned(), counts, elements, ..Standing::default() };
         let (mut shown, hosts) = (progress(&standing), report(&analyse(&runs)));
         shown.verdict = hosts.verdict;
         shown.parts.extend(hosts.parts);

@@ -50,10 +50,6 @@ pub struct Done {
 const READY: &str = "ready";
 /// Word of a child once all its threads and processes are there.
 const SET: &str = "set";
-/// The word that makes `vpmu workload` such a child.
-pub const GATED: &str = "gated";
-/// The word for the variant without the bottleneck.
-pub const APART: &str = "apart";
 /// Time that a child may take beyond its duration.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time to wait for the last output of a child that has ended.
@@ -80,7 +76,7 @@ impl Child {
     pub fn start(workload: &str, job: &Job) -> io::Result<Self> {
         let mut command = Command::new(&job.program);
         command.args(["workload", workload, &job.threads.to_string()]);
-        command.args([&format!("{}ns", job.duration.as_nanos()), GATED]).args(job.apart.then_some(APART));
+        command.args([&format!("{}ns", job.duration.as_nanos()), "--gated"]).args(job.apart.then_some("--apart"));
         Self::of(command)
     }
 

@@ -12,7 +12,7 @@ const BUSY: f64 = 0.1;
 /// Samples a second a guest may want: ten events at 1 kHz each.
 const SAMPLES_WANTED: i64 = 10_000;
 
-/// A line a check: its name, why it matters, and the command or what else helps.
+/// A line a check, here and of the doctor: its name, why it matters, and the command or what else helps.
 const CHECKS: &str = include_str!("checks.txt");
 
 /// Returns every finding. `pinned` are the CPUs the vCPUs are pinned to; empty: none.
@@ -21,9 +21,7 @@ const CHECKS: &str = include_str!("checks.txt");
 pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
     let mut all = Vec::new();
     let mut add = |check: &'static str, good: bool, found: String| {
-        let about = CHECKS.lines().find_map(|line| line.strip_prefix(check)?.strip_prefix(" | ")).unwrap_or_default();
-        let (why, helps) = about.split_once(" | ").unwrap_or((about, ""));
-        all.push(Finding::new(check, Status::warn_unless(good), found, why, helps));
+        all.push(Finding::of(check, Status::warn_unless(good), found));
     };
     let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
     let on_off = |value: Option<bool>| known(value.map(|on| if on { "on" } else { "off" }));
@@ -154,27 +152,20 @@ pub struct Finding {
     pub why: &'static str,
     /// Remedy; empty if nothing needs doing.
     pub remedy: String,
-    /// True if nothing can be measured without it.
-    pub vital: bool,
 }
 
 impl Finding {
-    /// Creates a finding that is not vital. The remedy is dropped where all is fine.
-    pub fn new(
-        check: &'static str,
-        status: Status,
-        found: impl Into<String>,
-        why: &'static str,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            check,
-            status,
-            found: found.into(),
-            why,
-            remedy: if status == Status::Ok { String::new() } else { remedy.into() },
-            vital: false,
-        }
+    /// Creates a finding, with why it matters and what helps by its check. The remedy is dropped where all is fine.
+    pub fn of(check: &'static str, status: Status, found: impl Into<String>) -> Self {
+        let about = CHECKS.lines().find_map(|line| line.strip_prefix(check)?.strip_prefix(" | ")).unwrap_or_default();
+        let (why, helps) = about.split_once(" | ").unwrap_or((about, ""));
+        Self { check, status, found: found.into(), why, remedy: String::new() }.mended_by(helps)
+    }
+
+    /// Gives it another remedy, where not all is fine.
+    #[must_use]
+    pub fn mended_by(self, remedy: impl Into<String>) -> Self {
+        if self.status == Status::Ok { self } else { Self { remedy: remedy.into(), ..self } }
     }
 }
 

@@ -28,38 +28,21 @@ pub struct Element {
     pub words: Vec<String>,
     /// Start, seconds after the submission.
     pub begins_s: u64,
-    /// Time that it takes about, seconds; `None`: unknown.
-    pub estimate_s: Option<u64>,
     /// Time after which it is stopped, seconds.
     pub limit_s: u64,
 }
 
-impl Element {
-    /// Returns whether both are the same run, however long this version of the tool expects it to take.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let timeless = |element: &Self| Self { estimate_s: None, limit_s: 0, ..element.clone() };
-        timeless(self) == timeless(other)
-    }
-}
-
-/// Time limit of an element of unknown duration.
-pub const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
-/// Addition of a time limit to twice the estimate: starting, and saving on a slow file system.
-const MARGIN: Duration = Duration::from_secs(120);
-
-/// Estimate of the time that a command line takes; `None`: unknown.
-pub type Estimate<'a> = &'a dyn Fn(&[String]) -> Option<Duration>;
+/// Time limit of an element whose experiment has no `time`.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Lists the elements of a plan: experiment by experiment, repetition by repetition, host by host, with the variants of
 /// a host beside each other and in turns first.
-pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
+pub fn elements(plan: &Plan) -> Vec<Element> {
     let mut elements = Vec::new();
     for (at, experiment) in plan.experiments.iter().enumerate() {
         for (side, variant) in plan.variants.iter().enumerate() {
             let options = experiment.options.with(&variant.options).words();
             let words: Vec<String> = std::iter::once(experiment.run.clone()).chain(options).collect();
-            let expected = estimate(&words);
-            let limit = expected.map(|time| time.saturating_mul(2).saturating_add(MARGIN));
             let common = Element {
                 number: 0,
                 name: String::new(),
@@ -70,8 +53,7 @@ pub fn elements(plan: &Plan, estimate: Estimate<'_>) -> Vec<Element> {
                 part: None,
                 words,
                 begins_s: 0,
-                estimate_s: expected.map(whole_seconds),
-                limit_s: whole_seconds(experiment.time.or(limit).unwrap_or(DEFAULT_LIMIT)),
+                limit_s: whole_seconds(experiment.time.unwrap_or(DEFAULT_LIMIT)),
             };
             for (place, element) in of_variant(plan, experiment, &common) {
                 // Each side is first as often as the other.
@@ -131,16 +113,14 @@ mod tests {
     use crate::slurm::command::Slurm;
 
     fn of(text: &str) -> Vec<Element> {
-        elements(&Plan::parse(text, "/plans".into(), &Slurm::default()).unwrap(), &|words| {
-            (words[0] == "sim").then_some(Duration::from_millis(1500))
-        })
+        elements(&Plan::parse(text, "/plans".into(), &Slurm::default()).unwrap())
     }
 
     #[test]
     fn variants_of_a_host_are_neighbours_and_take_turns_first() {
         let found = of(
             "name = 'x'\nrepeat = { times = 2, every = '1h' }\nhosts = [{ names = 'a' }, { constraint = 'clx', count = 2 }]\n\
-             experiment = [{ run = 'sim', options = { rounds = 3 } }]\n\
+             experiment = [{ run = 'sim', options = { rounds = 3 }, time = '1500ms' }]\n\
              variant = [{ name = 'old' }, { name = 'new', options = { rounds = 5 } }]",
         );
         let names: Vec<&str> = found.iter().map(|element| element.name.as_str()).collect();
@@ -152,8 +132,7 @@ mod tests {
         assert_eq!(names, expected);
         assert!(found.iter().enumerate().all(|(at, element)| element.number == at as u64));
         assert_eq!(found[0].words.join(" ") + "; " + &found[1].words.join(" "), "sim --rounds 3; sim --rounds 5");
-        assert_eq!((found[0].begins_s, found[6].begins_s), (0, 3600));
-        assert_eq!((found[0].estimate_s, found[0].limit_s), (Some(2), 123));
+        assert_eq!((found[0].begins_s, found[6].begins_s, found[0].limit_s), (0, 3600, 2));
     }
 
     #[test]
@@ -161,7 +140,7 @@ mod tests {
         let found = of("name = 'x'\nrepeat = { times = 9 }\nexperiment = [{ run = 'sweep', parts = 3 }]");
         let lines: Vec<String> = found.iter().map(|element| element.words.join(" ")).collect();
         assert_eq!(lines, ["sweep --part 1/3", "sweep --part 2/3", "sweep --part 3/3"]);
-        assert_eq!((found[0].estimate_s, found[0].limit_s), (None, 1800));
+        assert_eq!(found[0].limit_s, 1800);
         assert_eq!(of("name = 'x'\nexperiment = [{ run = 'sweep' }]")[0].words, ["sweep"]);
     }
 }

@@ -21,7 +21,7 @@ use super::element::Element;
 use crate::hash::sha256;
 
 /// Schema of a campaign's files.
-pub const SCHEMA: &str = "vpmu-campaign/3";
+pub const SCHEMA: &str = "vpmu-campaign/4";
 /// The campaign's own file.
 pub const CAMPAIGN: &str = "campaign.json";
 /// Folder of the binaries.
@@ -73,7 +73,7 @@ impl Campaign {
 }
 
 /// The facts of an attempt that are known at its start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// [`SCHEMA`].
     pub schema: String,
@@ -89,12 +89,10 @@ pub struct Attempt {
     pub job: Option<String>,
     /// Start, seconds since 1970 by the host's clock.
     pub began_unix: u64,
-    /// Findings of `vpmu doctor` there that are missing or doubtful, a line each.
-    pub findings: Vec<String>,
 }
 
 /// Outcome of an element.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// The attempt that came to an end.
     #[serde(flatten)]
@@ -348,7 +346,7 @@ pub(super) mod tests {
     fn submit_to(dir: &Path, text: &str) -> Result<(Folder, Campaign), Error> {
         let plan = Plan::parse(text, "/".into(), &Slurm::default()).unwrap();
         let tool = trials::fixture::document(1).tool;
-        submit(dir, &plan, elements(&plan, &|_| None), (tool, Path::new("/bin/true")), 7)
+        submit(dir, &plan, elements(&plan), (tool, Path::new("/bin/true")), 7)
     }
 
     pub(crate) fn submitted(dir: &Path, text: &str) -> (Folder, Campaign) {
@@ -357,24 +355,8 @@ pub(super) mod tests {
 
     /// Builds an outcome.
     pub(crate) fn done(number: u64, attempt: u32, exit: u8) -> Done {
-        Done {
-            attempt: Attempt {
-                schema: SCHEMA.to_owned(),
-                element: number,
-                attempt,
-                host: Some("n1".to_owned()),
-                boot: None,
-                job: None,
-                began_unix: 5,
-                findings: Vec::new(),
-            },
-            name: "x".to_owned(),
-            ended_unix: 6,
-            exit: Some(exit),
-            signal: None,
-            documents: Vec::new(),
-            error: None,
-        }
+        let attempt = Attempt { element: number, attempt, host: Some("n1".to_owned()), ..Attempt::default() };
+        Done { attempt, exit: Some(exit), ..Done::default() }
     }
 
     const PLAN: &str = "name = 'x'\nexperiment = [{ run = 'sim' }]\nhosts = [{ names = 'a,b' }]";

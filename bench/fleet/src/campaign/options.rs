@@ -115,12 +115,6 @@ mod tests {
     }
 
     #[test]
-    fn a_variants_options_replace_those_of_the_experiment() {
-        let both = options("rounds = 1\nseed = 2").with(&options("rounds = 5\nbackend = 'sim:x'"));
-        assert_eq!(both.words().join(" "), "--backend sim:x --rounds 5 --seed 2");
-    }
-
-    #[test]
     fn what_the_campaign_sets_and_what_is_no_option_is_refused() {
         for (text, needle) in [
             ("output = 'x'", "the campaign sets it"),

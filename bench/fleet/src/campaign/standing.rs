@@ -11,7 +11,7 @@ use super::folder::{Campaign, Done, Folder};
 use crate::slurm::query::{State as Slurm, States, Task, never_starts};
 
 /// Progress of an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Exit 0.
@@ -29,6 +29,7 @@ pub enum State {
     /// Its attempt or job has gone without an outcome: node failure, or killed. It runs again with the next submission.
     Lost,
     /// Never begun.
+    #[default]
     Waiting,
 }
 
@@ -45,7 +46,7 @@ impl State {
 }
 
 /// One element.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Line {
     /// Its number.
     pub number: u64,
@@ -71,7 +72,7 @@ pub struct Line {
 }
 
 /// A campaign at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Standing {
     /// Name of the campaign.
     pub campaign: String,
@@ -122,21 +123,13 @@ impl Standing {
     }
 }
 
-/// Prefix of a finding of `vpmu doctor` that keeps something from working.
-const MISSING: &str = "missing: ";
-
 fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line, Error> {
     let mut line = Line {
         number: element.number,
         name: element.name.clone(),
-        state: State::Waiting,
-        host: None,
         job: task.map(|task| task.id.clone()),
-        exit: None,
-        attempts: 0,
-        reason: None,
-        never: None,
         done: folder.done(element.number)?,
+        ..Line::default()
     };
     let attempts = folder.attempts(element.number);
     line.attempts = attempts.len();
@@ -149,12 +142,7 @@ fn line(folder: &Folder, element: &Element, task: Option<&Task>) -> Result<Line,
         line.host.clone_from(&done.attempt.host);
         line.job = done.attempt.job.clone().or(line.job);
         line.exit = done.exit;
-        let mut why = done.error.clone().unwrap_or_else(|| done.how());
-        let missing: Vec<&str> =
-            done.attempt.findings.iter().filter_map(|finding| finding.strip_prefix(MISSING)).collect();
-        if line.state == State::Failed && !missing.is_empty() {
-            why = format!("{why}; the host lacks {}", missing.join(", "));
-        }
+        let why = done.error.clone().unwrap_or_else(|| done.how());
         line.reason = Some(why).filter(|_| line.state != State::Ok);
         return Ok(line);
     }
@@ -224,16 +212,5 @@ mod tests {
         assert_eq!(found, expected.map(|(word, why, never)| (word.to_owned(), why, never)));
         assert_eq!((standing.exit(), standing.count(State::Ok)), (Exit::Regression, 1));
         assert_eq!(standing.elements.iter().filter(|line| line.state.is_due()).count(), 4);
-    }
-
-    #[test]
-    fn a_campaign_is_done_when_every_element_is_ok() {
-        let dir = tempfile::tempdir().unwrap();
-        let (folder, campaign) = submitted(&dir.path().join("run"), "name = 'x'\nexperiment = [{ run = 'sim' }]");
-        let exit = || Standing::of(&folder, &campaign, &States::default()).unwrap().exit();
-        assert_eq!(exit(), Exit::Inconclusive);
-        folder.next_attempt(0).unwrap();
-        folder.finish(&done(0, 1, 0)).unwrap();
-        assert_eq!(exit(), Exit::Done);
     }
 }

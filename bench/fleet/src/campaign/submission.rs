@@ -64,9 +64,7 @@ pub fn submit(
 /// Opens the campaign that `path` holds, if it is of this plan and would run what this submission runs.
 fn again(path: &Path, plan: &Plan, elements: &[Element], vpmu: &Path) -> Result<(Folder, Campaign), Error> {
     let (folder, campaign) = Folder::own(path)?;
-    let same = campaign.elements.len() == elements.len()
-        && campaign.elements.iter().zip(elements).all(|(one, other)| one.is_same(other));
-    if campaign.name != plan.name || !same {
+    if campaign.name != plan.name || campaign.elements != elements {
         return Err(Error::usage(
             format!("{} holds another campaign", path.display()),
             format!("its elements are those of the plan of {}", results::write::time_stamp(campaign.submitted_unix)),

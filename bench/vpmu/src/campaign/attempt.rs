@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -14,14 +13,11 @@ use fleet::campaign::folder::{ATTEMPT, Attempt, Campaign, Done, Folder, SCHEMA, 
 use results::child::Supervised;
 use results::document::Any;
 use results::error::{Error, Exit, one_line};
-use results::host::HostFs;
-use results::host::noise::Status;
+use results::host::{HostFacts, HostFs};
 use results::open;
 use results::write::{now_unix, replace};
 use rustix::process::Signal;
 
-use crate::inspect::doctor::{Rights, diagnose};
-use crate::setting::backend::{ThisHost, kvm_report};
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
@@ -30,10 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whoever stops the job may signal its processes, too: the command is interrupted a little later, by another signal.
 const LATER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Most of a command's complaints that is kept, bytes.
-const MAX_ERROR: u64 = 2000;
-/// Observation time of CPU use by others.
-const WATCH: Duration = Duration::from_millis(250);
+/// Most that a command complains, bytes: it is quiet.
+const MAX_ERROR: u64 = 1 << 20;
 /// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
@@ -58,16 +52,7 @@ impl Ended {
     }
 }
 
-/// The place where an element runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Here, in no job of the campaign's, even if this process runs in somebody's job.
-    Here,
-    /// In a job of the campaign's.
-    Job,
-}
-
-/// Runs an element, unless it has an outcome.
+/// Runs an element, unless it has an outcome. `in_job`: in a job of the campaign's, and not just in somebody's.
 ///
 /// # Errors
 /// Exit 2 for files that cannot be read or written, exit 4 if the binary does not start here.
@@ -75,14 +60,14 @@ pub fn run(
     folder: &Folder,
     campaign: &Campaign,
     element: &Element,
-    place: Place,
+    in_job: bool,
     stop: &AtomicBool,
 ) -> Result<Ended, Error> {
     if let Some(done) = folder.done(element.number)? {
         return Ok(Ended::Done(Box::new(done)));
     }
     let (number, path) = folder.next_attempt(element.number)?;
-    let attempt = begin(element, number, place);
+    let attempt = begin(element, number, in_job);
     folder.write_new(&path.join(ATTEMPT), &attempt)?;
     let began = Instant::now();
     let mut child = start(folder, campaign, element, &path)?;
@@ -114,32 +99,24 @@ pub fn run(
     };
     let (name, ended_unix) = (element.name.clone(), now_unix());
     let done = Done { name, ended_unix, exit, signal: status.signal(), documents, error, attempt };
-    if folder.finish(&done)? {
-        return Ok(Ended::Done(Box::new(done)));
+    if !folder.finish(&done)? {
+        complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
     }
-    complain(&format!("notice: another attempt at {} came to its end first, and counts", element.name));
-    folder.done(element.number)?.map(|done| Ended::Done(Box::new(done))).ok_or_else(|| {
-        Error::usage(format!("the outcome of {} has gone", element.name), "it was there a moment ago", "run it again")
-    })
+    Ok(Ended::Done(Box::new(folder.done(element.number)?.unwrap_or(done))))
 }
 
-fn begin(element: &Element, attempt: u32, place: Place) -> Attempt {
+fn begin(element: &Element, attempt: u32, in_job: bool) -> Attempt {
     let variable = |name: &str| std::env::var(name).ok();
     let job = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
-    let diagnosis = diagnose(&HostFs::default(), Rights::of_this_process(), kvm_report(), &ThisHost, WATCH);
-    let findings = diagnosis.findings.iter().filter(|finding| finding.status != Status::Ok).map(|finding| {
-        let status = if finding.status == Status::Missing { "missing" } else { "warn" };
-        one_line(&format!("{status}: {}: {}", finding.check, finding.found))
-    });
+    let host = HostFacts::read(&HostFs::default());
     Attempt {
         schema: SCHEMA.to_owned(),
         element: element.number,
         attempt,
-        host: variable("SLURMD_NODENAME").or(diagnosis.host.name),
-        boot: diagnosis.host.boot,
-        job: job.filter(|_| place == Place::Job).map(|(array, task)| format!("{array}_{task}")),
+        host: variable("SLURMD_NODENAME").or(host.name),
+        boot: host.boot,
+        job: job.filter(|_| in_job).map(|(array, task)| format!("{array}_{task}")),
         began_unix: now_unix(),
-        findings: findings.collect(),
     }
 }
 
@@ -229,16 +206,9 @@ fn is_interrupted(document: &Path) -> bool {
 
 /// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
-    let text = open::found(path, u64::MAX).and_then(|mut file| {
-        let before = file.limit().saturating_sub(MAX_ERROR);
-        file.get_mut().seek(SeekFrom::Start(before))?;
-        let mut bytes = Vec::new();
-        file.take(MAX_ERROR).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    });
-    let text = text.unwrap_or_default();
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    one_line(line)
+    let text = open::found_bytes(path, MAX_ERROR).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing"))
 }
 
 /// Runs the elements of these numbers in order. False if it was interrupted.
@@ -259,7 +229,7 @@ pub fn one_after_the_other(
             break;
         }
         progress.run(&element.name);
-        let ended = run(folder, campaign, element, Place::Here, stop).inspect_err(|_| progress.end())?;
+        let ended = run(folder, campaign, element, false, stop).inspect_err(|_| progress.end())?;
         if let Ended::Stopped(why) = ended
             && !stop.load(Ordering::Relaxed)
         {
@@ -291,13 +261,13 @@ mod tests {
         let plan = format!("name = 'x'\nvariant = [{{ name = 'v', binary = '{}' }}]\n{plan}", binary.display());
         let plan = Plan::parse(&plan, "/".into(), &Slurm::default()).unwrap();
         let program = (trials::fixture::document(1).tool, Path::new("/bin/true"));
-        submit(&dir.join("campaign"), &plan, elements(&plan, &|_| None), program, 7).unwrap()
+        submit(&dir.join("campaign"), &plan, elements(&plan), program, 7).unwrap()
     }
 
     const ONE: &str = "experiment = [{ run = 'sim', options = { rounds = 2 } }]";
 
     fn attempt(folder: &Folder, campaign: &Campaign) -> Ended {
-        run(folder, campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap()
+        run(folder, campaign, &campaign.elements[0], false, &AtomicBool::new(false)).unwrap()
     }
 
     #[test]
@@ -349,7 +319,7 @@ mod tests {
         assert!(folder.element(0).join("attempt-1/late.json").exists());
         assert_eq!(folder.done(0).unwrap(), None);
         let stop = AtomicBool::new(true);
-        let ended = run(&folder, &campaign, &campaign.elements[0], Place::Here, &stop).unwrap();
+        let ended = run(&folder, &campaign, &campaign.elements[0], false, &stop).unwrap();
         assert_eq!(ended, Ended::Stopped("it was interrupted".to_owned()));
         assert_eq!(folder.attempts(0).len(), 2);
     }
@@ -359,7 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (folder, campaign) = script(dir.path(), "exit 0", ONE);
         std::fs::write(folder.binary(&campaign.binaries["v"]), "#!/bin/sh\nexit 0 # changed\n").unwrap();
-        let error = run(&folder, &campaign, &campaign.elements[0], Place::Here, &AtomicBool::new(false)).unwrap_err();
+        let error = run(&folder, &campaign, &campaign.elements[0], false, &AtomicBool::new(false)).unwrap_err();
         assert!(error.to_string().contains("not the binary that was submitted"), "{error}");
     }
 }

@@ -21,23 +21,6 @@ use crate::sys;
 use crate::terminal::console::{self, compact, complain, internal, print};
 use crate::terminal::progress::{self, Progress};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # two builds, one event, a minute
-  vpmu ab before/vpmu target/release/vpmu
-  # the same with ten events and gate
-  vpmu ab before/vpmu after/vpmu -- --workload sampling10 \\
-    --strategy recreate,reuse-lazy,gate
-  # two sets of options of this build
-  vpmu ab --base-args '--strategy reuse' \\
-    --new-args '--strategy mine.toml'
-  # is the method sound here? the same build twice
-  vpmu ab target/release/vpmu target/release/vpmu
-
-Exit codes: 0 not slower, 1 slower, 2 bad usage or no build
-of vpmu, 3 inconclusive, 4 the host cannot do it, 70 a bug
-of vpmu.";
-
 /// Bound on a run.
 const MINUTE: Duration = Duration::from_secs(60);
 

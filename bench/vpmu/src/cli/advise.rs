@@ -6,23 +6,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Command};
-use host_pmu::backend::BackendKey;
 use results::advice::{advise, lines};
 use results::choice::{LeftOut, is_modelled};
 use results::document::{Document, Record};
 use results::error::{Error, Exit};
-use results::host::{HostFacts, HostFs};
 use results::paired::MIN_ROUNDS;
 use results::table;
 use results::table::layout::plural;
-use results::write::OutputFolder;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Invocation, Kept, can_have, carry_out, named_model, ready};
+use super::measure::{Invocation, measure, named_model, tried};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
-use crate::arms::arm::sim;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
@@ -32,21 +28,6 @@ use crate::setting::strategy::{StrategyChoice, resolve, resolve_arms};
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, internal, print};
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # five presets on this host, four workloads, two minutes
-  vpmu advise
-  # one workload, on a modelled host
-  vpmu advise --workload sampling10 --backend sim:spr-2026
-  # traces of real guests, on a modelled host
-  vpmu advise --backend sim:clx-ap-watchdog-on \\
-    --trace results/traces/*/
-  # by results that are there
-  vpmu advise vpmu-results
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive: the
-choice is not sure, 4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Bound on all runs on this host together.
 const LONGEST: Duration = Duration::from_secs(100);
@@ -105,33 +86,22 @@ pub(super) fn with_defaults(command: Command) -> Command {
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
 const USUAL: [&str; 5] = ["recreate", "reuse-lazy", "gate", "gate-pool", "virtual"];
 
-/// A run is of one of these.
-#[derive(Clone, Copy, Debug)]
-enum Load<'a> {
-    /// The payload's drivers and work.
-    Work(Workload),
-    /// The accesses of a trace.
-    Trace(&'a Parts),
-}
+/// What a run is of: a workload, or in its place the accesses of a trace.
+type Load<'a> = (Workload, Option<&'a Parts>);
 
 pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
     if !args.files.is_empty() {
         let found = files::records(&args.files)?;
-        let unsound = LeftOut {
-            what: plural(found.unsound, "result"),
-            why: "not sound, as stderr says".to_owned(),
-            is_open: true,
-        };
-        return show(args, &found.records, None, if found.unsound > 0 { vec![unsound] } else { Vec::new() });
+        let (what, why) = (plural(found.unsound, "result"), "not sound, as stderr says".to_owned());
+        let unsound = (found.unsound > 0).then_some(LeftOut { what, why, is_open: true });
+        return show(args, &found.records, None, unsound.into_iter().collect());
     }
     let (strategy, traces) = (strategies(&args.arms.strategy)?, traces(args)?);
     let model = named_model(&args.host.behind.backend)?;
     let (runs, left_out) = runs(args, model.is_some(), &traces)?;
     // Whatever can be refused is refused before anything is measured.
-    let nothing = || Chosen::here(BackendKey::None, String::new());
-    let chosen = model.as_ref().map_or_else(nothing, |model| sim::chosen(model, ""));
     for &run in &runs {
-        can_have(model.as_ref(), &plan(args, &strategy, run, None, &chosen, None)?)?;
+        tried(model.as_ref(), &|chosen, usable| plan(args, &strategy, run, None, chosen, usable))?;
     }
     let (mut records, mut saved, mut failed) = (Vec::new(), None, None);
     // Runs on this host share the time, those of models have it each.
@@ -141,14 +111,9 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         let share = left.map(|left| (left / u32::try_from(runs.len() - at).unwrap_or(1)).max(SHORTEST));
         let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
         let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
-        let mut kept =
-            Kept::new(if args.result.no_save { None } else { Some(OutputFolder::open(&args.result.folder())?) });
-        let fs = HostFs::default();
-        let facts = (HostFacts::begin(&fs), fs);
-        let finished = ready((&args.host.behind.backend, None, "--backend"), model.clone(), &made, facts)
-            .and_then(|ready| carry_out(ready, &mut kept, &args.result, invocation));
-        match finished {
-            Ok((document, error)) => {
+        let on = (&args.host.behind.backend, None, model.as_ref());
+        match measure(on, &made, None, &args.result, invocation) {
+            Ok(((document, error), kept)) => {
                 records.push(record(&document)?);
                 saved = saved.or_else(|| kept.path().map(Path::to_owned));
                 failed = failed.or(error).or(kept.failed);
@@ -178,27 +143,22 @@ fn record(document: &Document) -> Result<Record, Error> {
 fn plan(
     args: &AdviseArgs,
     strategy: &[StrategyChoice],
-    load: Load<'_>,
+    (workload, trace): Load<'_>,
     duration: Option<Duration>,
     chosen: &Chosen,
     usable: Option<&[u32]>,
 ) -> Result<Plan, Error> {
     let arms = ArmsOptions { strategy: strategy.to_vec(), duration: DurationOption { duration }, ..args.arms.clone() };
-    let workload = match load {
-        Load::Work(workload) => workload,
-        // The trace replaces it below.
-        Load::Trace(_) => args.workload[0],
-    };
     let spec = NmiLatencySpec { arms, length: <_>::default(), workload: Some(workload), period: None, freq: None };
     let mut plan = spec.plan(&PAYLOAD, &args.host, chosen, usable)?;
     plan.until_order = args.arms.rounds.is_none();
     if plan.until_order && plan.keeps_guests() {
         plan.parameters.rounds_per_guest = Some(GUEST_ROUNDS);
     }
-    match load {
-        Load::Work(_) => {}
-        Load::Trace(parts) if chosen.simulated => plan.replay(parts),
-        Load::Trace(parts) => plan.play(&parts.trace)?,
+    match trace {
+        None => {}
+        Some(parts) if chosen.simulated => plan.replay(parts),
+        Some(parts) => plan.play(&parts.trace)?,
     }
     Ok(plan)
 }
@@ -215,7 +175,7 @@ fn runs<'a>(args: &AdviseArgs, simulated: bool, traces: &'a [Parts]) -> Result<(
         return Err(Error::usage("so few --rounds have no interval", "", format!("take --rounds {MIN_ROUNDS}")));
     }
     if traces.is_empty() {
-        return Ok((args.workload.iter().copied().map(Load::Work).collect(), Vec::new()));
+        return Ok((args.workload.iter().map(|&workload| (workload, None)).collect(), Vec::new()));
     }
     let (mut runs, mut left_out) = (Vec::new(), Vec::new());
     for parts in traces {
@@ -223,7 +183,7 @@ fn runs<'a>(args: &AdviseArgs, simulated: bool, traces: &'a [Parts]) -> Result<(
             Some(why) => {
                 left_out.push(LeftOut { what: format!("trace {}", parts.trace.name()), why, is_open: false });
             }
-            None => runs.push(Load::Trace(parts)),
+            None => runs.push((args.workload[0], Some(parts))),
         }
     }
     if runs.is_empty() {
@@ -278,6 +238,7 @@ mod tests {
 
     use super::super::usage::parsed as args;
     use super::*;
+    use crate::arms::arm::sim;
     use crate::experiment::nmi_latency::simulated::simulate;
 
     /// Advises by simulated runs of these options, as the command does, and counts the rounds of the first.

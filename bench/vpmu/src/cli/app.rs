@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -11,39 +10,25 @@ use results::error::{Error, Exit};
 use super::files::bisected;
 use super::measure::Invocation;
 use super::{
-    ab, advise, calibrate, compare, conformance, doctor, export, fleet, guest_stat, history, linux, nmi_latency,
-    record, report, reproduce, run, show, stat_setup, sweep, trace, triage, usage, workload,
+    ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
+    show, stat_setup, sweep, triage, usage, workload,
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
-use crate::experiment::nmi_latency::spec::{LINUX, PAYLOAD};
 use crate::experiment::sweep::grid::Grid;
+use crate::inspect::doctor;
 use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
-use crate::inspect::run::spec::RunSpec;
+use crate::inspect::run::RunSpec;
+use crate::inspect::sampled::{GuestSpec, alone};
+use crate::inspect::trace::TraceCommand;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
+use crate::setting::options::JsonOption;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
 use crate::sys::fail_large_writes;
 use crate::terminal::console::{print, print_output};
-
-/// Examples of the root's help.
-const EXAMPLES: &str = "\
-Examples:
-  # the main job: ten events and one, which strategy, < 60 s
-  vpmu
-  # what this host can do, and what disturbs it
-  vpmu doctor
-  # which strategy to take here
-  vpmu advise
-  # a published host, four events of a task
-  vpmu sim icx-2021 --workload sampling4
-  # a figure for a script
-  vpmu --json | jq '{workload: .parameters.workload, answer}'
-
-Exit codes: 0 done, 1 a regression or a failed case, 2 bad usage or
-input, 3 inconclusive, 4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Measure what each way of backing a guest's PMU with host perf events costs
 ///
@@ -53,10 +38,8 @@ input, 3 inconclusive, 4 the host cannot do it, 70 a bug of vpmu.";
 #[command(
     name = "vpmu",
     version = VERSION,
-    after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     args_override_self = true,
-    disable_help_subcommand = true,
     max_term_width = 80
 )]
 pub struct Cli {
@@ -76,118 +59,98 @@ pub enum Command {
     /// Every arm (each strategy, and the floor: the same guest without host events, PMIs raised by a timer) runs once per round,
     /// in random order from the seed, after warm-up rounds that are not counted. Writes DIR/nmi-latency-TIME.json, and a table on
     /// stdout.
-    #[command(after_help = nmi_latency::EXAMPLES)]
     NmiLatency(Box<nmi_latency::NmiLatencyArgs>),
     /// Advise which strategy to take, on this host or modelled ones
     ///
     /// Runs the presets and strategies of your own on one or several workloads until the order is sure or the time is up. Prints the
     /// choice, what it costs and how sure it is, then the table of all. Writes a result as of nmi-latency for each
     /// workload and host.
-    #[command(after_help = advise::EXAMPLES)]
     Advise(Box<advise::AdviseArgs>),
     /// Compare strategies on a simulated host
     ///
     /// The same experiment as nmi-latency, with the same vPMU and strategies, on a simulated host, guest and clock. One seed gives
     /// the same figures on any machine.
-    #[command(after_help = nmi_latency::SIM_EXAMPLES)]
     Sim(Box<nmi_latency::SimArgs>),
     /// Measure this host's costs, and write a simulator's model of it
     ///
     /// Runs real guests with one event and with ten, under recreate, reuse, gate, virtual and no host events at all, and shows their
     /// latencies beside those of the model.
-    #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<calibrate::CalibrateArgs>),
     /// Simulate a grid of experiments; list the strategies none beats
     ///
     /// Strategy × model × cost × workload × vCPUs × CPUs × slice × seed. Each point becomes one line of
     /// DIR/sweep.jsonl as soon as it is done; a killed sweep goes on where it stopped. At the end: a table of latency against
     /// host events held for each scenario. The file's bytes depend on neither threads nor interruptions.
-    #[command(after_help = sweep::EXAMPLES)]
     Sweep(Box<sweep::SweepArgs>),
     /// Judge whether NEW is slower than BASE
     ///
     /// BASE and NEW are result documents, folders of them, or names of baselines (--save-baseline NAME).
-    #[command(after_help = compare::EXAMPLES)]
     Compare(Box<compare::CompareArgs>),
     /// Judge a build by processes of both that take turns
     ///
     /// A process of BASE runs six rounds of every arm, then one of NEW, or the other way round, again and again, so that both meet
     /// the same host. The ratios are those of neighbouring processes.
-    #[command(after_help = ab::EXAMPLES)]
     Ab(Box<ab::AbArgs>),
     /// Run a plan of many experiments, here or on many hosts by Slurm
     ///
     /// A plan has experiments, hosts, variants and repetitions. Its elements run once each; what is stopped or lost runs again with
     /// the next submission. Without a subcommand: submit, then report.
-    #[command(after_help = fleet::EXAMPLES)]
     Fleet(Box<fleet::FleetArgs>),
     /// Find where a folder of results changed over time
-    #[command(after_help = history::EXAMPLES)]
     History(Box<history::HistoryArgs>),
     /// Compare published figures with simulated ones, or measure them
-    #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(Box<reproduce::ReproduceArgs>),
     /// Check the vPMU against the architectural rules from a guest
     ///
     /// Prints TAP. Stand-in backends check start, stop and overflow only, not counts; `--backend step`
     /// single-steps the guest and checks every count exactly, in seconds to minutes.
-    #[command(after_help = conformance::EXAMPLES)]
     Conformance(Box<conformance::ConformanceArgs>),
     /// Boot a third-party image by multiboot 1 or PVH
     ///
     /// Its serial port (0x3f8) goes to stdout. A 32-bit OUT to port 0xf4 ends the run, as in kvm-unit-tests.
-    #[command(after_help = run::EXAMPLES)]
     Run(Box<RunSpec>),
     /// Boot a distribution's Linux kernel, with programs of this host
     ///
     /// The kernel is the distribution's own, unpacked in memory; its PMU driver and stock perf work on the userspace vPMU. Its shell
     /// runs one command.
-    #[command(after_help = linux::EXAMPLES)]
     Linux(Box<LinuxSpec>),
     /// Record where a guest spends its time, as a perf.data file
     ///
     /// A host event samples the thread of each vCPU; the VMM takes the guest's registers and its call chain from the guest's memory. Stock
     /// perf reads the file.
-    #[command(after_help = record::EXAMPLES, override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]")]
+    #[command(override_usage = "vpmu record [OPTIONS] -- <payload|run|linux> [...]", disable_help_subcommand = true)]
     Record(Box<RecordSpec>),
     /// Trace what guests do to their PMUs, for `vpmu sim --trace`
     ///
     /// Each register access, PMI, overflow, signal, entry and slice of a guest goes into a folder of CSV segments, which DuckDB and
     /// pandas read as well.
-    #[command(after_help = trace::EXAMPLES)]
-    Trace(Box<trace::TraceArgs>),
+    #[command(subcommand, disable_help_subcommand = true)]
+    Trace(TraceCommand),
     /// Time setting up N perf events on M CPUs, beside stock perf
     ///
     /// Each arm opens, enables, reads, disables and closes the same events in the same order of phases, once per round,
     /// in random order from the seed. Writes DIR/stat-setup-TIME.json, and a table on stdout.
-    #[command(after_help = stat_setup::EXAMPLES)]
     StatSetup(Box<stat_setup::StatSetupArgs>),
     /// Time setting up N perf events inside a guest, on its vPMU
     ///
     /// Every arm sets its events up again and again: program, enable, count, disable, read, release. Each phase and each call is
     /// timed in the guest. Writes DIR/guest-stat-TIME.json, and a table on stdout.
-    #[command(after_help = guest_stat::EXAMPLES)]
     GuestStat(Box<guest_stat::GuestStatArgs>),
     /// Find what holds a workload up, and the fix
     ///
     /// Counts the events of a workload with a known bottleneck against an idle baseline, samples it by the event that explains most, and
     /// runs a variant without the bottleneck beside it. On this host, without a guest.
-    #[command(after_help = triage::EXAMPLES)]
     Triage(Box<triage::TriageArgs>),
     /// Run one of the workloads that triage knows, and print what it did
-    #[command(after_help = workload::EXAMPLES, hide = true)]
+    #[command(hide = true)]
     Workload(Box<workload::WorkloadArgs>),
     /// Report what this host can do, and what disturbs a measurement
-    #[command(after_help = doctor::EXAMPLES)]
-    Doctor(Box<doctor::DoctorArgs>),
-    /// List strategies, models, workloads, metrics, events, schemas
-    #[command(after_help = show::EXAMPLES)]
+    Doctor(JsonOption),
+    /// List strategies, models, metrics, events, schemas
     Show(Box<show::ShowArgs>),
     /// Make one HTML page of results: plots, tables, hosts
-    #[command(after_help = report::EXAMPLES)]
     Report(Box<report::ReportArgs>),
     /// Write results in another tool's format
-    #[command(after_help = export::EXAMPLES)]
     Export(Box<export::ExportArgs>),
 }
 
@@ -204,12 +167,8 @@ pub enum Parsed {
 ///
 /// # Errors
 /// Usage errors, each folded into one line.
-pub fn parse<I, T>(args: I) -> Result<Parsed, Error>
-where
-    I: IntoIterator<Item = T>,
-    T: Into<OsString>,
-{
-    let args = help_first(record::as_perf_spells(args.into_iter().map(Into::into).collect()));
+pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Parsed, Error> {
+    let args = usage::as_perf_spells(args.into_iter().map(Into::into).collect());
     match definition().try_get_matches_from(&args).and_then(|found| Cli::from_arg_matches(&found)) {
         Ok(Cli { command: Some(command), .. }) => Ok(Parsed::Run(command)),
         Ok(Cli { nmi_latency, .. }) => {
@@ -223,17 +182,6 @@ where
     }
 }
 
-/// Turns `vpmu help [COMMAND ...]` into `vpmu [COMMAND ...] --help`.
-fn help_first(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|word| word == "help") {
-        args.remove(1);
-        let names = args.iter().skip(1).take_while(|word| !word.as_encoded_bytes().starts_with(b"-")).count();
-        args.truncate(1 + names);
-        args.push("--help".into());
-    }
-    args
-}
-
 /// The commands of the root's help. Options of the main job are in that of `vpmu nmi-latency`.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Compare strategies", &["nmi-latency", "advise", "sim", "sweep", "reproduce", "guest-stat", "stat-setup"]),
@@ -241,9 +189,22 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ("Workshop", &["compare", "ab", "history", "fleet", "report", "export", "calibrate", "triage", "doctor", "show"]),
 ];
 
+/// Examples and exit codes of each command, the tool's own first: `== NAME`, then their lines.
+const HELP: &str = include_str!("help.txt");
+
+/// Returns what stands below a command's options.
+fn after_help(command: &str) -> &'static str {
+    let section = |part: &'static str| part.split_once('\n').filter(|(name, _)| *name == command);
+    HELP.split("\n== ").find_map(section).map_or("", |(_, text)| text.trim_end())
+}
+
 /// Returns the definition of the command line.
 pub fn definition() -> clap::Command {
-    let command = Cli::command().mut_subcommand("advise", advise::with_defaults);
+    let command = Cli::command().after_help(after_help("vpmu")).mut_subcommand("advise", advise::with_defaults);
+    let command = command.mut_subcommands(|command| {
+        let help = after_help(command.get_name());
+        command.after_help(help)
+    });
     let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (group, names) in GROUPS {
         let _ = writeln!(help, "\n{group}:");
@@ -285,15 +246,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::History(args) => history::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Conformance(args) => conformance::run(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Linux(args) => linux::run(&args),
+        Command::Run(args) => alone(GuestSpec::Run(args)),
+        Command::Linux(args) => alone(GuestSpec::Linux(args)),
         Command::Record(args) => guests::record(&args),
-        Command::Trace(args) => trace::run(&args),
+        Command::Trace(command) => command.run(),
         Command::StatSetup(args) => stat_setup::run(&args, &invocation),
         Command::GuestStat(args) => guest_stat::run(&args, &invocation),
         Command::Triage(args) => triage::run(&args, &invocation),
         Command::Workload(args) => workload::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(JsonOption { json }) => doctor::run(json),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
@@ -308,29 +269,19 @@ fn schema(words: &[String]) -> String {
     format!("vpmu-{}/1", words.iter().skip(1).take(depth).map(String::as_str).collect::<Vec<_>>().join("-"))
 }
 
-/// Checks a command line, program name first, and returns the bound on its run; `None`: it has none. Files are not looked
-/// for: where the command runs may be another folder.
-fn check(line: Vec<String>) -> Result<Option<Duration>, Error> {
-    let Parsed::Run(command) = parse(line)? else { return Ok(None) };
+/// Checks a command line, program name first. Files are not looked for: where the command runs may be another folder.
+fn check(line: Vec<String>) -> Result<(), Error> {
+    let Parsed::Run(command) = parse(line)? else { return Ok(()) };
     let names = |arms: &ArmsOptions, backend: &BackendChoice| {
         strategy::check_names(&arms.strategy)?;
         if let BackendChoice::Sim(model) = backend { sim::check_name(model) } else { Ok(()) }
     };
     match command {
-        Command::NmiLatency(args) => {
-            let (spec, backend) = (&args.spec, &args.host.behind.backend);
-            names(&spec.arms, backend)?;
-            let usual = if args.linux.kernel.is_some() { &LINUX } else { &PAYLOAD };
-            Ok(spec.length.rounds(&spec.arms, usual, matches!(backend, BackendChoice::Sim(_))).1)
-        }
-        Command::GuestStat(args) => {
-            names(&args.spec.arms, &args.host.behind.backend)?;
-            let results = u32::try_from(args.spec.events.len()).unwrap_or(u32::MAX);
-            Ok(args.spec.arms.duration.duration.map(|one| one.saturating_mul(results)))
-        }
-        Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())).map(|()| None),
-        Command::Sweep(args) => Grid::new(None, &args.keys).map(|_| None),
-        _ => Ok(None),
+        Command::NmiLatency(args) => names(&args.spec.arms, &args.host.behind.backend),
+        Command::GuestStat(args) => names(&args.spec.arms, &args.host.behind.backend),
+        Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())),
+        Command::Sweep(args) => Grid::new(None, &args.keys).map(drop),
+        _ => Ok(()),
     }
 }
 
@@ -339,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_plan_is_checked_to_its_names_and_bounded() {
+    fn a_line_of_a_plan_is_checked_to_its_names() {
         let check =
             |line: &[&str]| check(std::iter::once("vpmu").chain(line.iter().copied()).map(str::to_owned).collect());
         for (line, needle) in [
@@ -355,21 +306,8 @@ mod tests {
             assert!(error.exit.code() == 2 && error.to_string().contains(needle), "{error} lacks {needle:?}");
         }
         // A file is looked for where the command runs.
-        assert!(check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap().is_none());
-        assert_eq!(check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]), Ok(None));
-        let bound = |line: &[&str]| check(line).unwrap().map(|bound| bound.as_secs());
-        assert_eq!((bound(&["nmi-latency"]), bound(&["nmi-latency", "--rounds", "9"])), (Some(36), None));
-        assert_eq!(bound(&["guest-stat", "--events", "10,20", "--duration", "9s"]), Some(18));
-    }
-
-    #[test]
-    fn help_is_a_command_too() {
-        let printed = |line: &str| match parse(line.split(' ')) {
-            Ok(Parsed::Print(text)) => text,
-            other => panic!("{line:?}: {other:?}"),
-        };
-        assert_eq!(printed("vpmu help"), printed("vpmu --help"));
-        assert_eq!(printed("vpmu help record payload"), printed("vpmu record payload --help"));
+        check(&["sim", "elsewhere.toml", "--strategy", "reuse,mine.toml"]).unwrap();
+        check(&["nmi-latency", "--guest", "linux", "--kernel", "vmlinuz"]).unwrap();
     }
 
     #[test]
@@ -389,7 +327,8 @@ mod tests {
     fn help_has_examples_that_parse_and_exit_codes() {
         let mut command = definition().term_width(80);
         command.build();
-        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let is_ours = |command: &&clap::Command| !command.is_hide_set() && command.get_name() != "help";
+        let shown = command.get_subcommands().filter(is_ours);
         for command in std::iter::once(&command).chain(shown) {
             let name = command.get_name();
             let text = command.clone().term_width(80).render_long_help().to_string();

@@ -1,7 +1,6 @@
 //! Results of many hosts: campaigns, and folders of any number of documents, by way of their index.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fleet::{Labels, Run, index};
 use results::error::{Error, Exit};
@@ -18,13 +17,6 @@ pub(super) struct Gathered {
     pub(super) files: Vec<PathBuf>,
     /// Documents that cannot be used; each had its line.
     pub(super) bad: usize,
-}
-
-impl Gathered {
-    /// Lowers a verdict on the gathered runs to inconclusive if documents are missing.
-    pub(super) fn exit(&self, verdict: Exit) -> Exit {
-        read::ends(verdict, self.bad)
-    }
 }
 
 /// Returns whether a source is judged by host: a campaign, or more documents than fit in memory together.
@@ -70,15 +62,10 @@ pub(super) fn of_campaign(folder: &Folder, campaign: &Campaign) -> Result<Gather
 }
 
 fn indexed(dir: &Path, documents: Vec<(PathBuf, Labels)>) -> Result<Gathered, Error> {
-    // A line for every tenth of the way, where there is something to wait for.
-    let shown = AtomicUsize::new(0);
-    let progress = |done: usize, total: usize| {
-        let tenth = done * 10 / total.max(1);
-        if total >= 1000 && shown.fetch_max(tenth, Ordering::Relaxed) < tenth {
-            complain(&format!("{done} of {} read", plural(total, "document")));
-        }
-    };
-    let index::Indexed { runs, bad, warning, .. } = index::runs(dir, documents, &progress);
+    if documents.len() >= 1000 {
+        complain(&format!("reading {}", plural(documents.len(), "document")));
+    }
+    let index::Indexed { runs, bad, warning, .. } = index::runs(dir, documents);
     if let Some(warning) = &warning {
         complain(&format!("warning: {warning}"));
     }
@@ -114,8 +101,6 @@ mod tests {
         std::fs::write(dir.path().join("b.json"), "{").unwrap();
         let gathered = gather(dir.path()).unwrap();
         assert_eq!((gathered.runs.len(), gathered.bad), (1, 1));
-        assert_eq!(gathered.exit(Exit::Done), Exit::Inconclusive);
-        assert_eq!(gathered.exit(Exit::Regression), Exit::Regression);
         std::fs::remove_file(dir.path().join("a.json")).unwrap();
         assert_eq!(gather(dir.path()).unwrap_err().exit, Exit::Inconclusive);
     }

@@ -15,20 +15,6 @@ use crate::sys;
 use crate::terminal::console::{internal, print};
 use crate::terminal::progress;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # measure this host's costs, write a model of it
-  vpmu calibrate -o here.toml
-  # and simulate with it
-  vpmu sim here.toml --strategy deferred,gate
-  # where creates are expensive
-  vpmu calibrate -o expensive.toml \\
-    --backend tracepoint:kvm/kvm_userspace_exit
-
-Exit codes: 0 done, 2 bad usage or a file that cannot be
-written, 3 interrupted or a run that did not end as it should,
-4 this host cannot run guests, 70 a bug of vpmu.";
-
 /// Options of `vpmu calibrate`.
 #[derive(Clone, Debug, Args)]
 pub struct CalibrateArgs {

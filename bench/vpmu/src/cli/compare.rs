@@ -15,32 +15,6 @@ use super::options::SeriesOptions;
 use crate::setting::options::{FormOptions, GateOptions, LimitOptions};
 use crate::terminal::console;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # measure, and keep the result as baseline v1
-  vpmu --save-baseline v1
-  # judge a new result by it
-  vpmu compare v1 vpmu-results/nmi-latency-20260131T120000Z.json
-  # folders of runs; 8 a side and more, best taken in turns,
-  # also judge what all arms have in common
-  vpmu compare before/ after/
-  # two arms of one result; the first is the reference
-  vpmu compare --arms reuse,gate new.json
-  # a table for a pull request
-  vpmu compare --markdown v1 new.json
-  # a gate for any host: × floor within a factor of 2
-  vpmu compare --threshold 100% --ignore-host-differences \\
-    --metric nmi_handler_ns v1 new.json
-  # two campaigns, or folders of many hosts: as pairs of hosts
-  vpmu compare --by-host baseline/ nightly/
-  # a JUnit report for CI
-  vpmu compare --junit report.xml v1 new.json
-
-Exit codes: 0 no regression, 1 regression: slower, or more
-host operations for a PMI, 2 bad usage or input,
-3 inconclusive: too few rounds, different hosts, noise,
-figures that are not whole, 70 a bug of vpmu.";
-
 /// Options of `vpmu compare`.
 #[derive(Clone, Debug, Args)]
 pub struct CompareArgs {

@@ -17,22 +17,6 @@ use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{complain, internal, print, print_json};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # every case, for every strategy
-  vpmu conformance
-  # and every count exactly
-  vpmu conformance --backend step --strategy reuse
-  # KVM's own vPMU, on a host that has one
-  vpmu conformance --on kvm
-  # failed cases, for a script
-  vpmu conformance --json | jq '.runs[].cases[]
-    | select(.outcome == \"fail\")'
-
-Exit codes: 0 every case passed, 1 a case failed, 2 bad usage,
-3 interrupted, 4 the host cannot run guests,
-70 a bug of vpmu.";
-
 /// Options of `vpmu conformance`.
 #[derive(Clone, Debug, Args)]
 pub struct ConformanceArgs {

@@ -14,18 +14,6 @@ use crate::setting::options::OutputOption;
 use crate::setting::parse::one_of;
 use crate::terminal::console::print;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # rows on stdout
-  vpmu export vpmu-results/X.json --format csv
-  # every result of the folder
-  vpmu export vpmu-results --format benchstat -o new.txt
-  # a picture of strategies against the floor
-  vpmu export vpmu-results/X.json --format svg -o x.svg
-
-Exit codes: 0 done, 2 bad usage or input, 3 without a result
-that is damaged, 70 a bug of vpmu.";
-
 /// Options of `vpmu export`.
 #[derive(Clone, Debug, Args)]
 pub struct ExportArgs {

@@ -9,22 +9,6 @@ use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::GuestStatSpec;
 use crate::setting::backend::Chosen;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # ten events, five strategies and the floor, half a minute
-  vpmu guest-stat
-  vpmu guest-stat --events 20 --vcpus 2 --pin 0,1
-  # as perf stat COMMAND, not perf stat -a
-  vpmu guest-stat --events 7 --enable once
-  # a simulated host, a second
-  vpmu guest-stat --backend sim:clx-ap-watchdog-off
-  # where creating an event takes tens of ms
-  vpmu guest-stat --events 1 --samples 5 --rounds 2 \\
-    --backend tracepoint:kvm/kvm_userspace_exit
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it, 70 a bug of vpmu.";
-
 /// Options of `vpmu guest-stat`.
 #[derive(Clone, Debug, Args)]
 pub struct GuestStatArgs {

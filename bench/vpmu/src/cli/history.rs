@@ -15,20 +15,6 @@ use super::options::SeriesOptions;
 use crate::setting::options::{JsonOption, LimitOptions};
 use crate::terminal::console::{self, Form};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # every arm and metric
-  vpmu history vpmu-results
-  # one series, for a script
-  vpmu history --metric nmi_handler_ns --arm reuse --json nightly
-  # by the commits of this repository, measured in any order
-  vpmu history --by revision nightly
-
-A change is no verdict; `vpmu compare` judges.
-
-Exit codes: 0 done, 2 bad usage or input, 3 too few runs,
-or a damaged result, 70 a bug of vpmu.";
-
 /// Options of `vpmu history`.
 #[derive(Clone, Debug, Args)]
 pub struct HistoryArgs {

@@ -1,19 +1,19 @@
 //! Carrying out an experiment of arms and rounds: the host or a simulation, files, table, exit code.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
-use results::document::{ArmKind, Document, Experiment, Record};
+use results::document::{Document, Experiment, Record};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::table::layout::columns;
 use results::table::{self, Report};
 use results::write::{OutputFolder, now_unix, time_stamp};
 use sim::model::Model;
-use vmm::kvm::{Host, KvmError};
+use vmm::kvm::Host;
 
 use super::options::{GuestResultOptions, ResultOptions};
 use crate::arms::arm::runner::ArmRunner;
@@ -28,7 +28,7 @@ use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
-use crate::terminal::console::{Form, complain, internal, print};
+use crate::terminal::console::{complain, internal, print};
 use crate::terminal::progress;
 
 /// Words with which the process was started.
@@ -57,12 +57,10 @@ pub(super) struct Wanted<'a> {
 pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
 /// A plan with its runner, and the facts of the host that it runs on.
-pub(super) struct Ready {
-    pub(super) plan: Plan,
-    pub(super) runner: Box<dyn ArmRunner>,
-    pub(super) host: HostFacts,
-    fs: HostFs,
-}
+type Ready = (Plan, Box<dyn ArmRunner>, HostFacts, HostFs);
+
+/// What a plan runs on: a backend of this host, with Linux in place of the payload, or a model.
+pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Option<&'a Model>);
 
 /// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
@@ -77,28 +75,32 @@ pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Erro
     }
 }
 
-/// Makes the plan and its runner, by this model or on this host. `option` is the one that names a model.
-pub(super) fn ready(
-    (backend, linux, option): (&BackendChoice, Option<&LinuxGuestOptions>, &str),
-    named: Option<Model>,
+/// Runs a plan, shows its progress, and keeps its document as it grows. `falls_back`: where this host cannot measure it simulates, with a
+/// notice if this says so.
+pub(super) fn measure(
+    on: On<'_>,
     plan: MakePlan<'_>,
-    host: (HostFacts, HostFs),
-) -> Result<Ready, Error> {
-    match named {
-        Some(model) if linux.is_some() => Err(Error::usage(
-            format!("model {} does not simulate Linux", model.name),
-            "it simulates the payload",
-            "leave --guest linux out, or take a backend of this host",
-        )),
-        Some(model) => simulation(plan, model, "asked for"),
-        None => real((backend, linux), plan, host).map_err(|mut error| {
-            if error.exit == Exit::Host && linux.is_none() {
-                let model = if option == "--backend" { "sim:" } else { "" };
-                error.remedy = format!("{}; {option} {model}{DEFAULT_MODEL} simulates", error.remedy);
-            }
-            error
-        }),
-    }
+    falls_back: Option<bool>,
+    options: &ResultOptions,
+    invocation: &Invocation,
+) -> Result<(Measured, Kept), Error> {
+    let mut kept = Kept::of(options)?;
+    let (plan, runner, host, fs) = match (ready(on, plan), falls_back) {
+        (Err(error), Some(is_first)) if error.exit == Exit::Host => fall_back(plan, &error, is_first)?,
+        (ready, _) => ready?,
+    };
+    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    let mut progress = progress::shown(!options.quiet.quiet);
+    let context = Context {
+        stop: sys::interrupted(),
+        fs: &fs,
+        host,
+        command_line: &invocation.command_line,
+        progress: progress.as_mut(),
+        save: &mut |document: &Document| kept.save(document),
+    };
+    let measured = rounds::run(&plan, runner.as_ref(), context)?;
+    Ok((measured, kept))
 }
 
 /// Measures by each plan, one after the other, and shows and keeps what they found together.
@@ -106,21 +108,15 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     let options = &wanted.out.result;
     // Whatever can be refused is refused before anything is measured.
     let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
-    let names = plans.iter().map(|plan| check(wanted, *plan, model.as_ref(), plans.len() > 1));
+    let names = plans.iter().map(|plan| check(wanted, &tried(model.as_ref(), *plan)?, plans.len() > 1));
     let names = names.collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        let mut kept = Kept::new(if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) });
-        let fs = HostFs::default();
-        let host = (HostFacts::begin(&fs), fs);
-        let ready = match ready((wanted.backend, wanted.linux, "--backend"), model.clone(), *plan, host) {
-            Err(error) if wanted.is_bare && error.exit == Exit::Host => fall_back(*plan, &error, found.is_empty()),
-            ready => ready,
-        };
-        match ready.and_then(|ready| carry_out(ready, &mut kept, options, invocation)) {
-            Ok((document, error)) => {
+        let falls_back = wanted.is_bare.then_some(found.is_empty());
+        match measure((wanted.backend, wanted.linux, model.as_ref()), *plan, falls_back, options, invocation) {
+            Ok(((document, error), kept)) => {
                 saved += &kept.line();
-                failed = failed.or(error).or(kept.failed).or_else(|| no_strategy(&document));
+                failed = failed.or(error).or(kept.failed);
                 found.push(document);
             }
             Err(error) if found.is_empty() => return Err(error),
@@ -131,14 +127,13 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             break;
         }
     }
-    if let Some(baseline) = wanted.out.baseline.baseline(options) {
-        if found.len() < plans.len() {
-            complain("warning: the baseline is left as it was: this run is not complete");
-        } else {
-            let mut documents = names.iter().zip(&found);
-            let kept = documents.try_for_each(|(name, document)| baseline.keep(document, name, exit(document)));
-            failed = failed.or(kept.err());
-        }
+    let baseline = &wanted.out.baseline;
+    if found.len() == plans.len() {
+        let mut documents = names.iter().zip(&found);
+        let kept = documents.try_for_each(|(name, document)| baseline.keep(options, document, name, exit(document)));
+        failed = failed.or(kept.err());
+    } else if baseline.save_baseline.is_some() {
+        complain("warning: the baseline is left as it was: this run is not complete");
     }
     if let Some(last) = found.last_mut() {
         last.ended_by(failed.as_ref());
@@ -175,77 +170,46 @@ fn shown(found: &[Document], verbose: bool) -> Report {
     report
 }
 
-/// Checks what can be checked of a plan before anything is measured, and returns the name of its baseline's document.
-fn check(
-    wanted: &Wanted<'_>,
-    plan: MakePlan<'_>,
-    model: Option<&Model>,
-    is_one_of_several: bool,
-) -> Result<String, Error> {
+/// Makes a plan to check what can be checked before anything is measured: also that the guests, on this model or host, can have its
+/// strategies. With `auto` the answer does not depend on what the host lacks: no model is asked then.
+pub(super) fn tried(model: Option<&Model>, plan: MakePlan<'_>) -> Result<Plan, Error> {
     // Options that contradict each other are reported before what the host lacks: `none` opens nothing.
     let nothing = || Chosen::here(BackendKey::None, String::new());
     let chosen = model.map_or_else(nothing, |model| simulated::chosen(model, ""));
     let tried = plan(&chosen, usable(&HostFacts::begin(&HostFs::default())).as_deref())?;
-    can_have(model, &tried)?;
+    let strategies = &tried.parameters.strategies;
+    match model {
+        Some(model) => {
+            let names = strategies.iter().map(|strategy| strategy.name.as_str());
+            simulated::check_strategies(model, tried.guest.machine.cpu.vendor(), names)?;
+        }
+        None => refuse_modelled(strategies)?,
+    }
+    Ok(tried)
+}
+
+/// Checks a plan, and returns the name of its baseline's document.
+fn check(wanted: &Wanted<'_>, tried: &Plan, is_one_of_several: bool) -> Result<String, Error> {
     let workload = tried.parameters.workload.replace('/', "-");
     let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
-    wanted.out.baseline.baseline(&wanted.out.result).map_or(Ok(()), |baseline| baseline.check(&name))?;
+    wanted.out.baseline.check(&wanted.out.result, &name)?;
     Ok(name)
-}
-
-/// Runs a plan that is ready, shows its progress, and keeps its document as it grows.
-pub(super) fn carry_out(
-    ready: Ready,
-    kept: &mut Kept,
-    options: &ResultOptions,
-    invocation: &Invocation,
-) -> Result<Measured, Error> {
-    let Ready { plan, runner, host, fs } = ready;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let mut progress = progress::shown(!options.quiet.quiet);
-    let mut save = |document: &Document| kept.save(document);
-    let context = Context {
-        stop: sys::interrupted(),
-        fs: &fs,
-        host,
-        command_line: &invocation.command_line,
-        progress: progress.as_mut(),
-        save: &mut save,
-    };
-    rounds::run(&plan, runner.as_ref(), context)
-}
-
-/// Where the document of an experiment of plain arms goes, and how it is shown.
-#[derive(Clone, Debug)]
-pub(super) struct Shown {
-    /// The folder of results.
-    pub(super) folder: Option<PathBuf>,
-    pub(super) form: Form,
-    pub(super) quiet: bool,
-}
-
-impl Shown {
-    /// As these options say.
-    pub(super) fn of(result: &ResultOptions) -> Self {
-        let folder = (!result.no_save).then(|| result.folder());
-        Self { folder, form: Form::of(result.json.json, false), quiet: result.quiet.quiet }
-    }
 }
 
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows; `then` adds to the document what
 /// follows from its rounds.
 pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
-    shown: &Shown,
+    options: &ResultOptions,
     invocation: &Invocation,
     then: &mut dyn FnMut(&mut Record),
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
-    let mut kept = Kept::new(shown.folder.as_deref().map(OutputFolder::open).transpose()?);
+    let mut kept = Kept::of(options)?;
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let (mut progress, command_line) = (progress::shown(!shown.quiet), &invocation.command_line);
+    let (mut progress, command_line) = (progress::shown(!options.quiet.quiet), &invocation.command_line);
     let save = &mut |document: &Record| kept.save(document);
     let (mut document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
     then(&mut document);
@@ -253,46 +217,34 @@ pub(super) fn measure_then(
     kept.save(&document)?;
     let error = error.or_else(|| kept.failed.clone());
     document.ended_by(error.as_ref());
-    match shown.form {
-        Form::Json => print(&json(&document)?)?,
-        Form::Markdown => print(&report(&document).markdown())?,
-        Form::Text => print(&(report(&document).text(columns()) + &kept.line()))?,
-    }
+    print(&if options.json.json { json(&document)? } else { report(&document).text(columns()) + &kept.line() })?;
     for line in table::warnings(&document.warnings) {
         complain(&format!("warning: {line}"));
     }
     error.map_or(Ok(document), Err)
 }
 
-/// Checks that the guests, on this model or host, can have the plan's strategies. With `auto` the answer does not
-/// depend on what the host lacks: no model is asked then.
-pub(super) fn can_have(model: Option<&Model>, plan: &Plan) -> Result<(), Error> {
-    let strategies = &plan.parameters.strategies;
-    match model {
-        Some(model) => {
-            let names = strategies.iter().map(|strategy| strategy.name.as_str());
-            simulated::check_strategies(model, plan.guest.machine.cpu.vendor(), names)
-        }
-        None => refuse_modelled(strategies),
+/// Prepares a run by the model or on this host. Exit 4 if it cannot run guests, or no host event opens.
+fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, Error> {
+    match (model, linux) {
+        (Some(model), Some(_)) => Err(Error::usage(
+            format!("model {} does not simulate Linux", model.name),
+            "it simulates the payload",
+            "leave --guest linux out, or take a backend of this host",
+        )),
+        (Some(model), None) => simulation(plan, model.clone(), "asked for"),
+        (None, _) => real(backend, linux, plan).map_err(|error| match error.exit {
+            Exit::Host if linux.is_none() => {
+                Error { remedy: format!("{}; --backend sim:{DEFAULT_MODEL} simulates", error.remedy), ..error }
+            }
+            _ => error,
+        }),
     }
 }
 
-/// Returns the strategies that were asked for, if none of them could run.
-fn no_strategy(document: &Document) -> Option<Error> {
-    let strategies = || document.arms.iter().filter(|arm| arm.kind == ArmKind::Strategy);
-    let why: Option<Vec<&str>> = strategies().map(|arm| arm.not_available.as_deref()).collect();
-    let why = *why?.first()?;
-    let names = strategies().map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
-    let what = format!("no strategy was measured ({names})");
-    Some(Error::new(Exit::Inconclusive, what, why, "take another --backend"))
-}
-
-/// Prepares a run on this host. Exit 4 if it cannot run guests, or no host event opens.
-fn real(
-    (backend, linux): (&BackendChoice, Option<&LinuxGuestOptions>),
-    plan: MakePlan<'_>,
-    (host, fs): (HostFacts, HostFs),
-) -> Result<Ready, Error> {
+fn real(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
+    let fs = HostFs::default();
+    let host = HostFacts::begin(&fs);
     let mut chosen = choose(backend, &ThisHost)?;
     // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
     let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
@@ -302,7 +254,7 @@ fn real(
         Some(options) => Box::new(LinuxRunner::new(options, &mut plan)?),
         None => Box::new(plan.on_this_host()?),
     };
-    Ok(Ready { plan, runner, host, fs })
+    Ok((plan, runner, host, fs))
 }
 
 /// Prepares a run on a simulated host, from which nothing of this machine enters the result.
@@ -311,24 +263,22 @@ fn simulation(plan: MakePlan<'_>, model: Model, why: &str) -> Result<Ready, Erro
     plan.simulate(&model.name);
     let host = simulated::facts(&model);
     let runner = plan.on_model(model)?;
-    Ok(Ready { plan, runner, host, fs: HostFs::at("/nonexistent") })
+    Ok((plan, runner, host, HostFs::at("/nonexistent")))
 }
 
-/// Simulates, with a notice, on a host that cannot measure.
+/// Simulates, with a notice of what is missing, on a host that cannot measure.
 fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready, Error> {
     let model = simulated::model(DEFAULT_MODEL)?;
     if is_first {
-        complain(&format!("notice: {}", nothing_measured(&model.name, error, Host::open().err().as_ref())));
+        // Events are tried before KVM; a user who mends one should know of the other.
+        let kvm = Host::open().err().map(|kvm| kvm.to_string()).filter(|kvm| *kvm != error.why);
+        let missing = kvm.into_iter().chain([error.why.clone()]).collect::<Vec<_>>().join("; ");
+        complain(&format!(
+            "notice: nothing is measured: this is a simulation (model {}): {missing}; `vpmu doctor` says what helps",
+            model.name
+        ));
     }
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
-}
-
-/// Lists what is missing. Events are tried before KVM; a user who mends one should know of the other.
-fn nothing_measured(model: &str, error: &Error, kvm: Option<&KvmError>) -> String {
-    let kvm = kvm.map(ToString::to_string).filter(|kvm| *kvm != error.why);
-    let missing: Vec<&str> = kvm.iter().map(String::as_str).chain([error.why.as_str()]).collect();
-    let missing = missing.join("; ");
-    format!("nothing is measured: this is a simulation (model {model}): {missing}; `vpmu doctor` says what helps")
 }
 
 /// Returns the name of an experiment's document, without extension.
@@ -340,20 +290,21 @@ fn stem<E: Experiment>(document: &Document<E>, opened_unix: u64) -> String {
 
 /// The document of a run, as a file. A full disk neither ends the run nor hides its table.
 pub(super) struct Kept {
-    pub(super) folder: Option<OutputFolder>,
+    folder: Option<OutputFolder>,
     opened_unix: u64,
     /// Why the last write failed, if it did.
     pub(super) failed: Option<Error>,
 }
 
 impl Kept {
-    pub(super) fn new(folder: Option<OutputFolder>) -> Self {
-        let opened_unix = now_unix();
-        Self { folder, opened_unix, failed: None }
+    /// Opens the folder of results, if there is to be one.
+    fn of(options: &ResultOptions) -> Result<Self, Error> {
+        let folder = if options.no_save { None } else { Some(OutputFolder::open(&options.folder())?) };
+        Ok(Self { folder, opened_unix: now_unix(), failed: None })
     }
 
     /// Writes the document as it is now.
-    pub(super) fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
+    fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
         let failed = folder.write(&stem(document, self.opened_unix), json(document)?.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
@@ -369,42 +320,25 @@ impl Kept {
     }
 
     /// Formats a line that names what was written.
-    pub(super) fn line(&self) -> String {
+    fn line(&self) -> String {
         self.path().map_or_else(String::new, |path| format!("saved: {}\n", path.display()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use results::document::ArmKind;
+
     use super::*;
     use crate::arms::rounds::mock;
 
     #[test]
-    fn a_run_that_does_not_reach_its_intervals_is_inconclusive() {
-        let of = |rounds| exit(&mock::finished(&["--rounds", rounds, "--until-ci", "2%"]));
-        assert_eq!((of("9"), of("10")), (Exit::Inconclusive, Exit::Done));
-    }
-
-    #[test]
     fn strategies_that_cannot_run_are_no_success() {
         let mut document = mock::finished(&[]);
-        assert_eq!(no_strategy(&document), None);
+        assert_eq!(exit(&document), Exit::Done);
         for arm in document.arms.iter_mut().filter(|arm| arm.kind == ArmKind::Strategy) {
             arm.not_available = Some("it needs host events".to_owned());
         }
-        let error = no_strategy(&document).unwrap();
-        assert_eq!((error.exit, error.why.as_str()), (Exit::Inconclusive, "it needs host events"));
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_written_to_leaves_the_table() {
-        let dir = tempfile::tempdir().unwrap();
-        let out = dir.path().join("out");
-        let document = mock::finished(&[]);
-        let mut kept = Kept::new(Some(OutputFolder::open(&out).unwrap()));
-        std::fs::remove_dir(&out).unwrap();
-        kept.save(&document).unwrap();
-        assert_eq!(kept.line(), "");
-        assert_eq!(kept.failed.as_ref().map(|error| error.exit), Some(Exit::Usage));
+        assert_eq!(exit(&document), Exit::Inconclusive);
     }
 }

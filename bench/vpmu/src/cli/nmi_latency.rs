@@ -19,48 +19,6 @@ use crate::terminal::console::complain;
 use results::error::{Error, Exit};
 use trace::read::Trace;
 
-/// Examples of the main job.
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # the main job: ten events and one, which strategy, < 60 s
-  vpmu
-  # what this host can do, and what disturbs it
-  vpmu doctor
-  # a counting event, stopped and restarted by task switches
-  vpmu nmi-latency --workload counting1
-  # host events that take tens of ms to create
-  vpmu nmi-latency --workload io --rounds 3 \\
-    --backend tracepoint:kvm/kvm_userspace_exit
-  # a strategy of your own beside a preset
-  vpmu nmi-latency --strategy reuse,mine.toml
-  # the NMI handler of a distribution's kernel, with its perf
-  vpmu nmi-latency --guest linux \\
-    --kernel /boot/vmlinuz-6.1.0-50-amd64
-  # a figure for a script
-  vpmu --json | jq '{workload: .parameters.workload, answer}'
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it, 70 a bug of vpmu.";
-
-/// Examples of `vpmu sim`.
-pub(super) const SIM_EXAMPLES: &str = "\
-Examples:
-  # the default experiment, the same figures anywhere
-  vpmu sim
-  # a published host, four events of a task
-  vpmu sim icx-2021 --workload sampling4
-  # a host whose KVM reads counts without a call
-  vpmu sim clx-in-kernel --strategy virtual
-  # a PMU that the guest owns, which only a model has
-  vpmu sim spr-2026 --strategy deferred,mediated
-  # a guest's trace (vpmu trace record) under strategies
-  vpmu sim --trace DIR --strategy reuse,pool,gate
-  # a model of your own (docs/simulator.md)
-  vpmu sim mine.toml --strategy reuse,pool --json
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-70 a bug of vpmu.";
-
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
 const WORKLOADS: [EventSet; 2] = [EventSet::SAMPLING10, EventSet::SINGLE];
 

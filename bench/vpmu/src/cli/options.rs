@@ -77,72 +77,45 @@ pub struct BaselineOptions {
 }
 
 impl BaselineOptions {
-    /// Returns the baseline, in the folder of results.
-    pub(super) fn baseline(&self, result: &ResultOptions) -> Option<Baseline> {
-        Some(Baseline(read::baseline_folder(&result.folder(), self.save_baseline.as_ref()?)))
-    }
-}
-
-/// A baseline to keep the result as: its folder, with a document for each experiment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Baseline(PathBuf);
-
-impl Baseline {
-    /// Returns the document of that name.
-    fn document(&self, name: &str) -> PathBuf {
-        self.0.join(format!("{name}.json"))
+    /// Returns the baseline's document of that name, in the folder of results: a file for each experiment.
+    fn document(&self, result: &ResultOptions, name: &str) -> Option<PathBuf> {
+        Some(read::baseline_folder(&result.folder(), self.save_baseline.as_ref()?).join(format!("{name}.json")))
     }
 
     /// Refuses one that is there.
-    pub(super) fn check(&self, name: &str) -> Result<(), Error> {
-        let path = self.document(name);
-        if !path.exists() {
-            return OutputFolder::open(&self.0).map(drop);
+    pub(super) fn check(&self, result: &ResultOptions, name: &str) -> Result<(), Error> {
+        match self.document(result, name) {
+            Some(path) if path.exists() => Err(Error::usage(
+                format!("baseline {} already exists", path.display()),
+                "replacing it changes later comparisons",
+                "give another name, or remove it",
+            )),
+            Some(path) => OutputFolder::open(path.parent().unwrap_or(&path)).map(drop),
+            None => Ok(()),
         }
-        Err(Error::usage(
-            format!("baseline {} already exists", path.display()),
-            "replacing it changes later comparisons",
-            "give another name, or remove it",
-        ))
     }
 
-    /// Keeps a complete document of a run that answers its question (`exit`) by this name; one file an experiment, so
-    /// that a baseline may hold several.
-    pub(super) fn keep<E: Experiment>(&self, document: &Document<E>, name: &str, exit: Exit) -> Result<(), Error> {
-        let dir = &self.0;
+    /// Keeps a complete document of a run that answers its question (`exit`) by this name.
+    pub(super) fn keep<E: Experiment>(
+        &self,
+        result: &ResultOptions,
+        document: &Document<E>,
+        name: &str,
+        exit: Exit,
+    ) -> Result<(), Error> {
+        let Some(path) = self.document(result, name) else { return Ok(()) };
+        let folder = path.parent().unwrap_or(&path);
         let lacks = match (document.status, exit) {
-            (Status::Complete, Exit::Done) => None,
-            (Status::Complete, _) => Some("inconclusive"),
-            _ => Some("not complete"),
+            (Status::Complete, Exit::Done) => {
+                let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
+                OutputFolder::open(folder)?.replace(&path, json.as_bytes())?;
+                complain(&format!("baseline: {}", path.display()));
+                return Ok(());
+            }
+            (Status::Complete, _) => "inconclusive",
+            _ => "not complete",
         };
-        if let Some(lacks) = lacks {
-            complain(&format!("warning: {} is left as it was: this run is {lacks}", dir.display()));
-            return Ok(());
-        }
-        let path = self.document(name);
-        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        OutputFolder::open(dir)?.replace(&path, json.as_bytes())?;
-        complain(&format!("baseline: {}", path.display()));
+        complain(&format!("warning: {} is left as it was: this run is {lacks}", folder.display()));
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::arms::rounds::mock;
-
-    #[test]
-    fn a_baseline_is_complete_and_is_not_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        let baseline = Baseline(dir.path().join("baselines/v1"));
-        let document = mock::finished(&[]);
-        baseline.check(&document.experiment).unwrap();
-        baseline.keep(&document, &document.experiment, Exit::Inconclusive).unwrap();
-        assert!(!baseline.document(&document.experiment).exists(), "an inconclusive run is no baseline");
-        baseline.keep(&document, &document.experiment, Exit::Done).unwrap();
-        let error = baseline.check(&document.experiment).unwrap_err();
-        assert_eq!(error.exit, Exit::Usage);
-        baseline.check("another-experiment").unwrap();
     }
 }

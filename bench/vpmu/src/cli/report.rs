@@ -19,21 +19,6 @@ use crate::setting::options::OutputOption;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # every result of vpmu-results, as report.html
-  vpmu report
-  # two results, the page on stdout
-  vpmu report before.json after.json -o -
-  # many hosts: the level of each, and which stand apart
-  vpmu report /shared/nightly -o nightly.html
-
-The page needs no network and no script: open it in any browser,
-send it, print it.
-
-Exit codes: 0 done, 2 bad usage or input, 3 a document
-that could not be used, 70 a bug of vpmu.";
-
 /// Options of `vpmu report`.
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
@@ -48,52 +33,39 @@ pub struct ReportArgs {
 
 /// Title of a page.
 const TITLE: &str = "vPMU lab report";
-/// The notice that the page is one by host, which it is from five host names on.
-const BY_HOST: &str = " has the levels of hosts; give results of fewer hosts for a page of arms";
 
 pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
+    let (mut all, mut found) = (Gathered::default(), Found::default());
     if args.sources.iter().any(|source| by_host::is_wanted(source)) {
-        let mut all = Gathered::default();
         for source in &args.sources {
             let Gathered { runs, files, bad } = by_host::gather(source)?;
             all.runs.extend(runs);
             all.files.extend(files);
             all.bad += bad;
         }
-        put(args, (&of_hosts(&all.runs)?, BY_HOST), &all.files, all.runs.len())?;
-        return Ok(all.exit(Exit::Done));
-    }
-    let Found { records, unsound, .. } = records(&args.sources)?;
-    let (inputs, count) = (records.iter().map(|record| record.path.clone()).collect::<Vec<_>>(), records.len());
-    let hosts: BTreeSet<&str> = records.iter().filter_map(|record| record.host.name.as_deref()).collect();
-    let page = if hosts.len() >= fleet::MIN_HOSTS {
+    } else {
+        found = records(&args.sources)?;
         let run = |record: &Record| Run::of(record, &record.path.to_string_lossy(), Labels::default());
-        (of_hosts(&records.iter().map(run).collect::<Vec<_>>())?, BY_HOST)
+        let files = found.records.iter().map(|record| record.path.clone());
+        all = Gathered { runs: found.records.iter().map(run).collect(), files: files.collect(), bad: found.unsound };
+    }
+    let hosts: BTreeSet<&str> = all.runs.iter().map(|run| run.host.as_str()).filter(|host| !host.is_empty()).collect();
+    let by_host = found.records.is_empty() || hosts.len() >= fleet::MIN_HOSTS;
+    let page = if by_host {
+        report::page(&fleet::report(&fleet::analyse(&all.runs)), TITLE, &process::tool())?
     } else {
         let published = reproduce::show::report(&Simulated::stored()?.beside()?);
-        (html(&Sources { records, published, tool: process::tool() }, TITLE)?, "")
+        html(&Sources { records: found.records, published, tool: process::tool() }, TITLE)?
     };
-    put(args, (&page.0, page.1), &inputs, count)?;
-    Ok(ends(Exit::Done, unsound))
-}
-
-/// Makes a page of the levels of hosts.
-fn of_hosts(runs: &[Run]) -> Result<String, Error> {
-    report::page(&fleet::report(&fleet::analyse(runs)), TITLE, &process::tool())
-}
-
-/// Prints a page, or writes it, to none of its inputs, and says what is in it.
-fn put(args: &ReportArgs, (page, kind): (&str, &str), inputs: &[PathBuf], results: usize) -> Result<(), Error> {
+    let kind = if by_host { " has the levels of hosts; give results of fewer hosts for a page of arms" } else { "" };
     let output = args.output.or("report.html");
     if output == Path::new("-") {
-        if !kind.is_empty() {
-            complain(&format!("the page{kind}"));
-        }
-        return print(page);
+        print(&page)?;
+    } else {
+        check_no_input(&output, &all.files)?;
+        write(&output, page.as_bytes())?;
+        let (what, size) = (plural(all.runs.len(), "result"), page.len() as f64 / 1e6);
+        complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
     }
-    check_no_input(&output, inputs)?;
-    write(&output, page.as_bytes())?;
-    let (what, size) = (plural(results, "result"), page.len() as f64 / 1e6);
-    complain(&format!("{what} in {} ({size:.1} MB){kind}", output.display()));
-    Ok(())
+    Ok(ends(Exit::Done, all.bad))
 }

@@ -14,21 +14,6 @@ use crate::sys;
 use crate::terminal::console::{self, internal};
 use crate::terminal::progress;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # published beside simulated figures
-  vpmu reproduce
-  # record a guest at each level of compression, some minutes
-  vpmu reproduce --run record-compression
-  # the series of 2019 on this host, ten minutes; a file to send
-  vpmu reproduce --run vpmu-reuse --markdown -o out > reuse.md
-  # threads in rand(), here: half a minute
-  vpmu reproduce --run event-practice.rand
-
-Exit codes: 0 done, 2 bad usage or input; with --run 3 it ended
-early, could not measure all or judge anything, 4 the host cannot
-do it; 70 a bug of vpmu.";
-
 /// Options of `vpmu reproduce`.
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArgs {

@@ -7,30 +7,12 @@ use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use stat_setup::list::sysfs::Sysfs;
 
-use super::measure::{Invocation, Shown, measure_then};
+use super::measure::{Invocation, measure_then};
 use super::options::{BaselineOptions, ResultOptions};
 use crate::experiment::stat_setup::arms::prepare;
 use crate::experiment::stat_setup::{NAME, StatSetupSpec};
 use crate::experiment::stat_setup::{events, show};
 use crate::sys;
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # 700 software events on every CPU, every strategy
-  vpmu stat-setup
-  # the same beside stock `perf stat -a`, shuffled, 15 rounds
-  vpmu stat-setup --against perf
-  vpmu stat-setup --events events.txt --cpus 0-3 \\
-    --strategy event-major,cpu-major,auto
-  # tracepoints, each closed in tens of ms
-  vpmu stat-setup --events tracepoints:700 --strategy auto \\
-    --against perf --rounds 5
-  # growth: a result each, and one plot of them
-  vpmu stat-setup --events 100,200,400,800,1600 -o growth
-  vpmu report growth
-
-Exit codes: 0 done, 2 bad usage or input, 3 inconclusive,
-4 the host cannot do it, 70 a bug of vpmu.";
 
 /// Options of `vpmu stat-setup`.
 #[derive(Clone, Debug, Args)]
@@ -48,13 +30,11 @@ pub struct StatSetupArgs {
 
 pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
     let StatSetupArgs { spec, result, baseline } = args;
-    let (all, baseline) = (spec.each(), baseline.baseline(result));
-    if all.len() > 1 && baseline.is_some() {
+    let all = spec.each();
+    if all.len() > 1 && baseline.save_baseline.is_some() {
         return Err(Error::usage("--save-baseline takes one number of events", "", "give one, e.g. --events 100"));
     }
-    if let Some(baseline) = &baseline {
-        baseline.check(NAME)?;
-    }
+    baseline.check(result, NAME)?;
     // All numbers are known to be good before the first is measured.
     all.iter().try_for_each(|one| events::text(&one.events, &Sysfs::host()).map(drop))?;
     let mut exit = Exit::Done;
@@ -68,11 +48,8 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
                 document.exit = Some(exit.code());
             }
         };
-        let shown = Shown::of(result);
-        let document = measure_then((experiment, arms), &shown, invocation, &mut conclude, &show::report)?;
-        if let Some(baseline) = &baseline {
-            baseline.keep(&document, &document.experiment, exit)?;
-        }
+        let document = measure_then((experiment, arms), result, invocation, &mut conclude, &show::report)?;
+        baseline.keep(result, &document, &document.experiment, exit)?;
         if sys::interrupted().load(Ordering::Relaxed) {
             break;
         }

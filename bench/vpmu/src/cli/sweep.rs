@@ -15,25 +15,6 @@ use crate::terminal::progress;
 use results::read::RESULTS;
 use results::sweep::FILE;
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # every preset on the default model, ten events multiplexed
-  vpmu sweep
-  # two strategies where creating an event costs more or less
-  vpmu sweep strategy=deferred,pool seed=1-5 -o out \\
-    workload=sampling4,sampling10 cost.open=0.1,1,10
-  # eight vCPUs that share CPUs
-  vpmu sweep model=clx-ap-watchdog-on vcpus=8 cpus=2,4,8 \\
-    slice=1ms,10ms
-
-A grid file has the same keys (docs/simulator.md):
-  strategy = ['deferred', 'mine.toml']
-  workload = 'sampling10'
-  cost.open = [0.1, 1, 10]
-
-Exit codes: 0 done, 2 bad usage, bad grid or a result that
-cannot be written, 3 interrupted, 70 a bug of vpmu.";
-
 /// Options of `vpmu sweep`.
 #[derive(Clone, Debug, Args)]
 pub struct SweepArgs {

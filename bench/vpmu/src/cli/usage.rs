@@ -1,57 +1,79 @@
-//! Usage errors: clap's message folded into one line, with a remedy.
+//! What clap does not do for a command line: perf's spellings, and its message folded into one line, with a remedy.
 
 use std::ffi::OsString;
 
 use clap::Command;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use results::error::Error;
 
 /// Folds clap's lines into one: what is wrong, and its tip or where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]) -> Error {
-    let words: Vec<_> = args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let get = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.as_str()),
-        _ => None,
-    };
-    let path = path(definition, words.iter().take_while(|word| get(ContextKind::InvalidSubcommand) != Some(word)));
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Error::usage(format!("vpmu {path}: no command given"), "", help(&path));
-    }
+    let command = args.get(1).and_then(|word| definition.find_subcommand(word)).map(Command::get_name);
     let text = error.to_string();
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
     let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
     let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
-    let remedy = match (error.kind(), tip) {
-        (_, Some(tip)) => tip.to_owned(),
+    let remedy = match (error.kind(), tip, command) {
+        (_, Some(tip), _) => tip.to_owned(),
         // What refuses a value says what it takes.
-        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, _) => String::new(),
-        (ErrorKind::ArgumentConflict, _) if text.contains("subcommand") => {
+        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
+        (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
             "the command comes before its options".to_owned()
         }
-        _ => help(&path),
+        (_, _, Some(name)) => format!("`vpmu {name} --help` lists its options"),
+        _ => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
     };
-    Error::usage(what.join(" "), "", remedy)
-}
-
-/// Names the help of a command.
-fn help(path: &str) -> String {
-    match path {
-        "" => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
-        _ => format!("`vpmu {path} --help` lists its options"),
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Error::usage("no command given", "", remedy);
     }
-}
-
-/// Returns the command that the words name, such as `trace record`.
-fn path<'a>(definition: &Command, mut words: impl Iterator<Item = &'a String>) -> String {
-    let Some(command) = words.next().and_then(|word| definition.find_subcommand(word)) else { return String::new() };
-    let own = words.find_map(|word| command.find_subcommand(word));
-    let names: Vec<_> = std::iter::once(command).chain(own).map(Command::get_name).collect();
-    names.join(" ")
+    Error::usage(what.join(" "), "", remedy)
 }
 
 /// Parses the options of one command from a line without program and command name.
 #[cfg(test)]
 pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
     crate::setting::parse::options(line).map_err(|found| error(&found, &Command::new("vpmu"), &[]))
+}
+
+/// The names of guests on a command line.
+const GUESTS: [&str; 3] = ["payload", "run", "linux"];
+
+/// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
+pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
+    let of = |name: &str| args.get(1).is_some_and(|command| command == name);
+    let record = of("record");
+    if !record && !of("trace") {
+        return args;
+    }
+    let mut ahead = true;
+    let mut spelt = Vec::with_capacity(args.len());
+    for arg in args {
+        let word = arg.to_str().unwrap_or_default();
+        if ahead && word == "--" {
+            ahead = false;
+            continue;
+        }
+        ahead &= !GUESTS.contains(&word);
+        match word.strip_prefix("-z") {
+            Some(level) if record && ahead && !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {
+                spelt.push(format!("-z={level}").into());
+            }
+            _ => spelt.push(arg),
+        }
+    }
+    spelt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perfs_spellings_are_taken_ahead_of_the_guest() {
+        let spelt = |line: &str| as_perf_spells(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        assert_eq!(spelt("vpmu record -z3 -g -- run k -z9 -- x"), "vpmu record -z=3 -g run k -z9 -- x");
+        assert_eq!(spelt("vpmu trace record -- payload"), "vpmu trace record payload");
+        assert_eq!(spelt("vpmu linux -- x"), "vpmu linux -- x");
+    }
 }

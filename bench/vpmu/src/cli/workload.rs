@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::triage::child::{APART, GATED, Job, MOST_THREADS, gate, set, this_program};
+use ::triage::child::{Job, MOST_THREADS, gate, set, this_program};
 use ::triage::workloads::{ALL, Workload};
 use clap::Args;
 use results::error::{Error, Exit};
@@ -11,17 +11,6 @@ use results::host::{HostFacts, HostFs};
 use crate::experiment::triage;
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::print_json;
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  # two threads that contend for one generator, then one each
-  vpmu workload rand 2 2s
-  vpmu workload rand 2 2s apart
-  # under stock perf
-  perf stat -e context-switches -- vpmu workload rand
-
-Exit codes: 0 done, 2 bad usage or input, 4 the host cannot do
-it, 70 a bug of vpmu.";
 
 /// Shortest and longest time that a workload may be asked for.
 const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
@@ -33,28 +22,29 @@ pub struct WorkloadArgs {
     #[arg(value_name = "NAME", value_parser = one_of(&ALL, |workload| workload.name, |workload| workload.about))]
     pub workload: Workload,
 
-    /// Words: a number of threads, the time that it works, apart (without the bottleneck), gated
-    #[arg(value_name = "WORD")]
-    pub words: Vec<String>,
+    /// Threads [default: as many as CPUs, two or more]
+    #[arg(value_name = "THREADS", value_parser = number_in(1..=MOST_THREADS as u64))]
+    pub threads: Option<u64>,
+
+    /// Time that it works
+    #[arg(value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
+    pub duration: Duration,
+
+    /// The variant without the bottleneck
+    #[arg(long)]
+    pub apart: bool,
+
+    /// Say "ready", make threads at a line on stdin, say "set", begin at another, and end with the parent
+    #[arg(long)]
+    pub gated: bool,
 }
 
-/// Prints what the workload did as JSON. With `gated` it says "ready", makes threads at a line on stdin, says "set", begins at another,
-/// and ends with the parent.
+/// Prints what the workload did as JSON.
 pub(super) fn run(args: &WorkloadArgs) -> Result<Exit, Error> {
-    let workload = &args.workload;
+    let &WorkloadArgs { ref workload, threads, duration, apart, gated } = args;
     let failed = |error: std::io::Error| {
         Error::host(format!("cannot run the workload {}", workload.name), error.to_string(), "try fewer threads")
     };
-    let (mut threads, mut duration) = (None, Duration::from_secs(2));
-    for word in args.words.iter().filter(|word| ![APART, GATED].contains(&word.as_str())) {
-        let bad = |why| Error::usage(format!("'{word}'"), why, "give threads, a time, apart or gated");
-        if word.bytes().all(|byte| byte.is_ascii_digit()) {
-            threads = Some(number_in(1..=MOST_THREADS as u64)(word).map_err(bad)?);
-        } else {
-            duration = duration_in(DURATIONS)(word).map_err(bad)?;
-        }
-    }
-    let [apart, gated] = [APART, GATED].map(|word| args.words.iter().any(|given| given == word));
     let cpus = if threads.is_some() { 0 } else { triage::cpus(&HostFacts::read(&HostFs::default())).len() };
     let threads = triage::threads(threads, workload, cpus)?;
     let job = Job { threads, duration, apart, program: this_program().map_err(failed)? };

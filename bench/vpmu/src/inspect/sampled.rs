@@ -10,8 +10,8 @@ use perf_data::attr::Event;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::Target;
+use vmm::machine::Cpu;
 use vmm::machine::linux::Kernel;
-use vmm::machine::{CounterSource, Cpu};
 use vmm::outcome::Account;
 use vmm::sample::{MOST_EVENTS, Sampling};
 
@@ -19,8 +19,7 @@ use crate::arms::arm::real;
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
-use crate::inspect::run;
-use crate::inspect::run::spec::RunSpec;
+use crate::inspect::run::{self, RunSpec};
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::userland;
@@ -29,7 +28,6 @@ use crate::setting::backend::{Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::{PinChoice, usable};
-use crate::setting::strategy::resolve_one;
 use crate::setting::workload::Workload;
 use crate::sys;
 use crate::terminal::console::{complain, internal};
@@ -129,11 +127,6 @@ impl SamplingOptions {
         self.count.map_or(Rate::Hertz(self.freq.unwrap_or(USUAL)), Rate::Period)
     }
 
-    /// Returns samples of so many vCPUs, still none.
-    pub fn sampling(&self, chains: bool, vcpus: u64) -> Sampling {
-        Sampling::new(self.event.clone(), self.rate(), chains, vcpus as usize)
-    }
-
     /// Checks that each event is there once and can be sampled so often.
     ///
     /// # Errors
@@ -202,11 +195,23 @@ pub enum Guest {
 pub type Ran = (Exit, Vec<Account>);
 
 impl Guest {
-    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
+    /// Reads a guest that is to be watched.
     ///
     /// # Errors
     /// A missing prerequisite, and exit 2 for a guest whose registers are those of another guest at times.
-    pub fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+    pub fn watched(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+        match guest {
+            GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
+                "cannot sample a guest with --nested",
+                "while a guest of its own runs, the registers are that one's",
+                "leave --nested out",
+            )),
+            guest => Self::new(guest, quiet),
+        }
+    }
+
+    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
+    fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
         let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &ThisHost);
         match guest {
             GuestSpec::Payload(payload) => {
@@ -220,11 +225,6 @@ impl Guest {
                 let backend = chosen(&image.counters)?.backend;
                 Ok((Self::Image(image, bytes), backend))
             }
-            GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
-                "cannot sample a guest with --nested",
-                "while a guest of its own runs, the registers are that one's",
-                "leave --nested out",
-            )),
             GuestSpec::Linux(mut linux) => {
                 linux.quiet.quiet |= quiet;
                 let backend = chosen(&linux.counters)?.backend;
@@ -247,14 +247,10 @@ impl Guest {
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, backend: BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
+    pub fn run(self, backend: &BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
         let (exit, outcome) = match self {
             Self::Payload(payload, plan) => {
-                let behind = if backend == BackendKey::None {
-                    CounterSource::Floor
-                } else {
-                    CounterSource::Events { backend, strategy: resolve_one(&payload.counters.strategy)? }
-                };
+                let behind = payload.counters.source(backend)?;
                 let host = open_kvm()?;
                 real::ensure(payload.counters.guest.vcpus)?;
                 sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
@@ -267,11 +263,20 @@ impl Guest {
                 let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
                 return Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()));
             }
-            Self::Image(image, bytes) => run::run(&image, &bytes, &backend, watch)?,
-            Self::Linux(linux, kernel) => job::run(&linux, *kernel, &backend, watch, kallsyms)?,
+            Self::Image(image, bytes) => run::run(&image, &bytes, backend, watch)?,
+            Self::Linux(linux, kernel) => job::run(&linux, *kernel, backend, watch, kallsyms)?,
         };
         Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
     }
+}
+
+/// Runs a guest that nobody watches: `vpmu run` and `vpmu linux`.
+///
+/// # Errors
+/// Conditions that keep it from starting.
+pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
+    let (guest, backend) = Guest::new(guest, false)?;
+    guest.run(&backend, Watch::default(), None, false).map(|(exit, _)| exit)
 }
 
 /// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of

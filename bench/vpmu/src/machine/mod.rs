@@ -42,6 +42,17 @@ pub struct CountersOptions {
 }
 
 impl CountersOptions {
+    /// Returns what stands behind them, of this backend.
+    ///
+    /// # Errors
+    /// The strategy cannot be read.
+    pub(crate) fn source(&self, backend: &BackendKey) -> Result<CounterSource, Error> {
+        if *backend == BackendKey::None {
+            return Ok(CounterSource::Floor);
+        }
+        Ok(CounterSource::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? })
+    }
+
     /// Returns a machine of vCPUs like `cpu`, with `backend` behind their counters and without a time limit.
     ///
     /// # Errors
@@ -52,14 +63,9 @@ impl CountersOptions {
             let what = format!("--vcpus {vcpus} is out of range");
             return Err(Error::usage(what, "a machine has room for fewer", format!("give 1 to {MAX_VCPUS}")));
         }
-        let behind = if *backend == BackendKey::None {
-            CounterSource::Floor
-        } else {
-            CounterSource::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? }
-        };
         let usable = usable(&HostFacts::read(&HostFs::default()));
         Ok(Plan {
-            behind,
+            behind: self.source(backend)?,
             cpu,
             pmu: cpu.pmu(),
             vcpus: vcpus as usize,

@@ -29,6 +29,8 @@ pub fn share(text: &str) -> Result<f64, String> {
     let share = number.parse::<f64>().map_err(|_| "not a share; give e.g. 3% or 0.03".to_owned())? / whole;
     if share > 0.0 && share <= 1.0 {
         Ok(share)
+    } else if share > 1.0 && share <= 100.0 && !text.ends_with('%') {
+        Err(format!("out of range; {share} % is {} or {share}%", share / 100.0))
     } else {
         Err("out of range; give more than 0% and up to 100%".to_owned())
     }
@@ -199,6 +201,7 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
         assert_eq!(["3%", "0.03", " 3 %", "100%", "1"].map(share), [Ok(0.03), Ok(0.03), Ok(0.03), Ok(1.0), Ok(1.0)]);
+        assert!(share("3").unwrap_err().ends_with("3 % is 0.03 or 3%"));
         assert!(folder("").is_err() && folder("./-").is_ok());
         assert_eq!(number_in(1..=100_000)("10_000"), Ok(10_000));
         assert_eq!(size_in(4096..=8192)(" 8k "), Ok(8192));

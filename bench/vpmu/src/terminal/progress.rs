@@ -7,39 +7,32 @@ use results::shown;
 
 /// Least time between two lines of a log.
 const BETWEEN_LINES: Duration = Duration::from_secs(5);
-/// Least time between two pictures of a bar.
+/// Least time between two lines in one place of a terminal.
 const BETWEEN_PICTURES: Duration = Duration::from_millis(50);
-/// Characters of a bar.
-const BAR: usize = 30;
 
 /// Shows how far an experiment is.
 pub trait Progress {
     /// Announces the work ahead, in a sentence; before anything else.
     fn expect(&mut self, _what: &str) {}
     /// Begins `total` runs.
-    fn begin(&mut self, total: u64);
+    fn begin(&mut self, _total: u64) {}
     /// Bounds the time of all runs, once they have begun.
     fn within(&mut self, _bound: Duration) {}
     /// Begins a run.
-    fn run(&mut self, what: &str);
+    fn run(&mut self, _what: &str) {}
     /// Ends a run.
-    fn step(&mut self);
+    fn step(&mut self) {}
     /// Ends the last run.
-    fn end(&mut self);
+    fn end(&mut self) {}
 }
 
 /// No progress shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
-impl Progress for Silent {
-    fn begin(&mut self, _total: u64) {}
-    fn run(&mut self, _what: &str) {}
-    fn step(&mut self) {}
-    fn end(&mut self) {}
-}
+impl Progress for Silent {}
 
-/// Returns a bar on a terminal, lines elsewhere, or nothing.
+/// Returns one line on a terminal, lines elsewhere, or nothing.
 pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
     if !shown {
         return Box::new(Silent);
@@ -61,7 +54,7 @@ pub fn shown(shown: bool) -> Box<dyn Progress + Send> {
 struct Stderr {
     is_terminal: bool,
     began: Instant,
-    /// Time of the last line or picture.
+    /// Time of the last line.
     last: Option<Instant>,
     what: String,
     done: u64,
@@ -70,12 +63,6 @@ struct Stderr {
 }
 
 impl Stderr {
-    /// Returns how much is done: of the runs, or of the time that they may take.
-    fn share(&self) -> f64 {
-        let time = self.bound.map_or(0.0, |bound| self.began.elapsed().as_secs_f64() / bound.as_secs_f64());
-        (self.done as f64 / self.total.max(1) as f64).max(time).min(1.0)
-    }
-
     // Shown between runs only: a ticking thread would take its time from the vCPUs.
     fn show(&mut self) {
         let between = if self.is_terminal { BETWEEN_PICTURES } else { BETWEEN_LINES };
@@ -83,25 +70,18 @@ impl Stderr {
             return;
         }
         self.last = Some(Instant::now());
+        let spent = self.began.elapsed().as_secs_f64();
+        // Of the runs, or of the time that they may take.
+        let time = self.bound.map_or(0.0, |bound| spent / bound.as_secs_f64());
+        let share = (self.done as f64 / self.total.max(1) as f64).max(time).min(1.0);
+        let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
+        let line = format!("{spent:.0} s: {:.0} %{what}", 100.0 * share);
         if self.is_terminal {
-            self.draw();
+            let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
+            write(&format!("{OVER}{}", line.chars().take(columns.saturating_sub(1)).collect::<String>()));
         } else {
-            let what = if self.what.is_empty() { String::new() } else { format!(", {}", self.what) };
-            write(&format!("{} s: {:.0} %{what}\n", self.began.elapsed().as_secs(), 100.0 * self.share()));
+            write(&format!("{line}\n"));
         }
-    }
-
-    fn draw(&self) {
-        let (share, spent) = (self.share(), self.began.elapsed().as_secs_f64());
-        #[expect(clippy::cast_sign_loss, reason = "no share is negative")]
-        let done = (BAR as f64 * share) as usize;
-        let left =
-            if share > 0.0 { format!(" (about {:.0} s left)", spent / share * (1.0 - share)) } else { String::new() };
-        let bar = format!("{}{}", "█".repeat(done), "░".repeat(BAR - done));
-        let text = format!("{bar} {spent:.0} s{left}  {}", self.what);
-        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col));
-        let text: String = text.chars().take(columns.saturating_sub(1)).collect();
-        write(&format!("{OVER}{text}"));
     }
 }
 
@@ -120,7 +100,7 @@ impl Progress for Stderr {
 
     fn begin(&mut self, total: u64) {
         let now = Instant::now();
-        // The first line comes after a while, the first picture at once.
+        // The first line of a log comes after a while, that of a terminal at once.
         (self.done, self.total, self.began, self.last) = (0, total, now, Some(now).filter(|_| !self.is_terminal));
         self.bound = None;
     }

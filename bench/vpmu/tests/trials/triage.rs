@@ -28,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn each_workload_runs_in_both_variants_and_says_what_it_did() {
     for name in ALL.map(|workload| workload.name) {
-        for variant in [&[][..], &["apart"]] {
+        for variant in [&[][..], &["--apart"]] {
             let line = ["workload", name, "2", "20ms"];
             let output = run(Path::new("."), &[&line[..], variant].concat());
             assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
@@ -42,7 +42,7 @@ fn each_workload_runs_in_both_variants_and_says_what_it_did() {
 
 /// A workload whose starter went away does not begin.
 fn a_gated_workload_without_its_starter_does_not_begin() {
-    let output = run(Path::new("."), &["workload", "rand", "600s", "gated"]);
+    let output = run(Path::new("."), &["workload", "rand", "2", "600s", "--gated"]);
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(text(&output.stdout), "ready\n");
 }

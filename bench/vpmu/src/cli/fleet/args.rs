@@ -1,8 +1,5 @@
 //! Options of `vpmu fleet`.
 
-use std::collections::BTreeSet;
-use std::fs::Metadata;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,34 +8,16 @@ use fleet::campaign::element::{Element, elements};
 use fleet::campaign::plan::{Plan, Variant, refused};
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
-use results::table::layout::{columns, dash, plural};
+use results::table::layout::{columns, plural};
 use results::table::{Report, Table};
 
 use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
 use crate::terminal::console::{print, print_json};
 
-pub(in crate::cli) const EXAMPLES: &str = "\
-Examples:
-  # what would run, and how long at most
-  vpmu fleet plan nightly.toml
-  # here, one element after the other; the report at the end
-  vpmu fleet nightly.toml
-  # on the nodes of a cluster
-  vpmu fleet submit nightly.toml --on slurm -o /shared/nightly
-  vpmu fleet status /shared/nightly --wait
-  vpmu fleet report /shared/nightly
-
-docs/fleet.md has the keys of a plan.
-
-Exit codes: 0 done, 1 an element failed or a figure is slower,
-2 bad usage or plan, 3 elements without an outcome or an
-inconclusive one, 4 Slurm is not there or does not answer,
-or never starts a job, 70 a bug of vpmu.";
-
 /// Options of `vpmu fleet`.
 #[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub struct FleetArgs {
     /// Command to carry out.
     #[command(subcommand)]
@@ -51,27 +30,43 @@ pub struct FleetArgs {
 /// Commands for a campaign.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
-    /// List a plan's elements and how long they take at most; run nothing
-    Plan(PlanArgs),
+    /// List a plan's elements and their time limits; run nothing
+    Plan {
+        /// The plan
+        plan: PathBuf,
+        /// The elements as JSON.
+        #[command(flatten)]
+        json: JsonOption,
+    },
     /// Run the elements of a plan that have no outcome
     Submit(SubmitArgs),
     /// Show how far a campaign is
-    Status(StatusArgs),
+    Status {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
+        #[arg(long)]
+        wait: bool,
+        /// JSON in place of the table.
+        #[command(flatten)]
+        json: JsonOption,
+    },
     /// Judge: failed elements, hosts that stand apart, variants; writes report.html, summary.md, junit.xml
-    Report(ReportArgs),
+    Report {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Form of the report.
+        #[command(flatten)]
+        form: FormOptions,
+    },
     /// Run one element, as its job does
     #[command(hide = true)]
-    Element(ElementArgs),
-}
-
-/// Options of `vpmu fleet plan`.
-#[derive(Clone, Debug, Args)]
-pub struct PlanArgs {
-    /// The plan
-    pub plan: PathBuf,
-    /// The elements as JSON.
-    #[command(flatten)]
-    pub json: JsonOption,
+    Element {
+        /// Folder of the campaign
+        dir: PathBuf,
+        /// Number of the element
+        number: u64,
+    },
 }
 
 /// Place at which elements run.
@@ -103,125 +98,57 @@ pub struct SubmitArgs {
     pub quiet: bool,
 }
 
-/// Options of `vpmu fleet status`.
-#[derive(Clone, Debug, Args)]
-pub struct StatusArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Wait until no element runs or waits for a node; exit 4 for jobs that never start
-    #[arg(long)]
-    pub wait: bool,
-    /// JSON in place of the table.
-    #[command(flatten)]
-    pub json: JsonOption,
-}
+/// Checks a command line, program name first.
+pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<(), Error>;
 
-/// Options of `vpmu fleet report`.
-#[derive(Clone, Debug, Args)]
-pub struct ReportArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Form of the report.
-    #[command(flatten)]
-    pub form: FormOptions,
+/// Names the experiment and the variant of an element.
+fn by_kind(element: &Element) -> [String; 2] {
+    [element.experiment.clone(), element.variant.clone()]
 }
-
-/// Options of `vpmu fleet element`.
-#[derive(Clone, Debug, Args)]
-pub struct ElementArgs {
-    /// Folder of the campaign
-    pub dir: PathBuf,
-    /// Number of the element
-    pub number: u64,
-}
-
-/// Checks a command line, program name first, and says how long it takes about; `None`: unknown.
-pub(super) type Check<'a> = &'a dyn Fn(Vec<String>) -> Result<Option<Duration>, Error>;
 
 /// Returns the plan's elements, with their command lines checked where this binary runs them.
 pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(Plan, Vec<Element>), Error> {
     let plan = Plan::from_file(path, slurm)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
-    let elements = elements(&plan, &|words| check(line(words)).ok().flatten());
-    let refuse = |why: String| Err(refused(&path.display().to_string(), why));
-    for Variant { name, binary, .. } in &plan.variants {
-        let is_program = |meta: &Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
-        if let Some(binary) = binary
-            && !std::fs::metadata(binary).is_ok_and(|meta| is_program(&meta))
-        {
-            return refuse(format!("variant '{name}': {} is no file that can be executed", binary.display()));
-        }
-    }
-    let own = |element: &&Element| {
-        plan.variants.iter().any(|variant| variant.name == element.variant && variant.binary.is_none())
-    };
-    let mut checked = BTreeSet::new();
-    for element in elements.iter().filter(own) {
-        if checked.insert((&element.experiment, &element.variant))
-            && let Err(error) = check(line(&element.words))
-        {
-            return refuse(format!("experiment '{}', variant '{}': {error}", element.experiment, element.variant));
+    let elements = elements(&plan);
+    // A variant's own binary knows its options.
+    let own = |variant: &Variant| variant.binary.is_none();
+    for (name, elements) in fleet::groups(&elements, by_kind) {
+        if plan.variants.iter().any(|variant| variant.name == name[1] && own(variant)) {
+            check(line(&elements[0].words)).map_err(|error| {
+                let why = format!("experiment '{}', variant '{}': {error}", name[0], name[1]);
+                refused(&path.display().to_string(), why)
+            })?;
         }
     }
     Ok((plan, elements))
 }
 
 /// Runs `vpmu fleet plan`.
-pub(super) fn plan(args: &PlanArgs, check: Check<'_>) -> Result<Exit, Error> {
-    let (plan, elements) = planned(&args.plan, check, &Slurm::default())?;
-    if args.json.json {
+pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Error> {
+    let (plan, elements) = planned(path, check, &Slurm::default())?;
+    if json {
         return print_json(&elements).map(|()| Exit::Done);
     }
-    let mut table = Table::new(["experiment", "variant", "elements", "each takes", "limit", "together"]).keys(2);
-    let mut notes = Vec::new();
-    for ([experiment, variant], elements) in
-        fleet::groups(&elements, |one| [&one.experiment, &one.variant].map(Clone::clone))
-    {
-        let (each, limit, count) = (elements[0].estimate_s, elements[0].limit_s, elements.len());
-        if each.is_some_and(|each| each > limit) {
-            notes.push(format!("{experiment}, {variant}: takes longer than its limit: give a longer `time`"));
-        }
-        let all = each.map(|each| each.saturating_mul(count as u64));
-        let times = [each, Some(limit), all].map(|time| time.map_or_else(dash, seconds));
-        table.add_row([experiment, variant, count.to_string()].into_iter().chain(times));
+    let mut table = Table::new(["experiment", "variant", "elements", "limit of each"]).keys(2);
+    for ([experiment, variant], elements) in fleet::groups(&elements, by_kind) {
+        table.add_row([experiment, variant, elements.len().to_string(), seconds(elements[0].limit_s)]);
     }
     let mut report = Report::default();
     report.table(table);
-    report.notes(notes);
-    let targets: Vec<String> = plan.targets.iter().map(ToString::to_string).collect();
-    let times = plan.repeat.times();
-    let spread = plan.repeat.every().as_secs().saturating_mul(u64::from(times - 1));
     report.note(format!(
-        "{}: {} on {} ({}), {} over {}",
+        "{}: {} on {}, {}",
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),
-        fleet::shortened(&targets, 6),
-        plural(times as usize, "repetition"),
-        seconds(spread)
+        plural(plan.repeat.times() as usize, "repetition"),
     ));
-    let known: u64 = elements.iter().filter_map(|element| element.estimate_s).sum();
-    let is_known = elements.iter().all(|element| element.estimate_s.is_some());
-    let least =
-        if is_known { "" } else { ", and what has no estimate (its limit is the experiment's `time`, or 30 min)" };
-    report.note(format!("one after the other: about {}{least}", seconds(known)));
+    let all = elements.iter().map(|element| element.limit_s).sum();
+    report.note(format!("one after the other: at most {}", seconds(all)));
     report.notes(fleet::too_few(plan.targets.len()).filter(|_| plan.variants.len() > 1));
     print(&report.text(columns())).map(|()| Exit::Done)
 }
 
 fn seconds(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::usage::parsed;
-
-    #[test]
-    fn a_plan_needs_no_subcommand() {
-        let args: FleetArgs = parsed(&["plan.toml", "-o", "out"]).unwrap();
-        assert!(args.command.is_none() && args.submit.is_some_and(|submit| submit.output.is_some()));
-        assert!(parsed::<FleetArgs>(&["status", "out"]).unwrap().submit.is_none());
-    }
 }

@@ -1,44 +1,26 @@
 //! `vpmu fleet report`.
 
+use std::path::Path;
+
 use fleet::{Analysis, Run};
 use results::compare::{self, Comparison};
 use results::error::{Error, Exit};
+use results::read::ends;
 use results::table::Report as Shown;
-use results::table::layout::columns;
 use results::verdict::Limits;
-use serde::Serialize;
+use serde_json::json;
 
 use super::super::by_host::{Gathered, of_campaign};
 use super::super::files::write;
-use super::args::ReportArgs;
 use super::status::standing;
 use super::submit::lock;
 use crate::setting::process;
-use crate::terminal::console::{complain, print, print_json};
+use crate::terminal::console::{self, Form, complain};
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::standing::Standing;
 
-/// Everything that `report` says.
-#[derive(Serialize)]
-struct Report<'a> {
-    schema: &'static str,
-    standing: &'a Standing,
-    analysis: &'a Analysis,
-    variants: Vec<Variants<'a>>,
-}
-
-/// One variant against the first.
-#[derive(Serialize)]
-struct Variants<'a> {
-    base: &'a str,
-    new: &'a str,
-    comparison: Option<Comparison>,
-    /// The reason why there is none.
-    error: Option<String>,
-}
-
-/// Schema of the report's JSON.
-const SCHEMA: &str = "vpmu-fleet-report/5";
+/// One variant against the first: the names of both, and why they cannot be compared.
+type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
 
 /// Gathers the runs of a campaign; none as long as no element has left a document.
 fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gathered {
@@ -52,14 +34,17 @@ fn gathered(folder: &Folder, campaign: &Campaign, standing: &Standing) -> Gather
     })
 }
 
+/// Schema of the report's JSON.
+const SCHEMA: &str = "vpmu-fleet-report/5";
+
 /// Runs `vpmu fleet report`.
-pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
-    let (folder, campaign, standing) = standing(&args.dir, Folder::own)?;
+pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
+    let (folder, campaign, standing) = standing(dir, Folder::own)?;
     let _lock = lock(&folder, "report")?;
     let gathered = gathered(&folder, &campaign, &standing);
     let analysis = fleet::analyse(&gathered.runs);
     let variants = if gathered.runs.is_empty() { Vec::new() } else { variants(&campaign, &gathered.runs) };
-    let verdict = gathered.exit(exit(&standing, &analysis, &variants));
+    let verdict = ends(exit(&standing, &analysis, &variants), gathered.bad);
     let word = match verdict {
         Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => "nothing failed, no speed judged",
         Exit::Done => "nothing failed, nothing slower",
@@ -70,11 +55,11 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     if !gathered.runs.is_empty() {
         append(&mut shown, "Hosts", fleet::report(&analysis));
     }
-    for Variants { base, new, comparison, error } in &variants {
+    for (base, new, comparison) in &variants {
         let title = format!("{new} against {base}, on the same hosts");
         match comparison {
-            Some(comparison) => append(&mut shown, &title, compare::report(comparison, false)),
-            None => shown.note(format!("{title}: {}", error.as_deref().unwrap_or_default())),
+            Ok(comparison) => append(&mut shown, &title, compare::report(comparison, false)),
+            Err(error) => shown.note(format!("{title}: {error}")),
         }
     }
     shown.verdict = Some((verdict, word.to_owned()));
@@ -82,13 +67,13 @@ pub(super) fn report(args: &ReportArgs) -> Result<Exit, Error> {
     for (name, text) in [("report.html", page), ("summary.md", shown.markdown()), ("junit.xml", shown.junit())] {
         write(&folder.path.join(name), text.as_bytes())?;
     }
-    if args.form.json.json {
-        print_json(&Report { schema: SCHEMA, standing: &standing, analysis: &analysis, variants })?;
-    } else if args.form.markdown {
-        print(&shown.markdown())?;
-    } else {
-        print(&shown.text(columns()))?;
-    }
+    let variant = |(base, new, found): &Variant<'_>| {
+        let error = found.as_ref().err().map(ToString::to_string);
+        json!({ "base": base, "new": new, "comparison": found.as_ref().ok(), "error": error })
+    };
+    let variants: Vec<_> = variants.iter().map(variant).collect();
+    let document = json!({ "schema": SCHEMA, "standing": standing, "analysis": analysis, "variants": variants });
+    console::show(form, &shown, &document)?;
     complain(&format!("report.html, summary.md, junit.xml in {}", folder.path.display()));
     Ok(verdict)
 }
@@ -103,7 +88,7 @@ fn append(shown: &mut Shown, title: &str, other: Shown) {
 }
 
 /// Compares each further variant with the first. Variants share the plan's experiment: their options may differ.
-fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variants<'a>> {
+fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variant<'a>> {
     let of_experiment = |run: &Run| {
         let name = &campaign.element(run.labels.element?)?.experiment;
         Some(Run { key: format!("{name}\n{}\n{}", run.backend, run.stand_in), setting: name.clone(), ..run.clone() })
@@ -121,20 +106,17 @@ fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variants<'a>> {
         let of = |name: &str| -> Vec<Run> {
             runs.iter().filter(|run| run.labels.variant.as_deref() == Some(name)).cloned().collect()
         };
-        match fleet::compare((base, &of(base)), (new, &of(new)), &Limits::default()) {
-            Ok(comparison) => Variants { base, new, comparison: Some(comparison), error: None },
-            Err(error) => Variants { base, new, comparison: None, error: Some(error.to_string()) },
-        }
+        (base, new, fleet::compare((base, &of(base)), (new, &of(new)), &Limits::default()))
     };
     others.iter().map(compare).collect()
 }
 
 /// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A
 /// fleet of too few hosts for one to stand apart is no failure of the campaign.
-fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> Exit {
+fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variant<'_>]) -> Exit {
     let mut verdicts = vec![standing.exit()];
     verdicts.extend(Some(analysis.exit()).filter(|&exit| exit == Exit::Regression));
-    verdicts.extend(variants.iter().map(|one| one.comparison.as_ref().map_or(Exit::Inconclusive, Comparison::exit)));
+    verdicts.extend(variants.iter().map(|(.., found)| found.as_ref().map_or(Exit::Inconclusive, Comparison::exit)));
     match verdicts {
         verdicts if verdicts.contains(&Exit::Regression) => Exit::Regression,
         verdicts if verdicts.contains(&Exit::Inconclusive) => Exit::Inconclusive,
@@ -144,38 +126,21 @@ fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variants<'_>]) -> 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use fleet::campaign::standing::{Line, State};
 
     use super::*;
 
     fn standing(states: &[State]) -> Standing {
-        let line = |(number, &state): (usize, &State)| Line {
-            number: number as u64,
-            name: format!("e{number}"),
-            state,
-            host: None,
-            job: None,
-            exit: None,
-            attempts: 1,
-            reason: None,
-            never: None,
-            done: None,
-        };
-        let mut counts = BTreeMap::new();
-        for state in states {
-            *counts.entry(*state).or_insert(0) += 1;
-        }
-        let elements = states.iter().enumerate().map(line).collect();
-        Standing { campaign: "x".to_owned(), counts, unanswered: None, elements }
+        let elements = states.iter().map(|&state| Line { state, ..Line::default() }).collect();
+        let counts = states.iter().map(|&state| (state, 1)).collect();
+        Standing { elements, counts, ..Standing::default() }
     }
 
     #[test]
     fn failed_elements_come_before_open_verdicts() {
         let analysis = fleet::analyse(&[]);
-        let of = |states: &[State], variants: &[Variants<'_>]| exit(&standing(states), &analysis, variants);
-        let open = || Variants { base: "a", new: "b", comparison: None, error: Some("no figures".to_owned()) };
+        let of = |states: &[State], variants: &[Variant<'_>]| exit(&standing(states), &analysis, variants);
+        let open = || ("a", "b", Err(Error::usage("no figures", "", "")));
         assert_eq!(of(&[State::Ok], &[]), Exit::Done);
         assert_eq!(of(&[State::Ok], &[open()]), Exit::Inconclusive);
         assert_eq!(of(&[State::Ok, State::Failed], &[open()]), Exit::Regression);

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
-use results::table::layout::{columns, plural};
+use results::table::layout::plural;
 
-use super::args::StatusArgs;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::console::{self, Form, complain, internal};
 use fleet::campaign::folder::{Campaign, Folder};
 use fleet::campaign::jobs;
 use fleet::campaign::standing::{Line, Standing, State};
@@ -33,35 +32,21 @@ pub(super) fn standing(
 }
 
 /// Runs `vpmu fleet status`.
-pub(super) fn status(args: &StatusArgs) -> Result<Exit, Error> {
-    let standing = if args.wait { waited(args)? } else { standing(&args.dir, Folder::open)?.2 };
-    if args.json.json {
-        print_json(&standing)?;
-    } else {
-        print(&fleet::progress(&standing).text(columns()))?;
-    }
-    let never = standing.elements.iter().find_map(|line| Some((line, line.never?)));
-    match never.filter(|_| args.wait) {
-        Some((line, why)) => {
-            let (job, reason) = (line.job.as_deref().unwrap_or_default(), line.reason.as_deref().unwrap_or_default());
-            let what = format!("job {job} ({}) never starts", line.name);
-            Err(Error::host(
-                what,
-                format!("{reason}: {why}"),
-                "scancel it, correct the plan, and submit to another folder",
-            ))
-        }
-        None => Ok(standing.exit()),
-    }
+pub(super) fn status(dir: &Path, wait: bool, json: bool) -> Result<Exit, Error> {
+    let standing = if wait { waited(dir)? } else { standing(dir, Folder::open)?.2 };
+    console::show(Form::of(json, false), &fleet::progress(&standing), &standing)?;
+    // Its report says why.
+    let never = wait && standing.elements.iter().any(|line| line.never.is_some());
+    Ok(if never { Exit::Host } else { standing.exit() })
 }
 
 /// Waits until no element runs or waits for a node, but those that never start.
-fn waited(args: &StatusArgs) -> Result<Standing, Error> {
+fn waited(dir: &Path) -> Result<Standing, Error> {
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
     let is_interrupted = || sys::interrupted().load(Ordering::Relaxed);
     let mut last = String::new();
     loop {
-        let now = standing(&args.dir, Folder::open)?.2;
+        let now = standing(dir, Folder::open)?.2;
         let line = now.summary();
         if line != last {
             complain(&line);

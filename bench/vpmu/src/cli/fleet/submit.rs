@@ -8,7 +8,7 @@ use results::error::{Error, Exit};
 use results::table::layout::plural;
 use results::write::{append, now_unix};
 
-use super::args::{Check, ElementArgs, On, SubmitArgs, planned};
+use super::args::{Check, On, SubmitArgs, planned};
 use crate::campaign::attempt;
 use crate::setting::process;
 use crate::sys;
@@ -17,7 +17,6 @@ use crate::terminal::progress;
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::Folder;
 use fleet::campaign::jobs;
-use fleet::campaign::plan::Target;
 use fleet::campaign::standing::Standing;
 use fleet::campaign::submission;
 
@@ -54,9 +53,6 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
     match args.on {
         On::Local => {
-            if campaign.elements.iter().any(|element| element.target != Target::Any) {
-                complain("notice: --on local: every element runs on this host, whatever host the plan names");
-            }
             sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
             let mut progress = progress::shown(!args.quiet);
             let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
@@ -92,14 +88,14 @@ pub(super) fn lock(folder: &Folder, what: &str) -> Result<std::fs::File, Error> 
 }
 
 /// Runs one element, as its job does.
-pub(super) fn element(args: &ElementArgs) -> Result<Exit, Error> {
-    let (folder, campaign) = Folder::own(&args.dir)?;
-    let element = campaign.element(args.number).ok_or_else(|| {
+pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
+    let (folder, campaign) = Folder::own(dir)?;
+    let element = campaign.element(number).ok_or_else(|| {
         let count = plural(campaign.elements.len(), "element");
-        Error::usage(format!("no element {}", args.number), format!("the campaign has {count}"), "")
+        Error::usage(format!("no element {number}"), format!("the campaign has {count}"), "")
     })?;
     sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
-    let ended = attempt::run(&folder, &campaign, element, attempt::Place::Job, sys::interrupted())?;
+    let ended = attempt::run(&folder, &campaign, element, true, sys::interrupted())?;
     match &ended {
         attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),
         attempt::Ended::Stopped(why) => complain(&format!("{}: stopped: {why}", element.name)),

@@ -19,8 +19,6 @@ const NOTHING: [&str; 4] = ["stat", "-n", "--", "true"];
 
 /// Maximum length of one argument of a command (MAX_ARG_STRLEN, 32 pages).
 const MAX_ARGUMENT: usize = 32 * 4096;
-/// Bytes of a command's output that are read.
-const MAX_OUTPUT: usize = 16 << 20;
 /// Time that one run of a command may take.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Group sizes to try for perf.

@@ -1,6 +1,7 @@
 //! Runs a guest and records it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,13 +15,12 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::check_no_input;
 use vmm::machine::linux::Kernel;
-use vmm::sample::{CallerRule, Orc};
+use vmm::sample::{CallerRule, Orc, Sampling};
 
 use super::beside::{self, IMAGE, KALLSYMS};
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{self, Subject};
+use super::recorder::{self, Recorded, Subject};
 use super::spec::RecordSpec;
-use super::summary;
 use super::tables::Names;
 use crate::inspect::sampled::{self, Guest};
 use crate::machine::Watch;
@@ -32,19 +32,15 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let places = "writes that are done at once need places of their own, which a pipe does not have";
-    for (given, option, why) in [
-        (spec.aio.is_some(), "--aio", places),
-        (spec.interval.is_some(), "--interval", "tables and the recording are both for stdout"),
-    ] {
-        if given && spec.is_pipe() {
-            let remedy = format!("give a file with --output, or leave {option} out");
-            return Err(Error::usage(format!("cannot write to a pipe with {option}"), why, remedy));
-        }
+    let given = [("--aio", spec.aio.is_some()), ("--interval", spec.interval.is_some())];
+    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && spec.is_pipe()) {
+        let remedy = format!("give a file with --output, or leave {option} out");
+        return Err(Error::usage(format!("cannot write to a pipe with {option}"), "", remedy));
     }
     spec.sampling.check()?;
-    let (guest, backend) = Guest::new(spec.guest.clone(), spec.quiet.quiet)?;
-    let mut sampling = spec.sampling.sampling(spec.chains, guest.counters().0.guest.vcpus);
+    let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
+    let (of, vcpus) = (&spec.sampling, guest.counters().0.guest.vcpus as usize);
+    let mut sampling = Sampling::new(of.event.clone(), of.rate(), spec.chains, vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
     let (subject, copy, input) = match &guest {
         Guest::Payload(..) => {
@@ -60,7 +56,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     for output in [spec.output.clone(), spec.beside(IMAGE), spec.beside(KALLSYMS)] {
         check_no_input(&output, input)?;
     }
-    let (kind, vcpus) = (subject.kind, sampling.channels.len());
+    let kind = subject.kind;
     let events = sampled::described(&sampling, kind == Kind::Task)?;
     let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
     let (output, displaced) = output(spec)?;
@@ -71,24 +67,23 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     };
     let sampling = Arc::new(sampling);
     let watch = Watch { sampling: Some(Arc::clone(&sampling)), trace: None };
-    let run = || guest.run(backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
+    let run = || guest.run(&backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {
         beside::take_back(&spec.output, displaced);
     }
     let (recorded, exit) = recorded?;
-    let (lines, warnings) = summary::lines(&recorded, spec, vcpus);
-    let commands = summary::commands(spec, kind).filter(|_| recorded.file.samples > 0);
-    for line in lines.iter().chain(&commands).filter(|_| !spec.quiet.quiet) {
+    let (lines, warnings) = lines(&recorded, spec, vcpus);
+    for line in lines.iter().filter(|_| !spec.quiet.quiet) {
         complain(line);
     }
     for warning in warnings {
         complain(&format!("warning: {warning}"));
     }
-    match summary::error(&recorded, Path::new(&spec.output)) {
+    match error(&recorded, Path::new(&spec.output)) {
         Some(error) => Err(error),
-        None => Ok(summary::exit(&recorded, exit)),
+        None => Ok(ended(&recorded, exit)),
     }
 }
 
@@ -173,5 +168,100 @@ fn facts(vcpus: usize) -> Facts {
         cpus: vcpus as u32,
         clocks: (wall, sys::monotonic_ns()),
         ..Facts::default()
+    }
+}
+
+/// Formats the lines of the summary, and its warnings.
+fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
+    let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
+    let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
+    let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
+    let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
+    let level = spec.writing().level;
+    let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
+    let mut lines = vec![format!(
+        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{ratio}",
+        events.join(", "),
+        file.bytes.div_ceil(1024),
+    )];
+    if *at_exit > 0 {
+        lines.push(format!(
+            "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
+            of(*at_exit, *samples)
+        ));
+    }
+    let levels = parts.iter().zip(complete).zip(["chains at level 0", "chains at level 3"]);
+    let shares: Vec<_> = levels
+        .filter(|((whole, _), _)| spec.chains && **whole > 0)
+        .map(|((&whole, &complete), what)| format!("{:.2} % of {whole} {what}", of(complete, whole)))
+        .collect();
+    if !shares.is_empty() {
+        lines.push(format!("complete: {}", shares.join(", ")));
+    }
+    let warnings = [
+        (ours + kernels > 0).then(|| {
+            format!(
+                "{} samples were lost ({ours} since the recorder was late, {kernels} since the kernel's ring was full): sample less often",
+                ours + kernels
+            )
+        }),
+        (*throttled > 0).then(|| {
+            let often = "sysctl kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent";
+            format!("the kernel throttled an event {throttled} times: sample less often, or raise {often}")
+        }),
+        (*samples == 0).then(|| {
+            "no sample was taken: the guest ran for less than a period, slept all the time, or the event does not happen"
+                .to_owned()
+        }),
+        (file.given_up > 0).then(|| {
+            format!(
+                "{} bytes of the last records are not in the file: there was no room for them and the file's features",
+                file.given_up
+            )
+        }),
+    ];
+    (lines, warnings.into_iter().flatten().collect())
+}
+
+/// Returns the exit code where nothing failed: the guest's own.
+fn ended(recorded: &Recorded, guest: Exit) -> Exit {
+    match guest {
+        // The recording's end is not the guest's failure.
+        Exit::Inconclusive if recorded.by_duration && recorded.failed.is_none() => Exit::Done,
+        // The reader of the pipe left before the end of the guest.
+        Exit::Done if recorded.failed.is_some() => Exit::Inconclusive,
+        exit => exit,
+    }
+}
+
+/// Builds the error of a recording that ended early, unless its reader just left.
+fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
+    let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
+    let what = format!("the recording {} ended early", output.display());
+    let remedy = "what was written before that is readable, later samples are gone; make room, and record again";
+    Some(Error::output(what, error, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(failed: Option<ErrorKind>, by_duration: bool) -> Recorded {
+        Recorded { failed: failed.map(Into::into), by_duration, ..Recorded::default() }
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_whole_recording_and_a_full_disk_is_an_error() {
+        let of = |failed: Option<ErrorKind>, by_duration, guest| ended(&recorded(failed, by_duration), guest);
+        let left = Some(ErrorKind::BrokenPipe);
+        assert_eq!(of(None, false, Exit::Done), Exit::Done);
+        assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
+        assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
+        assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
+        assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
+        let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
+        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Host);
+        assert!(of(ErrorKind::BrokenPipe).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! `vpmu record`: samples of a guest as a perf.data file.
 //!
-//! [`spec`] says what is recorded, [`guests`] runs the guest, [`layout`] says what stock perf takes the guest for,
-//! [`recorder`] takes samples out and writes them, [`tables`] is what is printed meanwhile, [`summary`] what is said at the end.
+//! [`spec`] says what is recorded, [`guests`] runs the guest and says what came of it, [`layout`] says what stock perf takes the guest for,
+//! [`recorder`] takes samples out and writes them, [`tables`] is what is printed meanwhile.
 //! [`beside`] names what lies beside a recording, and keeps the earlier one.
 
 pub mod beside;
@@ -9,5 +9,4 @@ pub mod guests;
 pub mod layout;
 pub mod recorder;
 pub mod spec;
-pub mod summary;
 pub mod tables;

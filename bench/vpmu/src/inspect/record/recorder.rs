@@ -81,8 +81,7 @@ pub fn record(
         sampling,
         writer: Writer::begin(output, events, spec.chains, spec.writing(), facts).map_err(cannot)?,
         kind,
-        chains: spec.chains,
-        duration: spec.duration.unwrap_or(Duration::MAX),
+        spec,
         until: u64::MAX,
         pid: std::process::id(),
         out: Recorded::default(),
@@ -92,13 +91,12 @@ pub fn record(
     Ok((recorded, exit?))
 }
 
-struct Work {
+struct Work<'a> {
     sampling: Arc<Sampling>,
     writer: Writer,
     tables: Option<Tables>,
     kind: Kind,
-    chains: bool,
-    duration: Duration,
+    spec: &'a RecordSpec,
     /// vCPUs whose thread has its name in the file.
     known: Vec<bool>,
     /// Samples after this time are left out: work of the guest on its way out.
@@ -107,7 +105,7 @@ struct Work {
     out: Recorded,
 }
 
-impl Work {
+impl Work<'_> {
     /// `kallsyms`: the list of the guest's symbols, once it has been.
     fn run(mut self, done: &AtomicBool, mappings: &[Mapping], kallsyms: &Path) -> Recorded {
         // The process and its code are ahead of all samples.
@@ -120,7 +118,7 @@ impl Work {
             // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
             let last = done.load(Ordering::Acquire);
             let more = self.drain();
-            let left = self.duration.saturating_sub(began.elapsed());
+            let left = self.spec.duration.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
             if left.is_zero() && !self.out.by_duration && !last {
                 (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
                 sys::interrupted().store(true, Ordering::Relaxed);
@@ -189,7 +187,7 @@ impl Work {
         if let Some(tables) = &mut self.tables {
             tables.add(taken);
         }
-        let sample = self.kind.sample(taken, cpu as u32, self.pid, tid, self.chains);
+        let sample = self.kind.sample(taken, cpu as u32, self.pid, tid, self.spec.chains);
         self.add(&Record::Sample(sample));
     }
 

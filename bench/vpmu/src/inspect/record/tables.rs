@@ -79,7 +79,7 @@ impl Tables {
     }
 }
 
-// Samples of functions, since the last table and over all.
+// Samples of functions since the last table.
 
 /// Place of a vCPU: whether it is at privilege level 3, and the address.
 type Place = (bool, u64);
@@ -93,25 +93,26 @@ const ROWS: usize = 20;
 /// Longest name that is shown, characters.
 const LONGEST: usize = 160;
 
-/// Samples and counts: those of an event, and of the functions of the first event.
+/// Samples: those of each event, and of the functions of the first.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Names of the events, with samples and counts since the last table.
-    events: Vec<(String, u64, u64)>,
-    /// Samples of each place since the last table, and over all.
-    places: HashMap<Place, [u64; 2]>,
+    /// Names of the events, with samples since the last table.
+    events: Vec<(String, u64)>,
+    /// Samples of each place since the last table.
+    places: HashMap<Place, u64>,
+    /// Samples and time over all.
+    all: u64,
     time: Duration,
 }
 
 impl Tally {
     fn new(events: &[SampledEvent]) -> Self {
-        Self { events: events.iter().map(|event| (event.to_string(), 0, 0)).collect(), ..Self::default() }
+        Self { events: events.iter().map(|event| (event.to_string(), 0)).collect(), ..Self::default() }
     }
 
     fn add(&mut self, sample: &Sample) {
-        if let Some((_, samples, counts)) = self.events.get_mut(sample.event) {
+        if let Some((_, samples)) = self.events.get_mut(sample.event) {
             *samples += 1;
-            *counts = counts.saturating_add(sample.period);
         }
         if sample.event != 0 {
             return;
@@ -120,16 +121,15 @@ impl Tally {
         if self.places.len() >= MOST_PLACES && !self.places.contains_key(&place) {
             place.1 = OTHERS;
         }
-        let [now, all] = self.places.entry(place).or_default();
-        (*now, *all) = (*now + 1, *all + 1);
+        *self.places.entry(place).or_default() += 1;
+        self.all += 1;
     }
 
-    /// Lists the functions with their rings, those with most samples since the last table first.
-    fn functions(&self, names: &Names) -> Vec<((bool, String), [u64; 2])> {
-        let mut found: HashMap<(bool, String), [u64; 2]> = HashMap::new();
-        for (&place, samples) in &self.places {
-            let sums = found.entry((place.0, names.of(place))).or_default();
-            sums.iter_mut().zip(samples).for_each(|(sum, samples)| *sum += samples);
+    /// Takes the functions with their rings, those with most samples since the last table first.
+    fn functions(&mut self, names: &Names) -> Vec<((bool, String), u64)> {
+        let mut found: HashMap<(bool, String), u64> = HashMap::new();
+        for (place, samples) in self.places.drain() {
+            *found.entry((place.0, names.of(place))).or_default() += samples;
         }
         let mut lines: Vec<_> = found.into_iter().collect();
         lines.sort_by(|(a, of_a), (b, of_b)| (of_b, a).cmp(&(of_a, b)));
@@ -141,21 +141,17 @@ impl Tally {
         self.time += length;
         let (seconds, at) = (length.as_secs_f64().max(f64::MIN_POSITIVE), self.time.as_secs_f64());
         let functions = self.functions(names);
-        let [new, all] = [0, 1].map(|by| functions.iter().map(|(_, samples)| samples[by]).sum::<u64>());
-        let lost = ours + kernels;
+        let (new, all, lost) = (functions.iter().map(|(_, samples)| samples).sum::<u64>(), self.all, ours + kernels);
         let throttled = if throttled > 0 { format!("  throttled {throttled} times") } else { String::new() };
         let mut text = format!("table {number}  at {at:.3} s  samples {new}  over all {all}  lost {lost}{throttled}\n");
-        for (name, samples, counts) in &mut self.events {
-            let [samples, counts] = [samples, counts].map(|count| std::mem::take(count) as f64 / seconds);
-            let _ = writeln!(text, "event    {name}  samples/s {samples:.1}  counts/s {counts:.1}");
+        for (name, samples) in &mut self.events {
+            let _ = writeln!(text, "event    {name}  samples/s {:.1}", std::mem::take(samples) as f64 / seconds);
         }
-        let _ = writeln!(text, "{:>8}{:>9}  ring  function", "now", "all");
-        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        text += "   share  ring  function\n";
         for ((user, name), samples) in functions.iter().take(ROWS) {
-            let (now, over_all, ring) = (percent(samples[0], new), percent(samples[1], all), if *user { 3 } else { 0 });
-            let _ = writeln!(text, "{now:>6.2} %{over_all:>7.2} %{ring:>6}  {name}");
+            let (share, ring) = (100.0 * *samples as f64 / new as f64, if *user { 3 } else { 0 });
+            let _ = writeln!(text, "{share:>6.2} %{ring:>6}  {name}");
         }
-        self.places.values_mut().for_each(|samples| samples[0] = 0);
         text + "\n"
     }
 }
@@ -196,11 +192,11 @@ mod tests {
     }
 
     fn tally(events: &[&str]) -> Tally {
-        Tally { events: events.iter().map(|name| ((*name).to_owned(), 0, 0)).collect(), ..Tally::default() }
+        Tally { events: events.iter().map(|name| ((*name).to_owned(), 0)).collect(), ..Tally::default() }
     }
 
     fn add(tally: &mut Tally, event: usize, user: bool, rip: u64, times: usize) {
-        (0..times).for_each(|_| tally.add(&Sample { event, user, rip, period: 10, ..Sample::default() }));
+        (0..times).for_each(|_| tally.add(&Sample { event, user, rip, ..Sample::default() }));
     }
 
     #[test]
@@ -216,12 +212,11 @@ mod tests {
             samples.table(2, Duration::from_secs(2), &names(), [2, 1, 5]),
             "\
 table 2  at 3.000 s  samples 12  over all 20  lost 3  throttled 5 times
-event    cpu-clock  samples/s 6.0  counts/s 60.0
-event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
-     now      all  ring  function
- 75.00 %  60.00 %     0  one
- 25.00 %  15.00 %     0  a::b
-  0.00 %  25.00 %     3  two
+event    cpu-clock  samples/s 6.0
+event    kvm:kvm_exit  samples/s 2.0
+   share  ring  function
+ 75.00 %     0  one
+ 25.00 %     0  a::b
 
 "
         );
@@ -234,7 +229,7 @@ event    kvm:kvm_exit  samples/s 2.0  counts/s 20.0
             add(&mut samples, 0, false, 0x10_0000 + n, 1);
         }
         assert_eq!(samples.places.len(), MOST_PLACES + 1);
-        assert_eq!(samples.places[&(false, OTHERS)], [1000; 2]);
+        assert_eq!(samples.places[&(false, OTHERS)], 1000);
         assert_eq!(names().of((true, OTHERS)), "[others]");
     }
 

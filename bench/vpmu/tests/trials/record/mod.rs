@@ -204,7 +204,7 @@ fn totals() -> Result<()> {
     }
     let has = |begin: &str| out.lines().any(|line| line.starts_with(begin));
     ensure!(
-        samples > 0 && has("event    cpu-clock") && has("     now      all") && out.contains("  ring3_ftest\n"),
+        samples > 0 && has("event    cpu-clock") && has("   share  ring") && out.contains("  ring3_ftest\n"),
         "{out}"
     );
     Ok(())

@@ -130,7 +130,7 @@ pub(crate) fn status_says_what_pending_elements_wait_for(rig: &mut Rig) -> Resul
     let waited = campaign.fleet("status", &["--wait"])?;
     let said = text(&waited);
     ensure!(
-        waited.status.code() == Some(4) && said.contains("never starts: PartitionTimeLimit: its time limit"),
+        waited.status.code() == Some(4) && said.contains("for PartitionTimeLimit, which never starts: its time limit"),
         "{said}"
     );
     campaign.cancel()?;

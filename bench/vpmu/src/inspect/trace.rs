@@ -1,11 +1,11 @@
-//! `vpmu trace record`: a guest runs, and a thread writes what its vCPUs trace.
+//! `vpmu trace`: a guest runs, and a thread writes what its vCPUs trace; or a trace is made of what a stock KVM told perf.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::{HostSide, OpKind};
 use host_pmu::trace::{Row, Tracing};
@@ -18,7 +18,7 @@ use vmm::machine::Cpu;
 
 use crate::arms::arm::sim;
 use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
-use crate::machine::{CountersOptions, Watch};
+use crate::machine::{self, CountersOptions, Watch};
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
@@ -26,7 +26,62 @@ use crate::sys;
 use crate::terminal::console::{complain, internal};
 
 /// Folder of a trace, unless another is given.
-pub(super) const FOLDER: &str = "vpmu-trace";
+const FOLDER: &str = "vpmu-trace";
+
+/// Commands for traces.
+#[derive(Clone, Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Run a guest, and write what its vCPUs do to their PMUs
+    #[command(
+        override_usage = "vpmu trace record [OPTIONS] -- <payload|run|linux> [...]",
+        disable_help_subcommand = true
+    )]
+    Record(Box<RecordOptions>),
+    /// Make a trace of a recording of a stock KVM host by perf
+    Import(ImportOptions),
+}
+
+impl TraceCommand {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn run(&self) -> Result<Exit, Error> {
+        match self {
+            Self::Record(options) => record(options),
+            Self::Import(options) => import(options),
+        }
+    }
+}
+
+/// Options of `vpmu trace import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportOptions {
+    /// The recording: of kvm:kvm_msr, kvm:kvm_exit, kvm:kvm_entry, kvm:kvm_apic_accept_irq, sched:sched_switch
+    #[arg(value_name = "PERF.DATA")]
+    pub recording: PathBuf,
+    /// Process of the VM, where the recording has several
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// The new folder of the trace.
+    #[command(flatten)]
+    pub output: FolderOption,
+    /// Nothing on stderr but errors.
+    #[command(flatten)]
+    pub quiet: QuietOption,
+}
+
+/// Imports a recording.
+///
+/// # Errors
+/// Exit 2: it cannot be read, or has no trace in it; as of [`Error::output`]: the trace cannot be written to its end.
+pub fn import(options: &ImportOptions) -> Result<Exit, Error> {
+    let ImportOptions { recording, pid, output, quiet } = options;
+    let output = &output.or(FOLDER);
+    let bytes = machine::read(recording, "the recording")?;
+    summarize(output, &trace::import::import((recording, &bytes), *pid, output)?, quiet.quiet);
+    Ok(Exit::Done)
+}
 
 /// Options of `vpmu trace record`.
 #[derive(Clone, Debug, Args)]
@@ -58,9 +113,9 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     {
         return of_model(options, payload, model);
     }
-    let (guest, backend) = Guest::new(guest.clone(), *quiet)?;
+    let (guest, backend) = Guest::watched(guest.clone(), *quiet)?;
     traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
+        let (exit, vcpus) = guest.run(&backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
@@ -137,7 +192,7 @@ fn traced(
 }
 
 /// Says what a finished trace has.
-pub(super) fn summarize(output: &Path, meta: &Meta, quiet: bool) {
+fn summarize(output: &Path, meta: &Meta, quiet: bool) {
     if !quiet {
         let Meta { accesses, vcpus, .. } = meta;
         complain(&format!("{accesses} accesses of {} in {}", plural(*vcpus, "vCPU"), output.display()));
