@@ -107,8 +107,11 @@ impl EventCount {
     /// Returns how often it has expired since it last signalled, if it is a clock.
     #[inline]
     pub(crate) const fn expiries(&self, times: Times) -> u64 {
+        if !self.running || !self.samples || !matches!(self.base, Base::Thread { .. }) {
+            return 0;
+        }
         let ran = self.ran(times);
-        if !self.running || !self.samples || ran < self.due || !matches!(self.base, Base::Thread { .. }) {
+        if ran < self.due {
             return 0;
         }
         let late = self.rate.counts(ran).saturating_sub(self.signal_at);

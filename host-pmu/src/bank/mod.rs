@@ -429,9 +429,13 @@ impl<B: Backend> Bank<B> {
     #[inline]
     fn shortest_period(&self, counter: CounterId, wanted: u64) -> u64 {
         let shortest = self.host.backend.facts().shortest_period;
-        // A PMU bears what perf's throttling leaves of it; and most periods are so long that there is room beside any others.
+        // A PMU bears what perf's throttling leaves of it.
+        if shortest <= SHORTEST_PERIOD {
+            return shortest;
+        }
+        // Most periods are so long that there is room beside any others.
         let set = self.slots[counter.index()].as_ref().map_or(wanted, |held| held.period);
-        if shortest <= SHORTEST_PERIOD || wanted.min(set) >= shortest.saturating_mul(32) {
+        if wanted.min(set) >= shortest.saturating_mul(32) {
             return shortest;
         }
         let own = self.tracked.into_iter().filter(|&other| other != counter);
