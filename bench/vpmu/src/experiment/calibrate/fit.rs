@@ -10,8 +10,7 @@ use super::measure::{ArmGuests, CalibrateSpec, Measured, Pmu, median, missing};
 
 /// Steps of the fit: what is searched is nearly linear in the constants.
 const STEPS: usize = 5;
-/// Rounds of the simulations of the fit, and of its last step, at most and at least.
-const FEW: u64 = 4;
+/// Rounds of a simulation of the last step at most, and at least, as in the steps before: each guest rotates from another place.
 const MOST: u64 = 40;
 const LEAST: u64 = 12;
 /// Change of a constant by which its effect on the simulation is found.
@@ -254,12 +253,12 @@ fn solve(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: &Meas
     let mut effects = [0.0; 4];
     for step in 1..=STEPS {
         let is_last = step == STEPS;
-        let (before, here) = (constants, off(&constants, if is_last { rounds_of(single) } else { FEW })?);
+        let (before, here) = (constants, off(&constants, if is_last { rounds_of(single) } else { LEAST })?);
         for at in (0..4).filter(|&at| measured[at].is_some()) {
             if !is_last {
                 let mut nudged = before;
                 nudged[at] += (before[at] * NUDGE).max(100.0);
-                effects[at] = (here[at] - off(&nudged, FEW)?[at]) / (nudged[at] - before[at]);
+                effects[at] = (here[at] - off(&nudged, LEAST)?[at]) / (nudged[at] - before[at]);
             }
             if effects[at] != 0.0 {
                 constants[at] = (before[at] + here[at] / effects[at]).clamp(0.0, 1e9);

@@ -26,7 +26,7 @@ use crate::terminal::progress::{Progress, Silent};
 use results::document::{self, ArmKind, Summary};
 use results::error::{Error, Exit};
 use results::metric::Metric;
-use results::stats;
+use results::stats::{self, trimmed};
 use sim::model::Model;
 
 /// Parameters of a calibration: what is asked for, and what [`run`](super::run::run) finds here.
@@ -178,14 +178,15 @@ impl Measured {
 }
 
 impl ArmGuests {
-    /// Returns the median over whole guests of what this says of a metric.
+    /// Returns the mean over the middle half of whole guests of what this says of a metric: each guest rotates from another place, and
+    /// between their figures a median jumps.
     pub fn of(&self, metric: &Metric, figure: fn(Summary) -> Option<f64>) -> Option<f64> {
         let rounds = &self.result.rounds;
         let whole = (0..rounds.len()).filter(|&at| rounds.complete[at]);
-        median(whole.map(|at| figure(rounds.metric(metric, at)?)))
+        trimmed::centre(&whole.filter_map(|at| figure(rounds.metric(metric, at)?)).collect::<Vec<_>>())
     }
 
-    /// Returns the median over guests of a metric's medians, ns.
+    /// Returns the same of a metric's medians, ns.
     pub fn p50(&self, metric: &Metric) -> Option<f64> {
         self.of(metric, |found| Some(found.p50 as f64))
     }
