@@ -204,6 +204,9 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
         rows.extend(both.map(|metric| within_row(record, first, arm, metric, request)));
     }
+    if rows.is_empty() {
+        return Err(Error::usage("no such metric in both arms", "", "vpmu show metrics lists them"));
+    }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
     let group = Group { label, unit: "round", documents: [1, 1], reference, rows };

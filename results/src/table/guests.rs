@@ -137,9 +137,10 @@ fn known(document: &Document) -> Vec<String> {
     let rounds = document.arms.iter().map(|arm| arm.rounds.len()).max().unwrap_or(0);
     let asked = plural(usize::try_from(parameters.rounds).unwrap_or(usize::MAX), "round");
     let clock = if document.is_simulated() { " of simulated time" } else { "" };
+    let in_time = parameters.until_ci.is_some() && parameters.duration_ns.is_none_or(|ns| document.wall_ns < ns);
     let early = match document.status {
         Status::Complete if rounds as u64 >= parameters.rounds => "",
-        Status::Complete if parameters.until_ci.is_some() => "; the time was up, or every interval narrow enough",
+        Status::Complete if in_time => "; every interval was narrow enough",
         Status::Complete => "; the time was up",
         other => &format!("; {}", other.words()),
     };

@@ -121,8 +121,10 @@ impl Events {
 
     /// Begins the rotation at any of its places, if the events rotate at all: copies of one guest would say nothing of another.
     pub(super) fn begin_anywhere(&mut self, places: &mut Stream) {
+        // All arms draw alike, whether their events rotate at that moment or not.
+        let place = draw(places, self.enabled as u64) as usize;
         if self.rotation_needed() {
-            self.head = draw(places, self.enabled as u64) as usize;
+            self.head = place;
             self.schedule(&mut |_| {});
         }
     }

@@ -146,7 +146,7 @@ pub enum Command {
     Workload(Box<workload::WorkloadArgs>),
     /// Report what this host can do, and what disturbs a measurement
     Doctor(JsonOption),
-    /// List strategies, models, metrics, events, schemas
+    /// List strategies, models, workloads, metrics, events, schemas
     Show(Box<show::ShowArgs>),
     /// Make one HTML page of results: plots, tables, hosts
     Report(Box<report::ReportArgs>),
