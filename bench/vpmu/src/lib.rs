@@ -1,11 +1,11 @@
 //! The `vpmu` tool: experiments on what stands behind a guest's performance counters.
 //!
-//! | room | holds |
+//! | module | holds |
 //! |---|---|
-//! | [`cli`] | a file for each command: its options, its help, what it does; nothing below imports it |
+//! | [`cli`] | the command line: the options of commands, their help (`help.txt`), what carries each out; nothing below imports it |
 //! | [`campaign`] | many experiments on many hosts |
 //! | [`inspect`] | what looks into a guest or at this host: images, recordings, the doctor |
-//! | [`experiment`] | a folder for each experiment, with its plain specification |
+//! | [`experiment`] | a file or a folder for each experiment, with its plain specification |
 //! | [`arms`] | what runs a guest's arm, and guests in rounds |
 //! | [`engine`] | arms that take turns, of every experiment |
 //! | [`machine`] | the machine of an image or a Linux guest: its counters, its files, its report |

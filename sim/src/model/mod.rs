@@ -1,4 +1,4 @@
-//! Constants of a simulation, read from a TOML file.
+//! Constants of a simulation, read from a TOML file or drafted for one.
 //!
 //! A constant is a table with a value, whose key is the unit, and a `source`. A cost is a number of nanoseconds or a list of
 //! equally spaced quantiles, from minimum to maximum. Constants fitted to a published figure are listed in `fitted`; all others

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_delivered_once_or_settled() {
+    fn it_is_delivered_once_or_dropped() {
         let acknowledged = Pmu { unacknowledged: false, ..BUSY };
         // The PMU at the look, whether the LAPIC is off by then; what was delivered.
         for (pmu, off, delivered) in [(BUSY, false, Some(7)), (acknowledged, false, None), (BUSY, true, None)] {

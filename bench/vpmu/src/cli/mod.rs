@@ -1,6 +1,7 @@
-//! The top floor: a file for each command, with its options, its help and what it does.
+//! The command line: [`app`] has all commands, the other files the options of most and what they do, `help.txt` their examples.
 //!
-//! Options become a plain specification of what lies below; nothing below imports this folder. [`app`] has the whole.
+//! Options of `run`, `record`, `trace` and `linux` are the specifications in `inspect/` and `machine/linux/`; those of the others
+//! become one. Nothing below imports this folder.
 
 pub mod ab;
 pub mod advise;

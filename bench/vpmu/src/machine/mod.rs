@@ -140,7 +140,7 @@ pub(crate) fn report_of(ran: &PcOutcome, backend: &BackendKey) -> Report {
         merged => format!(", {merged} merged with a pending NMI"),
     };
     lines.push(format!(
-        "PMU: {} register accesses ({} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} held ({} late, {} settled){merged}",
+        "PMU: {} register accesses ({} #GP), {} overflows, PMIs: {} NMI, {} fixed, {} masked, {} deferred ({} delivered, {} dropped){merged}",
         exits().map(|line| line.reads + line.writes).sum::<u64>(),
         exits().map(|line| line.faults).sum::<u64>(),
         counts.overflows,

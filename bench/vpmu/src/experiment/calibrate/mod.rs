@@ -1,8 +1,9 @@
 //! A model of this host, fitted to measured guests.
 //!
-//! Costs of host operations are the distributions measured in arms `recreate`, `reuse` and `virtual`. Constants that only the
-//! guest sees have figures: `instruction` a loop in ring 0 that does not exit, `exit` the floor's handler of one event, `tick-exit` the
-//! floor's rotations; these and two more are solved together, as the constants with which the simulator has the measured figures.
+//! Costs of host operations are the distributions measured in arms `recreate`, `reuse`, `gate` and `virtual`. Constants that only
+//! the guest sees have figures: `instruction` a loop in ring 0 that does not exit, `exit` the floor's handler of one event,
+//! `tick-exit` the floor's rotations. All but `instruction`, and two more, are solved together, as the constants with which the
+//! simulator has the measured figures.
 //! Guests of all workloads take turns, so that the host's modes meet all alike. No latency of a strategy is fitted; [`run`]
 //! compares measured with simulated latencies, and the model says how far apart they are.
 
