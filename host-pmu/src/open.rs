@@ -2,6 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::backend::attr::{EventKind, event_attr};
@@ -74,12 +75,15 @@ const RING_PAGES: usize = 4;
 /// # Errors
 /// The host refuses the event.
 pub fn clock_expiry_ns(rounds: usize) -> io::Result<Vec<f64>> {
-    apart(|| measure_expiries(rounds))
+    apart(|| measure_expiries(rounds))?
 }
 
 /// Measures on a thread of its own, with which its binding to a CPU and a signal that is pending at the end go.
-fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| scope.spawn(measure).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, measure)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn measure_expiries(rounds: usize) -> io::Result<Vec<f64>> {
@@ -128,7 +132,7 @@ const HELD: usize = 4;
 /// # Errors
 /// The host refuses the events.
 pub fn switch_ns(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
-    apart(|| measure_switches(key, rounds))
+    apart(|| measure_switches(key, rounds)).map_err(|error| os("clone", &error))?
 }
 
 fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], HostError> {
@@ -136,7 +140,7 @@ fn measure_switches(key: &BackendKey, rounds: usize) -> Result<[Vec<f64>; 3], Ho
     let (mut here, mut there) = UnixStream::pair().map_err(|error| os("socketpair", &error))?;
     // It inherits the CPU, and ends with the other side.
     let echo = move || while there.read_exact(&mut [0]).and_then(|()| there.write_all(&[0])).is_ok() {};
-    std::thread::spawn(echo);
+    thread::Builder::new().spawn(echo).map_err(|error| os("clone", &error))?;
     let mut turn = || {
         let begin = Instant::now();
         for _ in 0..TURNS {

@@ -36,10 +36,13 @@ impl Quota {
 /// looked at.
 fn groups(fs: &HostFs) -> Vec<String> {
     let own = fs.text("proc/self/cgroup").unwrap_or_default();
+    // Beside version 1 it is mounted one level deeper.
+    let is_hybrid = !fs.path("sys/fs/cgroup/cgroup.controllers").exists();
+    let mount = if is_hybrid { "sys/fs/cgroup/unified" } else { "sys/fs/cgroup" };
     let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("..");
     // A group outside of the namespace's root begins with "..": nothing of it is mounted here.
     let names: Vec<&str> = path.split('/').take_while(|name| *name != "..").filter(|name| !name.is_empty()).collect();
-    (0..=names.len()).rev().map(|depth| [&["sys/fs/cgroup"], &names[..depth]].concat().join("/")).collect()
+    (0..=names.len()).rev().map(|depth| [&[mount], &names[..depth]].concat().join("/")).collect()
 }
 
 /// Reads the limit of one group in CPUs, and for how long it stopped them.
@@ -63,6 +66,7 @@ mod tests {
         let stat = "usage_usec 1\nnr_periods 4\nnr_throttled 3\nthrottled_usec 200\nnr_bursts 0\n";
         let (_dir, fs) = tree(&[
             ("proc/self/cgroup", "0::/job/step\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu\n"),
             ("sys/fs/cgroup/cpu.stat", "usage_usec 7\n"),
             ("sys/fs/cgroup/job/cpu.max", "200000 100000\n"),
             ("sys/fs/cgroup/job/cpu.stat", "nr_periods 1\nnr_throttled 1\nthrottled_usec 5\n"),
@@ -79,6 +83,9 @@ mod tests {
 
     #[test]
     fn no_limit_and_no_groups_are_no_quota() {
+        let hybrid =
+            [("proc/self/cgroup", "1:cpu:/\n0::/job\n"), ("sys/fs/cgroup/unified/job/cpu.max", "100000 100000\n")];
+        assert_eq!(Quota::read(&tree(&hybrid).1).unwrap().cpus, 1.0);
         let max = ("sys/fs/cgroup/cpu.max", "max 100000\n");
         for files in [vec![], vec![("proc/self/cgroup", "0::/../../x\n"), max]] {
             assert_eq!(Quota::read(&tree(&files).1), None);

@@ -1,7 +1,7 @@
 //! Groups results that belong together: the same experiment with the same parameters, backend and kind of host. A
 //! result has one metric for all of its arms; an arm without it has a dash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::compare::{group_key, group_label};
 use crate::document::{Arm, ArmKind, NMI_LATENCY, Record, Status};
@@ -68,6 +68,8 @@ pub(super) fn of_one_command<'a>(groups: &[Group<'a>]) -> Vec<&'a Record> {
             == (&newest.experiment, &newest.command_line, &newest.host.class)
     };
     let mut found: Vec<&Record> = groups.iter().map(Group::shown).filter(is_its).collect();
+    let mut workloads = BTreeSet::new();
+    found.retain(|record| workloads.insert(record.parameter("workload")));
     found.sort_by_key(|record| record.started_unix);
     if found.len() > 1 { found } else { Vec::new() }
 }

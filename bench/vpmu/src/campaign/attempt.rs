@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
+use std::io::{Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -26,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whoever stops the job may signal its processes, too: the command is interrupted a little later, by another signal.
 const LATER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Most that a command complains, bytes: it is quiet.
-const MAX_ERROR: u64 = 1 << 20;
+/// Part of a command's complaints that is read, the end, bytes.
+const MAX_ERROR: u64 = 2000;
 /// File that takes a command's stdout.
 const STDOUT: &str = "stdout.txt";
 /// Its progress and complaints.
@@ -178,7 +179,7 @@ fn documents(folder: &Folder, attempt: &Path) -> Result<Vec<String>, Error> {
         entries.map_err(|error| Error::usage(format!("cannot read {}", attempt.display()), error.to_string(), ""))?;
     let is_document = |entry: &DirEntry| {
         let (path, name) = (entry.path(), entry.file_name());
-        let own = name == ATTEMPT || name.as_encoded_bytes().starts_with(b".");
+        let own = name == ATTEMPT || name == "pareto.json" || name.as_encoded_bytes().starts_with(b".");
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
         is_file && !own && path.extension().is_some_and(|kind| kind == "json" || kind == "jsonl")
     };
@@ -206,8 +207,14 @@ fn is_interrupted(document: &Path) -> bool {
 
 /// Returns the last line of a file, as one line.
 fn last_line(path: &Path) -> String {
-    let text = open::found_bytes(path, MAX_ERROR).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
+    let end = open::found(path, u64::MAX).and_then(|mut file| {
+        let before = file.limit().saturating_sub(MAX_ERROR);
+        file.get_mut().seek(SeekFrom::Start(before))?;
+        file.set_limit(MAX_ERROR);
+        open::bytes(file)
+    });
+    let end = end.unwrap_or_default();
+    let text = String::from_utf8_lossy(&end);
     one_line(text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing"))
 }
 

@@ -8,21 +8,23 @@ use results::error::Error;
 
 /// Folds clap's lines into one: what is wrong, and its tip or where help is. `args` has the program's name first.
 pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]) -> Error {
-    let command = args.get(1).and_then(|word| definition.find_subcommand(word)).map(Command::get_name);
+    let command = args.get(1).and_then(|word| definition.find_subcommand(word));
+    let own = command.and_then(|command| args[2..].iter().find_map(|word| command.find_subcommand(word)));
+    let path: Vec<_> = command.into_iter().chain(own).map(Command::get_name).collect();
     let text = error.to_string();
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
     let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
     let tip = lines.find_map(|line| line.strip_prefix("tip: ").filter(|tip| tip.contains("exist")));
-    let remedy = match (error.kind(), tip, command) {
+    let remedy = match (error.kind(), tip, &*path.join(" ")) {
         (_, Some(tip), _) => tip.to_owned(),
         // What refuses a value says what it takes.
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, ..) => String::new(),
         (ErrorKind::ArgumentConflict, ..) if text.contains("subcommand") => {
             "the command comes before its options".to_owned()
         }
-        (_, _, Some(name)) => format!("`vpmu {name} --help` lists its options"),
-        _ => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
+        (_, _, "") => "`vpmu --help` lists the commands, `vpmu nmi-latency --help` the options".to_owned(),
+        (_, _, path) => format!("`vpmu {path} --help` lists its options"),
     };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::usage("no command given", "", remedy);

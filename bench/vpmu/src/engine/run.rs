@@ -233,7 +233,14 @@ impl<A: Arm> Engine<'_, '_, A> {
     /// Warms the arms up, in their own order.
     fn warm_up(&mut self) -> Result<(), Error> {
         let all: Vec<usize> = (0..self.arms.len()).collect();
-        (0..self.rounds.warmup).try_for_each(|index| self.round(&all, index, true))
+        for index in 0..self.rounds.warmup {
+            self.round(&all, index, true)?;
+            // A turn that was not whole has ended the session: its arms have no guests for another.
+            if self.rounds.session.is_some() && !self.is_open {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Gives every arm that runs one turn.

@@ -74,12 +74,11 @@ struct Shared {
     name: String,
 }
 
-/// Turns of an arm whose figures are not whole: why the first is not, the pairs, and the rounds that are to blame.
+/// Turns of an arm whose figures are not whole: why the first is not, and the pairs with the number of rounds that are to blame.
 #[derive(Debug, Default)]
 struct LeftOut {
     why: String,
-    pairs: BTreeSet<u64>,
-    rounds: usize,
+    pairs: BTreeMap<u64, usize>,
 }
 
 /// Rounds of a turn.
@@ -204,6 +203,14 @@ pub fn run(
     let take = |common: &[String], side: usize, seed| take_turn(&spec.sides[side], common, seed, spec.duration);
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
+    let is_unasked = |turn: &Turn| turn.record.is_simulated() && !turn.parameter("backend_requested").contains("sim:");
+    if first.iter().any(is_unasked) {
+        return Err(Error::host(
+            "nothing can be measured here",
+            "a side fell back to a simulation, in which builds do not differ",
+            "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
+        ));
+    }
     if first[0].record.is_simulated() != first[1].record.is_simulated() {
         let [base, new] = first.each_ref().map(|turn| turn.parameter("backend"));
         let why = format!("BASE has backend {base}, NEW has {new}");
@@ -248,9 +255,13 @@ pub fn run(
     let rows = rows(&document, &names, &spec.rules);
     let (pairs, mut notes) = (document.arms[0].rounds.len(), Vec::new());
     notes.extend(alone.iter().map(|why| format!("{DOUBT}{why}")));
-    for LeftOut { why, pairs: out, rounds } in left_out.borrow().values() {
-        let begin = if are_few(*rounds, 2 * ROUNDS * pairs) { "left out: " } else { DOUBT };
-        notes.push(format!("{begin}{} of {pairs} pairs are left out: {why}", out.range(..pairs as u64).count()));
+    for LeftOut { why, pairs: out } in left_out.borrow().values() {
+        // The last pair may have been cut short: it is not kept.
+        let bad: Vec<usize> = out.range(..pairs as u64).map(|(_, rounds)| *rounds).collect();
+        if !bad.is_empty() {
+            let begin = if are_few(bad.iter().sum(), 2 * ROUNDS * pairs) { "left out: " } else { DOUBT };
+            notes.push(format!("{begin}{} of {pairs} pairs are left out: {why}", bad.len()));
+        }
     }
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.answer = answer.as_array().cloned().unwrap_or_default();
@@ -310,8 +321,7 @@ fn sample(
                 if out.pairs.is_empty() {
                     out.why = format!("{}: {name}: {why}", SIDES[side]);
                 }
-                out.pairs.insert(pair);
-                out.rounds += arm.map_or(ROUNDS, bad);
+                *out.pairs.entry(pair).or_default() += arm.map_or(ROUNDS, bad);
             }
         }
     }

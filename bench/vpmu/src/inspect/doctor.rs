@@ -36,6 +36,7 @@ impl Diagnosis {
 /// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
 fn perf_remedy() -> String {
     let file = std::env::current_exe().map_or_else(|_| "FILE".to_owned(), |file| file.display().to_string());
+    let file = file.replace('\'', r"'\''");
     format!(
         "sudo setcap cap_perfmon=ep '{file}' for this file alone, or sudo sysctl kernel.perf_event_paranoid=1 for every user"
     )

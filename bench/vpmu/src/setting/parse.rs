@@ -191,6 +191,8 @@ pub fn of_keys<A: Args>(keys: &Keys) -> Result<A, Error> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -205,5 +207,14 @@ mod tests {
         assert!(folder("").is_err() && folder("./-").is_ok());
         assert_eq!(number_in(1..=100_000)("10_000"), Ok(10_000));
         assert_eq!(size_in(4096..=8192)(" 8k "), Ok(8192));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(text in ".{0,40}") {
+            let (_, _, _) = (duration(&text), share(&text), folder(&text));
+            let (_, _) = (number_in(1..=9)(&text), size_in(4096..=8192)(&text));
+            let _ = text.parse::<crate::setting::strategy::StrategyChoice>();
+        }
     }
 }

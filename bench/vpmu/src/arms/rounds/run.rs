@@ -85,7 +85,7 @@ mod tests {
     /// Guests of a mock, with what is changed of them. The file has what the runner was asked for, in order, and what the document says.
     #[test]
     fn arms_take_turns_and_the_document_says_how_they_fared() {
-        let cases: [(&str, &str, Option<u64>, Change); 14] = [
+        let cases: [(&str, &str, Option<u64>, Change); 15] = [
             ("fresh guests in the seed's order", "--rounds 3", None, |_, _| ()),
             ("another seed", "--rounds 3 --seed 2", None, |_, _| ()),
             ("an arm that hangs is given up", "--rounds 4", None, |call, vcpu| {
@@ -122,6 +122,11 @@ mod tests {
                 if call.arm == "reuse" && call.warmup {
                     vcpu.end = End::TimedOut;
                     vcpu.account.host.last_error = Some("lost its counter".to_owned());
+                }
+            }),
+            ("one of two warm-ups hangs", "--rounds 2 --warmup 2 --strategy reuse", Some(2), |call, vcpu| {
+                if call.arm == "reuse" && (call.guest, call.turn) == (Some(0), 0) {
+                    vcpu.end = End::TimedOut;
                 }
             }),
             ("an interrupt drops the cut round for all", "--rounds 6 --strategy reuse", Some(2), |call, vcpu| {

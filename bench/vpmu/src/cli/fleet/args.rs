@@ -1,5 +1,7 @@
 //! Options of `vpmu fleet`.
 
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -111,6 +113,13 @@ pub(super) fn planned(path: &Path, check: Check<'_>, slurm: &Slurm) -> Result<(P
     let plan = Plan::from_file(path, slurm)?;
     let line = |words: &[String]| std::iter::once("vpmu".to_owned()).chain(words.iter().cloned()).collect();
     let elements = elements(&plan);
+    for (name, binary) in plan.variants.iter().filter_map(|one| Some((&one.name, one.binary.as_ref()?))) {
+        let is_program = |meta: Metadata| meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+        if !std::fs::metadata(binary).is_ok_and(is_program) {
+            let why = format!("variant '{name}': {} is no file that can be executed", binary.display());
+            return Err(refused(&path.display().to_string(), why));
+        }
+    }
     // A variant's own binary knows its options.
     let own = |variant: &Variant| variant.binary.is_none();
     for (name, elements) in fleet::groups(&elements, by_kind) {

@@ -17,6 +17,7 @@ use crate::terminal::progress;
 use fleet::campaign::element::Element;
 use fleet::campaign::folder::Folder;
 use fleet::campaign::jobs;
+use fleet::campaign::plan::Target;
 use fleet::campaign::standing::Standing;
 use fleet::campaign::submission;
 
@@ -53,6 +54,9 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
     match args.on {
         On::Local => {
+            if campaign.elements.iter().any(|element| element.target != Target::Any) {
+                complain("notice: --on local: every element runs on this host, whatever host the plan names");
+            }
             sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
             let mut progress = progress::shown(!args.quiet);
             let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;

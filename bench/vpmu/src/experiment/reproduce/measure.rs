@@ -5,7 +5,8 @@
 //! close and first open take tens of ms, and a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
@@ -229,11 +230,11 @@ fn series(
         progress.expect(&format!("calibration of {backend}"));
         let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
-        let calibrated = child(&words, &["--output", &model]).and_then(|ran| {
+        let calibrated = child(&words, ["--output", &model]).and_then(|ran| {
             let is_done = ran.exit() == Some(Exit::Done);
             if is_done { Ok(()) } else { Err(failed(&words, ran.exit(), ran.why())) }
         });
-        let is_below_kvm = backend == BackendKey::Hardware && std::path::Path::new(kernel::DEVICE).exists();
+        let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
             let id = regime(first_event, workload);
             let cpu = guest_cpu(&backend, host).name();
@@ -276,7 +277,7 @@ fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
 }
 
 /// Runs a command of this tool, some of whose arguments are no words.
-fn child(words: &str, args: &[&str]) -> Result<Ran, Error> {
+fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
@@ -285,8 +286,9 @@ fn child(words: &str, args: &[&str]) -> Result<Ran, Error> {
 }
 
 /// Runs a command of this tool; returns its document, and whether the command answered its question.
-fn document(words: &str, args: &[&str]) -> Result<(Record, bool), Error> {
-    let ran = child(words, &[&["--json", "--quiet"], args].concat())?;
+fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<(Record, bool), Error> {
+    let args = args.iter().map(AsRef::as_ref);
+    let ran = child(words, ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args))?;
     match (ran.exit(), ran.document()) {
         (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
             Ok((document, exit == Exit::Done))
@@ -297,11 +299,12 @@ fn document(words: &str, args: &[&str]) -> Result<(Record, bool), Error> {
 
 /// Carries a command out as it is asked for; returns its document, and what keeps that from being whole.
 fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
-    let mut args = vec![format!("--seed={}", asked.seed.seed)];
-    args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}")));
-    let folder = asked.output.as_ref().map(|folder| format!("--output={}", folder.display()));
-    args.push(folder.unwrap_or_else(|| "--no-save".to_owned()));
-    let (document, is_done) = document(words, &args.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let mut args = vec![OsString::from(format!("--seed={}", asked.seed.seed))];
+    args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}").into()));
+    let mut place = OsString::from(if asked.output.is_some() { "--output=" } else { "--no-save" });
+    place.push(asked.output.as_deref().unwrap_or(Path::new("")));
+    args.push(place);
+    let (document, is_done) = document(words, &args)?;
     let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
     // That says whether its events were counted, and counted right.
     let doubt = words.starts_with("stat-setup") && !is_done;
