@@ -8,7 +8,7 @@ use crate::document::warnings::{LIVELOCK, NO_OVERFLOWS, UNSURE};
 use crate::document::{Answer, Arm, ArmKind, Document, Experiment, Parameters, Status};
 use crate::error::{Error, Exit};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
-use crate::paired::{self, Statistic};
+use crate::paired;
 use crate::stats::interval::Interval;
 
 /// The metric that a run of guests is about.
@@ -29,9 +29,9 @@ pub fn of<E: Experiment>(document: &Document<E>, metric: &str) -> Vec<Answer> {
     let bounds = |Interval { low, high }| [low, high];
     let base = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor).or(document.arms.first());
     let answer = |arm: &Arm| {
-        let level = paired::level(arm, metric, Statistic::P50)?;
+        let level = paired::level(arm, metric)?;
         let base = base.filter(|base| base.name != arm.name);
-        let ratio = base.and_then(|base| paired::over_runs(document, arm, base, metric, Statistic::P50));
+        let ratio = base.and_then(|base| paired::over_runs(document, arm, base, metric));
         Some(Answer {
             arm: arm.name.clone(),
             metric: metric.to_owned(),

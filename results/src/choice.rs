@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::document::{Arm, Document, Experiment};
 use crate::metric::Metric;
-use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
+use crate::paired::{self, MIN_ROUNDS, Ratio};
 use crate::stats::interval::Interval;
 
 /// Difference up to which one strategy is as good as another.
@@ -55,7 +55,7 @@ pub struct LeftOut {
 
 /// Returns a ratio of two arms; a model that was calibrated knows it no better than the runs that it was made from.
 fn ratio_of<E: Experiment>(document: &Document<E>, metric: &Metric, arm: &str, base: &str) -> Option<Ratio> {
-    let ratio = paired::over_runs(document, document.arm(arm)?, document.arm(base)?, metric.key, Statistic::P50)?;
+    let ratio = paired::over_runs(document, document.arm(arm)?, document.arm(base)?, metric.key)?;
     let spread = document.host.model_percent.map_or(1.0, |[low, high]| high as f64 / low as f64);
     let wide = |Interval { low, high }| Interval { low: low / spread, high: high * spread };
     Some(Ratio { interval: ratio.interval.map(wide), ..ratio })
@@ -116,7 +116,7 @@ pub(crate) fn with_figures<'a, E: Experiment>(
 }
 
 pub(crate) fn is_whole(arm: &Arm) -> bool {
-    arm.incomplete.is_empty() && arm.own.doubts().next().is_none()
+    arm.doubt().is_none()
 }
 
 /// Ranks the strategies of results by their worst, the least first.

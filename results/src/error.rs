@@ -58,7 +58,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// The remedy of a bug of this program.
-pub const REPORT: &str = "please report it with the command line";
+const REPORT: &str = "please report it with the command line";
 
 /// An error with its exit code. `Display` is one line without the `vpmu: error:` prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::compare::{asked, definitions, differences, group_label, grouped, reference};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
-use crate::paired::{self, Statistic};
+use crate::paired;
 use crate::stats::change_points::{self, ChangePoint, Rules, Trend};
 use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
@@ -224,7 +224,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         let value_ns = paired::p50(own, metric)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
-            Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric, Statistic::P50))?.exp()),
+            Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric))?.exp()),
             None => None,
         };
         let (started_unix, file) = (record.started_unix, record.path.display().to_string());

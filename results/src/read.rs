@@ -19,7 +19,7 @@ pub const MAX_DOCUMENT: u64 = 64 << 20;
 /// Folder of results, unless another is given.
 pub const RESULTS: &str = "vpmu-results";
 /// The folder of baselines within a results folder.
-pub const BASELINES: &str = "baselines";
+const BASELINES: &str = "baselines";
 /// Most documents of one folder, which are in memory together: default ones take 4 GiB.
 pub const MAX_DOCUMENTS: usize = 20_000;
 /// Longest name of a baseline.

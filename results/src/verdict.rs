@@ -97,7 +97,7 @@ impl Judged {
     /// Difference up to which two numbers agree.
     pub const WITHIN: f64 = 0.1;
     /// Factor between the ends of a range from which on they say little.
-    pub const WIDE: f64 = 2.0;
+    const WIDE: f64 = 2.0;
 
     /// Returns that the two are of different things.
     pub fn not_comparable(why: &str) -> Self {
@@ -105,7 +105,7 @@ impl Judged {
     }
 
     /// Compares a measured number with `others`: one number, or the ends of a range, of which the nearest counts; to lie in one that is
-    /// wider than [`WIDE`](Self::WIDE) is no agreement.
+    /// wider than `WIDE` is no agreement.
     /// `interval` is that of the measured one, at 95 %; of the least of all it has no width.
     pub fn of(measured: f64, interval: Option<Interval>, others: &[f64]) -> Self {
         let (low, high) = others.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), n| (a.min(*n), b.max(*n)));
@@ -144,7 +144,7 @@ impl Judged {
         match self.verdict {
             Verdict::NoChange => "agrees",
             Verdict::Slower | Verdict::Faster => "differs",
-            Verdict::Inconclusive => "open",
+            Verdict::Inconclusive => "inconclusive",
             Verdict::NotJudged => "not comparable",
         }
     }
@@ -170,7 +170,7 @@ pub struct Tally {
     /// No change.
     pub same: usize,
     /// Inconclusive.
-    pub open: usize,
+    pub inconclusive: usize,
 }
 
 impl Tally {
@@ -179,17 +179,17 @@ impl Tally {
         let all: Vec<Verdict> = verdicts.into_iter().collect();
         let of = |wanted| all.iter().filter(|one| **one == wanted).count();
         let [slower, faster] = [Verdict::Slower, Verdict::Faster].map(of);
-        Self { slower, faster, same: of(Verdict::NoChange), open: of(Verdict::Inconclusive) }
+        Self { slower, faster, same: of(Verdict::NoChange), inconclusive: of(Verdict::Inconclusive) }
     }
 
     /// The exit of the whole, and it in a sentence. `doubt` is what keeps "no regression" from being said although no
-    /// row is open; it does not hide a regression.
+    /// row is inconclusive; it does not hide a regression.
     pub fn conclude(self, doubt: Option<&str>) -> (Exit, String) {
         if self.slower > 0 {
             return (Exit::Regression, format!("regression: {self}"));
         }
         let doubt = doubt.map_or_else(String::new, |doubt| format!("{doubt}; "));
-        if self.open > 0 || self.faster + self.same == 0 || !doubt.is_empty() {
+        if self.inconclusive > 0 || self.faster + self.same == 0 || !doubt.is_empty() {
             return (Exit::Inconclusive, format!("inconclusive: {doubt}{self}"));
         }
         (Exit::Done, format!("no regression: {self}"))
@@ -198,8 +198,8 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { slower, faster, same, open } = self;
-        write!(f, "{slower} slower, {faster} faster, {same} unchanged, {open} open")
+        let Self { slower, faster, same, inconclusive } = self;
+        write!(f, "{slower} slower, {faster} faster, {same} unchanged, {inconclusive} inconclusive")
     }
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_number_agrees_differs_or_is_open() {
+    fn a_measured_number_agrees_differs_or_is_inconclusive() {
         let of = |measured, width: f64, others: &[f64]| {
             let interval = Interval { low: measured * (1.0 - width), high: measured * (1.0 + width) };
             Judged::of(measured, Some(interval), others).to_string()
@@ -234,10 +234,10 @@ mod tests {
         assert_eq!(of(104.0, 0.02, &[100.0]), "agrees");
         assert_eq!(of(130.0, 0.02, &[100.0]), "differs, +30.0 %");
         assert_eq!(of(70.0, 0.02, &[100.0]), "differs, -30.0 %");
-        assert_eq!(of(115.0, 0.4, &[100.0]), "open, +15.0 %");
+        assert_eq!(of(115.0, 0.4, &[100.0]), "inconclusive, +15.0 %");
         assert_eq!(of(100.1, 0.0, &[100.0]), "agrees", "the least of all has no interval");
         assert_eq!(of(1.40, 0.01, &[1.34, 1.48]), "agrees", "within a range");
-        assert_eq!(of(1.40, 0.01, &[0.9, 2.1]), "open", "nearly anything is within such a range");
+        assert_eq!(of(1.40, 0.01, &[0.9, 2.1]), "inconclusive", "nearly anything is within such a range");
         assert_eq!(of(1.80, 0.01, &[1.48, 1.34]), "differs, +21.6 %", "from its nearest end");
         assert_eq!(Judged::of(1.0, None, &[1.0]).verdict, Verdict::Inconclusive);
         let left = |change| crate::published::Number::Change.judged(change);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(of(&[NoChange, Slower], Some("hosts differ")).0, Exit::Regression);
         assert_eq!(
             of(&[NotJudged], None),
-            (Exit::Inconclusive, "inconclusive: 0 slower, 0 faster, 0 unchanged, 0 open".into())
+            (Exit::Inconclusive, "inconclusive: 0 slower, 0 faster, 0 unchanged, 0 inconclusive".into())
         );
         let (exit, why) = of(&[NoChange], Some("an arm is on one side only"));
         assert_eq!(

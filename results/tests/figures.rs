@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use results::document::Document;
-use results::paired::{self, Statistic};
+use results::paired;
 use results::table::layout;
 use results::{answers, export, read, table, write};
 
@@ -80,7 +80,7 @@ fn figure(known: &mut Known, place: &str) -> Result<String, String> {
     let (arm, column) = wanted.split_once('/').ok_or_else(unknown)?;
     if let (Some(arm), Some(base)) = (document.arm(arm), document.arm(column)) {
         let metric = answers::metric(&document.parameters).key;
-        let ratio = paired::over_runs(document, arm, base, metric, Statistic::P50).ok_or_else(unknown)?;
+        let ratio = paired::over_runs(document, arm, base, metric).ok_or_else(unknown)?;
         return Ok(layout::ratio_with(&ratio));
     }
     let row = rows.iter().find(|row| row[0] == arm);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use results::compare::{doubt_of, facts, group_key, group_label};
 use results::document::{Arm, ArmKind, Record};
-use results::paired::{self, Statistic};
+use results::paired;
 
 /// Labels that a campaign gives to a run, beside its document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ fn of_arm<'a>(record: &'a Record, arm: &'a Arm, floor: Option<&'a Arm>) -> impl 
             arm: arm.name.clone(),
             metric: metric.clone(),
             time: ns.ln(),
-            ratio: floor.and_then(|floor| paired::log_ratio(arm, floor, metric, Statistic::P50)),
+            ratio: floor.and_then(|floor| paired::log_ratio(arm, floor, metric)),
             doubt: doubt.clone(),
         })
     })

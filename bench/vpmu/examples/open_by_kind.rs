@@ -43,8 +43,9 @@ fn main() -> Result<(), Error> {
     let fs = HostFs::default();
     let (command_line, mut progress): (Vec<String>, _) = (std::env::args().collect(), progress::shown(true));
     let mut save = |document: &Record| {
-        let json = document.to_json().map_err(|error| Error::internal("cannot show the result", error))?;
-        folder.write(&format!("open-by-kind-{}", time_stamp(document.started_unix)), json.as_bytes()).map(drop)
+        folder
+            .write(&format!("open-by-kind-{}", time_stamp(document.started_unix)), document.to_json()?.as_bytes())
+            .map(drop)
     };
     let host = (HostFacts::begin(&fs), &fs);
     let (document, error) = experiment.measure(&mut arms, host, &command_line, progress.as_mut(), &mut save)?;

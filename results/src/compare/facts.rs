@@ -12,9 +12,7 @@ pub fn doubt_of(record: &Record, arm: &Arm) -> Option<String> {
         Status::Incomplete if record.arms.iter().all(|arm| arm.incomplete.is_empty()) => Some("the run is incomplete"),
         Status::Incomplete | Status::Complete => None,
     };
-    let of_arm = || Some(format!("incomplete: {}", arm.incomplete.first()?));
-    let of_counts = || arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"));
-    of_run.map(str::to_owned).or_else(of_arm).or_else(of_counts)
+    of_run.map(str::to_owned).or_else(|| arm.doubt())
 }
 
 type Fact = fn(&Record) -> String;

@@ -13,7 +13,7 @@ use super::sample::{self, CompareSpec, Sample, asked};
 use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
-use crate::paired::{self, Statistic};
+use crate::paired;
 use crate::stats::jackknife::known;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
@@ -264,8 +264,8 @@ pub fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
     let tally = Tally::of(of(false).map(|row| row.verdict));
     if let Some(more) = more_work(of(true).copied().filter(|row| row.verdict == Verdict::Slower)) {
         let times = match tally {
-            Tally { slower: 0, open: 0, .. } if doubt.is_none() => "same time, ".to_owned(),
-            Tally { slower: 0, .. } => format!("times are open ({tally}); "),
+            Tally { slower: 0, inconclusive: 0, .. } if doubt.is_none() => "same time, ".to_owned(),
+            Tally { slower: 0, .. } => format!("times are inconclusive ({tally}); "),
             _ => format!("{tally}; "),
         };
         return (Exit::Regression, format!("regression: {times}{more}"));
@@ -286,9 +286,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
-    let found = paired::over_runs(record, arm, base, metric, Statistic::P50);
+    let found = paired::over_runs(record, arm, base, metric);
     let side = |arm: &Arm, value: Option<f64>| {
-        let n = paired::counting(arm, metric, Statistic::P50).count();
+        let n = paired::counting(arm, metric).count();
         (n > 0).then_some(SideLevel { value, n, runs: 1 })
     };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));

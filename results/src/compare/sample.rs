@@ -8,7 +8,7 @@ use super::group::{Both, Pair, SIDES};
 use crate::document::Record;
 use crate::error::Error;
 use crate::metric;
-use crate::paired::{self, Statistic};
+use crate::paired;
 use crate::verdict::Limits;
 
 /// What a caller asks for; by default all arms and metrics, within the default limits.
@@ -103,9 +103,9 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
         let of_metric = |metric: &String| {
             let run = |(document, record): (usize, &&Record)| {
                 let arm = record.arm(name)?;
-                let values: Vec<f64> = paired::counting(arm, metric, Statistic::P50).map(|(_, value)| value).collect();
+                let values: Vec<f64> = paired::counting(arm, metric).map(|(_, value)| value).collect();
                 let base = reference.and_then(|base| record.arm(base));
-                let pairs = base.map_or(Vec::new(), |base| paired::pairs(arm, base, metric, Statistic::P50));
+                let pairs = base.map_or(Vec::new(), |base| paired::pairs(arm, base, metric));
                 (!values.is_empty()).then_some(Run { document, started: record.started_unix, pairs, values })
             };
             let sides: Both<Vec<Run>> =

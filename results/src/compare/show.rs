@@ -84,7 +84,7 @@ pub fn report(comparison: &Comparison, all: bool) -> Report {
     report
 }
 
-/// Returns lines about rows that are open, those of one reason together, and about counts that are not shown.
+/// Returns lines about rows that are inconclusive, those of one reason together, and about counts that are not shown.
 pub fn remarks(rows: &[&Row]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut open: Vec<(&Row, usize)> = Vec::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::change::of_blocks;
 use super::row::{ALL_ARMS, Over, Question, Row, SideLevel, judge};
 use crate::document::Arm;
-use crate::paired::{MIN_ROUNDS, Pair, Statistic, logarithms, pairs};
+use crate::paired::{MIN_ROUNDS, Pair, logarithms, pairs};
 use crate::stats::{median, trimmed};
 use crate::verdict::Limits;
 
@@ -17,7 +17,7 @@ pub const PMIS: f64 = 1000.0;
 
 /// Judges the arms of these names by a metric, and by their counts.
 pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limits) -> Vec<Row> {
-    let of = |name: &&str| pairs(new, base, &format!("{name}/{metric}"), Statistic::P50);
+    let of = |name: &&str| pairs(new, base, &format!("{name}/{metric}"));
     let found: Vec<Vec<Pair>> = names.iter().map(of).collect();
     let mut rows = Vec::new();
     let measured = found.iter().filter(|pairs| !pairs.is_empty()).count();
@@ -65,7 +65,7 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Row {
         SideLevel { value: Some(value), n: all.len(), runs: all.len() }
     });
     let repeats = |all: &Vec<f64>| all.len() > 1 && all.iter().all(|count| count.to_bits() == all[0].to_bits());
-    let logs = logarithms(&pairs(new, base, key, Statistic::P50));
+    let logs = logarithms(&pairs(new, base, key));
     let is_judged = metric == super::counts::OPERATIONS && logs.len() >= MIN_ROUNDS;
     let found = levels[0].value.filter(|mean| is_judged && *mean > 0.0).and_then(|mean| of_blocks(&logs, mean.ln()));
     Row::of_counts((arm, metric), *limits, levels, sides.iter().all(repeats), found)

@@ -73,6 +73,12 @@ impl Arm {
         self.kind == ArmKind::Strategy || self.name.starts_with(BELOW_KVM)
     }
 
+    /// Says why its figures are not whole; `None` if they are.
+    pub fn doubt(&self) -> Option<String> {
+        let incomplete = self.incomplete.first().map(|why| format!("incomplete: {why}"));
+        incomplete.or_else(|| self.own.doubts().next())
+    }
+
     /// Returns one of its metrics.
     pub fn metric(&self, metric: &Metric) -> Option<&Summary> {
         self.metrics.get(metric.key)

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::arm::Arm;
 use super::parameters::Parameters;
+use crate::error::Error;
 use crate::host::HostFacts;
 use crate::metric;
 
@@ -116,12 +117,14 @@ pub struct Document<E: Experiment = GuestRun> {
 pub type Record = Document<Any>;
 
 impl<E: Experiment> Document<E> {
-    /// Formats the document as a line of JSON.
+    /// Formats the document as files hold it: a line of JSON, as rounds are long.
     ///
     /// # Errors
-    /// Returns the errors of serde_json; none is expected for this type.
-    pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self).map(|text| text + "\n")
+    /// Exit 70; none is expected for this type.
+    pub fn to_json(&self) -> Result<String, Error> {
+        serde_json::to_string(self)
+            .map(|text| text + "\n")
+            .map_err(|error| Error::internal("cannot show the result", error))
     }
 
     /// Returns whether nothing in it was measured.

@@ -105,8 +105,13 @@ impl GuestArm {
     }
 
     /// Lists the counts that make its figures doubtful.
-    pub fn doubts(&self) -> impl Iterator<Item = (u64, &'static str)> {
+    pub fn doubtful(&self) -> impl Iterator<Item = (u64, &'static str)> {
         DOUBTS.into_iter().map(|(of, about)| (of(self), about)).filter(|(count, _)| *count > 0)
+    }
+
+    /// Says each of them.
+    pub fn doubts(&self) -> impl Iterator<Item = String> {
+        self.doubtful().map(|(count, about)| format!("{count} {about}"))
     }
 }
 

@@ -150,11 +150,6 @@ pub fn model_off([low, high]: [u64; 2]) -> Option<String> {
     })
 }
 
-/// Returns whether the first event of this backend costs a host more than another one.
-pub fn first_open_is_expensive(backend: &str) -> bool {
-    backend == "hardware" || backend.starts_with("tracepoint:")
-}
-
 /// Warns of what affects the figures of any experiment: the tool's build, what the kernel complained of, and time that a
 /// suspension, the hypervisor or a quota took from the run.
 pub fn of_run(tool: &Tool, host: &HostFacts) -> Vec<Warning> {
@@ -192,7 +187,7 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
 }
 
 /// Texts of the counts of an arm that should be 0, by their codes, in the order of the warnings. Behind a code is the key of its count, if
-/// it is not one of [`CAVEATS`]. `{n}` is the count, `[one|more]` what agrees with it, and another word in braces one of [`word`]'s.
+/// it is not one of [`CAVEATS`]; codes of one text have a bar between them. `{n}` is the count, `[one|more]` what agrees with it, and another word in braces one of [`word`]'s.
 const TEXTS: &str = include_str!("caveats.txt");
 
 type Count = fn(&Arm, &Document) -> u64;
@@ -244,11 +239,19 @@ fn word(arm: &Arm, document: &Document, own: &Value, name: &str, n: u64) -> Stri
     }
 }
 
+/// Returns each code, the key of its count, and its text.
+fn texts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    TEXTS.lines().filter_map(|line| line.split_once(": ")).flat_map(|(codes, text)| {
+        codes.split('|').map(move |code| {
+            let (code, key) = code.split_once(' ').unwrap_or((code, ""));
+            (code, key, text)
+        })
+    })
+}
+
 fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
     let own = serde_json::to_value(&arm.own).unwrap_or_default();
-    TEXTS.lines().filter_map(move |line| {
-        let (code, text) = line.split_once(": ")?;
-        let (code, key) = code.split_once(' ').unwrap_or((code, ""));
+    texts().filter_map(move |(code, key, text)| {
         let count = CAVEATS.iter().find(|(own, _)| *own == code);
         let n = count.map_or_else(|| own[key].as_u64().unwrap_or(0), |(_, count)| count(arm, document));
         // Piece by piece: what comes from the document is not looked at again.
@@ -308,6 +311,21 @@ mod tests {
     #[test]
     fn a_clean_result_has_no_caveat() {
         assert!(codes(|_| {}).is_empty());
+    }
+
+    #[test]
+    fn every_text_has_a_count_and_every_count_a_text() {
+        // A key that is none is lost on the way.
+        let is_count = |key: &str| {
+            let arm: crate::document::GuestArm = serde_json::from_value(serde_json::json!({ key: 1 })).unwrap();
+            serde_json::to_value(arm).unwrap()[key] == 1
+        };
+        for (code, key, _) in texts() {
+            assert!(CAVEATS.iter().any(|(own, _)| *own == code) != is_count(key), "{code}: no count {key}");
+        }
+        for (code, _) in CAVEATS {
+            assert!(texts().any(|(own, ..)| own == code), "{code} has no text");
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Groups the rounds that belong together: those of one guest, in the order of time.
 
 /// Fewest guests of an arm from which the spread between guests can be seen.
-pub const MIN_GUESTS: usize = 5;
+const MIN_GUESTS: usize = 5;
 /// Most groups. Neighbouring guests are put together beyond, as modes of the CPU outlive a round.
-pub const MAX_GROUPS: usize = 20;
+const MAX_GROUPS: usize = 20;
 
 /// Groups of rounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Groups {
 
 /// Groups rounds with these guests, which are in order of time.
 ///
-/// With at least [`MIN_GUESTS`] guests a group is one guest or several neighbours. With fewer it is a stretch of rounds:
+/// With at least `MIN_GUESTS` guests a group is one guest or several neighbours. With fewer it is a stretch of rounds:
 /// the groups then show how rounds differ, and nothing of how guests do.
 pub fn groups(guests: &[u64]) -> Groups {
     let mut number = Vec::with_capacity(guests.len());

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::groups::groups;
 use super::ratio::MIN_ROUNDS;
-use super::rounds::{Statistic, counting};
+use super::rounds::counting;
 use crate::document::Arm;
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::over_groups;
@@ -13,7 +13,7 @@ use crate::stats::median;
 /// A latency of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Level {
-    /// Median over the rounds that count of the rounds' statistic, ns.
+    /// Median over the rounds that count of the rounds' medians, ns.
     pub ns: f64,
     /// Its 95 % interval, ns; `None` with fewer than [`MIN_ROUNDS`] rounds.
     pub interval: Option<Interval>,
@@ -21,25 +21,25 @@ pub struct Level {
     pub rounds: usize,
 }
 
-/// Returns the median over the rounds that count of their `statistic`: with p50, *the* p50 of an arm. `None` without such rounds.
+/// Returns the median over the rounds that count of their medians: *the* p50 of an arm. `None` without such rounds.
 ///
 /// The interval is that of the share of rounds below the median, which groups of rounds show by how they differ
 /// (jackknife with Student's t, as in [`ratio`](super::ratio())), and the quantiles at the ends of that share
 /// (Woodruff). A median moves in steps: the jackknife of the median itself, and a bootstrap, are too narrow.
-pub fn level(arm: &Arm, metric: &str, statistic: Statistic) -> Option<Level> {
-    let (guests, values) = counting_rounds(arm, metric, statistic);
+pub fn level(arm: &Arm, metric: &str) -> Option<Level> {
+    let (guests, values) = counting_rounds(arm, metric);
     let ns = median(&values)?;
     Some(Level { ns, interval: median_interval(&values, &guests), rounds: values.len() })
 }
 
 /// Returns the p50 of an arm, ns: that of [`level`] without its interval, which takes longer.
 pub fn p50(arm: &Arm, metric: &str) -> Option<f64> {
-    median(&counting_rounds(arm, metric, Statistic::P50).1)
+    median(&counting_rounds(arm, metric).1)
 }
 
 /// Returns guests and values of the rounds that count and have the metric.
-fn counting_rounds(arm: &Arm, metric: &str, statistic: Statistic) -> (Vec<u64>, Vec<f64>) {
-    counting(arm, metric, statistic).map(|(round, value)| (round.guest, value)).unzip()
+fn counting_rounds(arm: &Arm, metric: &str) -> (Vec<u64>, Vec<f64>) {
+    counting(arm, metric).map(|(round, value)| (round.guest, value)).unzip()
 }
 
 /// Returns the interval of the median of values of these guests, in order of time; `None` with fewer than [`MIN_ROUNDS`].
@@ -82,15 +82,15 @@ mod tests {
         let mut rounds = crate::fixture::value(9, 5, |_, round| 1000 + round);
         crate::fixture::in_guests(&mut rounds, 1);
         let record = crate::fixture::changed(rounds);
-        let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap();
+        let found = level(record.arm("reuse").unwrap(), "nmi_handler_ns").unwrap();
         assert!((found.ns - 1004.0).abs() < 1e-9 && found.rounds == 9);
         // The mean of nine signs has a standard error of a third: the quantiles 0.5 ∓ 1.96 / 6, at places 0.73 and 7.27.
         let interval = found.interval.unwrap();
         assert!((interval.low - 1000.73).abs() < 0.01 && (interval.high - 1007.27).abs() < 0.01, "{interval:?}");
         assert_eq!(p50(record.arm("reuse").unwrap(), "nmi_handler_ns"), Some(1004.0));
-        assert_eq!(level(record.arm("kvm").unwrap(), "nmi_handler_ns", Statistic::P50), None);
+        assert_eq!(level(record.arm("kvm").unwrap(), "nmi_handler_ns"), None);
         let few = crate::fixture::record(4, 5, |_, round| 1000 + round);
-        assert_eq!(level(few.arm("reuse").unwrap(), "nmi_handler_ns", Statistic::P50).unwrap().interval, None);
+        assert_eq!(level(few.arm("reuse").unwrap(), "nmi_handler_ns").unwrap().interval, None);
     }
 
     #[test]

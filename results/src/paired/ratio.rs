@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::groups::groups;
-use super::rounds::{Pair, Statistic, counting, pairs};
-use crate::document::{Arm, Document, Experiment};
+use super::rounds::{Pair, counting, pairs};
+use crate::document::{Arm, Document, Experiment, Round};
 use crate::metric::HOST_WORK;
 use crate::stats::interval::Interval;
 use crate::stats::jackknife::{self, Estimate};
@@ -58,23 +58,17 @@ impl Ratio {
 }
 
 /// Returns the ratio of `arm` to `base` by a metric; `None` if no round that counts has it in both.
-pub fn ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Option<Ratio> {
+pub fn ratio(arm: &Arm, base: &Arm, metric: &str) -> Option<Ratio> {
     if metric == HOST_WORK.key {
         return of_parts(&parts(arm, base, metric));
     }
-    of_turns(&pairs(arm, base, metric, statistic))
+    of_turns(&pairs(arm, base, metric))
 }
 
 /// Returns the ratio of two arms of a run, with an interval that other runs of this host are to meet: every table, page and picture
 /// shows this one. No host disturbs a simulation.
-pub fn over_runs<E: Experiment>(
-    document: &Document<E>,
-    arm: &Arm,
-    base: &Arm,
-    metric: &str,
-    statistic: Statistic,
-) -> Option<Ratio> {
-    let found = ratio(arm, base, metric, statistic)?;
+pub fn over_runs<E: Experiment>(document: &Document<E>, arm: &Arm, base: &Arm, metric: &str) -> Option<Ratio> {
+    let found = ratio(arm, base, metric)?;
     Some(if document.is_simulated() { found } else { found.with(found.log.map(|log| log.less(&BETWEEN_RUNS))) })
 }
 
@@ -84,11 +78,11 @@ pub fn narrowest() -> f64 {
 }
 
 /// Returns the logarithm of [`ratio`] alone: its interval takes longer.
-pub fn log_ratio(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Option<f64> {
+pub fn log_ratio(arm: &Arm, base: &Arm, metric: &str) -> Option<f64> {
     if metric == HOST_WORK.key {
         return all_work(&parts(arm, base, metric));
     }
-    centre(&pairs(arm, base, metric, statistic))
+    centre(&pairs(arm, base, metric))
 }
 
 /// A part of a trace that was replayed: the work of two arms.
@@ -97,9 +91,12 @@ type Part = [f64; 2];
 /// Returns the work of both arms in the parts that both have, in order.
 fn parts(arm: &Arm, base: &Arm, metric: &str) -> Vec<Part> {
     let work = |arm: &Arm| {
-        let count = arm.rounds.metrics.get(metric).map(|column| column.count.clone()).unwrap_or_default();
-        let mean = counting(arm, metric, Statistic::Mean);
-        mean.map(|(round, mean)| (round.index, mean * count.get(round.at).copied().unwrap_or(0) as f64)).collect()
+        let column = arm.rounds.metrics.get(metric);
+        let of = move |round: Round| {
+            let round = column?.get(round.at)?;
+            Some(round.mean? * round.count as f64)
+        };
+        counting(arm, metric).filter_map(|(round, _)| Some((round.index, of(round)?))).collect()
     };
     let [own, others]: [BTreeMap<u64, f64>; 2] = [work(arm), work(base)];
     own.into_iter().filter_map(|(index, own)| Some([own, *others.get(&index)?])).collect()
@@ -200,7 +197,7 @@ mod tests {
         let host = Host { processes: 0.002, guests: 0.002, modes: Modes::None, rounds: 80, ..Host::default() };
         let template = fixture::record(1, 1, |_, _| 1000);
         let run = |seed| fixture::of_turns(&template, seed, &host.run(&[0.2, 0.1, 0.1, 0.0], &mut Random::new(seed)));
-        let of = |run: &Record| over_runs(run, &run.arms[1], &run.arms[3], "nmi_handler_ns", Statistic::P50).unwrap();
+        let of = |run: &Record| over_runs(run, &run.arms[1], &run.arms[3], "nmi_handler_ns").unwrap();
         let found: Vec<Interval> = (1..=100).filter_map(|seed| of(&run(seed)).interval).collect();
         let holds = found.iter().filter(|one| one.low <= 0.1_f64.exp() && 0.1_f64.exp() <= one.high).count();
         assert!(holds >= 90, "{holds} of 100");

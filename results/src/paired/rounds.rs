@@ -1,8 +1,6 @@
-//! The rounds that count, the statistic of each, and those that two arms have in common.
+//! The rounds that count, the median of each, and those that two arms have in common.
 
-use serde::Serialize;
-
-use crate::document::{Arm, ArmKind, Round, Summary};
+use crate::document::{Arm, ArmKind, Round};
 
 /// A round of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,14 +14,14 @@ pub struct Pair {
 }
 
 /// Returns the rounds that count in both arms and have the metric, in order.
-pub fn pairs(arm: &Arm, base: &Arm, metric: &str, statistic: Statistic) -> Vec<Pair> {
-    let mut others = counting(base, metric, statistic).peekable();
+pub fn pairs(arm: &Arm, base: &Arm, metric: &str) -> Vec<Pair> {
+    let mut others = counting(base, metric).peekable();
     let pair = |(own, a): (Round, f64)| {
         while others.next_if(|(other, _)| other.index < own.index).is_some() {}
         let (_, b) = others.peek().filter(|(other, _)| other.index == own.index)?;
         (a > 0.0 && *b > 0.0).then(|| Pair { round: own.index, guest: own.guest, log: (a / b).ln() })
     };
-    counting(arm, metric, statistic).filter_map(pair).collect()
+    counting(arm, metric).filter_map(pair).collect()
 }
 
 /// Returns the fewest samples of a round that counts, given those of all rounds: half of their median.
@@ -36,14 +34,14 @@ fn fewest(mut counts: Vec<u64>) -> u64 {
     counts.get(counts.len() / 2).map_or(0, |middle| middle.div_ceil(2))
 }
 
-/// Returns the rounds of an arm that count and have the statistic of the metric, with it, in order.
-pub fn counting<'a>(arm: &'a Arm, metric: &str, statistic: Statistic) -> impl Iterator<Item = (Round, f64)> + use<'a> {
+/// Returns the rounds of an arm that count and have the metric, with its median, in order.
+pub fn counting<'a>(arm: &'a Arm, metric: &str) -> impl Iterator<Item = (Round, f64)> + use<'a> {
     let column = arm.rounds.metrics.get(metric);
     let least = fewest(counts(arm, metric).collect());
     let complete = arm.rounds.iter().filter(|round| round.complete);
     complete.filter_map(move |round| {
         let column = column.filter(|column| column.count.get(round.at).is_some_and(|count| *count >= least.max(1)))?;
-        Some((round, statistic.of(&column.get(round.at)?)?))
+        Some((round, column.get(round.at)?.median()))
     })
 }
 
@@ -64,24 +62,6 @@ fn counts(arm: &Arm, metric: &str) -> impl Iterator<Item = u64> {
     let counts = arm.rounds.metrics.get(metric).map_or(&[][..], |column| &column.count);
     let complete = counts.iter().zip(&arm.rounds.complete).filter(|(_, complete)| **complete);
     complete.map(|(count, _)| *count).filter(|count| *count > 0)
-}
-
-/// Number of a round that counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Statistic {
-    /// Median.
-    #[default]
-    P50,
-    /// Arithmetic mean: of what adds up, as the work of a trace.
-    Mean,
-}
-
-impl Statistic {
-    /// Returns the number; `None` if the round has it not.
-    pub fn of(self, metric: &Summary) -> Option<f64> {
-        if self == Self::P50 { Some(metric.median()) } else { metric.mean }
-    }
 }
 
 /// Up to so many strategies each is compared with every one before it; of more, with the one before it.
@@ -131,11 +111,11 @@ mod tests {
         value["arms"][1]["rounds"]["metrics"]["nmi_handler_ns"]["count"][4] = json!(3);
         let record = changed(value);
         let (reuse, floor) = (record.arm("reuse").unwrap(), record.arm("floor").unwrap());
-        let found = pairs(reuse, floor, "nmi_handler_ns", Statistic::P50);
+        let found = pairs(reuse, floor, "nmi_handler_ns");
         let rounds: Vec<(u64, u64)> = found.iter().map(|pair| (pair.round, pair.guest)).collect();
         assert_eq!(rounds, [(2, 1), (3, 1)]);
         assert!((found[0].log - 2.002_f64.ln()).abs() < 1e-12);
-        assert!(pairs(reuse, floor, "rotation_ns", Statistic::P50).is_empty());
+        assert!(pairs(reuse, floor, "rotation_ns").is_empty());
     }
 
     #[test]
@@ -146,12 +126,12 @@ mod tests {
         for (round, count) in [(4, 19), (5, 20)] {
             arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count[round] = count;
         }
-        let found: Vec<u64> = counting(arm, "nmi_handler_ns", Statistic::P50).map(|(round, _)| round.index).collect();
+        let found: Vec<u64> = counting(arm, "nmi_handler_ns").map(|(round, _)| round.index).collect();
         assert_eq!(found, [0, 1, 3, 5, 6, 7, 8]);
         assert_eq!((short(arm, "nmi_handler_ns"), short(arm, "pmi_delivery_ns")), (1, 0));
         // All rounds are short: they count.
         arm.rounds.metrics.get_mut("nmi_handler_ns").unwrap().count.fill(3);
-        assert_eq!((counting(arm, "nmi_handler_ns", Statistic::P50).count(), short(arm, "nmi_handler_ns")), (8, 0));
+        assert_eq!((counting(arm, "nmi_handler_ns").count(), short(arm, "nmi_handler_ns")), (8, 0));
         assert_eq!((fewest(Vec::new()), fewest(vec![1]), fewest(vec![7, 9, 2])), (0, 1, 4));
     }
 

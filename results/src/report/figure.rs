@@ -9,7 +9,7 @@ use super::group::{self, Group, key, title};
 use crate::document::Record;
 use crate::error::Error;
 use crate::metric;
-use crate::paired::{self, Statistic};
+use crate::paired;
 use crate::plot::{self, Axis, DOTS};
 use crate::table::layout::{plural, value};
 use crate::table::{Cell, Table};
@@ -53,8 +53,8 @@ pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let mut most = 0;
     for arm in &record.arms {
         let values: Vec<(f64, f64)> =
-            paired::counting(arm, key, Statistic::P50).map(|(round, value)| (round.index as f64, value)).collect();
-        let Some(found) = paired::level(arm, key, Statistic::P50).filter(|found| found.rounds > 1) else { continue };
+            paired::counting(arm, key).map(|(round, value)| (round.index as f64, value)).collect();
+        let Some(found) = paired::level(arm, key).filter(|found| found.rounds > 1) else { continue };
         most = most.max(values.len());
         let count = values.len().to_string();
         table.add_row([arm.name.as_str().into(), Cell::level(key, Some(&found)).with_points(values), count.into()]);
@@ -129,9 +129,9 @@ fn by(parameter: &str, about: &str, places: &[(String, &Record)]) -> Option<Figu
         let alike = (1..).zip(places).filter(|(_, (_, record))| record.defines_alike(newest, name));
         for (place, (label, record)) in alike {
             let Some(arm) = record.arm(name) else { continue };
-            let Some(level) = paired::level(arm, what, Statistic::P50) else { continue };
+            let Some(level) = paired::level(arm, what) else { continue };
             let floor = group::base(record).filter(|base| base.name != *name);
-            let over = floor.and_then(|base| paired::over_runs(record, arm, base, what, Statistic::P50));
+            let over = floor.and_then(|base| paired::over_runs(record, arm, base, what));
             let p99 = arm.metrics.get(what).and_then(|summary| summary.p99).map(|p99| p99 as f64);
             table.add_row([
                 (*name).into(),

@@ -11,7 +11,7 @@ use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::LATE_PERIODS;
 use crate::document::{Arm, ArmKind, Document, Record, Status, Warning};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
-use crate::paired::{self, MIN_ROUNDS, Ratio, Statistic};
+use crate::paired::{self, MIN_ROUNDS, Ratio};
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
@@ -67,7 +67,7 @@ fn head(documents: &[Document], report: &mut Report) {
     }
     for document in documents {
         for (name, arm, figures) in column::rows(document) {
-            let level = paired::level(arm, metric(document).key, Statistic::P50);
+            let level = paired::level(arm, metric(document).key);
             let over = match (arm.kind, level) {
                 (ArmKind::Floor, Some(_)) => "1".into(),
                 _ => Cell::ratio(over_floor(document, arm).as_ref()),
@@ -160,7 +160,7 @@ fn events(document: &Document) -> &str {
 
 /// Ratio of two arms of a document by its metric.
 fn ratio(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
-    paired::over_runs(document, arm, base, metric(document).key, Statistic::P50)
+    paired::over_runs(document, arm, base, metric(document).key)
 }
 
 /// Ratio of an arm to the floor; `None` of the floor itself.

@@ -52,7 +52,7 @@ fn decimals(value: f64, unit: &str) -> usize {
 }
 
 /// Text in place of an interval of rounds that are all the same, as a simulation's may be.
-pub const NO_SPREAD: &str = "[no spread]";
+const NO_SPREAD: &str = "[no spread]";
 
 /// Formats a level of a metric with its interval, a time in one unit: `70.1 µs [69.5, 71.0]`.
 pub fn level(metric: &str, level: &Level) -> String {

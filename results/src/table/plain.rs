@@ -7,7 +7,7 @@ use super::layout::{self, plural, time};
 use super::report::Report;
 use crate::document::{Arm, Document, Experiment, Record, Summary};
 use crate::metric;
-use crate::paired::{self, Statistic};
+use crate::paired;
 
 /// Returns the document as it is shown: the experiment's own metric with intervals, and the medians of the others.
 pub fn plain(document: &Record) -> Report {
@@ -18,8 +18,8 @@ pub fn plain(document: &Record) -> Report {
         let base = format!("× {} [95 %]", first.name);
         let mut table = Table::new(["arm", "p50 [95 %]", &base]);
         for arm in &document.arms {
-            let level = paired::level(arm, key, Statistic::P50);
-            let over = paired::ratio(arm, first, key, Statistic::P50).filter(|_| arm.name != first.name);
+            let level = paired::level(arm, key);
+            let over = paired::ratio(arm, first, key).filter(|_| arm.name != first.name);
             table.add_row([arm.name.as_str().into(), Cell::level(key, level.as_ref()), Cell::ratio(over.as_ref())]);
         }
         report.table(table);

@@ -6,7 +6,7 @@ use super::layout::{self, plural};
 use crate::choice::{contenders, is_whole, with_figures};
 use crate::document::{Arm, ArmKind, Document, Experiment};
 use crate::metric::Metric;
-use crate::paired::{self, Ratio, Statistic};
+use crate::paired::{self, Ratio};
 
 /// A strategy of a ranking.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,7 +71,7 @@ pub fn sentence(
 /// Describes the order of the strategies of a run; `None` of fewer than two.
 pub(super) fn fastest<E: Experiment>(document: &Document<E>, metric: &Metric) -> Option<String> {
     let floor = document.arms.iter().find(|arm| arm.kind == ArmKind::Floor);
-    let ratio = |arm: &Arm, base: &Arm| paired::over_runs(document, arm, base, metric.key, Statistic::P50);
+    let ratio = |arm: &Arm, base: &Arm| paired::over_runs(document, arm, base, metric.key);
     let base = floor.or_else(|| contenders(document, metric).next())?;
     let contender = |arm: &Arm| {
         let over = ratio(arm, base)?;

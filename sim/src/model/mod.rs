@@ -12,9 +12,7 @@ mod file;
 pub use cost::Cost;
 pub use costs::{Costs, MediatedCosts};
 pub use draft::{Draft, whole};
-pub use file::{CountBase, Rate};
-pub use file::{EMBEDDED, Fitted, Model, ModelError};
-pub use file::{HostModel, HostPmu, Others};
+pub use file::{CountBase, EMBEDDED, Fitted, HostModel, HostPmu, Model, ModelError, Others, Rate};
 
 #[cfg(test)]
 mod tests {

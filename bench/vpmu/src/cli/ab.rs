@@ -10,15 +10,13 @@ use results::host::{HostFacts, HostFs};
 use results::table::Report;
 
 use super::files::{bisected, write_junit, write_to};
-use super::measure::Invocation;
 use crate::engine::plain::Save;
 use crate::experiment::ab::{self, AbSpec, Side};
 use crate::setting::options::{
     DurationOption, FormOptions, GateOptions, LimitOptions, OutputOption, QuietOption, SeedOption,
 };
 use crate::setting::parse::number_in;
-use crate::sys;
-use crate::terminal::console::{self, compact, complain, internal, print};
+use crate::terminal::console::{self, complain, internal, print};
 use crate::terminal::progress::{self, Progress};
 
 /// Bound on a run.
@@ -78,7 +76,7 @@ pub struct AbArgs {
     #[command(flatten)]
     pub form: FormOptions,
 
-    /// No progress bar.
+    /// Less on stderr.
     #[command(flatten)]
     pub quiet: QuietOption,
 }
@@ -144,16 +142,16 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     })
 }
 
-pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &AbArgs, command_line: &[String]) -> Result<Exit, Error> {
     let spec = spec(args)?;
     let output = args.output.output.as_deref().map(results::write::check_file).transpose()?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     let fs = HostFs::default();
     let mut progress = progress::shown(!args.quiet.quiet);
     let host = (HostFacts::begin(&fs), &fs);
     let junit = |report: &Report| write_junit(args.gate.junit.as_deref(), &report.junit());
     let write = |document: &Record| match &output {
-        Some(target) => write_to(target, compact(document)?.as_bytes()),
+        Some(target) => write_to(target, document.to_json()?.as_bytes()),
         None => Ok(()),
     };
     // What is on a full disk at the end is said then.
@@ -162,7 +160,7 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
         Ok(())
     };
     let grows: (&mut dyn Progress, Save<'_>) = (progress.as_mut(), &mut save);
-    let ran = ab::run(&spec, host, &invocation.command_line, grows);
+    let ran = ab::run(&spec, host, command_line, grows);
     let (mut document, rows, error) = ran.inspect_err(|error| {
         // A report of the last good run would pass for one of this; the error of the run goes before one of the file.
         let _ = junit(&Report { verdict: Some((Exit::Inconclusive, error.to_string())), ..Report::new("vpmu ab") });
@@ -182,7 +180,7 @@ pub(super) fn run(args: &AbArgs, invocation: &Invocation) -> Result<Exit, Error>
     let ended = ended.map_or(saved, Err).and(reported).map(|()| exit);
     document.exit = Some(code(ended.clone()));
     if args.form.json.json {
-        print(&compact(&document)?)?;
+        print(&document.to_json()?)?;
     } else {
         console::show(args.form.form(), &report, &document)?;
         if let (Some(target), Ok(_), false) = (&output, &ended, args.form.markdown) {

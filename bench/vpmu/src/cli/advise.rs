@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Command};
@@ -16,7 +15,7 @@ use results::table::layout::plural;
 use trace::read::Trace;
 
 use super::files;
-use super::measure::{Invocation, measure, named_model, tried};
+use super::measure::{measure, named_model, tried};
 use super::options::ResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::rounds::options::{ArmsOptions, HostOptions};
@@ -89,7 +88,7 @@ const USUAL: [&str; 5] = ["recreate", "reuse-lazy", "gate", "gate-pool", "virtua
 /// What a run is of: a workload, or in its place the accesses of a trace.
 type Load<'a> = (Workload, Option<&'a Parts>);
 
-pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Error> {
     if !args.files.is_empty() {
         let found = files::records(&args.files)?;
         let (what, why) = (plural(found.unsound, "result"), "not sound, as stderr says".to_owned());
@@ -112,7 +111,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         let bound = share.filter(|_| args.arms.duration.duration.is_some() || args.arms.rounds.is_none());
         let made = |chosen: &Chosen, usable: Option<&[u32]>| plan(args, &strategy, run, bound, chosen, usable);
         let on = (&args.host.behind.backend, None, model.as_ref());
-        match measure(on, &made, None, &args.result, invocation) {
+        match measure(on, &made, None, &args.result, command_line) {
             Ok(((document, error), kept)) => {
                 records.push(record(&document)?);
                 saved = saved.or_else(|| kept.path().map(Path::to_owned));
@@ -124,7 +123,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
         if model.is_none() {
             left = left.map(|left| left.saturating_sub(began.elapsed()));
         }
-        if sys::interrupted().load(Ordering::Relaxed) {
+        if sys::stopped() {
             let interrupted = || Error::new(Exit::Inconclusive, "interrupted", "", "what finished is kept");
             failed = failed.or_else(|| Some(interrupted()));
             break;
@@ -136,8 +135,7 @@ pub(super) fn run(args: &AdviseArgs, invocation: &Invocation) -> Result<Exit, Er
 
 /// Returns a document as one that was read.
 fn record(document: &Document) -> Result<Record, Error> {
-    let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-    serde_json::from_str(&json).map_err(|error| internal("cannot read the result", error))
+    serde_json::from_str(&document.to_json()?).map_err(|error| internal("cannot read the result", error))
 }
 
 fn plan(

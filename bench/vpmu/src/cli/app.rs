@@ -8,7 +8,6 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use results::error::{Error, Exit};
 
 use super::files::bisected;
-use super::measure::Invocation;
 use super::{
     ab, advise, calibrate, compare, conformance, export, fleet, guest_stat, history, nmi_latency, report, reproduce,
     show, stat_setup, sweep, triage, usage, workload,
@@ -224,8 +223,7 @@ pub fn definition() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
     fail_large_writes();
     let args: Vec<OsString> = args.into_iter().collect();
-    let command_line = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let invocation = Invocation { command_line };
+    let command_line: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     // `git bisect run` takes an exit of 2 for a bad revision.
     let for_bisect = args.iter().any(|arg| arg == "--bisect");
     let parsed =
@@ -235,12 +233,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Parsed::Run(command) => command,
     };
     let ended = match command {
-        Command::NmiLatency(args) => nmi_latency::run(&args, &invocation),
-        Command::Sim(args) => nmi_latency::run_simulated(&args, &invocation),
-        Command::Advise(args) => advise::run(&args, &invocation),
+        Command::NmiLatency(args) => nmi_latency::run(&args, &command_line),
+        Command::Sim(args) => nmi_latency::run_simulated(&args, &command_line),
+        Command::Advise(args) => advise::run(&args, &command_line),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Sweep(args) => sweep::run(&args),
-        Command::Ab(args) => bisected(args.gate.bisect, ab::run(&args, &invocation)),
+        Command::Ab(args) => bisected(args.gate.bisect, ab::run(&args, &command_line)),
         Command::Compare(args) => bisected(args.gate.bisect, compare::run(&args)),
         Command::Fleet(args) => fleet::run(&args, &check),
         Command::History(args) => history::run(&args),
@@ -250,16 +248,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Linux(args) => alone(GuestSpec::Linux(args)),
         Command::Record(args) => guests::record(&args),
         Command::Trace(command) => command.run(),
-        Command::StatSetup(args) => stat_setup::run(&args, &invocation),
-        Command::GuestStat(args) => guest_stat::run(&args, &invocation),
-        Command::Triage(args) => triage::run(&args, &invocation),
+        Command::StatSetup(args) => stat_setup::run(&args, &command_line),
+        Command::GuestStat(args) => guest_stat::run(&args, &command_line),
+        Command::Triage(args) => triage::run(&args, &command_line),
         Command::Workload(args) => workload::run(&args),
         Command::Doctor(JsonOption { json }) => doctor::run(json),
         Command::Show(args) => show::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Export(args) => export::run(&args),
     };
-    print_output(&schema(&invocation.command_line), *ended.as_ref().unwrap_or_else(|error| &error.exit))?;
+    print_output(&schema(&command_line), *ended.as_ref().unwrap_or_else(|error| &error.exit))?;
     ended
 }
 

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use fleet::campaign::folder::{Campaign, Folder};
 use fleet::{Labels, Run, index};
 use results::error::{Error, Exit};
 use results::read;
 use results::table::layout::plural;
 
 use crate::terminal::console::complain;
-use fleet::campaign::folder::{Campaign, Folder};
 
 /// Runs, the files they are of, and whether all documents are among them.
 #[derive(Debug, Default)]

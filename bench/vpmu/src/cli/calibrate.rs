@@ -11,8 +11,7 @@ use crate::experiment::calibrate::run::run as calibrate;
 use crate::setting::backend::{BackendChoice, Chosen, EventProbe, ThisHost, choose};
 use crate::setting::options::{OutputOption, QuietOption};
 use crate::setting::parse::number_in;
-use crate::sys;
-use crate::terminal::console::{internal, print};
+use crate::terminal::console::{self, print};
 use crate::terminal::progress;
 
 /// Options of `vpmu calibrate`.
@@ -42,7 +41,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
     let chosen = backend(&args.backend, &ThisHost)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let calibration = CalibrateSpec { name, rounds: args.rounds, ..CalibrateSpec::default() };
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     let mut progress = progress::shown(!args.quiet.quiet);
     let (draft, [low, high]) = calibrate(calibration, &chosen, progress.as_mut())?;
     write_to(&output, draft.toml().as_bytes())?;

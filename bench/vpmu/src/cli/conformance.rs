@@ -1,7 +1,5 @@
 //! `vpmu conformance`.
 
-use std::sync::atomic::Ordering;
-
 use arch_pmu::spec::Vendor;
 use clap::Args;
 use host_pmu::backend::BackendKey;
@@ -15,7 +13,7 @@ use crate::setting::options::{JsonOption, QuietOption};
 use crate::setting::parse::{pmu_version, processor};
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
-use crate::terminal::console::{complain, internal, print, print_json};
+use crate::terminal::console::{self, complain, print, print_json};
 
 /// Options of `vpmu conformance`.
 #[derive(Clone, Debug, Args)]
@@ -121,7 +119,7 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
     let (backend, guests, targets) = if args.on.is_some() { on_kvm() } else { on_vpmu(args) }?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };
     tap(&format!("TAP version 14\n1..{}\n", guests.len() * targets.len()))?;
@@ -130,7 +128,7 @@ pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
         let run = conformance::run(&host, guest, target, sys::interrupted())?;
         tap(&run.tap(runs.len() + 1))?;
         runs.push(run);
-        if sys::interrupted().load(Ordering::Relaxed) {
+        if sys::stopped() {
             return Err(Error::new(Exit::Inconclusive, "interrupted", "", ""));
         }
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use results::error::{Error, Exit};
 
-use super::measure::{Invocation, MakePlan, Wanted, measure_all};
+use super::measure::{MakePlan, Wanted, measure_all};
 use super::options::GuestResultOptions;
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::GuestStatSpec;
@@ -23,10 +23,10 @@ pub struct GuestStatArgs {
     pub out: GuestResultOptions,
 }
 
-pub(super) fn run(args: &GuestStatArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &GuestStatArgs, command_line: &[String]) -> Result<Exit, Error> {
     let GuestStatArgs { spec, host, out } = args;
     let plan = |events: u64| move |chosen: &Chosen, usable: Option<&[u32]>| spec.plan(events, host, chosen, usable);
     let plans: Vec<_> = spec.events.iter().map(|&events| plan(events)).collect();
     let wanted = Wanted { backend: &host.behind.backend, model: None, is_bare: false, linux: None, out };
-    measure_all(&wanted, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), invocation)
+    measure_all(&wanted, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use host_pmu::backend::BackendKey;
 use results::answers::exit;
@@ -28,15 +27,8 @@ use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
-
-/// Words with which the process was started.
-#[derive(Clone, Debug)]
-pub(super) struct Invocation {
-    /// The command line, program name first.
-    pub(super) command_line: Vec<String>,
-}
 
 /// Options of every experiment with arms and rounds, for any guest.
 #[derive(Clone, Debug)]
@@ -82,20 +74,20 @@ pub(super) fn measure(
     plan: MakePlan<'_>,
     falls_back: Option<bool>,
     options: &ResultOptions,
-    invocation: &Invocation,
+    command_line: &[String],
 ) -> Result<(Measured, Kept), Error> {
     let mut kept = Kept::of(options)?;
     let (plan, runner, host, fs) = match (ready(on, plan), falls_back) {
         (Err(error), Some(is_first)) if error.exit == Exit::Host => fall_back(plan, &error, is_first)?,
         (ready, _) => ready?,
     };
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     let mut progress = progress::shown(!options.quiet.quiet);
     let context = Context {
         stop: sys::interrupted(),
         fs: &fs,
         host,
-        command_line: &invocation.command_line,
+        command_line,
         progress: progress.as_mut(),
         save: &mut |document: &Document| kept.save(document),
     };
@@ -104,7 +96,7 @@ pub(super) fn measure(
 }
 
 /// Measures by each plan, one after the other, and shows and keeps what they found together.
-pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], command_line: &[String]) -> Result<Exit, Error> {
     let options = &wanted.out.result;
     // Whatever can be refused is refused before anything is measured.
     let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
@@ -113,7 +105,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
         let falls_back = wanted.is_bare.then_some(found.is_empty());
-        match measure((wanted.backend, wanted.linux, model.as_ref()), *plan, falls_back, options, invocation) {
+        match measure((wanted.backend, wanted.linux, model.as_ref()), *plan, falls_back, options, command_line) {
             Ok(((document, error), kept)) => {
                 saved += &kept.line();
                 failed = failed.or(error).or(kept.failed);
@@ -123,7 +115,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
             // What was measured before is shown.
             Err(error) => failed = failed.or(Some(error)),
         }
-        if failed.is_some() || sys::interrupted().load(Ordering::Relaxed) {
+        if failed.is_some() || sys::stopped() {
             break;
         }
     }
@@ -139,7 +131,7 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
         last.ended_by(failed.as_ref());
     }
     if options.json.json {
-        found.iter().try_for_each(|document| print(&json(document)?))?;
+        found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
         print(&(shown(&found, wanted.out.verbose).text(columns()) + &saved))?;
     }
@@ -156,11 +148,6 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], invocatio
     }
     let worst = found.iter().map(exit).find(|exit| *exit != Exit::Done);
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
-}
-
-/// Returns a document as files hold it.
-fn json<E: Experiment>(document: &Document<E>) -> Result<String, Error> {
-    document.to_json().map_err(|error| internal("cannot show the result", error))
 }
 
 /// Makes the report of what several plans found.
@@ -201,15 +188,15 @@ fn check(wanted: &Wanted<'_>, tried: &Plan, is_one_of_several: bool) -> Result<S
 pub(super) fn measure_then(
     (experiment, mut arms): (plain::Experiment, Vec<Plain<'_>>),
     options: &ResultOptions,
-    invocation: &Invocation,
+    command_line: &[String],
     then: &mut dyn FnMut(&mut Record),
     report: &dyn Fn(&Record) -> Report,
 ) -> Result<Record, Error> {
     let mut kept = Kept::of(options)?;
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let (mut progress, command_line) = (progress::shown(!options.quiet.quiet), &invocation.command_line);
+    console::catch_interrupts()?;
+    let mut progress = progress::shown(!options.quiet.quiet);
     let save = &mut |document: &Record| kept.save(document);
     let (mut document, error) = experiment.measure(&mut arms, (host, &fs), command_line, progress.as_mut(), save)?;
     then(&mut document);
@@ -217,7 +204,7 @@ pub(super) fn measure_then(
     kept.save(&document)?;
     let error = error.or_else(|| kept.failed.clone());
     document.ended_by(error.as_ref());
-    print(&if options.json.json { json(&document)? } else { report(&document).text(columns()) + &kept.line() })?;
+    print(&if options.json.json { document.to_json()? } else { report(&document).text(columns()) + &kept.line() })?;
     for line in table::warnings(&document.warnings) {
         complain(&format!("warning: {line}"));
     }
@@ -306,7 +293,7 @@ impl Kept {
     /// Writes the document as it is now.
     fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
-        let failed = folder.write(&stem(document, self.opened_unix), json(document)?.as_bytes()).err();
+        let failed = folder.write(&stem(document, self.opened_unix), document.to_json()?.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
             complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
         }

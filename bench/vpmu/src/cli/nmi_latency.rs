@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::measure::{Invocation, MakePlan, Wanted, measure_all};
+use super::measure::{MakePlan, Wanted, measure_all};
 use super::options::GuestResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
@@ -75,15 +75,15 @@ impl NmiLatencyArgs {
     }
 }
 
-pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit, Error> {
     let linux = args.linux.chosen()?;
     let (spec, usual) = (&args.spec, if linux.is_some() { &LINUX } else { &PAYLOAD });
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
     // Whoever gives the tool a word asks for something: a simulation would pass for it.
-    let is_bare = invocation.command_line.len() == 1;
+    let is_bare = command_line.len() == 1;
     let wanted = Wanted { backend: &args.host.behind.backend, model: None, is_bare, linux, out: &args.out };
     if args.is_main {
-        return run_main(args, &wanted, invocation);
+        return run_main(args, &wanted, command_line);
     }
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(usual, &args.host, chosen, usable)?;
@@ -99,11 +99,11 @@ pub(super) fn run(args: &NmiLatencyArgs, invocation: &Invocation) -> Result<Exit
         }
         Ok(plan)
     };
-    measure_all(&wanted, &[&plan], invocation)
+    measure_all(&wanted, &[&plan], command_line)
 }
 
 /// Runs the main job: each workload with the strategies that matter; a document of each, and one answer.
-fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation) -> Result<Exit, Error> {
+fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, command_line: &[String]) -> Result<Exit, Error> {
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
             let mut spec = args.spec.clone();
@@ -118,10 +118,10 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, invocation: &Invocation)
             spec.plan(&PAYLOAD, &args.host, chosen, usable)
         }
     });
-    measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), invocation)
+    measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), command_line)
 }
 
-pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<Exit, Error> {
     let sim = &args.sim;
     let rounds = sim.spec.arms.rounds.unwrap_or(PARTS);
     let parts = sim.trace.as_deref().map(|folder| Parts::of(&Trace::open(folder)?, rounds)).transpose()?;
@@ -138,5 +138,5 @@ pub(super) fn run_simulated(args: &SimArgs, invocation: &Invocation) -> Result<E
         }
         Ok(plan)
     };
-    measure_all(&wanted, &[&plan], invocation)
+    measure_all(&wanted, &[&plan], command_line)
 }

@@ -9,7 +9,7 @@ use results::read::{self, RESULTS};
 use results::write::OutputFolder;
 
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
-use crate::terminal::console::{complain, internal};
+use crate::terminal::console::complain;
 
 /// Arms and metrics to compare or follow.
 #[derive(Clone, Debug, Args)]
@@ -39,7 +39,7 @@ pub struct ResultOptions {
     #[command(flatten)]
     pub json: JsonOption,
 
-    /// No progress bar.
+    /// Less on stderr.
     #[command(flatten)]
     pub quiet: QuietOption,
 }
@@ -107,8 +107,7 @@ impl BaselineOptions {
         let folder = path.parent().unwrap_or(&path);
         let lacks = match (document.status, exit) {
             (Status::Complete, Exit::Done) => {
-                let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-                OutputFolder::open(folder)?.replace(&path, json.as_bytes())?;
+                OutputFolder::open(folder)?.replace(&path, document.to_json()?.as_bytes())?;
                 complain(&format!("baseline: {}", path.display()));
                 return Ok(());
             }

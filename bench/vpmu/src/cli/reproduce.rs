@@ -10,8 +10,7 @@ use crate::experiment::reproduce::run::Simulated;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::ThisHost;
 use crate::setting::options::FormOptions;
-use crate::sys;
-use crate::terminal::console::{self, internal};
+use crate::terminal::console;
 use crate::terminal::progress;
 
 /// Options of `vpmu reproduce`.
@@ -52,7 +51,7 @@ pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     };
     // Whether it can be written to is known before anything is measured.
     let _folder = args.asked.output.as_deref().map(OutputFolder::open).transpose()?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     let found = measure(figure, &args.asked, &ThisHost, progress::shown(true).as_mut())?;
     console::show(args.form.form(), &show::report(&found), &found)?;
     // It answers its question if all was measured, and something agrees or differs, if it has a prediction.

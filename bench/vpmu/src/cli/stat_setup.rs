@@ -1,13 +1,11 @@
 //! `vpmu stat-setup`.
 
-use std::sync::atomic::Ordering;
-
 use clap::Args;
 use results::document::{Record, Status};
 use results::error::{Error, Exit};
 use stat_setup::list::sysfs::Sysfs;
 
-use super::measure::{Invocation, measure_then};
+use super::measure::measure_then;
 use super::options::{BaselineOptions, ResultOptions};
 use crate::experiment::stat_setup::arms::prepare;
 use crate::experiment::stat_setup::{NAME, StatSetupSpec};
@@ -28,7 +26,7 @@ pub struct StatSetupArgs {
     pub baseline: BaselineOptions,
 }
 
-pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit, Error> {
     let StatSetupArgs { spec, result, baseline } = args;
     let all = spec.each();
     if all.len() > 1 && baseline.save_baseline.is_some() {
@@ -48,9 +46,9 @@ pub(super) fn run(args: &StatSetupArgs, invocation: &Invocation) -> Result<Exit,
                 document.exit = Some(exit.code());
             }
         };
-        let document = measure_then((experiment, arms), result, invocation, &mut conclude, &show::report)?;
+        let document = measure_then((experiment, arms), result, command_line, &mut conclude, &show::report)?;
         baseline.keep(result, &document, &document.experiment, exit)?;
-        if sys::interrupted().load(Ordering::Relaxed) {
+        if sys::stopped() {
             break;
         }
     }

@@ -10,7 +10,7 @@ use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::store::Store;
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal, print};
+use crate::terminal::console::{self, Form, complain, print};
 use crate::terminal::progress;
 use results::read::RESULTS;
 use results::sweep::FILE;
@@ -72,7 +72,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
             "notice: {others} points in {FILE} are of another grid, model or revision: they stay in the file, and out of the table"
         ));
     }
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     sys::keep_freed_memory();
     let (file, mut progress) = (store.path.clone(), progress::shown(!args.quiet.quiet));
     let outcome = store.run(&points, &shared, sys::interrupted(), progress.as_mut())?;

@@ -4,7 +4,7 @@ use clap::Args;
 use results::document::Record;
 use results::error::{Error, Exit};
 
-use super::measure::{Invocation, measure_then};
+use super::measure::measure_then;
 use super::options::ResultOptions;
 use crate::experiment::triage::{Spec, Triage, exit, report};
 
@@ -20,11 +20,11 @@ pub struct TriageArgs {
     pub result: ResultOptions,
 }
 
-pub(super) fn run(args: &TriageArgs, invocation: &Invocation) -> Result<Exit, Error> {
+pub(super) fn run(args: &TriageArgs, command_line: &[String]) -> Result<Exit, Error> {
     let triage = Triage::prepare(args.spec.clone())?;
     let then = &mut |document: &mut Record| {
         triage.sample(document);
         document.exit = Some(exit(document).code());
     };
-    measure_then(triage.experiment(), &args.result, invocation, then, &report).map(|document| exit(&document))
+    measure_then(triage.experiment(), &args.result, command_line, then, &report).map(|document| exit(&document))
 }

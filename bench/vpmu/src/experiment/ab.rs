@@ -121,8 +121,8 @@ impl Turn {
     /// # Errors
     /// Says why the figures of this turn do not count.
     fn medians<'a>(&self, arm: &'a Arm) -> Result<BTreeMap<&'a str, f64>, String> {
-        let whole = |arm: &Arm| arm.not_available.is_some() || doubt(arm).is_none();
-        if let Some(why) = doubt(arm) {
+        let whole = |arm: &Arm| arm.not_available.is_some() || arm.doubt().is_none();
+        if let Some(why) = arm.not_available.clone().or_else(|| arm.doubt()) {
             return Err(why);
         }
         // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
@@ -136,12 +136,6 @@ impl Turn {
         let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
         if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
     }
-}
-
-/// Says why an arm has no figures, or none that are whole.
-fn doubt(arm: &Arm) -> Option<String> {
-    let of_counts = || arm.own.doubts().next().map(|(count, about)| format!("{count} {about}"));
-    arm.incomplete.first().or(arm.not_available.as_ref()).cloned().or_else(of_counts)
 }
 
 /// Returns the number of an arm's rounds that are not whole: all of them, if none of its own is to blame.
@@ -537,7 +531,7 @@ mod tests {
         let sound = turn(0, &|_| ());
         assert_eq!((of(&sound), of(&turn(1, &|_| ()))), (Ok(true), Ok(true)));
         let failed = turn(3, &|document| document["arms"][0]["incomplete"] = json!(["a guest failed"]));
-        assert_eq!(of(&failed), Err("a guest failed".to_owned()));
+        assert_eq!(of(&failed), Err("incomplete: a guest failed".to_owned()));
         assert!(failed.medians(&failed.record.arms[1]).is_ok(), "the run's doubt is that arm's");
         assert_eq!(of(&turn(3, &|_| ())), Err("its run is inconclusive".to_owned()), "and each arm has its figures");
         let none = turn(0, &|document| document["arms"][0]["rounds"]["metrics"] = json!({}));

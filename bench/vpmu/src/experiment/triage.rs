@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use results::document::{Arm, Record, Status};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::paired::{Ratio, Statistic, level, ratio};
+use results::paired::{Ratio, level, ratio};
 use results::stats::interval::Interval;
 use results::table::layout::{self, dash, plural, ratio_with};
 use results::table::{Report, Table, state};
@@ -43,6 +43,7 @@ pub const IN_SPIN_LOCKS: &str = "samples_in_spin_locks";
 const TURN: Duration = Duration::from_millis(200);
 /// The sampled run is so many turns long.
 const SAMPLED_TURNS: u32 = 5;
+
 /// A kind of turn, by what runs in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Variant {
@@ -328,7 +329,7 @@ impl Triage {
 /// Returns how many times the operations of the workload its variant does.
 pub fn speedup(document: &Record) -> Option<Ratio> {
     let [workload, apart, ..] = &document.arms[..] else { return None };
-    ratio(workload, apart, TIME, Statistic::P50)
+    ratio(workload, apart, TIME)
 }
 
 /// Returns the exit code: inconclusive without samples or without a difference that is sure.
@@ -353,7 +354,7 @@ fn events(document: &Record, workload: &str) -> Table {
         // A clock's rate is the CPUs in use.
         let value = |rate: f64| if is_time { format!("{:.2}", rate / 1e9) } else { layout::ratio(rate) };
         let rate = |arm: Option<&Arm>, with_interval: bool| {
-            let Some(found) = arm.and_then(|arm| level(arm, key, Statistic::P50)) else { return dash() };
+            let Some(found) = arm.and_then(|arm| level(arm, key)) else { return dash() };
             let interval = found.interval.filter(|_| with_interval);
             let interval = interval
                 .map_or_else(String::new, |Interval { low, high }| format!(" [{}, {}]", value(low), value(high)));
@@ -399,7 +400,7 @@ pub fn report(document: &Record) -> Report {
     report.note(format!("{threads} on {cpus}, Linux {kernel}"));
     report.table(events(document, &workload));
     report.gap();
-    let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME, Statistic::P50)?.ns));
+    let second = |arm: &Arm| Some(layout::ratio(1e12 / level(arm, TIME)?.ns));
     let rates: Vec<String> = document.arms.iter().take(2).filter_map(second).collect();
     if let [of, apart] = &rates[..] {
         report.note(format!("{} per second, nothing counted: {of}, apart {apart}", parameter("operation")));

@@ -31,8 +31,6 @@ impl Diagnosis {
     }
 }
 
-// The checks, made from facts and probes.
-
 /// Tells a user how to open host events. The program is named by its path: it need not be in PATH.
 fn perf_remedy() -> String {
     let file = std::env::current_exe().map_or_else(|_| "FILE".to_owned(), |file| file.display().to_string());

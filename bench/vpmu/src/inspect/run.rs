@@ -16,7 +16,7 @@ use crate::setting::backend::open_kvm;
 use crate::setting::options::{QuietOption, TimeLimitOption};
 use crate::setting::parse::size_in;
 use crate::sys;
-use crate::terminal::console::{Stream, complain};
+use crate::terminal::console::{self, Stream, complain};
 use results::error::{Error, Exit};
 
 /// Time of a run, unless another is given.
@@ -93,7 +93,7 @@ pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> 
         modules,
     };
     let host = open_kvm()?;
-    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    console::catch_interrupts()?;
     let (began, time_limit) = (Instant::now(), args.time_limit());
     let mut output = Stream::stdout(move || began.elapsed() > time_limit);
     let outcome = image::run(&host, image, &plan, &mut output, sys::interrupted())

@@ -29,8 +29,7 @@ use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::workload::Workload;
-use crate::sys;
-use crate::terminal::console::{complain, internal};
+use crate::terminal::console::{self, complain, internal};
 
 // The guest of a command that samples.
 
@@ -253,7 +252,7 @@ impl Guest {
                 let behind = payload.counters.source(backend)?;
                 let host = open_kvm()?;
                 real::ensure(payload.counters.guest.vcpus)?;
-                sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+                console::catch_interrupts()?;
                 let outcome = real::watched(&host, &plan.guest, behind, plan.parameters.samples, watch)?;
                 let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
                 if !quiet {

@@ -23,7 +23,7 @@ use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
 use crate::setting::strategy::resolve_one;
 use crate::sys;
-use crate::terminal::console::{complain, internal};
+use crate::terminal::console::{self, complain, internal};
 
 /// Folder of a trace, unless another is given.
 const FOLDER: &str = "vpmu-trace";
@@ -146,7 +146,7 @@ fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Resul
     let backend = sim::chosen(&model, "").backend;
     let meta = meta((&payload.counters, plan.guest.machine.cpu, payload.name()), &backend)?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+    console::catch_interrupts()?;
     traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
         let guests = ::sim::host::run(&model, &::sim::host::Plan { trace: Some(tracing), ..host_plan }, 0);
         let exit = if guests.iter().any(|guest| guest.timed_out) { Exit::Inconclusive } else { Exit::Done };
@@ -227,7 +227,7 @@ fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, O
         if last && !more {
             return (writer, failed);
         }
-        tracing.stop.store(sys::interrupted().load(Ordering::Relaxed), Ordering::Relaxed);
+        tracing.stop.store(sys::stopped(), Ordering::Relaxed);
         if !more {
             std::thread::park_timeout(POLL);
         }

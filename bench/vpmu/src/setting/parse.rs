@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -134,6 +134,11 @@ pub fn options<A: Args>(line: &[&str]) -> Result<A, clap::Error> {
 /// If one of them must be given.
 pub fn defaults<A: Args>() -> A {
     options(&[]).expect("options that need not be given")
+}
+
+/// Returns whether a word is a file of definitions, and no name.
+pub fn is_toml(word: &str) -> bool {
+    Path::new(word).extension().is_some_and(|extension| extension == "toml")
 }
 
 /// Keys and their values, as text: options as a table has them.

@@ -11,7 +11,7 @@ use results::document::{BELOW_KVM, KVM_ARMS, StrategyParameter};
 use results::error::Error;
 use results::host::HostFs;
 
-use crate::setting::parse::suggestion;
+use crate::setting::parse::{is_toml, suggestion};
 use crate::terminal::console::internal;
 
 /// Largest strategy file.
@@ -44,7 +44,7 @@ impl std::str::FromStr for StrategyChoice {
             return Err("an empty name; give e.g. recreate,reuse".to_owned());
         }
         let path = PathBuf::from(text);
-        let is_file = is_toml(&path) && !text.starts_with(BELOW_KVM);
+        let is_file = is_toml(text) && !text.starts_with(BELOW_KVM);
         Ok(if is_file { Self::File(path) } else { Self::Preset(text.to_owned()) })
     }
 }
@@ -138,16 +138,12 @@ fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
         let why = match name {
             "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
-            file if is_toml(Path::new(file)) => "what stands between KVM and perf has no choices of its own",
+            file if is_toml(file) => "what stands between KVM and perf has no choices of its own",
             _ => "",
         };
         return Err(Error::usage(format!("no strategy {arm}"), why, suggestion(name, &known, "")));
     };
     whole(arm, &preset)
-}
-
-fn is_toml(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "toml")
 }
 
 /// Refuses what only a simulated guest can have.

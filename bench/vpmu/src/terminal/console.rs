@@ -3,7 +3,6 @@
 use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,7 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
 
 /// Prints to `out`, which is stdout or was it, for a caller that goes on as long as there is a reader; returns whether there is.
 pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
-    match send(out, shown::text(text).as_bytes(), &is_interrupted) {
+    match send(out, shown::text(text).as_bytes(), &sys::stopped) {
         Err(error) if error.kind() == ErrorKind::TimedOut => {
             Err(Error::new(Exit::Inconclusive, "interrupted", "nothing reads stdout", ""))
         }
@@ -45,8 +44,9 @@ pub(crate) fn offer(out: BorrowedFd<'_>, text: &str) -> Result<bool, Error> {
     }
 }
 
-fn is_interrupted() -> bool {
-    sys::interrupted().load(Ordering::Relaxed)
+/// Lets an interrupt set a flag, at which what runs ends in order.
+pub(crate) fn catch_interrupts() -> Result<(), Error> {
+    sys::catch_interrupts().map_err(|error| internal("cannot catch signals", error))
 }
 
 /// Stdout or stderr as a stream of a guest's bytes. A reader that does not read holds the guest up until the run is over.
@@ -72,7 +72,7 @@ impl Stream {
 
     fn to(name: &'static str, fd: io::Result<OwnedFd>, over: impl Fn() -> bool + Send + 'static) -> Self {
         let terminal = fd.as_ref().is_ok_and(IsTerminal::is_terminal);
-        Self { name, fd, filter: terminal.then(Filter::default), over: Box::new(move || over() || is_interrupted()) }
+        Self { name, fd, filter: terminal.then(Filter::default), over: Box::new(move || over() || sys::stopped()) }
     }
 
     /// Ends the stream: its first error. A reader that went away is none.
@@ -131,11 +131,6 @@ fn send(out: BorrowedFd<'_>, mut bytes: &[u8], over: &dyn Fn() -> bool) -> io::R
         }
     }
     Ok(())
-}
-
-/// Returns a document as the JSON that files hold: on one line, as rounds are long.
-pub(crate) fn compact<T: Serialize + ?Sized>(value: &T) -> Result<String, Error> {
-    serde_json::to_string(value).map(|text| text + "\n").map_err(|error| internal("a value has no JSON", error))
 }
 
 /// Returns a value as indented JSON, for short ones that people read.

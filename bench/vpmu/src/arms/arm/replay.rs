@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arch_pmu::amd::PerfCtl;
@@ -185,7 +184,7 @@ impl ArmGuests for Live<'_> {
             if self.at == self.batch.len() {
                 let Some(batch) = self.rest.next() else { break };
                 (self.batch, self.at) = (batch?, 0);
-                if sys::interrupted().load(Ordering::Relaxed) {
+                if sys::stopped() {
                     return Ok(nothing(End::Stopped).into());
                 }
                 continue;

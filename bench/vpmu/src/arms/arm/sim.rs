@@ -19,7 +19,7 @@ use super::real::log_entries;
 use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::setting::backend::Chosen;
-use crate::setting::parse::suggestion;
+use crate::setting::parse::{is_toml, suggestion};
 use results::document::{ArmKind, BELOW_KVM};
 use results::error::Error;
 use results::host::HostFacts;
@@ -35,11 +35,7 @@ pub const DEFAULT_MODEL: &str = "development-host";
 /// # Errors
 /// Exit 2 for a name that is none.
 pub fn check_name(name: &str) -> Result<(), Error> {
-    if is_file(name) { Ok(()) } else { model(name).map(drop) }
-}
-
-fn is_file(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|extension| extension == "toml")
+    if is_toml(name) { Ok(()) } else { model(name).map(drop) }
 }
 
 /// Reads the embedded model `name`, or the one in the .toml file of that path.
@@ -48,7 +44,7 @@ fn is_file(name: &str) -> bool {
 /// Exit 2, with the key that is wrong.
 pub fn model(name: &str) -> Result<Model, Error> {
     let refuse = |why: String| Error::usage("cannot use the simulator's model", why, "docs/simulator.md has the keys");
-    if is_file(name) {
+    if is_toml(name) {
         let text = open::named_text(Path::new(name), MAX_MODEL).map_err(|error| refuse(format!("{name}: {error}")))?;
         return Model::from_toml(name, &text).map_err(|error| refuse(error.to_string()));
     }

@@ -262,7 +262,7 @@ impl ArmFold {
         let (lost, overflows_lost) = (sum(&|vcpu| self.lost(vcpu)), sum(&|vcpu| self.overflows_lost(vcpu)));
         let mut own = GuestArm { lost, overflows_lost, ..GuestArm::default() };
         outcome.vcpus.iter().for_each(|vcpu| own.counts.merge(&vcpu.account.counts));
-        own.doubts().map(|(count, about)| format!("round {round}: {count} {about}")).collect()
+        own.doubts().map(|doubt| format!("round {round}: {doubt}")).collect()
     }
 
     /// Adds one vCPU, its counts to `counts`.
@@ -451,7 +451,7 @@ mod tests {
     use std::time::Duration;
 
     use guest::abi::{CALLS, LOG_PHASE, PHASE_ROTATE};
-    use results::paired::{self, Statistic};
+    use results::paired;
     use serde_json::{Map, Value};
 
     use super::*;
@@ -635,7 +635,7 @@ mod tests {
             assert!(is_complete && few.own == without.own && few.metrics == without.metrics, "{what}: {few:?}");
             assert!(few.left_out.len() == 1 && few.left_out[0].contains("round 0"), "{:?}", few.left_out);
             assert!(few.left_out[0].contains(what) && few.incomplete.is_empty(), "{:?}", few.left_out);
-            let counting = paired::counting(&few, NMI_HANDLER.key, Statistic::P50).map(|(round, _)| round.index);
+            let counting = paired::counting(&few, NMI_HANDLER.key).map(|(round, _)| round.index);
             assert_eq!(counting.collect::<Vec<_>>(), (1..21).collect::<Vec<_>>());
             // From 5 % on all rounds are kept, with the doubt.
             let (is_complete, more) = rounds(20, &[bad]);

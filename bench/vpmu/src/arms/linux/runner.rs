@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use guest::abi::{LogEntry, MAGIC, Report};
@@ -85,7 +84,7 @@ impl LinuxRunner {
         let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
             carry_out(agent, &self.parameters, samples)
         })?;
-        if outcome.end == End::Stopped && !sys::interrupted().load(Ordering::Relaxed) {
+        if outcome.end == End::Stopped && !sys::stopped() {
             // Nobody else stopped it: why its work failed says more.
             outcome.end = End::Done;
         }

@@ -4,7 +4,7 @@ use super::guest_arm::GIVEN_UP;
 use results::answers;
 use results::choice::{AS_GOOD, contenders};
 use results::document::{Arm, ArmKind, Document};
-use results::paired::{MIN_LOOKED_AT, Ratio, Statistic, in_plan_order, over_runs};
+use results::paired::{MIN_LOOKED_AT, Ratio, in_plan_order, over_runs};
 use results::table::layout::percent;
 
 /// Returns whether every ratio of the plan has a 95 % interval whose half-width is at most `wanted`: those of the
@@ -47,7 +47,7 @@ fn ratios(document: &Document) -> impl Iterator<Item = (String, Option<Ratio>)> 
 }
 
 fn against(document: &Document, arm: &Arm, base: &Arm) -> Option<Ratio> {
-    over_runs(document, arm, base, answers::metric(&document.parameters).key, Statistic::P50)
+    over_runs(document, arm, base, answers::metric(&document.parameters).key)
 }
 
 /// Returns whether the fastest strategy and the slowest are known: no other can be ahead of them, or behind, by more than what is as

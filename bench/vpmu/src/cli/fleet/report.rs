@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::standing::Standing;
 use fleet::{Analysis, Run};
 use results::compare::{self, Comparison};
 use results::error::{Error, Exit};
@@ -16,8 +18,6 @@ use super::status::standing;
 use super::submit::lock;
 use crate::setting::process;
 use crate::terminal::console::{self, Form, complain};
-use fleet::campaign::folder::{Campaign, Folder};
-use fleet::campaign::standing::Standing;
 
 /// One variant against the first: the names of both, and why they cannot be compared.
 type Variant<'a> = (&'a str, &'a str, Result<Comparison, Error>);
@@ -49,7 +49,7 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
         Exit::Done if analysis.exit() == Exit::Inconclusive && variants.is_empty() => "nothing failed, no speed judged",
         Exit::Done => "nothing failed, nothing slower",
         Exit::Regression => "something failed or is slower",
-        _ => "undecided",
+        _ => "inconclusive",
     };
     let mut shown = Shown { title: campaign.name.clone(), ..fleet::progress(&standing) };
     if !gathered.runs.is_empty() {
@@ -111,7 +111,7 @@ fn variants<'a>(campaign: &'a Campaign, runs: &[Run]) -> Vec<Variant<'a>> {
     others.iter().map(compare).collect()
 }
 
-/// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant undecided, else 0. A
+/// Returns 1 if an element failed or something is slower, 3 if an outcome is missing or a variant inconclusive, else 0. A
 /// fleet of too few hosts for one to stand apart is no failure of the campaign.
 fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variant<'_>]) -> Exit {
     let mut verdicts = vec![standing.exit()];

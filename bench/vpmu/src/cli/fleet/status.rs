@@ -1,18 +1,17 @@
 //! `vpmu fleet status`.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fleet::campaign::folder::{Campaign, Folder};
+use fleet::campaign::jobs;
+use fleet::campaign::standing::{Line, Standing, State};
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
 use results::table::layout::plural;
 
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, internal};
-use fleet::campaign::folder::{Campaign, Folder};
-use fleet::campaign::jobs;
-use fleet::campaign::standing::{Line, Standing, State};
+use crate::terminal::console::{self, Form, complain};
 
 /// Time between two questions to Slurm.
 const ASK_EVERY: Duration = Duration::from_secs(10);
@@ -42,8 +41,7 @@ pub(super) fn status(dir: &Path, wait: bool, json: bool) -> Result<Exit, Error> 
 
 /// Waits until no element runs or waits for a node, but those that never start.
 fn waited(dir: &Path) -> Result<Standing, Error> {
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
-    let is_interrupted = || sys::interrupted().load(Ordering::Relaxed);
+    console::catch_interrupts()?;
     let mut last = String::new();
     loop {
         let now = standing(dir, Folder::open)?.2;
@@ -58,12 +56,12 @@ fn waited(dir: &Path) -> Result<Standing, Error> {
         if active == 0 && now.unanswered.is_none() {
             return Ok(now);
         }
-        if is_interrupted() {
+        if sys::stopped() {
             let why = format!("{} run or wait for a node", plural(active, "element"));
             return Err(Error::new(Exit::Inconclusive, "the campaign goes on", why, "wait again"));
         }
         let until = Instant::now() + ASK_EVERY;
-        while Instant::now() < until && !is_interrupted() {
+        while Instant::now() < until && !sys::stopped() {
             std::thread::sleep(Duration::from_millis(200));
         }
     }

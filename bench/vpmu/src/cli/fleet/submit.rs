@@ -3,6 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fleet::campaign::element::Element;
+use fleet::campaign::folder::Folder;
+use fleet::campaign::jobs;
+use fleet::campaign::standing::Standing;
+use fleet::campaign::submission;
 use fleet::slurm::command::Slurm;
 use results::error::{Error, Exit};
 use results::table::layout::plural;
@@ -12,13 +17,8 @@ use super::args::{Check, On, SubmitArgs, planned};
 use crate::campaign::attempt;
 use crate::setting::process;
 use crate::sys;
-use crate::terminal::console::{complain, internal, print};
+use crate::terminal::console::{self, complain, internal, print};
 use crate::terminal::progress;
-use fleet::campaign::element::Element;
-use fleet::campaign::folder::Folder;
-use fleet::campaign::jobs;
-use fleet::campaign::standing::Standing;
-use fleet::campaign::submission;
 
 /// Submits what is due. The campaign's folder, and false if it was interrupted.
 pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
@@ -53,7 +53,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
     }
     match args.on {
         On::Local => {
-            sys::catch_interrupts().map_err(|error| internal("cannot catch SIGINT", error))?;
+            console::catch_interrupts()?;
             let mut progress = progress::shown(!args.quiet);
             let ended = attempt::one_after_the_other(&folder, &campaign, &due, sys::interrupted(), progress.as_mut())?;
             if !ended {
@@ -94,7 +94,7 @@ pub(super) fn element(dir: &Path, number: u64) -> Result<Exit, Error> {
         let count = plural(campaign.elements.len(), "element");
         Error::usage(format!("no element {number}"), format!("the campaign has {count}"), "")
     })?;
-    sys::catch_interrupts().map_err(|error| internal("cannot catch SIGTERM", error))?;
+    console::catch_interrupts()?;
     let ended = attempt::run(&folder, &campaign, element, true, sys::interrupted())?;
     match &ended {
         attempt::Ended::Done(done) => complain(&format!("{}: {}", element.name, done.how())),

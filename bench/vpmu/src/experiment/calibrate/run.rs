@@ -63,8 +63,7 @@ pub fn run(
         let arm = &arm.result;
         let left_out =
             arm.left_out.first().map(|why| format!("{} left out: {why}", plural(arm.left_out.len(), "turn")));
-        let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
-        doubts.chain(left_out).map(|what| format!("{}: {what}", arm.name)).collect::<Vec<_>>()
+        arm.own.doubts().chain(left_out).map(|what| format!("{}: {what}", arm.name)).collect::<Vec<_>>()
     });
     for doubt in busy.into_iter().chain(not_whole).chain(model_off(percent)) {
         complain(&format!("warning: {doubt}"));

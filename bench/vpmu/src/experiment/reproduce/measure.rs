@@ -135,7 +135,7 @@ pub fn measure(
     let of = |(row, recipe): (Row, Recipe)| of_run(row, &recipe, &host, &mut found);
     let mut rows: Vec<Row> = all.into_iter().filter_map(of).collect();
     if let Some(load) = load(&host, HostFacts::read(&fs)) {
-        undecided(&mut rows, &load);
+        leave_inconclusive(&mut rows, &load);
     }
     found.notes.extend(facts(&host, &found.measured));
     Ok(conclude(asked.seed.seed, rows, host, found))
@@ -319,8 +319,8 @@ fn range(value: f64, number: Number, percent: Option<[u64; 2]>) -> Vec<f64> {
     }
 }
 
-/// Leaves open what differs on a busy host: its load may be why.
-fn undecided(rows: &mut [Row], load: &str) {
+/// Leaves inconclusive what differs on a busy host: its load may be why.
+fn leave_inconclusive(rows: &mut [Row], load: &str) {
     let judged = rows.iter_mut().flat_map(|row| [&mut row.against_published, &mut row.against_predicted]).flatten();
     for one in judged.filter(|one| matches!(one.verdict, Verdict::Slower | Verdict::Faster)) {
         (one.verdict, one.why) = (Verdict::Inconclusive, Some(format!("this host was busy, load {load}")));
@@ -336,9 +336,8 @@ fn facts(host: &HostFacts, runs: &BTreeMap<String, Record>) -> Vec<String> {
     let mut of_runs = BTreeMap::new();
     for document in runs.values() {
         for arm in &document.arms {
-            let doubts = arm.own.doubts().map(|(count, about)| format!("{count} {about}"));
             let said = [&arm.notes[..], &arm.incomplete, arm.not_available.as_slice()].concat().into_iter();
-            of_runs.extend(said.chain(doubts).map(|what| (format!("{}: {what}", arm.name), None)));
+            of_runs.extend(said.chain(arm.own.doubts()).map(|what| (format!("{}: {what}", arm.name), None)));
         }
         let parameter = |key: &str| Some((format!("{key}: {}", document.parameter(key)?), None));
         of_runs.extend(["guest", "perf"].into_iter().filter_map(parameter));
@@ -353,9 +352,10 @@ fn facts(host: &HostFacts, runs: &BTreeMap<String, Record>) -> Vec<String> {
 /// Returns the measured rows with their conclusion: whether numbers agree, and what is missing.
 fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missing, .. }: Found) -> Reproduction {
     let side = |what: &str, of: fn(&Row) -> Option<&Judged>| {
-        let Tally { slower, faster, same, open } = Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
-        let (differ, all) = (slower + faster, slower + faster + same + open);
-        let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {open} are open");
+        let Tally { slower, faster, same, inconclusive } =
+            Tally::of(rows.iter().filter_map(of).map(|found| found.verdict));
+        let (differ, all) = (slower + faster, slower + faster + same + inconclusive);
+        let text = format!("; of {all} {what} numbers {same} agree, {differ} differ, {inconclusive} are inconclusive");
         if all == 0 { String::new() } else { text }
     };
     let published = side("published", |row| row.against_published.as_ref());
@@ -431,8 +431,8 @@ mod tests {
         let mut all = [of(&document, Number::After)];
         let said = |all: &[Row]| all[0].against_predicted.as_ref().unwrap().to_string();
         assert_eq!(said(&all), "differs, +200.0 %");
-        undecided(&mut all, "4.00 on 2 CPUs");
-        assert_eq!(said(&all), "open, +200.0 %");
+        leave_inconclusive(&mut all, "4.00 on 2 CPUs");
+        assert_eq!(said(&all), "inconclusive, +200.0 %");
     }
 
     #[test]

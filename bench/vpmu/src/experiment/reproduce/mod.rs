@@ -75,14 +75,6 @@ mod tests {
     }
 
     #[test]
-    fn documents_and_backends_agree_on_whose_first_event_is_expensive() {
-        for (key, _) in host_pmu::backend::BackendKey::all() {
-            let of_document = results::document::warnings::first_open_is_expensive(&key.to_string());
-            assert_eq!(of_document, key.first_open_is_expensive(), "{key}");
-        }
-    }
-
-    #[test]
     fn measured_means_and_minima_are_of_all_nmis_as_published() {
         let mut document = mock::finished(&["--workload", "single"]);
         document.parameters.backend = "tracepoint:kvm/kvm_exit".to_owned();

@@ -177,12 +177,12 @@ impl Recipe {
     /// Returns the statistic of an arm, or its ratio to another's. A quotient of sums has an interval over guests: few creations, of tens
     /// of ms, make a mean, and they come in bursts that a median would not see.
     fn level(&self, arm: &Arm, over: Option<&Arm>) -> Option<(f64, Option<Interval>)> {
-        let (key, p50) = (self.metrics.first()?, paired::Statistic::P50);
+        let key = self.metrics.first()?;
         let (value, interval) = match (self.statistic, over) {
             (Statistic::P50, Some(over)) => {
-                return paired::ratio(arm, over, key, p50).map(|found| (found.ratio, found.interval));
+                return paired::ratio(arm, over, key).map(|found| (found.ratio, found.interval));
             }
-            (Statistic::P50, None) => paired::level(arm, key, p50).map(|found| (found.ns, found.interval))?,
+            (Statistic::P50, None) => paired::level(arm, key).map(|found| (found.ns, found.interval))?,
             _ => {
                 let quotient = |arm: &Arm| {
                     let (sum, of) = self.of_all(arm)?;

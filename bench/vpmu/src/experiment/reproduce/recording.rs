@@ -113,8 +113,7 @@ pub(super) fn measure(
     let (document, error) =
         experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
     if let Some(folder) = output {
-        let json = document.to_json().map_err(|error| internal("cannot show the result", error))?;
-        OutputFolder::open(folder)?.write(NAME, json.as_bytes())?;
+        OutputFolder::open(folder)?.write(NAME, document.to_json()?.as_bytes())?;
     }
     let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
     Ok((document, error.map(|error| error.to_string()).or(early)))

@@ -12,6 +12,11 @@ use stat_setup::list::{EventList, software_list, tracepoint_list};
 use stat_setup::method::descriptors;
 use stat_setup::run::{FileLimit, raise_file_limit};
 
+/// Returns whether a text is a number of events.
+pub(super) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Returns the list that `--events` stands for: generated, of a file, or as it is.
 ///
 /// # Errors
@@ -24,7 +29,6 @@ pub(crate) fn text(asked: &str, sysfs: &Sysfs) -> Result<String, Error> {
             "give a number, tracepoints:N, a list such as cs,page-faults, or a file",
         )
     };
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let count = |digits: &str| {
         let n = digits.parse::<usize>().ok().filter(|n| (1..=MAX_EVENTS).contains(n));
         n.ok_or_else(|| refuse(format!("{digits} events; from 1 to {MAX_EVENTS} are possible")))

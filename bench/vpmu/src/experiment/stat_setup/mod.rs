@@ -60,9 +60,8 @@ pub struct StatSetupSpec {
 impl StatSetupSpec {
     /// Returns the experiments that are asked for: one for each of several numbers of events.
     pub fn each(&self) -> Vec<Self> {
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let of = |events: &str| Self { events: events.to_owned(), ..self.clone() };
         let numbers = self.events.split(',').map(str::trim);
-        if numbers.clone().all(is_number) { numbers.map(of).collect() } else { vec![self.clone()] }
+        if numbers.clone().all(events::is_number) { numbers.map(of).collect() } else { vec![self.clone()] }
     }
 }

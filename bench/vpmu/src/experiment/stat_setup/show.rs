@@ -2,7 +2,7 @@
 
 use results::document::{Arm, Record, Status};
 use results::metric::{ELAPSED, TO_COUNTS, TOTAL};
-use results::paired::{MIN_ROUNDS, Ratio, Statistic, ratio};
+use results::paired::{MIN_ROUNDS, Ratio, ratio};
 use results::table::layout::{self, dash, plural, time};
 use results::table::{Report, Table, state};
 use stat_setup::method::Phase;
@@ -12,7 +12,7 @@ use stat_setup::method::Phase;
 fn over_auto(document: &Record, arm: &Arm) -> Option<Result<Ratio, usize>> {
     let auto = document.arm("auto").filter(|auto| auto.name != arm.name)?;
     let done = arm.rounds.complete.iter().filter(|whole| **whole).count();
-    let found = ratio(arm, auto, TOTAL.key, Statistic::P50);
+    let found = ratio(arm, auto, TOTAL.key);
     let rounds = found.as_ref().map_or(0, |found| found.rounds);
     (done > 0).then(|| found.filter(|_| 2 * rounds > done).ok_or(rounds))
 }

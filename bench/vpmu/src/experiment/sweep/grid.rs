@@ -20,7 +20,7 @@ use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
-use crate::setting::parse::{Keys, known_keys, most_like, of_keys, value_text};
+use crate::setting::parse::{Keys, is_toml, known_keys, most_like, of_keys, value_text};
 use crate::setting::strategy::{StrategyChoice, resolve};
 
 /// Largest grid file, bytes.
@@ -172,7 +172,7 @@ impl Grid {
             let values = values.iter().map(|value| {
                 let value = value_text(value)
                     .ok_or_else(|| refuse(format!("{key} has a value that is no text and no number")))?;
-                let is_file = Path::new(&value).extension().is_some_and(|extension| extension == "toml");
+                let is_file = is_toml(&value);
                 let is_path = key == "trace" || is_file && (key == "strategy" || key == "model");
                 Ok(if is_path { folder.join(value).to_string_lossy().into_owned() } else { value })
             });

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use results::stats::pareto::front;
 use serde::Serialize;
 
-use results::document::Arm;
+use results::document::{Arm, Summary};
 use results::metric::HOST_WORK;
-use results::paired::{Ratio, Statistic};
+use results::paired::Ratio;
 use results::sweep::Line;
 use results::table::layout::{dash, ratio, time};
 use results::table::ranking::{self, Contender};
@@ -48,6 +48,23 @@ pub struct StrategySummary {
     pub doubtful: u64,
     /// Position relative to the front.
     pub front: Front,
+}
+
+/// What stands for the latencies of a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Median.
+    P50,
+    /// Arithmetic mean: of what adds up, as the work of a trace.
+    Mean,
+}
+
+impl Statistic {
+    /// Returns the number; `None` if the summary has it not.
+    fn of(self, metric: &Summary) -> Option<f64> {
+        if self == Self::P50 { Some(metric.median()) } else { metric.mean }
+    }
 }
 
 /// Points that differ in strategy and seed only.
@@ -117,7 +134,7 @@ fn row(name: &str, lines: &[Line], by: Statistic) -> StrategySummary {
         let samples = arm.own.counts.nmis.max(summary(line, arm).map_or(0, |own| own.count));
         if samples == 0 { 0.0 } else { arm.own.op_count("open") as f64 / samples as f64 }
     };
-    let doubts = |arm: &Arm| arm.own.doubts().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64;
+    let doubts = |arm: &Arm| arm.own.doubtful().map(|(count, _)| count).sum::<u64>() + arm.incomplete.len() as u64;
     let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
     let of = |get: &dyn Fn(&(&Line, &Arm)) -> Option<f64>| -> Vec<f64> { own.iter().filter_map(get).collect() };
     // A guest that livelocked with one seed has no figure there, and the others are no mean of all.

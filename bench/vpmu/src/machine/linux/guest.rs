@@ -114,7 +114,7 @@ pub fn with_agent<T>(
             _ => Duration::ZERO,
         };
         let (since, is_over) = (Instant::now(), || over.load(Ordering::Relaxed));
-        while !is_over() && since.elapsed() < patience && !sys::interrupted().load(Ordering::Relaxed) {
+        while !is_over() && since.elapsed() < patience && !sys::stopped() {
             std::thread::sleep(POLL);
         }
         let by_itself = is_over();

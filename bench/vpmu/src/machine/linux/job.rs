@@ -19,8 +19,7 @@ use super::spec::LinuxSpec;
 use super::userland;
 use crate::machine::{self, Report, Watch};
 use crate::setting::backend::open_kvm;
-use crate::sys;
-use crate::terminal::console::{Stream, complain};
+use crate::terminal::console::{self, Stream, complain};
 
 /// Time to bring files out that a command has which used up its time limit: so much longer the guest lives at most.
 const COLLECT: Duration = Duration::from_secs(30);
@@ -50,7 +49,7 @@ pub fn run(
     if spec.nested {
         host.nested_svm().map_err(|why| Error::host("--nested", why, ""))?;
     }
-    sys::catch_interrupts().map_err(|error| Error::host("cannot catch SIGINT", error.to_string(), ""))?;
+    console::catch_interrupts()?;
     let began = Instant::now();
     let mut errors = Vec::new();
     let Worked { outcome, made, gave_up } = with_agent(&host, kernel, plan, time_limit, |agent, over| {
