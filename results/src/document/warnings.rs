@@ -315,9 +315,13 @@ mod tests {
 
     #[test]
     fn every_text_has_a_count_and_every_count_a_text() {
-        let own = serde_json::to_value(crate::document::GuestArm::default()).unwrap();
+        // A key that is none is lost on the way.
+        let is_count = |key: &str| {
+            let arm: crate::document::GuestArm = serde_json::from_value(serde_json::json!({ key: 1 })).unwrap();
+            serde_json::to_value(arm).unwrap()[key] == 1
+        };
         for (code, key, _) in texts() {
-            assert!(CAVEATS.iter().any(|(own, _)| *own == code) != own.get(key).is_some(), "{code}: no count {key}");
+            assert!(CAVEATS.iter().any(|(own, _)| *own == code) != is_count(key), "{code}: no count {key}");
         }
         for (code, _) in CAVEATS {
             assert!(texts().any(|(own, ..)| own == code), "{code} has no text");

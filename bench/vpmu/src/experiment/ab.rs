@@ -541,7 +541,7 @@ mod tests {
         let sound = turn(0, &|_| ());
         assert_eq!((of(&sound), of(&turn(1, &|_| ()))), (Ok(true), Ok(true)));
         let failed = turn(3, &|document| document["arms"][0]["incomplete"] = json!(["a guest failed"]));
-        assert_eq!(of(&failed), Err("a guest failed".to_owned()));
+        assert_eq!(of(&failed), Err("incomplete: a guest failed".to_owned()));
         assert!(failed.medians(&failed.record.arms[1]).is_ok(), "the run's doubt is that arm's");
         assert_eq!(of(&turn(3, &|_| ())), Err("its run is inconclusive".to_owned()), "and each arm has its figures");
         let none = turn(0, &|document| document["arms"][0]["rounds"]["metrics"] = json!({}));
