@@ -85,7 +85,8 @@ mod tests {
     fn no_limit_and_no_groups_are_no_quota() {
         let hybrid =
             [("proc/self/cgroup", "1:cpu:/\n0::/job\n"), ("sys/fs/cgroup/unified/job/cpu.max", "100000 100000\n")];
-        assert!((Quota::read(&tree(&hybrid).1).unwrap().cpus - 1.0).abs() < 1e-9);
+        let whole = Quota { cpus: 1.0, stopped_us_before: 0, stopped_us_after: None };
+        assert_eq!(Quota::read(&tree(&hybrid).1), Some(whole));
         let max = ("sys/fs/cgroup/cpu.max", "max 100000\n");
         for files in [vec![], vec![("proc/self/cgroup", "0::/../../x\n"), max]] {
             assert_eq!(Quota::read(&tree(&files).1), None);

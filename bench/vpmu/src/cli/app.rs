@@ -177,7 +177,7 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error, &definition(), &args)),
+        Err(error) => Err(usage::error(&error)),
     }
 }
 

@@ -2,16 +2,14 @@
 
 use std::ffi::OsString;
 
-use clap::Command;
 use clap::error::ErrorKind;
 use results::error::Error;
 
-/// Folds clap's lines into one: what is wrong, and its tip or where help is. `args` has the program's name first.
-pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]) -> Error {
-    let command = args.get(1).and_then(|word| definition.find_subcommand(word));
-    let own = command.and_then(|command| args[2..].iter().find_map(|word| command.find_subcommand(word)));
-    let path: Vec<_> = command.into_iter().chain(own).map(Command::get_name).collect();
+/// Folds clap's lines into one: what is wrong, and its tip or where help is: that of the command whose usage clap shows.
+pub(super) fn error(error: &clap::Error) -> Error {
     let text = error.to_string();
+    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: vpmu ")).unwrap_or_default();
+    let path: Vec<_> = usage.split(' ').take_while(|word| word.starts_with(|c: char| c.is_ascii_lowercase())).collect();
     let told = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let mut lines = text.trim_start_matches("error: ").lines().map(str::trim).take_while(told);
     let what: Vec<_> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
@@ -35,7 +33,7 @@ pub(super) fn error(error: &clap::Error, definition: &Command, args: &[OsString]
 /// Parses the options of one command from a line without program and command name.
 #[cfg(test)]
 pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
-    crate::setting::parse::options(line).map_err(|found| error(&found, &Command::new("vpmu"), &[]))
+    crate::setting::parse::options(line).map_err(|found| error(&found))
 }
 
 /// The names of guests on a command line.
