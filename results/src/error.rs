@@ -84,11 +84,14 @@ impl Error {
         Self::new(Exit::Host, what, why, remedy)
     }
 
-    /// Reports an output that cannot be written: the user's mistake, unless the host has no room or its disk fails.
+    /// Reports an output that cannot be written: the user's mistake, unless the host has no room or its disk fails, or a reader left.
     pub fn output(what: impl Into<String>, error: &io::Error, remedy: impl Into<String>) -> Self {
         let full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
-        let exit =
-            if full || error.raw_os_error() == Some(Errno::IO.raw_os_error()) { Exit::Host } else { Exit::Usage };
+        let exit = match error.kind() {
+            ErrorKind::BrokenPipe => Exit::Inconclusive,
+            _ if full || error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Exit::Host,
+            _ => Exit::Usage,
+        };
         Self::new(exit, what, error.to_string(), remedy)
     }
 

@@ -85,7 +85,7 @@ pub(super) fn with_defaults(command: Command) -> Command {
 /// The presets by default: that of KVM before 5.5, that of KVM since, and the ones that may be faster. Others go by their names.
 const USUAL: [&str; 5] = ["recreate", "reuse-lazy", "gate", "gate-pool", "virtual"];
 
-/// What a run is of: a workload, or in its place the accesses of a trace.
+/// The subject of a run: a workload, or in its place the accesses of a trace.
 type Load<'a> = (Workload, Option<&'a Parts>);
 
 pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Error> {

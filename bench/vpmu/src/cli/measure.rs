@@ -51,7 +51,7 @@ pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Pla
 /// A plan with its runner, and the facts of the host that it runs on.
 type Ready = (Plan, Box<dyn ArmRunner>, HostFacts, HostFs);
 
-/// What a plan runs on: a backend of this host, with Linux in place of the payload, or a model.
+/// A plan runs on a backend of this host, with Linux in place of the payload, or on a model.
 pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Option<&'a Model>);
 
 /// Reads the model of `--backend sim:MODEL`. Exit 2 for a backend that measures no latencies.

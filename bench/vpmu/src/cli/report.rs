@@ -57,7 +57,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         let published = reproduce::show::report(&Simulated::stored()?.beside()?);
         html(&Sources { records: found.records, published, tool: process::tool() }, TITLE)?
     };
-    let kind = if by_host { " has the levels of hosts; give results of fewer hosts for a page of arms" } else { "" };
+    let kind = if by_host { ": the levels of hosts, not of arms" } else { "" };
     let output = args.output.or("report.html");
     if output == Path::new("-") {
         print(&page)?;

@@ -1,4 +1,4 @@
-//! What clap does not do for a command line: perf's spellings, and its message folded into one line, with a remedy.
+//! This does what clap does not do for a command line: perf's spellings, and its message folded into one line, with a remedy.
 
 use std::ffi::OsString;
 

@@ -74,7 +74,7 @@ pub(crate) struct Context<'a, D> {
     pub(crate) save: &'a mut dyn FnMut(&D) -> Result<(), Error>,
 }
 
-/// What a document says of an experiment beside its arms.
+/// The facts of an experiment that its document has beside its arms.
 pub(crate) struct About<'a, E: Experiment> {
     /// Its name.
     pub(crate) name: &'a str,

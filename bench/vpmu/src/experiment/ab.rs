@@ -60,7 +60,7 @@ pub struct AbSpec {
     pub rules: Limits,
 }
 
-/// What was measured, the ratios with their verdicts, and the error that ended it early. The sides are the document's arms, their
+/// The document, the ratios with their verdicts, and the error that ended it early. The sides are the document's arms, their
 /// figures `ARM/METRIC` its metrics, and what is to be said of pairs and arms the notes of NEW.
 pub type Outcome = (Record, Vec<Row>, Option<Error>);
 

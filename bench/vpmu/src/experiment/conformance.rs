@@ -255,13 +255,13 @@ const PATIENCE: u32 = 16;
 /// Longest time: stepping on an emulated host is slow.
 const MOST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What stands behind a guest's counters.
+/// The implementation behind a guest's counters.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The name of its runs: that of the strategy, or KVM's.
     pub name: String,
     behind: CounterSource,
-    /// What the counters count (`FLAG_COUNTS_*`).
+    /// The flags that say what the counters count (`FLAG_COUNTS_*`).
     counts: u64,
     time_limit: Duration,
 }

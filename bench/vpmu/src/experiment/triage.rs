@@ -95,7 +95,7 @@ pub struct Spec {
     #[arg(long = "sampled-by", hide = true, value_parser = |name: &str| Event::named(name).ok_or("no such event"))]
     pub event: Option<&'static Event>,
 
-    /// What is sampled
+    /// The variants to sample
     #[arg(long, hide = true, value_enum, value_delimiter = ',', default_value = "workload")]
     pub sampled: Vec<Variant>,
 }

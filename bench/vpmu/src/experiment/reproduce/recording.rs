@@ -1,4 +1,4 @@
-//! What compressing a recording costs: the published table of `perf record -z` by level, beside `vpmu record` and stock perf here. Each
+//! The cost of compressing a recording: the published table of `perf record -z` by level, beside `vpmu record` and stock perf here. Each
 //! way is a command, run in turns with the others.
 
 use std::path::{Path, PathBuf};

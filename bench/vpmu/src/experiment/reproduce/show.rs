@@ -71,7 +71,8 @@ fn findings(reproduction: &Reproduction) -> Vec<String> {
     let [within, far] = [Judged::WITHIN, FAR].map(|share| predicted().filter(|row| off(row) <= share).count());
     let all = predicted().count();
     let mut lines = vec![format!(
-        "Of {all} predicted numbers {within} are within 10 %, and {} are off by more than 30 %.",
+        "Of {all} predicted numbers {within} are within 10 %, and {} are off by more than 30 %: as shares of those published, of a change \
+         as shares of what it leaves.",
         all - far
     )];
     for row in &reproduction.rows {

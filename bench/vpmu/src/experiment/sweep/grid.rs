@@ -41,11 +41,11 @@ const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_G
 /// Digits of a key: 128 bits.
 const KEY_DIGITS: usize = 32;
 
-/// What the points of a grid share.
+/// Inputs that the points of a grid share.
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub(super) strategies: Vec<StrategyParameter>,
-    /// By folder.
+    /// The traces, by their folders.
     pub(super) traces: BTreeMap<PathBuf, Parts>,
 }
 

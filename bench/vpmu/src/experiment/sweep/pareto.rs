@@ -50,7 +50,7 @@ pub struct StrategySummary {
     pub front: Front,
 }
 
-/// What stands for the latencies of a strategy.
+/// The figure that stands for the latencies of a strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {

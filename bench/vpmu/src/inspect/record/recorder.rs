@@ -71,7 +71,7 @@ pub fn record(
 ) -> Result<(Recorded, Exit), Error> {
     let cannot = |error: io::Error| {
         let what = format!("cannot begin the recording in {}", spec.output.display());
-        Error::usage(what, error.to_string(), "make room, or give another --output")
+        Error::output(what, &error, "make room, or give another --output")
     };
     let Subject { kind, mappings, names } = subject;
     facts.build_ids.extend(build_id_of(&mappings));
