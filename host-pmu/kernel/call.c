@@ -71,11 +71,10 @@ static struct perf_event *create(struct perf_event_attr *attr, int cpu, struct t
 	unsigned long flags;
 	int error = -ENOMEM;
 
-	if (!guest)
-		return perf_event_create_kernel_counter(attr, cpu, task, handler, context);
 	/* Until KVM has given the face back this code is needed, and the guest. */
-	if (!try_module_get(THIS_MODULE)) {
-		guest_put(guest);
+	if (!guest || !try_module_get(THIS_MODULE)) {
+		if (guest)
+			guest_put(guest);
 		return perf_event_create_kernel_counter(attr, cpu, task, handler, context);
 	}
 	if (!vcpu)

@@ -66,30 +66,6 @@ void guest_put(struct guest *guest)
 	kref_put(&guest->ref, guest_free);
 }
 
-static bool has_ended(struct pid *thread)
-{
-	bool ended;
-
-	rcu_read_lock();
-	ended = !pid_task(thread, PIDTYPE_PID);
-	rcu_read_unlock();
-	return ended;
-}
-
-/* Creates a vCPU without a thread. */
-static struct vcpu *vcpu_create(struct guest *guest)
-{
-	struct vcpu *vcpu = kzalloc(sizeof(*vcpu), GFP_KERNEL_ACCOUNT);
-
-	if (vcpu) {
-		vcpu->guest = guest;
-		INIT_LIST_HEAD(&vcpu->faces);
-		raw_spin_lock_init(&vcpu->faces_lock);
-		list_add_tail(&vcpu->node, &guest->vcpus);
-	}
-	return vcpu;
-}
-
 /* Returns the vCPU of the current thread. */
 struct vcpu *guest_vcpu(struct guest *guest)
 {
@@ -99,11 +75,17 @@ struct vcpu *guest_vcpu(struct guest *guest)
 	list_for_each_entry(vcpu, &guest->vcpus, node) {
 		if (vcpu->pid == task_pid(current))
 			goto found;
-		if (list_empty(&vcpu->faces) && !atomic_read(&vcpu->releasing) && has_ended(vcpu->pid))
+		if (list_empty(&vcpu->faces) && !atomic_read(&vcpu->releasing) && !pid_has_task(vcpu->pid, PIDTYPE_PID))
 			spare = vcpu;
 	}
-	vcpu = spare ?: vcpu_create(guest);
+	vcpu = spare ?: kzalloc(sizeof(*vcpu), GFP_KERNEL_ACCOUNT);
 	if (vcpu) {
+		if (vcpu != spare) {
+			vcpu->guest = guest;
+			INIT_LIST_HEAD(&vcpu->faces);
+			raw_spin_lock_init(&vcpu->faces_lock);
+			list_add_tail(&vcpu->node, &guest->vcpus);
+		}
 		if (guest->strategy == GATE)
 			gate_remove(vcpu);
 		put_pid(vcpu->pid);
@@ -240,19 +222,9 @@ static const struct file_operations operations = {
 	.release = file_release,
 };
 
-static struct miscdevice device = {
+struct miscdevice guests_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = KBUILD_MODNAME,
 	.fops = &operations,
 	.mode = 0600,
 };
-
-int guests_register(void)
-{
-	return misc_register(&device);
-}
-
-void guests_unregister(void)
-{
-	misc_deregister(&device);
-}

@@ -5,6 +5,7 @@
 
 #include <linux/delay.h>
 #include <linux/ftrace.h>
+#include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/version.h>
@@ -52,7 +53,7 @@ static void unhook(int calls_hooked)
 	calls_wait();
 }
 
-int hook_register(void)
+static int hook(void)
 {
 	int call, error = 0;
 
@@ -76,7 +77,27 @@ int hook_register(void)
 	return error;
 }
 
-void hook_unregister(void)
+static int __init vpmu_kvm_init(void)
 {
+	int error = hook();
+
+	if (error)
+		return error;
+	/* Last: from here on there may be faces, which all calls must know, and a file, whose code must stay. */
+	error = misc_register(&guests_device);
+	if (error)
+		unhook(CALLS);
+	return error;
+}
+
+static void __exit vpmu_kvm_exit(void)
+{
+	misc_deregister(&guests_device);
 	unhook(CALLS);
 }
+
+module_init(vpmu_kvm_init);
+module_exit(vpmu_kvm_exit);
+MODULE_DESCRIPTION("Keeps the perf events of KVM's vPMU by a chosen strategy");
+MODULE_LICENSE("GPL");
+MODULE_VERSION(VPMU_KVM_VERSION);

@@ -281,10 +281,8 @@ void host_pause(struct face *face)
 	u64 began, ignored;
 
 	face->due = false;
-	if (!face->on && (!face->host || goes_on(face)))
-		return;
-	if (!face->host) {
-		/* It could not be created: nothing was counted. */
+	/* Of an event that could not be created nothing was counted. */
+	if (!face->host || (!face->on && goes_on(face))) {
 		face->on = false;
 		return;
 	}

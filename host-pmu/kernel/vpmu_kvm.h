@@ -7,7 +7,7 @@
 #define VPMU_KVM_H
 
 /* Raised with each change of the module: vpmu takes a module of this version alone. vpmu, dkms.conf and check read this line. */
-#define VPMU_KVM_VERSION "3"
+#define VPMU_KVM_VERSION "4"
 
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -143,10 +143,6 @@ void gate_close(struct guest *guest);
 struct guest *guest_get_current(void);
 void guest_put(struct guest *guest);
 struct vcpu *guest_vcpu(struct guest *guest);
-int guests_register(void);
-void guests_unregister(void);
-
-int hook_register(void);
-void hook_unregister(void);
+extern struct miscdevice guests_device;
 
 #endif
