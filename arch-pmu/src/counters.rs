@@ -290,6 +290,7 @@ impl<H: HostCounters> Counters<H> {
     fn reprogram(&mut self, counters: CounterSet) {
         if !counters.is_empty() {
             self.host.changing(counters);
+            self.dirty = self.dirty.and(counters.complement());
             counters.into_iter().for_each(|counter| self.reprogram_one(counter));
         }
     }
@@ -300,12 +301,11 @@ impl<H: HostCounters> Counters<H> {
         if gathered > 0 || self.running.contains(counter) {
             self.advance_noted(counter, gathered);
         }
-        self.running.remove(counter);
-        self.dirty.remove(counter);
         if self.on().contains(counter) {
             self.running.insert(counter);
             self.host.start(counter, self.specs[counter.index()], self.distance(counter));
         } else {
+            self.running.remove(counter);
             self.host.stop(counter, self.enabled.contains(counter));
         }
     }

@@ -131,10 +131,8 @@ impl<H: SimHost> Vcpu<H> {
         let value = act(&mut self.pmu);
         self.msrs.count(msr, written.is_some(), value.is_none());
         self.exits[usize::from(written.is_some())] += 1;
-        if let Some(traced) = &mut self.traced {
-            let kind = if written.is_some() { Kind::Write } else { Kind::Read };
-            let access = Row { at: exited, kind, register: msr, value: written.unwrap_or(0), ..Row::default() };
-            traced.tracer.access(access, value, &mut self.pmu);
+        if self.traced.is_some() {
+            self.trace_access(exited, msr, written, value);
         }
         if self.pmu.pmi_requested() {
             self.seen_at.get_or_insert(exited);
@@ -206,17 +204,38 @@ impl<H: SimHost> Vcpu<H> {
     }
 
     /// Does the work due before a guest entry.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "most entries take no longer than the call")]
+    #[inline(always)]
     fn enter(&mut self) {
-        // Most entries have none, and finding that out step by step takes longer than the access.
         if self.traced.is_some() {
-            self.trace_switches();
-        }
-        if !(self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()) {
+            self.enter_traced();
+        } else if !self.passes() {
             self.enter_with_work();
         }
-        if self.traced.is_some() {
-            self.trace_entry();
+    }
+
+    /// Returns whether an entry has no work, and counts it: most have none, and finding that out step by step takes longer than
+    /// the access.
+    #[inline]
+    fn passes(&mut self) -> bool {
+        self.pmu.is_quiet() && !self.mask.has_deferred() && self.pmu.host().pass_entry()
+    }
+
+    #[cold]
+    fn enter_traced(&mut self) {
+        self.trace_switches();
+        if !self.passes() {
+            self.enter_with_work();
+        }
+        self.trace_entry();
+    }
+
+    #[cold]
+    fn trace_access(&mut self, at: u64, msr: u32, written: Option<u64>, answer: Option<u64>) {
+        if let Some(traced) = &mut self.traced {
+            let kind = if written.is_some() { Kind::Write } else { Kind::Read };
+            let access = Row { at, kind, register: msr, value: written.unwrap_or(0), ..Row::default() };
+            traced.tracer.access(access, answer, &mut self.pmu);
         }
     }
 
