@@ -17,25 +17,14 @@ pub const fn signal() -> i32 {
     sys::SIGIO
 }
 
+/// Each timer has a place in the queue of signals, which all processes of a user share.
+const QUEUE_FULL: &str = "this user's queue of signals is full (RLIMIT_SIGPENDING): raise the limit with ulimit -i, or end the process whose \
+     signals fill it (SigQ in /proc/PID/status is their number and the limit)";
+
 /// Reason why there is no timer.
 #[derive(Debug, Error)]
-pub enum TimerError {
-    /// Each timer has a place in the queue of signals, which all processes of a user share.
-    #[error(
-        "timer_create: this user's queue of signals is full (RLIMIT_SIGPENDING): raise the limit with ulimit -i, or end the process whose \
-         signals fill it (SigQ in /proc/PID/status is their number and the limit)"
-    )]
-    QueueFull,
-    /// Another reason.
-    #[error("timer_create: {0}")]
-    Refused(io::Error),
-}
-
-impl From<io::Error> for TimerError {
-    fn from(error: io::Error) -> Self {
-        if error.raw_os_error() == Some(sys::EAGAIN) { Self::QueueFull } else { Self::Refused(error) }
-    }
-}
+#[error("timer_create: {}", if .0.raw_os_error() == Some(sys::EAGAIN) { QUEUE_FULL.to_owned() } else { .0.to_string() })]
+pub struct TimerError(#[from] io::Error);
 
 impl Timer {
     /// Creates a timer that kicks the calling thread.

@@ -114,7 +114,7 @@ pub trait Backend: 'static {
 }
 
 /// Abilities of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// It opens its events behind a gate, which is shut at first.
     pub gate: bool,
@@ -126,12 +126,6 @@ pub struct Facts {
     pub blind: bool,
     /// The shortest period that an event gets, whatever it is asked for.
     pub shortest_period: u64,
-}
-
-impl Default for Facts {
-    fn default() -> Self {
-        Self { gate: false, virtual_pauses: false, one_pace: false, blind: false, shortest_period: 1 }
-    }
 }
 
 /// A record of an event's overflow.

@@ -109,13 +109,6 @@ impl PerfBackend {
         })
     }
 
-    /// Opens one event: checks before a measurement that this backend works here.
-    pub fn probe(&mut self) -> Result<(), HostError> {
-        let event = asked("perf_event_open", sys::open_on_this_thread(self.attr(CYCLES, 1 << 40)?, None))?;
-        asked(SIGNAL, sys::signal_this_thread(&event))?;
-        asked("IOC_ID", sys::event_id(&event)).map(drop)
-    }
-
     /// Returns the monitor of this thread.
     pub fn monitor(&mut self) -> &mut Monitor {
         self.attend();

@@ -27,8 +27,7 @@ fn clock(preset: &str) -> PerfBackend {
 
 /// Returns why no clock event opens.
 fn no_clock() -> Option<String> {
-    let probe = PerfBackend::new(&BackendKey::CpuClock, TSC_KHZ, None).and_then(|mut backend| backend.probe());
-    probe.err().map(|error| error.to_string())
+    host_pmu::open::probe(&BackendKey::CpuClock).err().map(|error| error.to_string())
 }
 
 /// Returns why the monitor has no rings: events do not open, or the limit of locked memory is reached.

@@ -56,11 +56,7 @@ fn main() -> ExitCode {
 
 fn prerequisite(need: Need) -> Result<(), String> {
     use host_pmu::backend::BackendKey;
-    use host_pmu::backend::perf::PerfBackend;
-    let probe = |key: &BackendKey| {
-        let mut backend = PerfBackend::new(key, 1_000_000, None).map_err(|error| error.to_string())?;
-        backend.probe().map_err(|error| error.to_string())
-    };
+    let probe = |key: &BackendKey| host_pmu::open::probe(key).map_err(|error| error.to_string());
     match need {
         Need::Kvm => Ok(()),
         Need::Perf => probe(&BackendKey::CpuClock),
