@@ -38,16 +38,6 @@ impl<B: Backend> Bank<B> {
         self.note_change();
     }
 
-    /// Notes that `counter`, whose event failed, is off. Returns its counts.
-    #[cold]
-    pub(super) fn fails_off(&mut self, counter: CounterId) -> u64 {
-        self.retries.remove(counter);
-        if let Some(held) = &mut self.slots[counter.index()] {
-            held.on = false;
-        }
-        0
-    }
-
     /// Looks at an event that was enabled again after it had no hardware counter, now with `period` counts to its
     /// counter's overflow. Returns whether it can be used.
     #[cold]

@@ -59,11 +59,6 @@ impl<E> HeldEvent<E> {
         self.on && !self.is_lost()
     }
 
-    /// Returns whether its counter is on, and it is to be enabled before the entry.
-    pub(super) fn enters(&self) -> bool {
-        self.on && self.at_host == AtHost::Disabled
-    }
-
     /// Returns whether its counter is off, and it goes on behind the shut gate or in a virtual pause.
     pub(super) fn leaves(&self) -> bool {
         !self.on && self.at_host == AtHost::Enabled

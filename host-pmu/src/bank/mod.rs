@@ -312,14 +312,15 @@ impl<B: Backend> Bank<B> {
 
     /// Releases the event at a place, if there is one.
     fn release(&mut self, place: usize) {
-        let held = match place.checked_sub(MAX_COUNTERS) {
-            None => self.slots[place].take(),
-            Some(at) => Some(self.pool.swap_remove(at)),
+        // The event alone is moved.
+        let event = match place.checked_sub(MAX_COUNTERS) {
+            None => self.slots[place].take().map(|held| held.event),
+            Some(at) => Some(self.pool.swap_remove(at).event),
         };
-        let Some(held) = held else { return };
+        let Some(event) = event else { return };
         // Releasing cannot fail: close frees the descriptor whatever it returns.
         let _ = self.host.op(OpKind::Release, |backend| {
-            backend.release(held.event);
+            backend.release(event);
             Ok(())
         });
         self.holds(self.held - 1);
@@ -478,7 +479,13 @@ impl<B: Backend> HostCounters for Bank<B> {
             // The record was that of an event whose counter is off, or that was seen already. Else an event lost its
             // counter, of which Linux signals since 6.15, or the signal was another user's: every record is there.
             Some(none) => {
-                self.look_for_lost();
+                if self.facts().gate {
+                    self.find_gate_lost();
+                } else {
+                    for counter in self.with(HeldEvent::counts) {
+                        self.total(counter, Measured::count);
+                    }
+                }
                 none
             }
             // Any event may have signalled early, as a clock's or one that goes on does, and its record be among the lost.
@@ -511,16 +518,17 @@ impl<B: Backend> HostCounters for Bank<B> {
 
     fn pause(&mut self, counter: CounterId) -> u64 {
         self.wants[counter.index()] = None;
-        let Some(held) = &self.slots[counter.index()] else { return 0 };
+        let Some(held) = &mut self.slots[counter.index()] else { return 0 };
         if self.strategy.release == Release::Eager {
             let gathered = if held.counts() { self.read(counter) } else { 0 };
             self.release(counter.index());
             return gathered;
         }
-        let is_on = held.on;
         if held.is_lost() {
-            return self.fails_off(counter);
+            held.on = false;
+            return 0;
         }
+        let is_on = held.on;
         let Facts { virtual_pauses: virtually, gate, .. } = self.facts();
         if gate && !self.leaves_alone(counter) {
             return self.pause_behind_gate(counter);
@@ -536,7 +544,8 @@ impl<B: Backend> HostCounters for Bank<B> {
             Ok(total) => total,
             Err(error) => {
                 self.fail(counter, &error);
-                return self.fails_off(counter);
+                self.slots[counter.index()].iter_mut().for_each(|lost| lost.on = false);
+                return 0;
             }
         };
         if !virtually {

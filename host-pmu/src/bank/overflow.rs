@@ -69,16 +69,6 @@ impl<B: Backend> Bank<B> {
         if slack > 0 && counters.is_empty() { Signalled::ANY } else { Signalled { counters, certain: true } }
     }
 
-    /// Looks for events that count no more, after a signal of no counter that is on.
-    pub(super) fn look_for_lost(&mut self) {
-        if self.facts().gate {
-            return self.find_gate_lost();
-        }
-        for counter in self.with(HeldEvent::counts) {
-            self.total(counter, Measured::count);
-        }
-    }
-
     /// Returns whether its events are clocks: a PMU has shorter periods.
     fn is_clock(&self) -> bool {
         self.facts().shortest_period > SHORTEST_PERIOD

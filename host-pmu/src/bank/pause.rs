@@ -120,7 +120,9 @@ impl<B: Backend> Bank<B> {
         }
         for counter in on {
             let Self { host, slots, .. } = self;
-            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.enters()) else { continue };
+            let Some(held) = slots[counter.index()].as_mut().filter(|held| held.at_host == AtHost::Disabled) else {
+                continue;
+            };
             match host.op(OpKind::Resume, |b| b.resume(&mut held.event)) {
                 Ok(()) => held.enabled(),
                 Err(error) => self.fail(counter, &error),
