@@ -293,9 +293,6 @@ pub(crate) fn rdtsc() -> u64 {
 #[derive(Debug)]
 pub struct ThreadTimer(libc::timer_t);
 
-// SAFETY: a timer id is process-wide; only the thread it signals is bound, at creation.
-unsafe impl Send for ThreadTimer {}
-
 impl ThreadTimer {
     pub(crate) fn by(signal: libc::c_int) -> io::Result<Self> {
         // SAFETY: all-zero is a valid sigevent; its fields are set next.
@@ -336,9 +333,6 @@ pub(crate) struct Ring {
     data: usize,
     size: usize,
 }
-
-// SAFETY: the mapping belongs to this value alone; moving it to another thread moves nothing in memory.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps `data_pages` (a power of two) pages of ring behind the user page of `fd`.

@@ -61,11 +61,6 @@ impl BackendKey {
         TABLE.into_iter().map(|(key, _, about)| (key, about)).chain([(tracepoint, about)])
     }
 
-    /// Returns whether its counters are host events, which can be opened and have a cost.
-    pub const fn has_host_events(&self) -> bool {
-        !matches!(self, Self::Step | Self::None)
-    }
-
     /// Returns whether the first such event of the host, and the close of the last one, may take much longer than
     /// others, whoever owns them: the first hardware event reserves the PMU (`x86_reserve_hardware`), the first event
     /// of a tracepoint registers a probe (`perf_trace_event_reg`).
