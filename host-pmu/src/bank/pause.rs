@@ -190,9 +190,19 @@ impl<B: Backend> Bank<B> {
     /// Returns the events to be aimed anew where the relative pace of events is unknown: an event that signals half of
     /// the way to the overflow is near enough, but for the last one, after which no signal comes that could move it.
     fn too_early(&self, on: CounterSet) -> CounterSet {
-        let too_early = self.signals(on).filter(|(left, early_by, _)| early_by > left);
-        let last = self.signals(on).max_by_key(|signal| signal.0).filter(|last| last.1 > 0);
-        too_early.chain(last).map(|(.., counter)| counter).collect()
+        let (mut too_early, mut last) = (CounterSet::EMPTY, (0, 0, None));
+        for (left, early_by, counter) in self.signals(on) {
+            if early_by > left {
+                too_early.insert(counter);
+            }
+            if left >= last.0 {
+                last = (left, early_by, Some(counter));
+            }
+        }
+        if let (_, 1.., Some(counter)) = last {
+            too_early.insert(counter);
+        }
+        too_early
     }
 
     /// Returns the signals to come of counters that are on: the counts until then, the counts from there to the counter's overflow,
