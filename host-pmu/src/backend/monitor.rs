@@ -35,7 +35,9 @@ pub struct Monitor {
     seen: u64,
     /// Its voluntary context switches at the last look of a trace.
     sleeps: u64,
-    records: Records,
+    /// The records that were read so far. Only the reader of overflows may read them, because records that another reader took would be
+    /// lost.
+    pub records: Records,
 }
 
 /// Records of the thread's events, counted.
@@ -160,12 +162,6 @@ impl Monitor {
         });
         records.drained(used, ring.size() as u64);
         records.lost == lost
-    }
-
-    /// Returns the records that were read so far. Only the reader of overflows may read them, because records that
-    /// another reader took would be lost.
-    pub const fn records(&self) -> Records {
-        self.records
     }
 
     /// Returns whether a record that is not read yet says that an event was throttled or unthrottled. Without records

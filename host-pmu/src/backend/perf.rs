@@ -51,7 +51,8 @@ pub struct PerfBackend {
     /// In host counts.
     shortest_period: u64,
     facts: Facts,
-    monitor: Monitor,
+    /// The monitor of this thread.
+    pub monitor: Monitor,
     /// The monitor has its rings, if it can have them.
     attends: bool,
     /// The leader of all its events: a gate, or what one read has all their counts by.
@@ -107,12 +108,6 @@ impl PerfBackend {
             anchors: Anchors(Vec::with_capacity(if anchored { MAX_POOL + MAX_COUNTERS + 1 } else { 0 })),
             counts_host: false,
         })
-    }
-
-    /// Returns the monitor of this thread.
-    pub fn monitor(&mut self) -> &mut Monitor {
-        self.attend();
-        &mut self.monitor
     }
 }
 
@@ -370,7 +365,7 @@ impl Backend for PerfBackend {
     }
 
     fn throttled(&self) -> u64 {
-        self.monitor.records().throttled
+        self.monitor.records.throttled
     }
 
     fn now_ns(&self) -> u64 {

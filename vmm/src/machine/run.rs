@@ -203,7 +203,7 @@ impl<G: Guest> open::Work for Work<'_, G> {
                 end = End::Host(why.to_owned());
             }
             let steps = vcpu.host().stepper();
-            let steps = steps.map(|c| Steps { instructions: c.steps(), unsupported: c.unsupported() });
+            let steps = steps.map(|c| Steps { instructions: c.host.retired, unsupported: c.host.unsupported });
             let run = VcpuOutcome { end, left, account, steps };
             if !turn_over {
                 return Ok(run);
