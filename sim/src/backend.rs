@@ -148,6 +148,7 @@ impl Host for SimThread {
         Ok(())
     }
 
+    #[inline(always)]
     fn open(&mut self, spec: Spec, period: u64, events: &mut Events) -> EventCount {
         let base = self.base_of(spec);
         self.notes_base(base, events);
