@@ -40,7 +40,7 @@ const ENABLE: u64 = 1 << 22;
 /// A tracepoint tells this of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// An access: its kind, register and value.
+    /// An access to a register of the PMU: its kind, register and value.
     Access(Kind, u32, u64),
     /// An exit: RIP, and whether it is RDPMC's.
     Exit(u64, bool),
@@ -72,26 +72,22 @@ const FIELDS: [(&str, &[&str]); 5] = [
 
 /// Reads a sample: what it tells of its thread, and of the one that follows it. `None`: it tells nothing.
 fn told(point: &Tracepoint, sample: &Sample, to: &mut Vec<Told>) -> Option<()> {
-    let field = |name: &str| point.read(name, &sample.raw);
+    let (name, fields) = FIELDS.iter().find(|(name, _)| *name == point.name)?;
+    let values: Option<Vec<u64>> = fields.iter().map(|field| point.read(field, &sample.raw)).collect();
     let mut tell = |tid, event| to.push(Told { at: sample.time, pid: sample.pid, tid, event });
-    let event = match point.name.as_str() {
-        "kvm:kvm_msr" => {
-            let kind = match (field("write")? != 0, field("exception")? != 0) {
-                (false, false) => Kind::Read,
-                (true, false) => Kind::Write,
-                (false, true) => Kind::ReadFault,
-                (true, true) => Kind::WriteFault,
-            };
-            let value = if kind == Kind::ReadFault { 0 } else { field("data")? };
-            Event::Access(kind, field("ecx")? as u32, value)
-        }
-        "kvm:kvm_exit" => Event::Exit(field("guest_rip")?, RDPMC.contains(&(field("isa")?, field("exit_reason")?))),
-        "kvm:kvm_entry" => Event::Entry(field("vcpu_id")?),
-        "kvm:kvm_apic_accept_irq" if field("dm")? == NMI => Event::Nmi(field("apicid")?),
-        "sched:sched_switch" => {
-            tell(field("next_pid")? as u32, Event::In);
+    let event = match (*name, &values?[..]) {
+        ("kvm:kvm_msr", &[_, register, ..]) if PmuMsr::decode(register as u32).is_none() => return None,
+        ("kvm:kvm_msr", &[0, register, value, 0]) => Event::Access(Kind::Read, register as u32, value),
+        ("kvm:kvm_msr", &[0, register, ..]) => Event::Access(Kind::ReadFault, register as u32, 0),
+        ("kvm:kvm_msr", &[_, register, value, 0]) => Event::Access(Kind::Write, register as u32, value),
+        ("kvm:kvm_msr", &[_, register, value, _]) => Event::Access(Kind::WriteFault, register as u32, value),
+        ("kvm:kvm_exit", &[reason, rip, set]) => Event::Exit(rip, RDPMC.contains(&(set, reason))),
+        ("kvm:kvm_entry", &[vcpu]) => Event::Entry(vcpu),
+        ("kvm:kvm_apic_accept_irq", &[apic, NMI]) => Event::Nmi(apic),
+        ("sched:sched_switch", &[state, next]) => {
+            tell(next as u32, Event::In);
             // A thread that was preempted would go on; from 0x100 on the states are marks.
-            Event::Out(field("prev_state")? & 0xff != 0)
+            Event::Out(state & 0xff != 0)
         }
         _ => return None,
     };
@@ -113,9 +109,7 @@ struct Thread {
 impl Thread {
     fn see(&mut self, event: &Event) {
         match *event {
-            Event::Access(_, register, _) if PmuMsr::decode(register).is_some() => {
-                self.registers.insert(register);
-            }
+            Event::Access(_, register, _) => _ = self.registers.insert(register),
             Event::Exit(_, rdpmc) => self.rdpmc |= rdpmc,
             Event::Entry(vcpu) => self.vcpu = self.vcpu.or(Some(vcpu)),
             _ => {}
@@ -187,9 +181,7 @@ impl Vcpu {
 
     fn tell(&mut self, now: u64, event: Event) {
         match event {
-            Event::Access(kind, register, value) if PmuMsr::decode(register).is_some() => {
-                self.access(now, kind, register, value);
-            }
+            Event::Access(kind, register, value) => self.access(now, kind, register, value),
             Event::Exit(rip, rdpmc) => {
                 self.exit = Some((now, rip));
                 if rdpmc {
@@ -197,7 +189,7 @@ impl Vcpu {
                 }
             }
             Event::Nmi(apic) if self.id.is_none_or(|id| id == apic) => self.pmi(now),
-            Event::Access(..) | Event::Nmi(_) => {}
+            Event::Nmi(_) => {}
             Event::Entry(_) => {
                 for (happened, kind) in std::mem::take(&mut self.switched).into_iter().zip([Kind::Slice, Kind::Sleep]) {
                     if happened {
@@ -271,24 +263,23 @@ impl Vcpu {
 
     /// Notes which counters a write stops and starts.
     fn switch(&mut self, register: u32, value: u64) {
-        let place = self.rows.len() - 1;
-        let is_global = is_global_ctrl(register);
-        if is_global {
+        let (place, select) = (self.rows.len() - 1, select_of(register));
+        let mut starts = value != 0;
+        if let Some(n) = select {
+            starts = value & ENABLE != 0;
+            self.own[n] = starts;
+        } else if is_global_ctrl(register) {
             self.global = value;
         }
         for counter in CounterSet::ALL {
-            let n = counter.index();
-            let bit = counter.as_fixed().map_or(n, |fixed| 32 + fixed);
-            match (counter.as_fixed(), select_of(register)) {
-                (Some(fixed), _) if register == IA32_FIXED_CTR_CTRL => self.own[n] = value >> (4 * fixed) & 3 != 0,
-                (None, Some(select)) if select == n => self.own[n] = value & ENABLE != 0,
-                _ => {}
+            let (n, fixed) = (counter.index(), counter.as_fixed());
+            if let Some(fixed) = fixed.filter(|_| register == IA32_FIXED_CTR_CTRL) {
+                self.own[n] = value >> (4 * fixed) & 3 != 0;
             }
-            let runs = self.own[n] && self.global >> bit & 1 != 0;
+            let runs = self.own[n] && self.global >> fixed.map_or(n, |fixed| 32 + fixed) & 1 != 0;
             self.stops[n] = if runs { None } else { self.stops[n].or(Some(place)) };
         }
-        let restarts = is_global && value != 0 || select_of(register).is_some() && value & ENABLE != 0;
-        if restarts && self.is_told {
+        if starts && self.is_told && (select.is_some() || is_global_ctrl(register)) {
             self.pmis.clear();
         }
     }
@@ -430,29 +421,19 @@ pub fn import((name, bytes): (&Path, &[u8]), pid: Option<u32>, to: &Path) -> Res
 
 /// Returns whether accesses to counters exit: where a mediated guest has the PMU to itself, those to its event selects alone do.
 fn tells_of_counters(thread: &Thread) -> bool {
-    let of_counters =
-        |&register: &u32| counter_of(register).is_some() || is_status(register) || is_global_ctrl(register);
-    thread.rdpmc || thread.registers.iter().any(of_counters)
+    let tells = |&register: &u32| counter_of(register).is_some() || is_status(register) || is_global_ctrl(register);
+    thread.rdpmc || thread.registers.iter().any(tells)
 }
 
 /// Returns the guest, as far as its registers tell.
 fn meta(threads: &[Thread]) -> Meta {
     let has = |register: u32| threads.iter().any(|thread| thread.registers.contains(&register));
-    let registers = threads.iter().flat_map(|thread| &thread.registers);
-    let amd = registers
-        .clone()
-        .filter(|register| PmuMsr::decode(**register).is_some_and(|msr| msr.vendor() == Vendor::Amd))
-        .count();
-    let cpu = if 2 * amd <= registers.count() {
-        "clx"
-    } else if has(PERF_CNTR_GLOBAL_CTL) {
-        "genoa"
-    } else {
-        "milan"
-    };
+    let registers = threads.iter().flat_map(|thread| &thread.registers).filter_map(|index| PmuMsr::decode(*index));
+    let (intel, amd): (Vec<_>, Vec<_>) = registers.partition(|register| register.vendor() == Vendor::Intel);
+    let of_amd = if has(PERF_CNTR_GLOBAL_CTL) { "genoa" } else { "milan" };
     Meta {
         vcpus: threads.len(),
-        cpu: cpu.to_owned(),
+        cpu: if amd.len() <= intel.len() { "clx" } else { of_amd }.to_owned(),
         pmu_version: if has(IA32_PERF_GLOBAL_STATUS_SET) { 4 } else { 2 },
         backend: "kvm".to_owned(),
         strategy: "kvm".to_owned(),
@@ -463,87 +444,83 @@ fn meta(threads: &[Thread]) -> Meta {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fmt::Write as _;
 
-    const PMC0: u32 = 0x4c1;
-    const STATUS: u32 = IA32_PERF_GLOBAL_STATUS;
-    const CTRL: u32 = arch_pmu::intel::IA32_PERF_GLOBAL_CTRL;
-    const ENTRY: Event = Event::Entry(0);
-    const PMI: Event = Event::Nmi(0);
+    use super::*;
+    use crate::write::put_together;
 
     fn thread(registers: &[u32]) -> Thread {
         Thread { registers: registers.iter().copied().collect(), ..Thread::default() }
     }
 
-    /// Tells a vCPU of events a microsecond apart; an access comes after its exit.
-    fn rows(registers: &[u32], events: &[Event]) -> Vec<(Kind, u32, u64)> {
+    fn hex(digits: &str) -> u64 {
+        u64::from_str_radix(digits, 16).unwrap()
+    }
+
+    fn event(words: &[&str]) -> Event {
+        match *words {
+            ["entry"] => Event::Entry(0),
+            ["nmi", apic] => Event::Nmi(hex(apic)),
+            ["rdpmc"] => Event::Exit(77, true),
+            ["out"] => Event::Out(false),
+            ["sleep"] => Event::Out(true),
+            ["in"] => Event::In,
+            _ => row(words).map(|row| Event::Access(row.kind, row.register, row.value)).unwrap(),
+        }
+    }
+
+    fn row(words: &[&str]) -> Option<Row> {
+        let [kind, register, value] = *words else { return None };
+        let (kind, register) = (Kind::from_key(kind.as_bytes())?, hex(register) as u32);
+        Some(Row { kind, register, value: hex(value), ..Row::default() })
+    }
+
+    /// Tells a vCPU with these registers of events a microsecond apart; an access comes after its exit.
+    fn told_of(registers: &[u32], events: impl Iterator<Item = Event>) -> Vec<Row> {
         let mut vcpu = Vcpu::new(0, &Thread { vcpu: Some(0), ..thread(registers) });
         for (at, event) in (1..).zip(events) {
             if matches!(event, Event::Access(..)) {
                 vcpu.tell(at * 1000 - 900, Event::Exit(77, false));
             }
-            vcpu.tell(at * 1000, *event);
+            vcpu.tell(at * 1000, event);
         }
         // What KVM does between the exit and its word is not the guest's time.
         let mut accesses = vcpu.rows.iter().filter(|row| row.kind.is_access() && row.register != UNKNOWN);
         assert!(accesses.all(|row| (row.at % 1000, row.rip) == (100, 77)));
-        vcpu.rows.iter().map(|row| (row.kind, row.register, row.value)).collect()
+        vcpu.rows
     }
 
-    const fn write(register: u32, value: u64) -> Event {
-        Event::Access(Kind::Write, register, value)
-    }
-
-    const fn read(register: u32, value: u64) -> Event {
-        Event::Access(Kind::Read, register, value)
-    }
-
+    /// `rows.txt` has the rows that are made of what perf told of a vCPU, whose first register is named, and of those that are written.
     #[test]
-    fn counts_and_overflows_are_where_the_guest_could_tell() {
-        let (period, legacy) = ((1 << WIDTH) - 1000, (1 << WIDTH) - 256);
-        let setup = [read(0x186, 7), write(PMC0, period), write(CTRL, 1), ENTRY, ENTRY, ENTRY, PMI, ENTRY];
-        let handler = [write(CTRL, 0), read(STATUS, 1), read(PMC0, 5), write(0xc1, 0xffff_ff00), read(PMC0, legacy)];
-        let expected = [
-            // A register is as it was read first.
-            (Kind::State, 0x186, 7),
-            (Kind::Read, 0x186, 7),
-            (Kind::Write, PMC0, period),
-            (Kind::Write, CTRL, 1),
-            (Kind::Entry, 0, 0),
-            (Kind::Signal, 0, 1),
-            (Kind::Overflow, 0, 1000),
-            (Kind::Pmi, LVTPC, NMI),
-            (Kind::Entry, 0, 2),
-            (Kind::Write, CTRL, 0),
-            (Kind::Count, 0, 5),
-            (Kind::Read, STATUS, 1),
-            (Kind::Read, PMC0, 5),
-            (Kind::Write, 0xc1, 0xffff_ff00),
-            (Kind::Read, PMC0, legacy),
-        ];
-        assert_eq!(rows(&[STATUS], &[&setup[..], &handler[..]].concat()), expected);
-        // Without a status register the handler's writes tell. RDPMC tells nothing but that it was there.
-        let (select, counter) = (PERF_CTL0, PERF_CTL0 + 1);
-        let setup = [write(counter, period), write(select, ENABLE), PMI, PMI, ENTRY, Event::Exit(77, true), ENTRY];
-        let found = rows(&[select], &[&setup[..], &[write(counter, period), write(counter, 1)]].concat());
-        let pmi = (Kind::Pmi, LVTPC, NMI);
-        assert_eq!(found[2..6], [(Kind::Signal, 0, 1), (Kind::Overflow, 0, 1000), pmi, pmi]);
-        assert_eq!(found[7], (Kind::Rdpmc, UNKNOWN, 0));
-        // A counter that its handler read and found on its way is written as it was, and has not overflowed.
-        let read_since = [PMI, read(counter, period + 5), write(select, 0), write(counter, period + 5)];
-        let found = rows(&[select], &[&setup[..2], &read_since[..]].concat());
-        assert!(!found.iter().any(|row| row.0 == Kind::Overflow), "{found:x?}");
-        // An NMI that the vCPU sends to another is no PMI; a thread that slept says so with its slice.
-        let slept = [Event::Nmi(1), Event::Out(true), Event::In, Event::Out(false), Event::In, ENTRY];
-        let kinds: Vec<_> = rows(&[], &slept).iter().map(|row| row.0).collect();
-        assert_eq!(kinds, [Kind::Slice, Kind::Sleep, Kind::Entry]);
+    fn rows_are_what_the_guest_could_tell() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rows.txt");
+        let mut found = String::new();
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let given = line.split(" -> ").next().unwrap_or_default();
+            found.push_str(given);
+            if let Some((of, events)) = given.split_once(": ").filter(|_| !given.starts_with('#')) {
+                let events = events.split(", ").map(|event| event.split(' ').collect::<Vec<_>>());
+                let rows = if of == "put together" {
+                    let mut rows = events.map(|words| row(&words).unwrap()).collect();
+                    put_together(&mut rows);
+                    rows
+                } else {
+                    let registers: Vec<_> = u32::from_str_radix(of, 16).into_iter().collect();
+                    told_of(&registers, events.map(|words| event(&words)))
+                };
+                let text = |row: &Row| format!("{} {:x} {:x}", row.kind.key(), row.register, row.value);
+                write!(found, " -> {}", rows.iter().map(text).collect::<Vec<_>>().join(", ")).unwrap();
+            }
+            found.push('\n');
+        }
+        trials::golden(&path, &found);
     }
 
     #[test]
     fn a_mediated_guest_is_told_from_one_that_exits() {
         let selects = [IA32_PERFEVTSEL0, IA32_FIXED_CTR_CTRL];
         assert!(!tells_of_counters(&thread(&selects)));
-        assert!(tells_of_counters(&thread(&[selects[0], PMC0])));
+        assert!(tells_of_counters(&thread(&[selects[0], IA32_PMC0])));
         assert!(tells_of_counters(&Thread { rdpmc: true, ..thread(&selects) }));
     }
 }

@@ -63,14 +63,6 @@ fn wrong(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
-/// Takes the bytes up to the next comma, which all columns but the last have behind them.
-fn field<'a>(line: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let end = line.iter().position(|byte| *byte == b',')?;
-    let (field, rest) = line.split_at(end);
-    *line = &rest[1..];
-    Some(field)
-}
-
 fn number(digits: &[u8]) -> Option<u64> {
     let digit = |value: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
@@ -80,18 +72,15 @@ fn number(digits: &[u8]) -> Option<u64> {
 }
 
 /// Reads a line: a row with its step in the place of its time, and the step of its entry.
-fn row(mut line: &[u8]) -> Option<(Row, Option<u64>)> {
-    let line = &mut line;
-    let vcpu = number(field(line)?)?.try_into().ok()?;
-    let at = number(field(line)?)?;
-    let kind = Kind::from_key(field(line)?)?;
-    let register: u32 = number(field(line)?)?.try_into().ok()?;
-    if kind.is_count() && register >= MAX_COUNTERS as u32 {
-        return None;
-    }
-    let (value, rip) = (number(field(line)?)?, number(field(line)?)?);
-    let entry = if line.is_empty() { None } else { Some(number(line)?) };
-    Some((Row { at, vcpu, kind, register, value, rip }, entry))
+fn row(line: &[u8]) -> Option<(Row, Option<u64>)> {
+    let mut fields = line.split(|byte| *byte == b',');
+    let mut field = || fields.next();
+    let (vcpu, at) = (number(field()?)?.try_into().ok()?, number(field()?)?);
+    let (kind, register) = (Kind::from_key(field()?)?, number(field()?)?.try_into().ok()?);
+    let (value, rip, step) = (number(field()?)?, number(field()?)?, field()?);
+    let entry = if step.is_empty() { None } else { Some(number(step)?) };
+    let is_none = kind.is_count() && register >= MAX_COUNTERS as u32 || field().is_some();
+    (!is_none).then_some((Row { at, vcpu, kind, register, value, rip }, entry))
 }
 
 /// Reads a segment of so many vCPUs: the rows of each, one after another's.
@@ -99,14 +88,17 @@ pub(crate) fn read(file: impl Read, vcpus: usize) -> io::Result<Vec<Vec<Row>>> {
     let mut decoder = Decoder::new(file)?;
     decoder.window_log_max(MOST_WINDOW)?;
     let mut from = BufReader::with_capacity(1 << 16, decoder);
-    let (mut all, mut line): (Vec<Vec<Row>>, _) = (Vec::new(), Vec::new());
-    for number in 1.. {
+    let mut next = |line: &mut Vec<u8>| {
         line.clear();
-        let is_last = (&mut from).take(MOST_LINE).read_until(b'\n', &mut line)? == 0;
-        if number == 1 && line != header().as_bytes() {
-            return Err(wrong("it has other columns"));
-        }
-        if is_last {
+        (&mut from).take(MOST_LINE).read_until(b'\n', line)
+    };
+    let (mut all, mut line): (Vec<Vec<Row>>, _) = (Vec::new(), Vec::new());
+    next(&mut line)?;
+    if line != header().as_bytes() {
+        return Err(wrong("it has other columns"));
+    }
+    for number in 2.. {
+        if next(&mut line)? == 0 {
             break;
         }
         if line.pop() != Some(b'\n') {
@@ -114,9 +106,6 @@ pub(crate) fn read(file: impl Read, vcpus: usize) -> io::Result<Vec<Vec<Row>>> {
         }
         if number > 1 + SEGMENT {
             return Err(wrong("its rows are more than any trace's"));
-        }
-        if number == 1 {
-            continue;
         }
         let (mut row, entry) = row(&line).ok_or_else(|| wrong(format!("line {number} is no row")))?;
         let last = all.last().and_then(|rows| rows.last());

@@ -31,7 +31,7 @@ const LEVEL: i32 = 3;
 
 /// Puts together counts of a counter between which the guest does not look at it, and leaves out those that it overwrites: the counter has
 /// the same value wherever the guest, or an overflow, could tell.
-fn put_together(rows: &mut Vec<Row>) {
+pub(crate) fn put_together(rows: &mut Vec<Row>) {
     let mut pending: [Option<usize>; MAX_COUNTERS] = [None; MAX_COUNTERS];
     let mut gone = vec![false; rows.len()];
     // Counts that follow a read were handed over by it, and are in its value.
@@ -177,36 +177,5 @@ impl Writer {
         self.meta.finished = true;
         self.describe()?;
         Ok(self.meta)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PMC0: u32 = 0xc1;
-
-    fn row(kind: Kind, register: u32, value: u64) -> Row {
-        Row { kind, register, value, ..Row::default() }
-    }
-
-    #[test]
-    fn counts_are_put_together_where_nobody_can_tell() {
-        let (count, entry) = (|n, value| row(Kind::Count, n, value), row(Kind::Entry, 0, 0));
-        let read = row(Kind::Read, PMC0, 9);
-        let write = row(Kind::Write, PMC0, 1);
-        let overflow = row(Kind::Overflow, 0, 5);
-        let mut rows = vec![count(0, 1), entry, count(1, 7), count(0, 2), read, count(0, 3), write, count(0, 4)];
-        rows.extend([overflow, count(0, 6), write, overflow, count(1, 1), count(99, 1)]);
-        put_together(&mut rows);
-        let sum = |of: Row, value| Row { value, ..of };
-        let expected =
-            [entry, count(0, 3), read, count(0, 3), write, sum(overflow, 9), write, sum(overflow, 11), count(1, 8)];
-        assert_eq!(rows, [&expected[..], &[count(99, 1)]].concat());
-        // Where rows are missing, the guest may have read the counter.
-        let lossy = vec![count(0, 1), row(Kind::Lost, 0, 3), count(0, 2), write];
-        let mut rows = lossy.clone();
-        put_together(&mut rows);
-        assert_eq!(rows, [lossy[0], lossy[1], write]);
     }
 }

@@ -10,9 +10,6 @@ use trace::read::Trace;
 use trace::write::Writer;
 use zstd::zstd_safe::CParameter;
 
-/// Room for what is read, beside what the process has.
-const ROOM: u64 = 128 << 20;
-
 #[test]
 fn a_segment_that_claims_more_than_it_has_is_refused_without_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -38,9 +35,9 @@ fn a_segment_that_claims_more_than_it_has_is_refused_without_memory() {
         (bomb(line, 20), "rows are more than any trace's"),
         (bomb(line, 27), "too much memory"),
     ];
-    let status = fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
-    let limit = pages * rustix::param::page_size() as u64 + ROOM;
+    let pages: u64 = fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    // Room for what is read, beside what the process has.
+    let limit = pages * rustix::param::page_size() as u64 + (128 << 20);
     setrlimit(Resource::As, Rlimit { current: Some(limit), ..getrlimit(Resource::As) }).unwrap();
     for (input, why) in inputs {
         fs::write(&segment, input).unwrap();

@@ -30,6 +30,8 @@ fn every_pitfall_names_tests_that_exist() {
         }
     }
     let cases = fs::read_to_string(root().join("bench/vpmu/src/experiment/conformance/cases.txt")).unwrap();
+    let sequences = fs::read_to_string(root().join("host-pmu/src/bank/sequences.txt")).unwrap();
+    text.extend(sequences.lines().filter_map(|line| Some(format!("#[test]\nfn {}(", line.strip_prefix("# ")?))));
     let page = fs::read_to_string(root().join("docs/pitfalls.md")).unwrap();
     let mut numbers = Vec::new();
     for cells in page.lines().map(|line| line.split('|').collect::<Vec<_>>()) {

@@ -73,8 +73,10 @@ impl VcpuBlock {
 /// Guest memory for a number of vCPUs and log entries each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    vcpus: usize,
-    log_entries: u64,
+    /// Number of vCPUs.
+    pub vcpus: usize,
+    /// Number of log entries per vCPU.
+    pub log_entries: u64,
     steps: usize,
 }
 
@@ -86,16 +88,6 @@ impl Layout {
             log_entries: log_entries.clamp(1, MAX_LOG),
             steps: steps.min(MAX_STEPS),
         }
-    }
-
-    /// Returns the number of vCPUs.
-    pub const fn vcpus(&self) -> usize {
-        self.vcpus
-    }
-
-    /// Returns the number of log entries per vCPU.
-    pub const fn log_entries(&self) -> u64 {
-        self.log_entries
     }
 
     /// Returns the address of the log of vCPU `cpu`.

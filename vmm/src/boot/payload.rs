@@ -93,10 +93,10 @@ impl Payload {
             magic: MAGIC,
             version: VERSION,
             cpu: cpu as u64,
-            cpus: layout.vcpus() as u64,
+            cpus: layout.vcpus as u64,
             report_addr: block.report,
             log_addr: layout.log(cpu),
-            log_capacity: layout.log_entries(),
+            log_capacity: layout.log_entries,
             user_addr: block.user_page,
             user_stack: block.user_stack_top,
             ..*boot
@@ -126,8 +126,8 @@ fn access(page: u64, segments: &[(Range<u64>, u64)], user_text: &Range<u64>, lay
         return segment.map_or(0, |(_, rights)| rights | if user_text.contains(&page) { USER } else { 0 });
     }
     let cpu = usize::try_from(page.saturating_sub(VCPUS) / VCPU_STRIDE).unwrap_or(usize::MAX);
-    let block = VcpuBlock::of(cpu.min(layout.vcpus()));
-    let is_user = page >= VCPUS && cpu < layout.vcpus() && (block.user_page..block.user_stack_top).contains(&page);
+    let block = VcpuBlock::of(cpu.min(layout.vcpus));
+    let is_user = page >= VCPUS && cpu < layout.vcpus && (block.user_page..block.user_stack_top).contains(&page);
     KERNEL_DATA | if is_user { USER } else { 0 }
 }
 
@@ -158,8 +158,8 @@ pub(crate) fn harvest(
     let report = read::<Report>(memory, VcpuBlock::of(cpu).report, 1)?.pop();
     let mut report = report.filter(|report| report.magic == MAGIC).map(Box::new);
     // The guest wrote the count: bounded by what its log can hold.
-    let logged = report.as_ref().map_or(0, |report| report.logged.min(layout.log_entries()));
-    let whole = if complete { logged } else { layout.log_entries() };
+    let logged = report.as_ref().map_or(0, |report| report.logged.min(layout.log_entries));
+    let whole = if complete { logged } else { layout.log_entries };
     let mut log = read::<LogEntry>(memory, layout.log(cpu), whole as usize)?;
     if let Some(report) = &mut report
         && !complete

@@ -377,18 +377,9 @@ mod tests {
     impl Machine {
         fn new(ack: Ack, is_x2apic: bool) -> Self {
             let port = FakeLapic { is_x2apic, ..lapic(0x400) };
-            let (deferred, seen) = (Deferred::new(Alarms::default()), Seen::default());
-            Self {
-                ack,
-                deferred,
-                stats: Counts::default(),
-                port,
-                at: At::Guest,
-                on: true,
-                enabled: true,
-                status: 0,
-                seen,
-            }
+            let (deferred, stats) = (Deferred::new(Alarms::default()), Counts::default());
+            let (on, enabled, seen) = (true, true, Seen::default());
+            Self { ack, deferred, stats, port, at: At::Guest, on, enabled, status: 0, seen }
         }
 
         fn pmu(&self) -> Pmu {

@@ -166,7 +166,7 @@ impl Guest for PayloadGuest<'_> {
     }
 
     fn deliveries(&self) -> usize {
-        (self.layout.log_entries() as usize).saturating_mul(DELIVERIES_PER_LOG_ENTRY)
+        (self.layout.log_entries as usize).saturating_mul(DELIVERIES_PER_LOG_ENTRY)
     }
 
     fn harvest(

@@ -10,7 +10,7 @@ use host_pmu::backend::BackendKey;
 use host_pmu::strategy::Strategy;
 use vmm::kvm::Host;
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{CounterSource, Cpu, Plan};
+use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
 /// USR, OS and INT of PERFEVTSEL.
@@ -71,10 +71,18 @@ pub(crate) fn clock(preset: &str) -> CounterSource {
     CounterSource::Events { backend: BackendKey::CpuClock, strategy: Strategy::preset(preset).expect("a preset") }
 }
 
+/// This host's KVM.
+pub(crate) fn host() -> Host {
+    Host::open().expect("the trial is skipped without KVM")
+}
+
 /// Runs a plan that nobody interrupts.
+pub(crate) fn run_on(host: &Host, plan: &PayloadPlan) -> Result<RunOutcome, MachineError> {
+    payload::run(host, guest::PMU_PAYLOAD, plan, &AtomicBool::new(false))
+}
+
 pub(crate) fn run(plan: &PayloadPlan) -> RunOutcome {
-    let host = Host::open().expect("the trial is skipped without KVM");
-    payload::run(&host, guest::PMU_PAYLOAD, plan, &AtomicBool::new(false)).expect("a run that begins")
+    run_on(&host(), plan).expect("a run that begins")
 }
 
 /// The guest's report.

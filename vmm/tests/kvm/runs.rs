@@ -1,7 +1,5 @@
 //! The trials. None asserts a time.
 
-use std::sync::atomic::AtomicBool;
-
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
 use guest::abi::{LOG_NMI, WORKLOAD_IO};
@@ -12,7 +10,7 @@ use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{CounterSource, Cpu, MachineError};
 use vmm::outcome::{End, RunOutcome, VcpuOutcome};
 
-use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, plan, report, run};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, host, plan, report, run, run_on};
 use crate::sys;
 
 /// The tracepoint of docs/nmi-latency.md.
@@ -132,20 +130,10 @@ pub(crate) fn signals_have_latencies() {
     for behind in [clock("recreate"), clock("reuse"), clock("gate")] {
         let outcome = run(&plan(behind.clone(), SINGLE, 300));
         let (wall, vcpu) = (outcome.wall, only(outcome));
-        let vcpu = &vcpu;
-        let signals = vcpu.account.host.signal_ns.histogram();
-        assert!(
-            signals.len() + FEW >= report(vcpu).nmis,
-            "{behind:?}: {} of {} NMIs",
-            signals.len(),
-            report(vcpu).nmis
-        );
-        assert!(
-            signals.len() <= vcpu.account.counts.signals + FEW,
-            "{behind:?}: {} of {} signals",
-            signals.len(),
-            vcpu.account.counts.signals
-        );
+        let (nmis, sent, signals) =
+            (report(&vcpu).nmis, vcpu.account.counts.signals, vcpu.account.host.signal_ns.histogram());
+        let seen = signals.len();
+        assert!(seen + FEW >= nmis && seen <= sent + FEW, "{behind:?}: {seen} of {nmis} NMIs, {sent} signals");
         // It is part of the time in which the guest was running: the clocks of both sides agree.
         assert!(signals.value_at_quantile(0.5) < u64::try_from(wall.as_nanos()).expect("short") / 300);
     }
@@ -244,17 +232,14 @@ pub(crate) fn no_allocation() {
 pub(crate) fn svm_without_tracepoints() {
     let mut plan = plan(CounterSource::Floor, SINGLE, 20);
     (plan.machine.cpu, plan.machine.pmu) = (Cpu::Milan, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::default() }));
-    let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
-    let ran =
-        sys::without_files(|| vmm::machine::payload::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)));
+    let host = host();
+    let ran = sys::without_files(|| run_on(&host, &plan));
     balanced(&only(ran.expect("a run that begins")));
 }
 
 pub(crate) fn too_many_vcpus() {
-    let host = vmm::kvm::Host::open().expect("the trial is skipped without KVM");
     let mut plan = plan(CounterSource::Floor, SINGLE, 1);
     plan.machine.vcpus = 100_000;
-    let error =
-        vmm::machine::payload::run(&host, guest::PMU_PAYLOAD, &plan, &AtomicBool::new(false)).expect_err("too many");
+    let error = run_on(&host(), &plan).expect_err("too many");
     assert!(matches!(error, MachineError::Kvm(_)) && error.to_string().contains("--vcpus"), "{error}");
 }

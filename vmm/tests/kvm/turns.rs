@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use guest::abi::{FLAG_TURNS, LOG_NMI, LOG_ROTATION};
 use host_pmu::stats::OpKind;
-use vmm::kvm::Host;
 use vmm::machine::CounterSource;
 use vmm::machine::payload::LiveGuest;
 use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{End, RunOutcome};
 
-use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, plan, report};
+use crate::guests::{JULY_2021, PERIOD, SINGLE, balanced, clock, gp, host, plan, report};
 
 /// Much longer than a turn.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -28,8 +27,8 @@ fn start(plan: PayloadPlan) -> LiveGuest {
 
 fn open(mut plan: PayloadPlan) -> (LiveGuest, RunOutcome) {
     plan.boot.flags |= FLAG_TURNS;
-    let host = Arc::new(Host::open().expect("the trial is skipped without KVM"));
-    let (guest, opening) = LiveGuest::start(&host, guest::PMU_PAYLOAD, plan, &never()).expect("a guest that begins");
+    let (guest, opening) =
+        LiveGuest::start(&Arc::new(host()), guest::PMU_PAYLOAD, plan, &never()).expect("a guest that begins");
     (guest, opening.expect("a guest that comes to rest"))
 }
 

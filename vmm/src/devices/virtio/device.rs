@@ -423,20 +423,12 @@ mod tests {
             (register::QUEUE_DRIVER_HIGH, 1),
             (register::QUEUE_DEVICE_LOW, (4 << 20) - 16),
         ] {
-            device.write(register::STATUS, 0);
-            device.write(register::DRIVER_FEATURES_SEL, 1);
-            device.write(register::DRIVER_FEATURES, 1);
-            device.write(register::STATUS, 11);
-            device.write(register::QUEUE_NUM, 16);
-            for (low, address) in [
-                (register::QUEUE_DESC_LOW, 0x1000),
-                (register::QUEUE_DRIVER_LOW, 0x2000),
-                (register::QUEUE_DEVICE_LOW, 0x3000),
-            ] {
-                device.write(low, address);
-            }
-            device.write(offset, value);
-            device.write(register::QUEUE_READY, 1);
+            // All but DRIVER_OK, with one value that is wrong.
+            Driver::new(&memory, FEATURES, |at, right| {
+                if (at, right) != (register::STATUS, 15) {
+                    device.write(at, if at == offset { value } else { right });
+                }
+            });
             assert_eq!(device.read(register::QUEUE_READY), 0, "{offset:#x} {value:#x}");
             assert_eq!(device.read(register::STATUS), 0xb | status::NEEDS_RESET);
             assert_eq!(settle(&mut device), Work::default(), "no notification before DRIVER_OK");

@@ -140,77 +140,43 @@ fn ways(instruction: &Instruction) -> Ways {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
     use super::*;
 
-    fn before(bytes: &[u8]) -> Before {
-        Before::decode(bytes, 0x1000, false)
-    }
-
+    /// `instructions.txt` has instructions by their bytes at 0x1000, each with addresses that may be next; behind the arrow its kind,
+    /// whether it may write memory, and as what it retires towards each of them.
     #[test]
-    fn an_instruction_retires_only_towards_its_successors() {
-        let plain = Some(Retired::default());
-        let taken = Some(Retired { branch: true, taken: true, ring3: false });
-        let nop = before(&[0x90]);
-        assert_eq!((nop.retired(0x1001), nop.retired(0x1000), nop.retired(0x5000)), (plain, None, None));
-        let jnz = before(&[0x75, 0x10]);
-        let not_taken = Some(Retired { branch: true, taken: false, ring3: false });
-        assert_eq!((jnz.retired(0x1002), jnz.retired(0x1012), jnz.retired(0x5000)), (not_taken, taken, None));
-        let call = before(&[0xe8, 0, 1, 0, 0]);
-        assert_eq!((call.retired(0x1105), call.retired(0x1005)), (taken, None));
-        assert_eq!(before(&[0xc3]).retired(0x7777), taken);
-        assert_eq!(before(&[0x48, 0xcf]).retired(0x7777), taken, "IRETQ");
-        let wrmsr = before(&[0x0f, 0x30]);
-        assert_eq!((wrmsr.retired(0x1002), wrmsr.retired(0x1000)), (plain, None), "a #GP leaves RIP");
-        let stos = before(&[0xf3, 0xaa]);
-        assert_eq!((stos.retired(0x1000), stos.retired(0x1002)), (None, plain));
+    fn instructions_are_what_they_are() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kvm/step/instructions.txt");
+        let mut found = String::new();
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let given = line.split(" -> ").next().unwrap();
+            let words = given.split(": ").nth(1).unwrap().split(' ');
+            let numbers = |of: &str| u64::from_str_radix(of, 16).unwrap();
+            let bytes: Vec<u8> =
+                words.clone().take_while(|word| *word != "to").map(|byte| numbers(byte) as u8).collect();
+            let before = Before::decode(&bytes, 0x1000, false);
+            write!(found, "{given} -> {:?}{}", before.kind, if before.writes { ", writes" } else { "" }).unwrap();
+            for after in words.skip(bytes.len() + 1) {
+                let as_what = match before.retired(numbers(after)) {
+                    None => "not retired",
+                    Some(Retired { branch: false, .. }) => "retired",
+                    Some(Retired { taken, .. }) => {
+                        if taken {
+                            "taken"
+                        } else {
+                            "not taken"
+                        }
+                    }
+                };
+                write!(found, ", {as_what}").unwrap();
+            }
+            found.push('\n');
+        }
+        trials::golden(&path, &found);
         let in_ring3 = Before::decode(&[0x90], 0x1000, true);
         assert_eq!(in_ring3.retired(0x1001), Some(Retired { ring3: true, ..Retired::default() }));
-        assert_eq!((before(&[]).retired(0x5000), before(&[]).kind), (None, Kind::Invalid));
-    }
-
-    #[test]
-    fn what_may_write_memory_is_known() {
-        for (bytes, writes) in [
-            (&[0x90][..], false),
-            (&[0x48, 0x8b, 0x00], false),      // MOV RAX, [RAX]
-            (&[0x48, 0x89, 0x00], true),       // MOV [RAX], RAX
-            (&[0x48, 0x0f, 0xb1, 0x00], true), // CMPXCHG [RAX], RAX
-            (&[0x50], true),                   // PUSH
-            (&[0xe8, 0, 0, 0, 0], true),       // CALL
-            (&[0x75, 0x10], false),            // JNE
-            (&[0xf3, 0xaa], true),             // REP STOSB
-            (&[0xa6], false),                  // CMPSB
-            (&[0x0f, 0xae, 0x00], true),       // FXSAVE
-            (&[0x0f, 0x01, 0x00], true),       // SGDT
-            (&[0x48, 0x8d, 0x00], false),      // LEA
-            (&[], true),
-        ] {
-            assert_eq!(before(bytes).writes, writes, "{bytes:x?}");
-        }
-    }
-
-    #[test]
-    fn what_needs_care_is_recognised() {
-        for (bytes, kind) in [
-            (&[0xf4][..], Kind::Halt),
-            (&[0x8e, 0xd0], Kind::Shadows),
-            (&[0xfb], Kind::Shadows),
-            (&[0x8e, 0xd8], Kind::Plain),
-            (&[0xcd, 0x80], Kind::SoftwareInterrupt),
-            (&[0x48, 0xcf], Kind::Iret),
-            (&[0xcf], Kind::OtherWay),
-            (&[0x66, 0xcf], Kind::OtherWay),
-            (&[0x0f, 0x05], Kind::OtherWay),
-            (&[0x48, 0x0f, 0x07], Kind::OtherWay),
-            (&[0x0f, 0x34], Kind::OtherWay),
-            (&[0x9c], Kind::Pushf(8)),
-            (&[0x66, 0x9d], Kind::Popf(2)),
-            (&[0x9d], Kind::Popf(8)),
-            (&[0x06], Kind::Invalid),
-        ] {
-            assert_eq!(before(bytes).kind, kind, "{bytes:x?}");
-        }
-        // VMCALL is no branch.
-        assert_eq!(before(&[0x0f, 0x01, 0xc1]).retired(0x1003), Some(Retired::default()));
     }
 }
