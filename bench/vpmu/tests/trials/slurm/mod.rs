@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use trials::Case;
 
 use crate::binary::text;
-use crate::prerequisites::is_required;
+use crate::prerequisites::{alone, is_required};
 use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
@@ -50,7 +50,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn in_its_process(name: &str) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("vpmu-slurm-").tempdir()?;
-    let output = rig::alone(std::env::current_exe()?).args([name, "--exact"]).env(OWN, folder.path()).output()?;
+    let output = alone(std::env::current_exe()?).args([name, "--exact"]).env(OWN, folder.path()).output()?;
     let said = text(&output.stdout) + &text(&output.stderr);
     ensure!(output.status.success() && said.contains("1 passed"), "{said}");
     Ok(())

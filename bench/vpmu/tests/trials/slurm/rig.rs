@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::prerequisites::namespaces;
+
 const NODES: [&str; 4] = ["clx1", "clx2", "icx1", "icx2"];
 const PROGRAMS: [&str; 8] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "scancel", "sinfo"];
 pub(crate) const REMEDY: &str = "apt-get install --no-install-recommends slurm-wlm munge, and run as root";
@@ -21,20 +23,8 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// Returns the missing part of a rig, if any.
 pub(crate) fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("slurmd needs root".into());
-    }
-    if !alone("true").output().is_ok_and(|done| done.status.success()) {
-        return Some("no namespaces of processes and mounts here".into());
-    }
-    PROGRAMS.iter().find(|name| find(name).is_none()).map(|name| format!("no {name} here"))
-}
-
-/// Runs a program in namespaces of its own: what it starts and mounts goes with it.
-pub(crate) fn alone(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("unshare");
-    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(program);
-    command
+    let lacks = || PROGRAMS.iter().find(|name| find(name).is_none()).map(|name| format!("no {name} here"));
+    namespaces().err().or_else(lacks)
 }
 
 fn find(name: &str) -> Option<PathBuf> {
