@@ -2,8 +2,6 @@
 //!
 //! `cargo run --release -p trials --example statistics [intervals|until|compare|wanders|history] [RUNS]`
 
-use std::process::ExitCode;
-
 use rayon::prelude::*;
 use results::compare::{CompareSpec, Question, compare};
 use results::paired::{Looks, Pair, Ratio, median_interval, of_turns};
@@ -18,22 +16,19 @@ const TRUTH: f64 = 0.97;
 /// Rounds of a run that is long enough for its median to be the host's.
 const LONG: usize = 400_000;
 
-fn main() -> ExitCode {
+fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
-    let all = [
-        ("intervals", intervals as fn(u64)),
+    let all: [(&str, fn(u64)); 5] = [
+        ("intervals", intervals),
         ("until", until),
         ("compare", comparisons),
         ("wanders", wanders),
         ("history", histories),
     ];
-    for (name, print) in all {
-        if arguments.first().is_none_or(|asked| asked == name) {
-            print(runs);
-        }
-    }
-    ExitCode::SUCCESS
+    all.iter()
+        .filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name))
+        .for_each(|(_, print)| print(runs));
 }
 
 /// Draws something with so many seeds.
