@@ -47,7 +47,7 @@ run() {
 	stty -echo <&3
 }
 
-cd /run
+cd /run || give_up 'it has no /run'
 . /commands
 echo end >&3
 stty -echo <&3
