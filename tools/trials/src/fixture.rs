@@ -87,7 +87,9 @@ fn measured(one: &Value, rounds: u64, (place, count): (u64, u64), ns: impl Fn(&M
     for (metric, samples) in [(&NMI_HANDLER, SAMPLES), (&PMI_DELIVERY, SAMPLES), (&EXIT_PATH, 1)] {
         let times: Vec<u64> = (0..rounds).map(|round| ns(metric, round)).collect();
         let mut histogram = latency_histogram();
-        times.iter().for_each(|ns| histogram.saturating_record_n(*ns, samples));
+        for ns in &times {
+            histogram.saturating_record_n(*ns, samples);
+        }
         arm["metrics"][metric.key] = json!(Summary::of(&histogram));
         let count = vec![samples; times.len()];
         arm["rounds"]["metrics"][metric.key] = json!({"count": count, "min": times, "p10": times, "p50": times, "p90": times, "max": times, "mean": times});
