@@ -19,8 +19,8 @@ const LONG: usize = 400_000;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
-    let all: [(&str, fn(u64)); 5] = [
-        ("intervals", intervals),
+    let all = [
+        ("intervals", intervals as fn(u64)),
         ("until", until),
         ("compare", comparisons),
         ("wanders", wanders),
@@ -38,7 +38,9 @@ fn drawn<T: Send>(runs: u64, of: impl Fn(u64) -> T + Send + Sync) -> Vec<T> {
 
 /// Returns the share of those that are so, %.
 fn share<T>(all: &[T], is: impl Fn(&T) -> bool) -> f64 {
-    all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0
+    for (_, print) in all.iter().filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name)) {
+        print(runs);
+    }
 }
 
 fn covers(interval: Option<Interval>, truth: f64) -> bool {
