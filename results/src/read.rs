@@ -246,7 +246,7 @@ mod tests {
 
     /// A good document, changed.
     fn changed(change: impl FnOnce(&mut Value)) -> String {
-        let mut value = fixture::spread(&fixture::document(3));
+        let mut value = fixture::value(3, 7, |_, _| 1000);
         change(&mut value);
         value.to_string()
     }

@@ -189,7 +189,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         in_order(&shown.markdown(), &order);
         assert!(shown.markdown().starts_with("### ❌") && !shown.markdown().contains("<b>"));
-        let tool = trials::fixture::tool();
+        let tool = trials::fixture::document(1).tool;
         let html = results::report::page(&shown, "A <fleet>", &tool).unwrap();
         in_order(&html, &order);
         assert!(

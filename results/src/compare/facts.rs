@@ -98,14 +98,13 @@ mod tests {
 
     #[test]
     fn a_name_with_other_definitions_is_said_with_what_differs() {
-        let with = |reuse: &str| {
+        let with = |definition: Option<String>| {
             let mut value = value(3, 5, |_, _| 1000);
-            let text = format!("name = \"recreate\"\napply = \"at-once\"\n{reuse}");
-            value["parameters"]["strategies"] = json!([{"name": "recreate", "definition": text}]);
+            value["parameters"]["strategies"] = json!([{"name": "recreate", "definition": definition}]);
             changed(value)
         };
-        let (last, pool, none) =
-            (with("reuse = \"last\""), with("\n[reuse]\npool = 4\n"), changed(value(3, 5, |_, _| 1000)));
+        let text = |reuse: &str| Some(format!("name = \"recreate\"\napply = \"at-once\"\n{reuse}"));
+        let (last, pool, none) = (with(text("reuse = \"last\"")), with(text("\n[reuse]\npool = 4\n")), with(None));
         assert_eq!(last.definition("recreate").unwrap(), ["apply = \"at-once\"", "reuse = \"last\""]);
         let of = |base: &Record, new: &Record| definitions(&[base], &[new]);
         assert_eq!(of(&last, &pool), ["recreate has other definitions: reuse = \"last\" / reuse.pool = 4"]);

@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_crates_own_reader_finds_an_interval_per_arm_and_a_damaged_histogram_is_refused() {
-        let (_dir, mut record) = fixture::written(&fixture::document(3));
+        let mut record = fixture::changed(fixture::document(3));
         let text = super::text(std::slice::from_ref(&record)).unwrap();
         let mut counts = Vec::new();
         for entry in IntervalLogIterator::new(text.as_bytes()) {

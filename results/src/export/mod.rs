@@ -76,7 +76,7 @@ mod tests {
             arm.backend = HOSTILE.to_owned();
             arm.not_available = arm.not_available.take().map(|_| HOSTILE.to_owned());
         }
-        let (_dir, record) = fixture::written(&document);
+        let record = fixture::changed(document);
         for format in ALL {
             let text = export(format, std::slice::from_ref(&record)).unwrap();
             let steers = |c: char| shown::steers(c) && c != '\n';
@@ -89,8 +89,7 @@ mod tests {
 
     #[test]
     fn tables_and_benchmarks_are_as_they_should_be() {
-        let (_dir, mut record) = fixture::written(&fixture::document(2));
-        record.path = "x.json".into();
+        let mut record = fixture::changed(fixture::document(2));
         let of = |name: &str, record: &Record| {
             let format = ALL.into_iter().find(|format| format.name == name).unwrap();
             export(format, std::slice::from_ref(record)).unwrap()
@@ -105,7 +104,7 @@ mod tests {
 
     #[test]
     fn several_results_have_a_place_in_every_format_but_a_picture() {
-        let (_dir, record) = fixture::written(&fixture::document(2));
+        let record = fixture::changed(fixture::document(2));
         let twice = [record.clone(), record];
         for format in ALL {
             assert!(export(format, &twice[..1]).is_ok());

@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn classes_come_from_facts() {
-        let (_dir, fs) = hosts::tree(hosts::PVM);
+        let (_dir, fs) = hosts::tree(&hosts::PVM);
         assert_eq!(HostFacts::read(&fs).class, "development host (kvm_pvm, no hardware PMU)");
-        let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
+        let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         assert_eq!(HostFacts::read(&fs).class, "bare-metal host (Cascade Lake, kvm_intel, hardware PMU)");
         let (_dir, fs) = hosts::tree(&[]);
         assert_eq!(HostFacts::read(&fs).class, "unknown host (no KVM, no hardware PMU)");

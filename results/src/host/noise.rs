@@ -176,7 +176,7 @@ mod tests {
     use crate::hosts::{CASCADE_LAKE, PVM, tree};
 
     fn cascade_lake(change: impl FnOnce(&mut HostFacts)) -> HostFacts {
-        let (_dir, fs) = tree(CASCADE_LAKE);
+        let (_dir, fs) = tree(&CASCADE_LAKE);
         let mut host = HostFacts::read(&fs);
         host.nmi_watchdog = Some(false);
         host.kernel = Some("6.1.0-50-amd64".to_owned());
@@ -241,7 +241,7 @@ mod tests {
         for (check, change) in cases {
             assert_eq!(warned(&cascade_lake(change), &[]), [check]);
         }
-        let (_dir, fs) = tree(PVM);
+        let (_dir, fs) = tree(&PVM);
         assert!(warned(&HostFacts::read(&fs), &[]).contains(&"steal"));
     }
 

@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn facts_of_a_bare_metal_host() {
-        let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
+        let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         let facts = HostFacts::read(&fs);
         assert_eq!(facts.cpu_signature, Some([6, 85, 7]));
         assert_eq!(facts.microcode.as_deref(), Some("0x5003604"));
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn steal_is_a_share_of_all_time_without_counting_guest_time_twice() {
-        let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
+        let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         let mut facts = HostFacts::read(&fs);
         assert_eq!(facts.steal_before, Some(CpuTime { steal: 0, total: 100, busy: 20 }));
         std::fs::write(fs.path("proc/stat"), "cpu  20 0 20 150 0 0 0 10 50 0\n").unwrap();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn facts_that_were_begun_are_whole_at_the_end() {
-        let (_dir, fs) = hosts::tree(hosts::CASCADE_LAKE);
+        let (_dir, fs) = hosts::tree(&hosts::CASCADE_LAKE);
         let (mut read, mut begun) = (HostFacts::read(&fs), HostFacts::begin(&fs));
         assert_eq!((begun.online(), &begun.cpu_model), (read.online(), &None));
         for facts in [&mut read, &mut begun] {

@@ -98,15 +98,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixture::{changed, document, of_strategies, value};
+    use crate::fixture::{self, changed, document, of_strategies, value};
 
     #[test]
     fn rounds_that_one_arm_lacks_are_left_out_of_both() {
         let mut value = value(5, 5, |arm, round| if arm == "reuse" { 2000 + round } else { 1000 });
-        crate::fixture::in_guests(&mut value, 2);
         // recreate, reuse, reuse-lazy, floor.
         value["arms"][1]["rounds"]["complete"][1] = json!(false);
-        crate::fixture::without_round(&mut value["arms"][3]["rounds"], 0);
+        value["arms"][3] = fixture::value(4, 5, |_, _| 1000)["arms"][3].take();
+        value["arms"][3]["rounds"]["round"] = json!([1, 2, 3, 4]);
+        fixture::in_guests(&mut value, 2);
         // A turn of reuse that was cut short.
         value["arms"][1]["rounds"]["metrics"]["nmi_handler_ns"]["count"][4] = json!(3);
         let record = changed(value);

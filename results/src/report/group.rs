@@ -94,15 +94,10 @@ mod tests {
 
     #[test]
     fn more_rounds_are_the_same_kind_and_another_workload_is_not() {
-        let (_a, mut few) = fixture::written(&fixture::document(2));
-        let (_b, many) = fixture::written(&fixture::document(3));
-        let (_c, other) = {
-            let mut document = fixture::document(10);
-            document.parameters.workload = "sampling4/ftest".to_owned();
-            fixture::written(&document)
-        };
+        let [mut few, many, mut other] = [2, 3, 10].map(fixture::document);
+        other.parameters.workload = "sampling4/ftest".to_owned();
         few.started_unix += 10;
-        let records = [few, many, other];
+        let records = [few, many, other].map(fixture::changed);
         let groups = groups(&records);
         assert_eq!(groups.iter().map(|group| group.records.len()).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(groups[0].latest().started_unix, records[0].started_unix);
@@ -114,7 +109,7 @@ mod tests {
         let record = |rounds: u64, started: u64, quick: bool, status: Status| {
             let mut document = fixture::document(rounds);
             (document.started_unix, document.status, document.parameters.quick) = (started, status, quick);
-            fixture::written(&document).1
+            fixture::changed(document)
         };
         let records = [
             record(90, 1000, false, Status::Complete),

@@ -174,7 +174,7 @@ mod tests {
     use crate::fixture;
 
     fn sources(records: Vec<Record>) -> Sources {
-        Sources { records, published: Report::default(), tool: fixture::tool() }
+        Sources { records, published: Report::default(), tool: fixture::document(1).tool }
     }
 
     fn shown(records: Vec<Record>, title: &str) -> String {
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_a_document_says_is_text_wherever_it_stands() {
-        let (_dir, mut record) = fixture::written(&fixture::document(2));
+        let mut record = fixture::changed(fixture::document(2));
         let evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\u{1b}[2J\u{202e}";
         record.host.class = evil.to_owned();
         record.host.cpu_model = Some(evil.to_owned());
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_thousand_results_make_a_page_below_1_5_mb_that_says_what_was_thinned() {
-        let (_dir, record) = fixture::written(&fixture::document(2));
+        let record = fixture::changed(fixture::document(2));
         let records = |kinds: u64| -> Vec<Record> {
             (0..1000)
                 .map(|n| {

@@ -2,8 +2,6 @@
 //!
 //! `cargo run --release -p trials --example statistics [intervals|until|compare|wanders|history] [RUNS]`
 
-use std::process::ExitCode;
-
 use rayon::prelude::*;
 use results::compare::{CompareSpec, Question, compare};
 use results::paired::{Looks, Pair, Ratio, median_interval, of_turns};
@@ -18,7 +16,7 @@ const TRUTH: f64 = 0.97;
 /// Rounds of a run that is long enough for its median to be the host's.
 const LONG: usize = 400_000;
 
-fn main() -> ExitCode {
+fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
     let all = [
@@ -28,12 +26,9 @@ fn main() -> ExitCode {
         ("wanders", wanders),
         ("history", histories),
     ];
-    for (name, print) in all {
-        if arguments.first().is_none_or(|asked| asked == name) {
-            print(runs);
-        }
-    }
-    ExitCode::SUCCESS
+    all.iter()
+        .filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name))
+        .for_each(|(_, print)| print(runs));
 }
 
 /// Draws something with so many seeds.
@@ -43,7 +38,9 @@ fn drawn<T: Send>(runs: u64, of: impl Fn(u64) -> T + Send + Sync) -> Vec<T> {
 
 /// Returns the share of those that are so, %.
 fn share<T>(all: &[T], is: impl Fn(&T) -> bool) -> f64 {
-    all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0
+    for (_, print) in all.iter().filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name)) {
+        print(runs);
+    }
 }
 
 fn covers(interval: Option<Interval>, truth: f64) -> bool {

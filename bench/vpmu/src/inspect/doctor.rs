@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_good_host_is_fine_and_each_lack_by_itself_is_a_warning_with_its_remedy() {
-        let diagnosis = look(CASCADE_LAKE, true, &["hardware", "cpu-clock"]);
+        let diagnosis = look(&CASCADE_LAKE, true, &["hardware", "cpu-clock"]);
         assert!(status(&diagnosis, "event backend").found.starts_with("auto is hardware"));
         assert_eq!(diagnosis.exit(), Exit::Done);
         for check in ["/dev/kvm", "KVM capabilities", "hardware PMU", "tracefs", "load"] {
@@ -188,16 +188,16 @@ mod tests {
         let unreadable: Vec<_> = CASCADE_LAKE.iter().copied().filter(|(path, _)| !path.contains("tracing/")).collect();
         for (files, perfmon, check, found, remedy) in [
             (&unreadable[..], true, "tracefs", "cannot read", "remount"),
-            (PVM, false, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
-            (PVM, false, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
+            (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "paranoid=1"),
+            (&PVM[..], false, "perf_event_paranoid", "2, without CAP_PERFMON", "setcap cap_perfmon"),
         ] {
             let diagnosis = look(files, perfmon, &["cpu-clock"]);
             let finding = status(&diagnosis, check);
             assert!(finding.status == Status::Warn && finding.found.contains(found), "{finding:?}");
             assert!(finding.remedy.contains(remedy), "{finding:?}");
         }
-        assert!(status(&look(PVM, false, &[]), "event backend").remedy.contains("setcap cap_perfmon"));
-        assert_eq!(status(&look(PVM, true, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
+        assert!(status(&look(&PVM, false, &[]), "event backend").remedy.contains("setcap cap_perfmon"));
+        assert_eq!(status(&look(&PVM, true, &["cpu-clock"]), "perf_event_paranoid").status, Status::Ok);
     }
 
     #[test]
@@ -206,9 +206,9 @@ mod tests {
         // As of /dev/null over /dev/kvm.
         let none = Err("Inappropriate ioctl for device".to_owned());
         for (files, kvm, missing, found) in [
-            (PVM, lacks(), &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
-            (CASCADE_LAKE, lacks(), &["KVM capabilities", "event backend"], "KVM_CAP_X86_MSR_FILTER"),
-            (CASCADE_LAKE, none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
+            (&PVM[..], lacks(), &["/dev/kvm", "KVM capabilities", "event backend"][..], "cannot be asked"),
+            (&CASCADE_LAKE[..], lacks(), &["KVM capabilities", "event backend"], "KVM_CAP_X86_MSR_FILTER"),
+            (&CASCADE_LAKE[..], none, &["/dev/kvm", "KVM capabilities", "event backend"], "cannot be asked"),
         ] {
             let (_dir, fs) = tree(files);
             let diagnosis = diagnose(&fs, false, kvm, &Opens(&[]), Duration::ZERO);

@@ -1,9 +1,11 @@
 //! `vpmu conformance` on this machine's KVM.
 
-use std::process::Command;
+use std::path::Path;
 
+use anyhow::{Result, ensure};
 use trials::Case;
 
+use crate::binary::{run, text};
 use crate::prerequisites::kvm;
 
 /// Every strategy over the stand-in, on each PMU; over exact counts every strategy on one PMU of a vendor and one strategy on the
@@ -26,14 +28,16 @@ pub(crate) fn cases() -> Vec<Case> {
     TRIALS.map(case).into()
 }
 
-fn passes(options: &str) -> Result<(), String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_vpmu")).arg("conformance").args(options.split(' ')).output();
-    let output = output.map_err(|error| error.to_string())?;
-    let tap = String::from_utf8_lossy(&output.stdout);
+fn passes(options: &str) -> Result<()> {
+    let words: Vec<&str> = ["conformance"].into_iter().chain(options.split(' ')).collect();
+    let output = run(Path::new("."), &words);
+    judged(output.status.code(), &text(&output.stdout), &text(&output.stderr))
+}
+
+/// Every case of a run of conformance is there and passes, or is skipped.
+pub(crate) fn judged(code: Option<i32>, tap: &str, said: &str) -> Result<()> {
     let failed: Vec<_> = tap.lines().filter(|line| line.contains("not ok") || line.starts_with("      ")).collect();
-    if output.status.code() == Some(0) && failed.is_empty() && tap.lines().any(|line| line.starts_with("ok 1 - ")) {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{}: {said}\n{}", output.status, failed.join("\n")))
+    let has_ended_well = code == Some(0) && failed.is_empty() && tap.lines().any(|line| line.starts_with("ok 1 - "));
+    ensure!(has_ended_well, "exit {code:?}: {said}\n{}", failed.join("\n"));
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Prerequisites of more than one module.
 
+use std::ffi::OsStr;
 use std::process::{Child, Command};
 
 use host_pmu::backend::BackendKey;
@@ -22,6 +23,19 @@ pub(crate) fn guests() -> Result<(), String> {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Runs a program in namespaces of its own: what it starts and mounts goes with it.
+pub(crate) fn alone(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(program);
+    command
+}
+
+/// Why no program can.
+pub(crate) fn namespaces() -> Result<(), String> {
+    let is_made = alone("true").output().is_ok_and(|made| made.status.success());
+    if is_made { Ok(()) } else { Err("no namespaces of processes and mounts can be made here (root?)".to_owned()) }
 }
 
 /// Why a program cannot be run.

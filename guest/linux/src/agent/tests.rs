@@ -56,7 +56,8 @@ fn run(agent: &mut Agent<'_>, limit: Option<Duration>) -> Result<Ended, AgentErr
 #[test]
 fn a_guest_that_breaks_the_protocol_is_an_error() {
     assert!(sends(&frame(HELLO, &[])).hello(SOON).is_ok());
-    for first in [&[DONE, 0, 0, 0, 0][..], &[HELLO, 0, 0, 0, 99]] {
+    // The last is a byte longer than any.
+    for first in [&[DONE, 0, 0, 0, 0][..], &[HELLO, 0, 0, 0, 99], &[HELLO, 0xfc, 0xff, 0, 0]] {
         assert!(matches!(sends(first).hello(SOON), Err(AgentError::Protocol(_))));
     }
     assert!(matches!(sends(&[HELLO, 2, 0]).hello(SOON), Err(AgentError::Gone(_))));

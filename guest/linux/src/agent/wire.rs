@@ -114,30 +114,3 @@ impl<'a> Fields<'a> {
         Ok(string)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SOON: Duration = Duration::from_secs(20);
-
-    #[test]
-    fn frames_survive_being_cut_anywhere_and_one_that_is_too_long_is_refused_in_both_directions() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut wire = Wire::new(ours).unwrap();
-        let payloads = [0, 1, 5, 1000, MAX_PAYLOAD].map(|length| vec![length as u8; length]);
-        let sent =
-            payloads.clone().map(|bytes| [&[9], &(bytes.len() as u32).to_le_bytes()[..], &bytes].concat()).concat();
-        std::thread::scope(|scope| {
-            scope.spawn(|| sent.chunks(997).for_each(|part| theirs.write_all(part).unwrap()));
-            for payload in payloads {
-                let frame = std::iter::repeat_with(|| wire.next(SOON).unwrap()).flatten().next();
-                assert!(frame == Some(Frame { kind: 9, payload }));
-            }
-        });
-        assert!(wire.next(Duration::ZERO).unwrap().is_none());
-        assert!(matches!(wire.send(1, &vec![0; MAX_PAYLOAD + 1]), Err(AgentError::Refused(_))));
-        theirs.write_all(&[1, 0xfc, 0xff, 0, 0]).unwrap();
-        assert!(matches!(wire.next(SOON), Err(AgentError::Protocol(_))));
-    }
-}

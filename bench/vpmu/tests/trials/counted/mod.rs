@@ -1,6 +1,5 @@
 //! Images whose instructions are known: `vpmu run --backend step` must count each of them exactly, or refuse.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -85,19 +84,12 @@ impl Counted {
 /// Assembles an image of so many bits, and links it to 1 MiB with further options of ld.
 pub(crate) fn assemble(source: &str, bits: u32, defines: &[&str], ld: &[&str]) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir()?;
-    let at = |name: &str| folder.path().join(name);
-    std::fs::write(at("image.S"), source)?;
-    let emulation = if bits == 64 { "elf_x86_64" } else { "elf_i386" };
-    let mut assembler = Command::new("cc");
-    assembler.arg(format!("-m{bits}")).args(defines.iter().map(|define| format!("-D{define}")));
-    assembler.arg("-c").arg(at("image.S")).arg("-o").arg(at("image.o"));
-    let mut linker = Command::new("ld");
-    linker.args(["-m", emulation, "-N", "-Ttext=0x100000", "--build-id=none"]).args(ld);
-    linker.arg(at("image.o")).arg("-o").arg(at("image"));
-    for mut command in [assembler, linker] {
-        let program = Path::new(command.get_program()).to_owned();
-        let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
-        ensure!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
-    }
-    std::fs::read(at("image")).context("the image was not linked")
+    let (from, to) = (folder.path().join("image.S"), folder.path().join("image"));
+    std::fs::write(&from, source)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-nostdlib", "-static", "-no-pie", "-Wl,-N,-Ttext=0x100000,--build-id=none"]).arg(format!("-m{bits}"));
+    cc.args(defines.iter().map(|define| format!("-D{define}"))).args(ld.iter().map(|option| format!("-Wl,{option}")));
+    let output = cc.arg(from).arg("-o").arg(&to).output().context("cannot run cc")?;
+    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    std::fs::read(to).context("the image was not linked")
 }

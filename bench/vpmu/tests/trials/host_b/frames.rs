@@ -2,7 +2,6 @@
 //! BYTES-OF-STDERR` and these bytes, so that its output may hold anything; then a line `end`.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -59,60 +58,12 @@ pub(crate) fn parse(mut bytes: &[u8]) -> (Vec<Finished>, bool) {
 /// First words of a sign of life on the console; the time since boot follows.
 pub(crate) const BEAT: &str = "# host B is up";
 
-/// Turns of the shell's loop by which each further boot is later: some milliseconds.
-const LATER: u32 = 997;
+/// The first program in the machine.
+pub(crate) const INIT: &str = include_str!("init.sh");
 
-/// The first program in the machine: a busybox shell script that loads KVM, runs the commands and sends what they left. `modules` are
-/// names in the order of insertion; a command is its words.
-///
-/// Under the instruction clock two equal boots hang in the same place, so boot number `boot`, from 0, comes to everything at another
-/// time.
-pub(crate) fn init(modules: &[&str], commands: &[Vec<String>], boot: u32) -> String {
-    let mut script = format!(
-        r#"#!/bin/busybox sh
-/bin/busybox mount -t proc proc /proc
-/bin/busybox --install -s /bin
-export PATH=/bin HOME=/ TERM=dumb NO_COLOR=1
-mount -t sysfs sysfs /sys
-mount -t devtmpfs devtmpfs /dev
-mount -t tracefs tracefs /sys/kernel/tracing
-exec 3<>/dev/ttyS1
-stty 115200 raw -echo <&3
-# A sign of life on the console every five seconds.
-beat() {{ while sleep 5; do echo "{BEAT} $(cut -d' ' -f1 /proc/uptime) s"; done; }}
-beat >/dev/ttyS0 &
-give_up() {{
-    echo "host B cannot be set up: $1" >/dev/ttyS0
-    poweroff -f
-    exit 1
-}}
-run() {{
-    : >/run/stdout
-    : >/run/stderr
-    # A machine that is stopped leaves the output of its last command there.
-    tail -f -n +1 /run/stdout /run/stderr >/dev/ttyS0 2>/dev/null &
-    shown=$!
-    "$@" </dev/null >/run/stdout 2>/run/stderr
-    status=$?
-    kill $shown
-    wait $shown 2>/dev/null
-    echo "$status $(wc -c </run/stdout) $(wc -c </run/stderr)" >&3
-    cat /run/stdout /run/stderr >&3
-    # Waits until the port has sent it all: the next command may be the machine's end.
-    stty -echo <&3
-}}
-turn=0; while [ $turn -lt {} ]; do turn=$((turn + 1)); done
-"#,
-        boot * LATER
-    );
-    for module in modules {
-        let _ = writeln!(script, "insmod /modules/{module}.ko 2>/run/why || give_up \"$(cat /run/why)\"");
-    }
-    script.push_str("[ -c /dev/kvm ] || give_up 'the modules are in, but there is no /dev/kvm'\ncd /run\n");
-    for command in commands {
-        // Each word in quotes stands for itself.
-        let words = command.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
-        let _ = writeln!(script, "run{}", words.collect::<String>());
-    }
-    script + "echo end >&3\nstty -echo <&3\npoweroff -f\n"
+/// Its `/commands`: which boot this is, from 0, the modules in the order of insertion, and what is run, by its words.
+pub(crate) fn commands(modules: &[&str], commands: &[Vec<String>], boot: u32) -> Result<String> {
+    let run = |words: &Vec<String>| Ok(format!("run {}\n", shlex::try_join(words.iter().map(String::as_str))?));
+    let runs = commands.iter().map(run).collect::<Result<String>>()?;
+    Ok(format!("boot {boot}\nload {}\n{runs}", modules.join(" ")))
 }

@@ -185,7 +185,8 @@ impl Job {
             initramfs.module(&module.name, &module.bytes, "")?;
         }
         let modules: Vec<_> = parts.modules.iter().map(|module| &*module.name).collect();
-        initramfs.file("/host-b", 0o755, frames::init(&modules, &self.commands, boot).as_bytes())?;
+        initramfs.file("/host-b", 0o755, frames::INIT.as_bytes())?;
+        initramfs.file("/commands", 0o644, frames::commands(&modules, &self.commands, boot)?.as_bytes())?;
         for (path, permissions, contents) in &self.files {
             initramfs.file(path, *permissions, contents)?;
         }

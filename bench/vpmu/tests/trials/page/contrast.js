@@ -1,5 +1,5 @@
 // What is below WCAG's AA: text 4.5 : 1, lines and areas of plots 3 : 1.
-(() => {
+const contrast = ({ document, getComputedStyle }) => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgb = colour => {
     canvas.fillStyle = '#000';
@@ -43,4 +43,4 @@
   check('svg .o', 'stroke', 3);
   check('svg .p', 'stroke', 3);
   return [...bad].slice(0, 10);
-})()
+};

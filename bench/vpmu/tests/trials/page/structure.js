@@ -1,5 +1,5 @@
 // What keyboards and screen readers need: names, headings in order, targets of links, tables with headings.
-(() => {
+const structure = ({ document }) => {
   const bad = [];
   const all = selector => [...document.querySelectorAll(selector)];
   const require = (good, what) => { if (!good) bad.push(what); };
@@ -31,4 +31,4 @@
   }
   require(document.documentElement.lang === 'en' && document.title, 'no language or title');
   return bad.slice(0, 10);
-})()
+};

@@ -1,55 +1,28 @@
 //! Recordings at their edges: a full disk, the guest's last exit.
 
-use std::process::Command;
-
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
 
-use super::rig::{RATE, leaves, perf_script, planted, record, said_samples, vpmu};
+use super::rig::{RATE, leaves, perf_script, planted, record, said_samples, stacks};
+use crate::binary::{VPMU, text};
+use crate::prerequisites::alone;
 
-/// A folder that is a small disk, as long as it is there.
-pub(crate) struct SmallDisk(TempDir);
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
-pub(crate) fn small_disk() -> Result<SmallDisk, String> {
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=160k", "tmpfs"]).arg(folder.path()).output();
-    if mount.is_ok_and(|done| done.status.success()) {
-        Ok(SmallDisk(folder))
-    } else {
-        Err("it takes root to mount a small disk".to_owned())
-    }
-}
-
+/// A recording on a disk of 160 KiB, which goes with the shell's namespace.
 pub(crate) fn full_disk() -> Result<()> {
     let folder = planted(50_000_000)?;
-    let disk = small_disk().map_err(anyhow::Error::msg)?;
-    let file = disk.0.path().join("x.data");
-    let file = file.to_str().context("a path")?;
-    let ways: [&[&str]; 2] = [&["-F", RATE, "-g"], &["-F", RATE, "-g", "-z", "--aio=4"]];
-    for options in ways {
-        let output = vpmu()
-            .current_dir(folder.path())
-            .args(["record", "-o", file])
-            .args(options)
-            .args(["--", "run", "planted"])
-            .output()?;
-        let shown = perf_script(folder.path(), file);
-        for left in std::fs::read_dir(disk.0.path())? {
-            std::fs::remove_file(left?.path())?;
-        }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    std::fs::create_dir(folder.path().join("disk"))?;
+    for options in ["", "-z --aio=4"] {
+        let script = format!(
+            "mount -t tmpfs -o size=160k tmpfs disk; $0 record -o disk/x -F {RATE} -g {options} -- run planted; \
+             code=$?; perf script -i disk/x -F comm,ip,sym; echo perf $? >&2; exit $code"
+        );
+        let output = alone("sh").args(["-c", &script, VPMU]).current_dir(folder.path()).output()?;
+        let (shown, said) = (stacks(&text(&output.stdout)).len(), text(&output.stderr));
+        ensure!(output.status.code() == Some(4), "{options}: {}: {said}", output.status);
+        ensure!(said.contains("ended early") && said.contains("No space left"), "{options}: {said}");
         // perf refuses a file without a single record, which a disk of this size may leave of one large write.
-        let shown = if said_samples(&output)? == 0 { shown.map_or(0, |samples| samples.len()) } else { shown?.len() };
-        ensure!(output.status.code() == Some(4), "{options:?}: {}: {said}", output.status);
-        ensure!(said.contains("ended early") && said.contains("No space left"), "{options:?}: {said}");
-        ensure!(said_samples(&output)? == shown, "{options:?}: perf script shows {shown}: {said}");
-        ensure!(said.contains(&format!("recorded {shown} of ")), "{options:?}: all are there? {said}");
+        ensure!(shown == 0 || said.ends_with("perf 0\n"), "{options}: {said}");
+        let is_all = said_samples(&output)? == shown && said.contains(&format!("recorded {shown} of "));
+        ensure!(is_all, "{options}: perf script shows {shown}: {said}");
     }
     Ok(())
 }
@@ -58,9 +31,9 @@ pub(crate) fn full_disk() -> Result<()> {
 /// memory, alone in its symbol.
 pub(crate) fn at_the_exit() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    super::rig::build_stores(&folder.path().join("planted"), 20_000)?;
+    super::rig::compile(&folder.path().join("planted"), "stores.S", 20_000, false)?;
     let output = record(folder.path(), &["-F", RATE])?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text(&output.stderr);
     let stacks = perf_script(folder.path(), "perf.data")?;
     let found = leaves(stacks.iter().filter_map(|stack| Some(stack.first()?.as_str())));
     let percent = said.lines().find(|line| line.contains("handling of an exit"));
@@ -83,6 +56,6 @@ pub(crate) fn last_overflow() -> Result<()> {
     super::rig::build_planted(&folder.path().join("planted"), 10, true)?;
     let output = record(folder.path(), &["-c", "1", "-e", "kvm:kvm_userspace_exit"])?;
     let returns = said_samples(&output)?;
-    ensure!(returns >= 101, "{returns} returns from KVM_RUN: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(returns >= 101, "{returns} returns from KVM_RUN: {}", text(&output.stderr));
     Ok(())
 }

@@ -4,8 +4,6 @@
  * The work is done in ring 3, which runs at the processor's speed also where a nested host interprets ring 0. With EXITS each
  * function makes exits in the same proportion, of which a recording has exactly as many.
  */
-typedef unsigned long u64;
-
 #define NOINLINE __attribute__((noipa))
 #ifndef ROUNDS
 #define ROUNDS 2000

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
+use crate::binary::text;
+
 /// Prime, so that samples do not keep step with the guest's rounds.
 pub(crate) const RATE: &str = "3989";
 
@@ -23,14 +25,13 @@ pub(crate) fn planted(rounds: u32) -> Result<TempDir> {
 
 pub(crate) fn record(folder: &Path, options: &[&str]) -> Result<Output> {
     let output = vpmu().current_dir(folder).arg("record").args(options).args(["--", "run", "planted"]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {said}", output.status);
+    ensure!(output.status.success(), "{}: {}", output.status, text(&output.stderr));
     Ok(output)
 }
 
 /// The number of samples that the summary says.
 pub(crate) fn said_samples(output: &Output) -> Result<usize> {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text(&output.stderr);
     let words = said.split_whitespace().skip_while(|word| *word != "recorded").nth(1);
     words.and_then(|word| word.parse().ok()).with_context(|| format!("no number of samples: {said}"))
 }
@@ -40,8 +41,8 @@ pub(crate) fn perf_script(folder: &Path, file: &str) -> Result<Vec<Vec<String>>>
     let mut perf = Command::new("perf");
     perf.current_dir(folder).args(["script", "-i", file, "-F", "comm,ip,sym"]);
     let output = perf.output()?;
-    ensure!(output.status.success(), "perf script: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(stacks(&String::from_utf8_lossy(&output.stdout)))
+    ensure!(output.status.success(), "perf script: {}", text(&output.stderr));
+    Ok(stacks(&text(&output.stdout)))
 }
 
 /// A sample is a line with the thread's name, and lines of frames behind it or the frame itself.
@@ -69,43 +70,15 @@ pub(crate) fn leaves<'a>(leaves: impl Iterator<Item = &'a str>) -> BTreeMap<&'a 
     counts
 }
 
-// Builds the planted guest.
-
-/// Its functions, and the way into ring 3 and out of the guest.
-const SOURCE: &str = concat!(include_str!("planted.c"), include_str!("../../../../../guest/image/ring_3.c"));
-
-/// A guest that stores to a place without memory, so many times: the store is alone in its symbol.
-const STORES: &str = r#"
-__attribute__((used)) void guest_main(void);
-__asm__(".text\n.globl guest_main\nguest_main:\n"
-	"	mov $0x3f000000, %ebx\n"
-	"	mov $ROUNDS_, %ecx\n"
-	"	.type store, @function\n"
-	"store:	mov %eax, (%rbx)\n"
-	"	.size store, . - store\n"
-	"	.type rest, @function\n"
-	"rest:	sub $1, %ecx\n"
-	"	jnz store\n"
-	"	ret\n"
-	"	.size rest, . - rest\n");
-typedef unsigned long u64;
-"#;
-
-/// Compiles that.
-pub(crate) fn build_stores(to: &Path, rounds: u32) -> Result<()> {
-    let begin = include_str!("../../../../../guest/image/ring_3.c");
-    compile(to, &(STORES.replace("ROUNDS_", &rounds.to_string()) + begin), rounds, false)
-}
-
 /// Compiles the planted guest with so many rounds of 100 units of work, some 0.1 ms each; `exits`: with ten exits a round, too.
 pub(crate) fn build_planted(to: &Path, rounds: u32, exits: bool) -> Result<()> {
-    compile(to, SOURCE, rounds, exits)
+    compile(to, "planted.c", rounds, exits)
 }
 
-fn compile(to: &Path, text: &str, rounds: u32, exits: bool) -> Result<()> {
-    let source = to.with_extension("c");
-    std::fs::write(&source, text)?;
+/// Compiles a guest of this folder, with the way into ring 3 and out of the guest.
+pub(crate) fn compile(to: &Path, source: &str, rounds: u32, exits: bool) -> Result<()> {
     let output = Command::new("cc")
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trials/record"))
         .args(["-O2", "-mgeneral-regs-only", "-ffreestanding", "-nostdlib", "-static", "-fno-pie", "-no-pie"])
         .args(["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-fno-asynchronous-unwind-tables"])
         .args(["-fcf-protection=none", "-mno-red-zone", "-fno-stack-protector"])
@@ -115,10 +88,9 @@ fn compile(to: &Path, text: &str, rounds: u32, exits: bool) -> Result<()> {
         .args(["-falign-functions=64", "-falign-loops=64"])
         .arg(format!("-DROUNDS={rounds}"))
         .args(exits.then_some("-DEXITS"))
-        .arg("-o")
+        .args(["-Du64=unsigned long", source, "../../../../../guest/image/ring_3.c", "-o"])
         .arg(to)
-        .arg(&source)
         .output()?;
-    ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "cc: {}", text(&output.stderr));
     Ok(())
 }

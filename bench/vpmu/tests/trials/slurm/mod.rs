@@ -7,13 +7,11 @@ mod campaigns;
 mod rig;
 mod stops;
 
-use std::process::Command;
-
 use anyhow::{Result, bail, ensure};
 use trials::Case;
 
 use crate::binary::text;
-use crate::prerequisites::is_required;
+use crate::prerequisites::{alone, is_required};
 use rig::Rig;
 
 type Check = fn(&mut Rig) -> Result<()>;
@@ -31,19 +29,19 @@ const CHECKS: [(&str, Check); 10] = [
     ("stops::a_full_disk_loses_no_outcome", stops::a_full_disk_loses_no_outcome),
 ];
 
-/// The process of one of them: it becomes the parent of all that the rig leaves behind, and kills them.
-const OWN: &str = "VPMU_SLURM_OWN_PROCESS";
+/// Names the folder of one of them to its process.
+const OWN: &str = "VPMU_SLURM_FOLDER";
 
 pub(crate) fn cases() -> Vec<Case> {
     let missing = rig::missing().map(|why| format!("{why}; remedy: {}", rig::REMEDY));
     let lacks = missing.clone().filter(|_| !is_required("VPMU_REQUIRE_SLURM"));
     let case = |(number, (name, check)): (usize, (&'static str, Check))| {
         let missing = missing.clone();
-        let run = move || match missing {
-            Some(why) => bail!("{why}"),
+        let run = move || match (missing, std::env::var_os(OWN)) {
+            (Some(why), _) => bail!("{why}"),
             // Each has a cluster of its own.
-            None if is_required(OWN) => check(&mut Rig::start()?),
-            None => in_its_process(&format!("slurm::{name}")),
+            (None, Some(folder)) => check(&mut Rig::start(folder.into())?),
+            (None, None) => in_its_process(&format!("slurm::{name}")),
         };
         Case::fallible(name, lacks.clone(), run).expected(false).beside(number)
     };
@@ -51,9 +49,9 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn in_its_process(name: &str) -> Result<()> {
-    let output = Command::new(std::env::current_exe()?).args([name, "--exact"]).env(OWN, "1").output()?;
+    let folder = tempfile::Builder::new().prefix("vpmu-slurm-").tempdir()?;
+    let output = alone(std::env::current_exe()?).args([name, "--exact"]).env(OWN, folder.path()).output()?;
     let said = text(&output.stdout) + &text(&output.stderr);
-    said.lines().filter(|line| line.starts_with("SKIP")).for_each(|line| eprintln!("{line}"));
     ensure!(output.status.success() && said.contains("1 passed"), "{said}");
     Ok(())
 }

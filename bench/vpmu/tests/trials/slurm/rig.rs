@@ -1,8 +1,8 @@
 //! A real Slurm on loopback: munged, slurmctld and a slurmd for each of four nodes of two classes, all in one temporary folder.
 //!
-//! Debian's slurmd can run several times on one machine (`-N`). The processes are children of the test, and so are those that
-//! they leave behind (the test is a subreaper): at the end each is killed by its pid.
+//! Debian's slurmd can run several times on one machine (`-N`). All processes are in a namespace of the test's, which ends with it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::TcpListener;
@@ -11,7 +11,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::prerequisites::namespaces;
 
 const NODES: [&str; 4] = ["clx1", "clx2", "icx1", "icx2"];
 const PROGRAMS: [&str; 8] = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "scancel", "sinfo"];
@@ -21,10 +23,8 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// Returns the missing part of a rig, if any.
 pub(crate) fn missing() -> Option<String> {
-    if !rustix::process::geteuid().is_root() {
-        return Some("slurmd needs root".into());
-    }
-    PROGRAMS.iter().find(|name| find(name).is_none()).map(|name| format!("no {name} here"))
+    let lacks = || PROGRAMS.iter().find(|name| find(name).is_none()).map(|name| format!("no {name} here"));
+    namespaces().err().or_else(lacks)
 }
 
 fn find(name: &str) -> Option<PathBuf> {
@@ -34,17 +34,15 @@ fn find(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// A running cluster. It ends with this value.
+/// A running cluster.
 pub(crate) struct Rig {
-    folder: tempfile::TempDir,
+    folder: PathBuf,
     daemons: Vec<(String, Child)>,
 }
 
 impl Rig {
     /// Starts the daemons and waits until all nodes are idle.
-    pub(crate) fn start() -> Result<Self> {
-        set_child_subreaper(Some(getpid())).context("cannot become the parent of orphans")?;
-        let folder = tempfile::Builder::new().prefix("vpmu-slurm-").tempdir()?;
+    pub(crate) fn start(folder: PathBuf) -> Result<Self> {
         let mut rig = Self { folder, daemons: Vec::new() };
         for name in ["state", "spool", "munge", "log", "tmp"] {
             fs::create_dir(rig.path(name))?;
@@ -72,7 +70,7 @@ impl Rig {
 
     /// A path in the rig's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder.join(name)
     }
 
     /// Starts slurmctld.
@@ -106,7 +104,7 @@ impl Rig {
     }
 
     /// A command that talks to this cluster.
-    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
         command
@@ -123,39 +121,9 @@ impl Rig {
         let host = fs::read_to_string("/proc/sys/kernel/hostname")?;
         let host = host.trim().split('.').next().unwrap_or("localhost");
         let text = include_str!("slurm.conf").replace("@HOST@", host);
-        let text = text.replace("@FOLDER@", &self.folder.path().display().to_string());
+        let text = text.replace("@FOLDER@", &self.folder.display().to_string());
         Ok(ports(1 + NODES.len())?.iter().fold(text, |text, port| text.replacen("@PORT@", &port.to_string(), 1)))
     }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        for (_, child) in &mut self.daemons {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        // Job steps and their tasks, which became children of this process, until none is left.
-        let until = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < until {
-            let orphans = children();
-            if orphans.is_empty() {
-                break;
-            }
-            for pid in orphans {
-                let _ = kill_process(pid, Signal::KILL);
-                let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-/// Children of this process.
-fn children() -> Vec<Pid> {
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let lists = lists.collect::<String>();
-    lists.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
 /// Ports that are free now.

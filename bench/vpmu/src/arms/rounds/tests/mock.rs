@@ -176,7 +176,7 @@ impl ArmGuests for MockGuests<'_> {
 
 /// Runs a plan on the development-host fixture; each save is noted.
 pub(crate) fn experiment(plan: &Plan, runner: &MockRunner) -> Result<Measured, Error> {
-    let (_dir, fs) = hosts::tree(hosts::PVM);
+    let (_dir, fs) = hosts::tree(&hosts::PVM);
     let context = Context {
         stop: &runner.stop,
         fs: &fs,
