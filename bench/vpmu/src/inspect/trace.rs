@@ -14,14 +14,13 @@ use results::host::{HostFacts, HostFs};
 use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
-use vmm::machine::Cpu;
+use vmm::machine::{CounterSource, Plan};
 
 use crate::arms::arm::sim;
 use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
-use crate::machine::{self, CountersOptions, Watch};
+use crate::machine;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
-use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{self, complain, internal};
 
@@ -113,26 +112,32 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     {
         return of_model(options, payload, model);
     }
-    let (guest, backend) = Guest::watched(guest.clone(), *quiet)?;
-    traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(&backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
+    let mut guest = Guest::watched(guest.clone(), *quiet)?;
+    traced(&output.or(FOLDER), *quiet, meta(&guest.machine, &guest.name)?, |tracing| {
+        guest.machine.trace = Some(tracing);
+        let (exit, vcpus) = guest.run(None)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
 }
 
-fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &BackendKey) -> Result<Meta, Error> {
-    let strategy = if *backend == BackendKey::None { None } else { Some(resolve_one(&counters.strategy)?) };
-    let definition = strategy.as_ref().map(toml::to_string).transpose();
+fn meta(machine: &Plan, guest: &str) -> Result<Meta, Error> {
+    let (backend, strategy, definition) = match &machine.behind {
+        CounterSource::Events { backend, strategy } => {
+            let definition = toml::to_string(strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+            (backend.to_string(), strategy.name.clone(), definition)
+        }
+        _ => (BackendKey::None.to_string(), "floor".to_owned(), String::new()),
+    };
     Ok(Meta {
-        vcpus: counters.guest.vcpus as usize,
-        cpu: cpu.name().to_owned(),
+        vcpus: machine.vcpus,
+        cpu: machine.cpu.name().to_owned(),
         pmu_version: 2,
-        backend: backend.to_string(),
-        strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
-        definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),
+        backend,
+        strategy,
+        definition,
         host: HostFacts::read(&HostFs::default()).class,
-        guest,
+        guest: guest.to_owned(),
         ..Meta::default()
     })
 }
@@ -140,11 +145,11 @@ fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &Backe
 /// Traces the payload on a simulated host.
 fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Result<Exit, Error> {
     let model = sim::model(name)?;
-    let plan = payload.plan(&sim::chosen(&model, "by --backend"), None)?;
+    let chosen = sim::chosen(&model, "by --backend");
+    let plan = payload.plan(&chosen, None)?;
     let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
     let host_plan = plan.simulated(model.clone())?.plan(arm, payload.samples)?;
-    let backend = sim::chosen(&model, "").backend;
-    let meta = meta((&payload.counters, plan.guest.machine.cpu, payload.name()), &backend)?;
+    let meta = meta(&payload.machine(&plan, &chosen)?, &payload.name())?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     console::catch_interrupts()?;
     traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {

@@ -43,8 +43,6 @@ pub struct LinuxRunner {
     /// The parts that all of them share.
     guest: LinuxPlan,
     parameters: Parameters,
-    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
-    paced: Option<u64>,
 }
 
 impl LinuxRunner {
@@ -73,8 +71,7 @@ impl LinuxRunner {
             command: command(&plan.parameters, plan.parameters.samples).join(" "),
         });
         let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
-        let paced = plan.backend.pace(plan.parameters.period);
-        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), paced })
+        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone() })
     }
 
     /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
@@ -105,7 +102,7 @@ struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
         let Self(of, arm) = self;
-        let (outcome, worked) = of.turn(arm.source(of.paced)?, samples)?;
+        let (outcome, worked) = of.turn(arm.source(&of.guest.machine.behind)?, samples)?;
         Ok(turn_of(arm, outcome, worked))
     }
 }

@@ -22,8 +22,7 @@ use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{self, Recorded, Subject};
 use super::spec::RecordSpec;
 use super::tables::Names;
-use crate::inspect::sampled::{self, Guest};
-use crate::machine::Watch;
+use crate::inspect::sampled::{self, Code, Guest};
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -38,17 +37,17 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         return Err(Error::usage(format!("cannot write to a pipe with {option}"), "", remedy));
     }
     spec.sampling.check()?;
-    let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
-    let (of, vcpus) = (&spec.sampling, guest.counters().0.guest.vcpus as usize);
+    let mut guest = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
+    let (of, vcpus) = (&spec.sampling, guest.machine.vcpus);
     let mut sampling = Sampling::new(of.event.clone(), of.rate(), spec.chains, vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
-    let (subject, copy, input) = match &guest {
-        Guest::Payload(..) => {
+    let (subject, copy, input) = match &guest.code {
+        Code::Payload(_) => {
             sampling.orc = spec.chains.then(tables_of_payload).flatten();
             (of_image(guest::PMU_PAYLOAD, spec)?, guest::PMU_PAYLOAD, None)
         }
-        Guest::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
-        Guest::Linux(linux, kernel) => {
+        Code::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
+        Code::Linux(linux, kernel) => {
             sampling.orc = spec.chains.then(|| tables_of_kernel(kernel)).flatten();
             (of_linux(kernel), &[][..], Some(&linux.kernel))
         }
@@ -66,8 +65,8 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         spec.companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
     };
     let sampling = Arc::new(sampling);
-    let watch = Watch { sampling: Some(Arc::clone(&sampling)), trace: None };
-    let run = || guest.run(&backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
+    guest.machine.sampling = Some(Arc::clone(&sampling));
+    let run = || guest.run(kallsyms.as_ref()).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() && !spec.is_pipe() {
