@@ -59,7 +59,7 @@ impl LinuxRunner {
         let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
         let version = perf::version(&perf)?;
         let perf = Placed { host: perf, guest: Some(PERF.to_owned()) };
-        let mut files = userland::initramfs((path, kernel.release()), boot.modules.as_deref(), &[], &[perf])?;
+        let mut files = userland::initramfs((path, kernel.release()), boot, &[], &[perf])?;
         files
             .file(FTEST, 0o755, guest::FTEST)
             .map_err(|error| Error::usage("cannot put the workload into the guest", error.to_string(), ""))?;

@@ -35,7 +35,7 @@ pub fn run(
     quiet: bool,
 ) -> Result<(Exit, Vec<Account>), Error> {
     let of = (spec.kernel.as_path(), kernel.release());
-    let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
+    let mut initramfs = userland::initramfs(of, &spec.boot, &spec.load, &spec.with)?;
     userland::shell(&mut initramfs)?;
     let (time_limit, behind) = (machine.time_limit, machine.behind.clone());
     // The command has the limit; the guest ends a while after it at the latest.

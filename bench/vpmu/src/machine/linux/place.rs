@@ -79,39 +79,6 @@ pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     std::env::split_paths(path?).filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(executable)
 }
 
-/// `NAME`, or `NAME PARAMETER=VALUE …` as insmod(8) takes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// The module's name.
-    pub name: String,
-    /// Its parameters, separated by blanks.
-    pub parameters: String,
-}
-
-impl Load {
-    /// Returns whether this is the module of a file with this name; a dash stands for an underscore.
-    pub fn is(&self, name: &str) -> bool {
-        self.name.replace('-', "_") == name
-    }
-}
-
-impl FromStr for Load {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut words = text.split_ascii_whitespace();
-        let name = words.next().ok_or("an empty name; give NAME or 'NAME PARAMETER=VALUE'")?;
-        if name.contains('=') {
-            return Err(format!("{name} is a parameter; give 'NAME PARAMETER=VALUE'"));
-        }
-        let parameters: Vec<_> = words.collect();
-        if !parameters.iter().all(|word| word.is_ascii() && !word.chars().any(|c| c.is_ascii_control())) {
-            return Err("parameters are ASCII text".to_owned());
-        }
-        Ok(Self { name: name.to_owned(), parameters: parameters.join(" ") })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,13 +111,5 @@ mod tests {
         assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
         assert!(guest("vpmu-data").is_err(), "not executable, so no program");
         assert!(guest("/no/such").is_err());
-    }
-
-    #[test]
-    fn a_module_may_have_parameters() {
-        let load: Load = "kvm-amd  enable_mediated_pmu=1 nested=1 ".parse().unwrap();
-        assert_eq!((load.name.as_str(), load.parameters.as_str()), ("kvm-amd", "enable_mediated_pmu=1 nested=1"));
-        assert!(load.is("kvm_amd") && !load.is("kvm"));
-        assert_eq!("kvm".parse::<Load>().unwrap().parameters, "");
     }
 }

@@ -12,7 +12,7 @@ use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::linux::LinuxPlan;
 use vmm::machine::{Cpu, Plan};
 
-use super::place::{Load, Placed};
+use super::place::Placed;
 use crate::machine::CountersOptions;
 use crate::setting::options::{FolderOption, QuietOption, TimeLimitOption};
 use crate::setting::parse::{processor, size_in};
@@ -83,9 +83,9 @@ pub struct LinuxSpec {
 
     /// Load this module, with those it needs; repeat for more
     ///
-    /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
-    #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
-    pub load: Vec<Load>,
+    /// Parameters are of the kernel's command line: --load kvm-amd --append kvm_amd.enable_mediated_pmu=1.
+    #[arg(long, value_name = "NAME")]
+    pub load: Vec<String>,
 
     /// The kernel's modules, command line and memory.
     #[command(flatten)]
