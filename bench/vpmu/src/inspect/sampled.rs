@@ -19,6 +19,7 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::inspect::run::{self, RunSpec};
+use crate::machine::linux::guest::Sets;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::userland;
@@ -282,36 +283,38 @@ pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
     Guest::new(guest, false)?.run(None).map(|(exit, _)| exit)
 }
 
-/// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of
-/// both.
+/// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
+/// guest's end. `look` is called with whether it has ended, and returns how long to wait for the next look, if there is no more.
 ///
 /// # Errors
 /// The host gives no thread; exit 70 for a panic of the thread.
 pub fn beside<T: Send, R>(
-    drain: impl FnOnce(&AtomicBool) -> T + Send,
+    mut state: T,
+    mut look: impl FnMut(&mut T, bool) -> Option<Duration> + Send,
     guest: impl FnOnce() -> R,
 ) -> Result<(T, R), Error> {
     let done = AtomicBool::new(false);
+    let is_over = &done;
+    let drain = move || loop {
+        // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
+        let last = is_over.load(Ordering::Acquire);
+        match look(&mut state, last) {
+            Some(_) if last => return state,
+            Some(pause) if !is_over.load(Ordering::Relaxed) => std::thread::park_timeout(pause),
+            _ => {}
+        }
+    };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("recorder".to_owned());
         let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
-        let thread = thread.spawn_scoped(scope, || drain(&done)).map_err(cannot)?;
-        let told = Told(&done);
+        let thread = thread.spawn_scoped(scope, drain).map_err(cannot)?;
+        let told = Sets(&done);
         let ended = guest();
         drop(told);
         thread.thread().unpark();
         let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
-}
-
-/// Tells the thread that the guest has ended, also where it panicked.
-struct Told<'a>(&'a AtomicBool);
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -174,7 +174,9 @@ fn traced(
 ) -> Result<Exit, Error> {
     let tracing = Tracing::new(meta.vcpus);
     let writer = Writer::begin(output, meta)?;
-    let ((mut writer, failed), ended) = beside(|done| drain(&tracing, writer, done), || guest(Arc::clone(&tracing)))?;
+    let drained = Drained { writer, failed: None, origin: None };
+    let (drained, ended) = beside(drained, |drained, _| drained.drain(&tracing), || guest(Arc::clone(&tracing)))?;
+    let Drained { mut writer, failed, .. } = drained;
     if let Some(error) = failed {
         return Err(error);
     }
@@ -206,35 +208,32 @@ fn summarize(output: &Path, meta: &Meta, quiet: bool) {
 
 /// Longest time between two looks at the lanes.
 const POLL: Duration = Duration::from_millis(5);
-/// Writes what the vCPUs trace until the run is over. After an error nothing more is written, and the guest is ended.
-fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, Option<Error>) {
-    let (mut failed, mut origin) = (None, None);
-    let end_guest = || sys::interrupted().store(true, Ordering::Relaxed);
-    loop {
-        // Looked at before the lanes: what is in them at the end is taken out.
-        let last = done.load(Ordering::Acquire);
+
+/// What the vCPUs trace, on its way into files. After an error nothing more is written, and the guest is ended.
+struct Drained {
+    writer: Writer,
+    failed: Option<Error>,
+    /// The TSC of the first row.
+    origin: Option<u64>,
+}
+
+impl Drained {
+    fn drain(&mut self, tracing: &Tracing) -> Option<Duration> {
         let mut more = false;
         for (vcpu, lane) in tracing.lanes.iter().enumerate() {
-            more |= take_turn(
-                || lane.pop(vcpu as u16),
-                |row| {
-                    // A row that is there has a clock.
-                    let khz = lane.khz().max(1);
-                    let since = row.at.saturating_sub(*origin.get_or_insert(row.at));
-                    let at = u128::from(since) * 1_000_000 / u128::from(khz);
-                    if failed.is_none() {
-                        let added = writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row });
-                        failed = added.err().inspect(|_| end_guest());
-                    }
-                },
-            );
-        }
-        if last && !more {
-            return (writer, failed);
+            // A row that is there has a clock.
+            more |= take_turn(|| lane.pop(vcpu as u16), |row| self.add(row, lane.khz().max(1)));
         }
         tracing.stop.store(sys::stopped(), Ordering::Relaxed);
-        if !more {
-            std::thread::park_timeout(POLL);
+        (!more).then_some(POLL)
+    }
+
+    fn add(&mut self, row: Row, khz: u64) {
+        let since = row.at.saturating_sub(*self.origin.get_or_insert(row.at));
+        let at = u128::from(since) * 1_000_000 / u128::from(khz);
+        if self.failed.is_none() {
+            let added = self.writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row });
+            self.failed = added.err().inspect(|_| sys::interrupted().store(true, Ordering::Relaxed));
         }
     }
 }

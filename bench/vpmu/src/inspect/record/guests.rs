@@ -1,6 +1,5 @@
 //! Runs a guest and records it.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use host_pmu::stats::ns;
 use perf_data::feature::Facts;
 use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
-use perf_data::writer::Output;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::check_no_input;
@@ -31,10 +29,12 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let given = [("--aio", spec.aio.is_some()), ("--interval", spec.interval.is_some())];
-    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && spec.is_pipe()) {
-        let remedy = format!("give a file with --output, or leave {option} out");
-        return Err(Error::usage(format!("cannot write to a pipe with {option}"), "", remedy));
+    if spec.output == Path::new("-") {
+        return Err(Error::usage(
+            "cannot write a recording to a pipe",
+            "its header is brought up to date",
+            "give a file",
+        ));
     }
     spec.sampling.check()?;
     let mut guest = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
@@ -58,7 +58,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let kind = subject.kind;
     let events = sampled::described(&sampling, kind == Kind::Task)?;
     let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
-    let (output, displaced) = output(spec)?;
+    let output = beside::begin(&spec.output).map_err(|error| cannot(spec, &error))?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
@@ -69,8 +69,9 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let run = || guest.run(kallsyms.as_ref()).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
-    if recorded.is_err() && !spec.is_pipe() {
-        beside::take_back(&spec.output, displaced);
+    if recorded.is_err() {
+        // Why the guest did not begin is the error to report.
+        let _ = beside::remove(&spec.output);
     }
     let (recorded, exit) = recorded?;
     let (lines, warnings) = lines(&recorded, spec, vcpus);
@@ -89,19 +90,6 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
 fn cannot(spec: &RecordSpec, error: &std::io::Error) -> Error {
     let what = format!("cannot write the recording to {}", spec.output.display());
     Error::output(what, error, "make room, or give another --output")
-}
-
-/// Opens the output, and says whether an earlier file gave place.
-fn output(spec: &RecordSpec) -> Result<(Output, bool), Error> {
-    let opened = if spec.is_pipe() {
-        // Whatever the guest writes to stdout goes to stderr from here on.
-        beside::remove(&spec.beside(KALLSYMS))
-            .and_then(|()| sys::take_stdout())
-            .map(|fd| (Output::Pipe(File::from(fd)), false))
-    } else {
-        beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces))
-    };
-    opened.map_err(|error| cannot(spec, &error))
 }
 
 fn of_image(bytes: &[u8], spec: &RecordSpec) -> Result<Subject, Error> {
@@ -173,15 +161,15 @@ fn facts(vcpus: usize) -> Facts {
 /// Formats the lines of the summary, and its warnings.
 fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
-    let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
     let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
     let level = spec.writing().level;
     let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
     let mut lines = vec![format!(
-        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{ratio}",
+        "recorded {taken} samples of {} on {vcpus} vCPUs in {}: {} KiB{ratio}",
         events.join(", "),
+        spec.output.display(),
         file.bytes.div_ceil(1024),
     )];
     if *at_exit > 0 {
@@ -228,7 +216,7 @@ fn ended(recorded: &Recorded, guest: Exit) -> Exit {
     match guest {
         // The recording's end is not the guest's failure.
         Exit::Inconclusive if recorded.by_duration && recorded.failed.is_none() => Exit::Done,
-        // The reader of the pipe left before the end of the guest.
+        // The reader of the tables left before the end of the guest.
         Exit::Done if recorded.failed.is_some() => Exit::Inconclusive,
         exit => exit,
     }
