@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
-use host_pmu::strategy::MAX_POOL;
 use results::document::ArmKind;
 use results::error::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,7 +15,6 @@ use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
 use crate::machine::not_begun;
 use crate::setting::backend::open_kvm;
-use crate::setting::process::raise_limit;
 use crate::sys::interrupted;
 use crate::terminal::console::catch_interrupts;
 
@@ -40,7 +37,7 @@ impl RealRunner {
     /// Exit 4 where this host cannot run guests.
     pub fn new(guest: &PayloadPlan) -> Result<Self, Error> {
         let host = Arc::new(open_kvm()?);
-        ensure(guest.machine.vcpus as u64)?;
+        raise_limits();
         Ok(Self { host, guest: guest.clone() })
     }
 }
@@ -119,7 +116,7 @@ fn of_this_arm(error: MachineError, arm: &Arm) -> Result<RunOutcome, Error> {
 /// Conditions that keep it from starting.
 pub(crate) fn alone(guest: &PayloadPlan, machine: machine::Plan, samples: u64) -> Result<RunOutcome, Error> {
     let host = open_kvm()?;
-    ensure(machine.vcpus as u64)?;
+    raise_limits();
     catch_interrupts()?;
     payload::run(&host, guest::PMU_PAYLOAD, &planned(guest, machine, samples), interrupted()).map_err(refused)
 }
@@ -141,31 +138,13 @@ pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
     samples * (if boot.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
-/// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
-const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
-/// Queued signals of a vCPU: those of its two timers.
-const SIGNALS: u64 = 2;
-/// Both, for the rest of the process.
-const SPARE: u64 = 64;
-
-/// Raises the limits of open files and queued signals to what `vcpus` need.
-///
-/// # Errors
-/// Exit 4 where a hard limit is too low.
-pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    // Signals that this user's other processes have queued count, too: all that the hard limit has room for.
-    let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
-    let _ = setrlimit(Resource::Sigpending, Rlimit { current: maximum, maximum });
-    for (limit, each, name, flag) in
-        [(Resource::Nofile, FILES, "RLIMIT_NOFILE", "-n"), (Resource::Sigpending, SIGNALS, "RLIMIT_SIGPENDING", "-i")]
-    {
-        let wanted = SPARE + vcpus * each;
-        raise_limit(limit, wanted).map_err(|now| {
-            let why = format!("it is {now}, and {vcpus} vCPUs may need {wanted}");
-            Error::host(format!("{name} is too low"), why, format!("raise it: ulimit {flag} {wanted}"))
-        })?;
+/// Raises the limits of open files and of queued signals, of which a vCPU takes dozens, as far as they go. Where that is too little, the
+/// event or timer that does not open says so.
+pub fn raise_limits() {
+    for limit in [Resource::Nofile, Resource::Sigpending] {
+        let Rlimit { maximum, .. } = getrlimit(limit);
+        let _ = setrlimit(limit, Rlimit { current: maximum, maximum });
     }
-    Ok(())
 }
 
 #[cfg(test)]

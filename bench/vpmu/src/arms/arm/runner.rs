@@ -91,16 +91,16 @@ impl Arm {
 /// of `cpu`: beside the other arms it has to run the same handler.
 fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
     let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
-    let (shown, remedy) = match host {
+    let shown = match host {
         Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
-        Some(Vendor::Amd) if perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
-        Some(Vendor::Amd) => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
-        Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
+        Some(Vendor::Amd) if perfmon_v2 => "genoa",
+        Some(Vendor::Amd) => "milan",
+        Some(Vendor::Intel) => "clx",
         None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
     };
+    let cpu = cpu.name();
     Err(format!(
-        "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
-        cpu.name()
+        "the guest's events and driver are for --cpu {cpu}, and KVM shows it the PMU of {shown}: give --cpu {shown}"
     ))
 }
 

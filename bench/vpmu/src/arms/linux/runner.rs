@@ -10,8 +10,8 @@ use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
+use vmm::machine::Plan as Machine;
 use vmm::machine::linux::{LinuxPlan, PcOutcome};
-use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::perf;
@@ -51,7 +51,7 @@ impl LinuxRunner {
     /// # Errors
     /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
     pub fn new(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Self, Error> {
-        real::ensure(plan.parameters.vcpus)?;
+        real::raise_limits();
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Arc::new(open_kvm()?);
         let path = options.kernel.as_deref().unwrap_or(Path::new(""));
@@ -73,20 +73,6 @@ impl LinuxRunner {
         let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
         Ok(Self { host, kernel, guest, parameters: plan.parameters.clone() })
     }
-
-    /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
-    fn turn(&self, behind: CounterSource, samples: u64) -> Result<(PcOutcome, Result<Recorded, String>), Error> {
-        let machine = Machine { behind, ..self.guest.machine.clone() };
-        let guest = LinuxPlan { machine, ..self.guest.clone() };
-        let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
-            carry_out(agent, &self.parameters, samples)
-        })?;
-        if outcome.end == End::Stopped && !sys::stopped() {
-            // Nobody else stopped it: why its work failed says more.
-            outcome.end = End::Done;
-        }
-        Ok((outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
-    }
 }
 
 impl ArmRunner for LinuxRunner {
@@ -101,9 +87,16 @@ struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
 
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let Self(of, arm) = self;
-        let (outcome, worked) = of.turn(arm.source(&of.guest.machine.behind)?, samples)?;
-        Ok(turn_of(arm, outcome, worked))
+        let Self(LinuxRunner { host, kernel, guest, parameters }, arm) = self;
+        let behind = arm.source(&guest.machine.behind)?;
+        let guest = LinuxPlan { machine: Machine { behind, ..guest.machine.clone() }, ..guest.clone() };
+        let Worked { mut outcome, made, .. } =
+            with_agent(host, kernel.clone(), guest, BOOT, |agent, _| carry_out(agent, parameters, samples))?;
+        if outcome.end == End::Stopped && !sys::stopped() {
+            // Nobody else stopped it: why its work failed says more.
+            outcome.end = End::Done;
+        }
+        Ok(turn_of(arm, outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
     }
 }
 

@@ -270,7 +270,7 @@ impl Plan {
         Rounds {
             rounds: self.parameters.rounds,
             warmup: self.parameters.warmup_rounds,
-            session: self.keeps_guests().then(|| self.rounds_per_guest()),
+            session: self.parameters.rounds_per_guest,
             duration: self.duration(),
             seed: self.seed,
             simulated: self.simulated,
@@ -285,11 +285,6 @@ impl Plan {
     /// Returns the bound on the whole experiment.
     pub fn duration(&self) -> Option<Duration> {
         self.parameters.duration_ns.map(Duration::from_nanos)
-    }
-
-    /// Returns the rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
-    pub fn rounds_per_guest(&self) -> u64 {
-        self.parameters.rounds_per_guest.unwrap_or(1)
     }
 
     /// Returns whether guests live over several turns.

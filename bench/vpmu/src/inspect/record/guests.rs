@@ -21,6 +21,7 @@ use super::recorder::{self, Recorded, Subject};
 use super::spec::RecordSpec;
 use super::tables::Names;
 use crate::inspect::sampled::{self, Code, Guest};
+use crate::machine::{Report, say};
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -74,13 +75,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         let _ = beside::remove(&spec.output);
     }
     let (recorded, exit) = recorded?;
-    let (lines, warnings) = lines(&recorded, spec, vcpus);
-    for line in lines.iter().filter(|_| !spec.quiet.quiet) {
-        complain(line);
-    }
-    for warning in warnings {
-        complain(&format!("warning: {warning}"));
-    }
+    say(&report(&recorded, spec, vcpus), spec.quiet.quiet);
     match error(&recorded, Path::new(&spec.output)) {
         Some(error) => Err(error),
         None => Ok(ended(&recorded, exit)),
@@ -158,22 +153,22 @@ fn facts(vcpus: usize) -> Facts {
     }
 }
 
-/// Formats the lines of the summary, and its warnings.
-fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
+/// Reports on a recording.
+fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Report {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
     let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
     let level = spec.writing().level;
     let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
-    let mut lines = vec![format!(
+    let mut summary = vec![format!(
         "recorded {taken} samples of {} on {vcpus} vCPUs in {}: {} KiB{ratio}",
         events.join(", "),
         spec.output.display(),
         file.bytes.div_ceil(1024),
     )];
     if *at_exit > 0 {
-        lines.push(format!(
+        summary.push(format!(
             "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
             of(*at_exit, *samples)
         ));
@@ -184,7 +179,7 @@ fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, 
         .map(|((&whole, &complete), what)| format!("{:.2} % of {whole} {what}", of(complete, whole)))
         .collect();
     if !shares.is_empty() {
-        lines.push(format!("complete: {}", shares.join(", ")));
+        summary.push(format!("complete: {}", shares.join(", ")));
     }
     let warnings = [
         (ours + kernels > 0).then(|| {
@@ -208,7 +203,7 @@ fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, 
             )
         }),
     ];
-    (lines, warnings.into_iter().flatten().collect())
+    Report { summary, warnings: warnings.into_iter().flatten().collect() }
 }
 
 /// Returns the exit code where nothing failed: the guest's own.

@@ -33,9 +33,6 @@ impl FromStr for Placed {
     }
 }
 
-/// Folders of the guest's PATH.
-const GUEST_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-
 /// Returns whether `path` is absolute and names a file below the root.
 fn is_plain(path: &str) -> bool {
     let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
@@ -43,8 +40,8 @@ fn is_plain(path: &str) -> bool {
 }
 
 impl Placed {
-    /// Finds the file, and its path in the guest. A name without a slash that is no file here is looked for in `path`, the folders of PATH, and keeps its
-    /// path in the guest. Other programs go to `/bin`, files and folders to `/root`.
+    /// Finds the file, and its path in the guest. A name without a slash that is no file here is looked for in `path`, the folders of
+    /// PATH. Programs go to `/bin`, files and folders to `/root`.
     ///
     /// # Errors
     /// It does not exist.
@@ -56,10 +53,8 @@ impl Placed {
             ErrorKind::NotFound if is_name => "it is neither a file here nor a program in PATH".to_owned(),
             _ => error.to_string(),
         })?;
-        let keeps = |folder: &Path| found.is_some() && GUEST_PATH.iter().any(|known| folder == Path::new(known));
         let guest = match &self.guest {
             Some(guest) => guest.clone(),
-            None if host.parent().is_some_and(keeps) => host.to_string_lossy().into_owned(),
             None => {
                 let name = host.canonicalize().map_err(|error| error.to_string())?;
                 let name = host.file_name().or_else(|| name.file_name()).unwrap_or_default().to_string_lossy();
@@ -104,9 +99,7 @@ mod tests {
         let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.1);
         assert_eq!(guest(&tool).unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&data).unwrap(), "/root/vpmu-data");
-        assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool", "the guest's PATH has no such folder");
-        let sh: Placed = "sh".parse().unwrap();
-        assert_eq!(sh.resolve(Some(OsStr::new("/bin"))).unwrap().1, "/bin/sh", "a program of PATH keeps its path");
+        assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&format!("{data}:/etc/x")).unwrap(), "/etc/x");
         assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
         assert!(guest("vpmu-data").is_err(), "not executable, so no program");

@@ -68,8 +68,8 @@ pub struct LinuxSpec {
 
     /// Put a program, file or folder into the guest; repeat for more
     ///
-    /// A program comes with the shared libraries that glibc's loader finds for it. A name without a slash is a program of PATH and keeps its path;
-    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
+    /// A program comes with the shared libraries that glibc's loader finds for it. A name without a slash is a program of PATH.
+    /// Programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
     #[arg(long, value_name = "FILE[:PATH]")]
     pub with: Vec<Placed>,
 
