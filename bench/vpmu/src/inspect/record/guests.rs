@@ -11,7 +11,7 @@ use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::write::check_no_input;
+use results::write::{Target, check_no_input};
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc, Sampling};
 
@@ -58,12 +58,16 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let kind = subject.kind;
     let events = sampled::described(&sampling, kind == Kind::Task)?;
-    let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
+    let companion = |word| {
+        let target = Target::of(&spec.beside(word)).map(|target| target.mode(0o600));
+        target.map_err(|error| cannot(spec, &error))
+    };
+    let kallsyms = (kind == Kind::Host).then(|| companion(KALLSYMS)).transpose()?;
     let output = beside::begin(&spec.output).map_err(|error| cannot(spec, &error))?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
-        spec.companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
+        companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
     };
     let sampling = Arc::new(sampling);
     guest.machine.sampling = Some(Arc::clone(&sampling));
@@ -76,10 +80,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let (recorded, exit) = recorded?;
     say(&report(&recorded, spec, vcpus), spec.quiet.quiet);
-    match error(&recorded, Path::new(&spec.output)) {
-        Some(error) => Err(error),
-        None => Ok(ended(&recorded, exit)),
-    }
+    ended(&recorded, exit, &spec.output)
 }
 
 fn cannot(spec: &RecordSpec, error: &std::io::Error) -> Error {
@@ -108,10 +109,9 @@ const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 /// Returns the unwind tables of a kernel, with a warning if it has none.
 fn tables_of_kernel(kernel: &Kernel) -> Option<Orc> {
-    let warn = |why| {
-        complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
-    };
-    Orc::of_kernel(kernel.image(), kernel.release()).map_err(warn).ok()
+    let followed = "chains of the kernel follow frame pointers, which it may not have";
+    let tables = Orc::of_kernel(kernel.image(), kernel.release());
+    tables.inspect_err(|why| complain(&format!("warning: {why}: {followed}"))).ok()
 }
 
 /// Returns the unwind tables of the payload, for its kernel and its ring 3.
@@ -206,23 +206,21 @@ fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Report {
     Report { summary, warnings: warnings.into_iter().flatten().collect() }
 }
 
-/// Returns the exit code where nothing failed: the guest's own.
-fn ended(recorded: &Recorded, guest: Exit) -> Exit {
-    match guest {
+/// Returns the guest's exit code, or the error of a recording that ended early, unless its reader just left.
+fn ended(recorded: &Recorded, guest: Exit, output: &Path) -> Result<Exit, Error> {
+    match (&recorded.failed, guest) {
+        (Some(error), _) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("the recording {} ended early", output.display());
+            let remedy =
+                "what was written before that is readable, later samples are gone; make room, and record again";
+            Err(Error::output(what, error, remedy))
+        }
         // The recording's end is not the guest's failure.
-        Exit::Inconclusive if recorded.by_duration && recorded.failed.is_none() => Exit::Done,
+        (None, Exit::Inconclusive) if recorded.by_duration => Ok(Exit::Done),
         // The reader of the tables left before the end of the guest.
-        Exit::Done if recorded.failed.is_some() => Exit::Inconclusive,
-        exit => exit,
+        (Some(_), Exit::Done) => Ok(Exit::Inconclusive),
+        (_, exit) => Ok(exit),
     }
-}
-
-/// Builds the error of a recording that ended early, unless its reader just left.
-fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
-    let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
-    let what = format!("the recording {} ended early", output.display());
-    let remedy = "what was written before that is readable, later samples are gone; make room, and record again";
-    Some(Error::output(what, error, remedy))
 }
 
 #[cfg(test)]
@@ -235,15 +233,15 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_is_no_whole_recording_and_a_full_disk_is_an_error() {
-        let of = |failed: Option<ErrorKind>, by_duration, guest| ended(&recorded(failed, by_duration), guest);
+        let of = |failed: Option<ErrorKind>, by_duration, guest| {
+            ended(&recorded(failed, by_duration), guest, Path::new("x")).map_err(|error| error.exit)
+        };
         let left = Some(ErrorKind::BrokenPipe);
-        assert_eq!(of(None, false, Exit::Done), Exit::Done);
-        assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
-        assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
-        assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
-        assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
-        let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
-        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Host);
-        assert!(of(ErrorKind::BrokenPipe).is_none());
+        assert_eq!(of(None, false, Exit::Done), Ok(Exit::Done));
+        assert_eq!(of(left, false, Exit::Done), Ok(Exit::Inconclusive));
+        assert_eq!(of(None, true, Exit::Inconclusive), Ok(Exit::Done));
+        assert_eq!(of(left, true, Exit::Inconclusive), Ok(Exit::Inconclusive));
+        assert_eq!(of(left, false, Exit::Guest(7)), Ok(Exit::Guest(7)));
+        assert_eq!(of(Some(ErrorKind::StorageFull), false, Exit::Done), Err(Exit::Host));
     }
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use perf_data::writer::Options;
-use results::error::Error;
-use results::write::Target;
 
 use super::beside;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
@@ -65,19 +63,6 @@ impl RecordSpec {
     /// Returns how it is compressed and written.
     pub fn writing(&self) -> Options {
         Options { level: self.compression_level.unwrap_or(0) as u32, aio: self.aio.map(|writes| writes as usize) }
-    }
-
-    /// Opens a file [beside](Self::beside) it in the folder that the recording is in now.
-    ///
-    /// # Errors
-    /// Exit 2: the folder's.
-    pub fn companion(&self, word: &str) -> Result<Target, Error> {
-        let path = self.beside(word);
-        let target = Target::of(&path).map(|target| target.mode(0o600));
-        target.map_err(|error| {
-            let what = format!("cannot write {} beside the recording", path.display());
-            Error::output(what, &error, "give another --output")
-        })
     }
 
     /// Returns the file beside the recording for what comes with it.
