@@ -130,7 +130,8 @@ impl Experiment {
             document.warnings = warnings::of_run(&document.tool, &document.host);
             document.warnings.extend(warnings::of_settings(&document.host, &[]));
             if is_last {
-                document.conclude(&document.metric().unwrap_or_default().to_owned());
+                let metric = document.metric().unwrap_or_default().to_owned();
+                document.conclude(&metric);
             }
         };
         let about = About { name: self.name, place: Some("host"), parameters: self.parameters.clone(), complete };

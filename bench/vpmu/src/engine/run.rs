@@ -266,7 +266,9 @@ impl<A: Arm> Engine<'_, '_, A> {
             measured.extend(figures.map(|figures| (at, turn, figures)));
         }
         if !warmup {
-            measured.into_iter().for_each(|(at, turn, figures)| self.arms[at].keep(turn, figures));
+            for (at, turn, figures) in measured {
+                self.arms[at].keep(turn, figures);
+            }
             self.state.wall = self.elapsed();
             if self.left == 1 {
                 return self.close();

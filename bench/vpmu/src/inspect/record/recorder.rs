@@ -90,7 +90,9 @@ pub fn record(
     };
     // The process and its code are ahead of all samples.
     work.add(&Record::Comm { pid: work.pid, tid: work.pid, name: "vpmu".to_owned() });
-    mappings.into_iter().for_each(|mapping| work.add(&Record::Mapping(mapping)));
+    for mapping in mappings {
+        work.add(&Record::Mapping(mapping));
+    }
     let (work, exit) = beside(work, Work::look, guest)?;
     Ok((work.finish(), exit?))
 }
