@@ -1,6 +1,6 @@
 //! Recordings as perf.data files, which stock perf of version 5.2 and later reads.
 //!
-//! - [`writer`]: a file or a pipe, plain or compressed; what it wrote stays readable when the disk is full or the
+//! - [`writer`]: a file, plain or compressed; what it wrote stays readable when the disk is full or the
 //!   process is killed.
 //! - [`reader`]: samples and losses of perf's own files and of ours; it distrusts every byte.
 //! - [`record`], [`attr`], [`feature`]: the format, as of tools/perf/Documentation/perf.data-file-format.txt and

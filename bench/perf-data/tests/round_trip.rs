@@ -1,4 +1,4 @@
-//! Everything the writer writes, the reader reads: file and pipe, plain and compressed, at once and by a thread; the header
+//! Everything the writer writes, the reader reads: plain and compressed, at once and by a thread; the header
 //! never means what is not there; and no damage is a panic or a surprise. Forms that perf alone writes are read, too.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -10,7 +10,7 @@ use perf_data::attr::Event;
 use perf_data::feature::{BuildId, Facts};
 use perf_data::reader::{ReadError, Recording};
 use perf_data::record::{Mapping, Record, Sample, kind};
-use perf_data::writer::{Options, Output, Writer};
+use perf_data::writer::{Options, Writer};
 use proptest::prelude::*;
 
 fn events(count: usize) -> Vec<Event> {
@@ -24,9 +24,9 @@ fn facts() -> Facts {
     Facts { command_line, cpus: 4, build_ids, ..Facts::default() }
 }
 
-fn written(records: &[Record], count: usize, chains: bool, level: u32, pipe: bool, flush_every: usize) -> Vec<u8> {
+fn written(records: &[Record], count: usize, chains: bool, level: u32, flush_every: usize) -> Vec<u8> {
     let mut file = tempfile::tempfile().unwrap();
-    let output = if pipe { Output::Pipe } else { Output::File }(file.try_clone().unwrap());
+    let output = file.try_clone().unwrap();
     let mut writer = Writer::begin(output, &events(count), chains, Options { level, aio: None }, facts()).unwrap();
     for (at, record) in records.iter().enumerate() {
         writer.add(record).unwrap();
@@ -90,16 +90,12 @@ proptest! {
         records in prop::collection::vec(record(3), 0..60),
         chains: bool,
         level in 0_u32..4,
-        pipe: bool,
         flush_every in 1_usize..40,
     ) {
-        let bytes = written(&records, count, chains, level, pipe, flush_every);
+        let bytes = written(&records, count, chains, level, flush_every);
         let (found, read) = read(&bytes);
         let records: Vec<_> = records.iter().map(|record| as_read(record, chains)).collect();
         prop_assert_eq!(read, Ok(()));
-        // Those that take the place of a pipe's header.
-        let header = |record: &Record| matches!(record, Record::Other(kind::BUILD_ID));
-        let found: Vec<_> = found.into_iter().filter(|record| !header(record)).collect();
         prop_assert_eq!(found, records);
     }
 
@@ -111,7 +107,7 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
         cut in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = written(&records, 2, true, level, pipe, 7);
+        let mut bytes = if pipe { self::pipe(&[]) } else { written(&records, 2, true, level, 7) };
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
@@ -129,7 +125,7 @@ proptest! {
 fn a_file_that_was_cut_and_a_damaged_frame_end_the_reading() {
     let sample = |time| Record::Sample(Sample { misc: 2, id: 1, time, ..Sample::default() });
     let records: Vec<_> = (0..400).map(sample).collect();
-    let bytes = written(&records, 1, false, 1, false, 100);
+    let bytes = written(&records, 1, false, 1, 100);
     // Frames begin with zstd's magic: the third of four or five.
     let frames: Vec<_> = (0..bytes.len() - 4).filter(|&at| bytes[at..at + 4] == [0x28, 0xb5, 0x2f, 0xfd]).collect();
     let mut damaged = bytes.clone();
@@ -138,11 +134,11 @@ fn a_file_that_was_cut_and_a_damaged_frame_end_the_reading() {
     assert!(found.len() < 400 && read_to_its_end.is_err(), "{}", found.len());
     assert_eq!(read(&bytes[..frames[3] + 12]).1, Err(ReadError::Cut));
     // Behind a whole record, too.
-    let bytes = written(&records, 1, false, 0, false, 100);
+    let bytes = written(&records, 1, false, 0, 100);
     let data = u64_at(&bytes, 40) as usize;
     let first = usize::from(u16::from_le_bytes([bytes[data + 6], bytes[data + 7]]));
     assert_eq!(read(&bytes[..data + first]).1, Err(ReadError::Cut));
-    let mut bytes = written(&records[..2], 1, false, 0, true, 1);
+    let mut bytes = pipe(&[]);
     bytes.truncate(bytes.len() - 1);
     assert_eq!(read(&bytes).1, Err(ReadError::Cut));
 }
@@ -150,8 +146,8 @@ fn a_file_that_was_cut_and_a_damaged_frame_end_the_reading() {
 #[test]
 fn records_of_a_newer_kind_of_compression_are_read() {
     let record = Record::Sample(Sample { misc: 2, id: 1, time: 5, ..Sample::default() });
-    let plain = written(std::slice::from_ref(&record), 1, false, 0, false, 1);
-    let compressed = written(std::slice::from_ref(&record), 1, false, 1, false, 1);
+    let plain = written(std::slice::from_ref(&record), 1, false, 0, 1);
+    let compressed = written(std::slice::from_ref(&record), 1, false, 1, 1);
     let data = u64_at(&plain, 40) as usize;
     let old = &compressed[u64_at(&compressed, 40) as usize..];
     let frame = &old[8..usize::from(u16::from_le_bytes([old[6], old[7]]))];
@@ -169,19 +165,10 @@ fn records_of_a_newer_kind_of_compression_are_read() {
 }
 
 #[test]
-fn an_output_that_takes_nothing_is_an_error_once() {
-    let (reader, pipe) = std::io::pipe().unwrap();
-    let output = Output::Pipe(File::from(std::os::fd::OwnedFd::from(pipe)));
-    let mut writer = Writer::begin(output, &events(1), false, Options::default(), facts()).unwrap();
-    drop(reader);
-    let record = Record::Lost { id: 1, count: 1 };
-    writer.add(&record).unwrap();
-    assert!(writer.flush().is_err());
-    writer.add(&record).unwrap();
-    assert!(writer.flush().is_ok());
+fn a_full_disk_is_an_error() {
     for aio in WAYS {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let began = Writer::begin(Output::File(full), &events(1), true, Options { level: 1, aio }, Facts::default());
+        let began = Writer::begin(full, &events(1), true, Options { level: 1, aio }, Facts::default());
         assert_eq!(began.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     }
 }
@@ -195,16 +182,9 @@ fn raw(type_: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A pipe without records, and the attribute in its first record.
-fn empty_pipe() -> (Vec<u8>, Vec<u8>) {
-    let bytes = written(&[], 1, false, 0, true, 1);
-    let attr = bytes[24..24 + 112].to_vec();
-    (bytes, attr)
-}
-
 #[test]
 fn events_that_name_the_same_ids_are_bounded() {
-    let (_, attr) = empty_pipe();
+    let attr = &attr(1, FIELDS)[8..120];
     let file = |count: usize, ids: usize| {
         let mut bytes = b"PERFILE2".to_vec();
         let (attrs, data) = (104 + 8 * ids, 104 + 8 * ids + 128 * count);
@@ -213,7 +193,7 @@ fn events_that_name_the_same_ids_are_bounded() {
         }
         bytes.resize(attrs, 0);
         for _ in 0..count {
-            bytes.extend(&attr);
+            bytes.extend(attr);
             bytes.extend(104_u64.to_le_bytes());
             bytes.extend((8 * ids as u64).to_le_bytes());
         }
@@ -224,8 +204,8 @@ fn events_that_name_the_same_ids_are_bounded() {
 
 #[test]
 fn what_takes_the_place_of_a_header_is_not_read_from_compressed_records() {
-    let (mut bytes, attr) = empty_pipe();
-    let inner = [raw(64, &attr), raw(80, &[0; 16]), raw(3, &[0; 56])].concat();
+    let mut bytes = pipe(&[]);
+    let inner = [attr(1, FIELDS), raw(80, &[0; 16]), raw(3, &[0; 56])].concat();
     bytes.extend(raw(81, &zstd::bulk::compress(&inner, 1).unwrap()));
     let (records, read) = read(&bytes);
     assert_eq!((&records[records.len() - 3..], read), (&[64, 80, kind::COMM].map(Record::Other)[..], Ok(())));
@@ -256,7 +236,7 @@ fn stream() -> Vec<Record> {
 }
 
 fn write(path: &Path, records: &[Record], options: Options) {
-    let output = Output::File(File::create(path).unwrap());
+    let output = File::create(path).unwrap();
     let mut writer = Writer::begin(output, &events(1), true, options, Facts::default()).unwrap();
     for (at, record) in records.iter().enumerate() {
         writer.add(record).unwrap();
@@ -299,7 +279,7 @@ fn the_header_means_the_last_flush_whatever_is_written_behind_it() {
     let path = folder.path().join("x.data");
     let records = stream();
     for level in [0, 1] {
-        let output = Output::File(File::create(&path).unwrap());
+        let output = File::create(&path).unwrap();
         let options = Options { level, aio: None };
         let mut writer = Writer::begin(output, &events(1), true, options, Facts::default()).unwrap();
         let mut flushed = 0;

@@ -2,13 +2,19 @@
 #![expect(unsafe_code, reason = "sigaction, getrusage and mallopt have no safe wrapper")]
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static SIGINTS: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn on_interrupt(_signal: libc::c_int) {
-    // Async-signal-safe: one store.
+extern "C" fn on_interrupt(signal: libc::c_int) {
+    // A third Ctrl-C kills the process as usual, so that a hang in the clean end does not trap the user. One request may come
+    // twice, as timeout(1) sends it to the process and to its group. A batch system may send several SIGTERMs.
     INTERRUPTED.store(true, Ordering::Relaxed);
+    if signal == libc::SIGINT && SIGINTS.fetch_add(1, Ordering::Relaxed) > 0 {
+        // SAFETY: SIG_DFL is a disposition, and signal is async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 /// Makes the allocator keep what is freed, up to 256 MiB: threads that make histograms by the thousand otherwise give pages back and take
@@ -42,10 +48,7 @@ pub fn catch_interrupts() -> std::io::Result<()> {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         let mut before = action;
         action.sa_sigaction = on_interrupt as *const () as libc::sighandler_t;
-        // A second Ctrl-C kills the process as usual, so a hang in the first clean end does not trap the user. A batch system
-        // may send several SIGTERMs (to the process, to its group, at the time limit); they mean one request.
-        action.sa_flags = if signal == libc::SIGINT { libc::SA_RESETHAND } else { 0 };
-        // SAFETY: `action` is initialised and outlives the call; the handler only stores to an atomic.
+        // SAFETY: `action` is initialised and outlives the call; the handler is async-signal-safe.
         let mut failed = unsafe { libc::sigaction(signal, &raw const action, &raw mut before) };
         if failed == 0 && signal == libc::SIGHUP && before.sa_sigaction == libc::SIG_IGN {
             // SAFETY: as above; the kernel wrote `before`.
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sigterms_and_hangups_set_the_flag_and_the_process_lives_on() {
+    fn signals_set_the_flag_and_the_process_lives_on() {
         let raise = |signal| {
             // SAFETY: raise has no preconditions, and each signal has a handler or is ignored by now.
             assert_eq!(unsafe { libc::raise(signal) }, 0);
@@ -108,7 +111,8 @@ mod tests {
         // SAFETY: SIG_DFL is a disposition; no other test looks at SIGHUP.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         catch_interrupts().unwrap();
-        assert_eq!([libc::SIGTERM, libc::SIGTERM, libc::SIGHUP].map(raise), [true; 3]);
+        let signals = [libc::SIGTERM, libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGINT];
+        assert_eq!(signals.map(raise), [true; 5]);
         // SAFETY: SIG_IGN is a disposition, which nohup sets.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
         catch_interrupts().unwrap();

@@ -1,4 +1,4 @@
-//! Writes a recording to a file or a pipe.
+//! Writes a recording to a file.
 //!
 //! A file begins with a header that says how long its data is. With every flush the header and the features that are known at the
 //! begin are brought up to date, so that a process that is killed leaves a file that perf reads. When the disk is full, writing
@@ -10,12 +10,12 @@ mod frames;
 mod store;
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 
 use crate::attr::Event;
 use crate::bytes::Put as _;
 use crate::feature::{self, CHUNK, Facts};
-use crate::record::{self, HEADER, Record, kind};
+use crate::record::{self, Record};
 use frames::{Packed, Packer};
 pub(crate) use store::FILE_HEADER;
 pub use store::MAGIC;
@@ -29,17 +29,8 @@ pub(crate) const PIPE_HEADER: u64 = 16;
 pub struct Options {
     /// zstd's level; 0: no compression.
     pub level: u32,
-    /// Writes that a thread may be behind, for files; `None`: the writer itself writes.
+    /// Writes that a thread may be behind; `None`: the writer itself writes.
     pub aio: Option<usize>,
-}
-
-/// Destination of a recording.
-#[derive(Debug)]
-pub enum Output {
-    /// A file: its header is completed at the end.
-    File(File),
-    /// A stream, in perf's pipe mode. Its writes are serial.
-    Pipe(File),
 }
 
 /// Figures of a recording at its end.
@@ -49,7 +40,7 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of records before compression.
     pub raw: u64,
-    /// Samples in it. Those of a write that failed, or that a pipe took in part, are not.
+    /// Samples in it. Those of a write that failed are not.
     pub samples: u64,
     /// Uncompressed bytes per compressed byte; 1 without compression.
     pub ratio: f64,
@@ -62,8 +53,6 @@ pub struct Summary {
 enum Sink {
     File(Box<Store>),
     Thread(Behind),
-    /// With what came out.
-    Pipe(File, Summary),
 }
 
 impl Sink {
@@ -76,13 +65,6 @@ impl Sink {
                 }
                 self.settle()
             }
-            Self::Pipe(pipe, piped) => {
-                pipe.write_all(&packed.bytes)?;
-                piped.bytes += packed.bytes.len() as u64;
-                piped.raw += packed.raw;
-                piped.samples += packed.samples;
-                Ok(())
-            }
         }
     }
 
@@ -91,7 +73,6 @@ impl Sink {
             Self::File(store) => store.commit(),
             Self::Thread(thread) if thread.send(None) => Ok(()),
             Self::Thread(_) => self.settle(),
-            Self::Pipe(..) => Ok(()),
         }
     }
 
@@ -126,31 +107,15 @@ impl Writer {
     ///
     /// # Errors
     /// Returns the errors of the output, and of a host that gives no thread.
-    pub fn begin(
-        output: Output,
-        events: &[Event],
-        chains: bool,
-        options: Options,
-        mut facts: Facts,
-    ) -> io::Result<Self> {
+    pub fn begin(file: File, events: &[Event], chains: bool, options: Options, mut facts: Facts) -> io::Result<Self> {
         facts.compression = (options.level, 1.0);
         let mut early = feature::all(&facts, events, chains);
-        // Times are not known, and build-ids come at the end of a file and as records of a pipe. Without that of the compression perf
-        // reads no compressed record.
+        // Times are not known, and build-ids come at the end. Without that of the compression perf reads no compressed record.
         early.retain(|&(number, _)| number != feature::BUILD_ID && number != feature::SAMPLE_TIME);
-        let sink = match output {
-            Output::File(file) => {
-                let store = Store::begin(file, &file_start(events, chains), events.len() as u64, early)?;
-                match options.aio {
-                    Some(writes) => Sink::Thread(Behind::start(store, writes)?),
-                    None => Sink::File(Box::new(store)),
-                }
-            }
-            Output::Pipe(mut pipe) => {
-                let start = pipe_start(events, chains, &early, &facts);
-                pipe.write_all(&start)?;
-                Sink::Pipe(pipe, Summary { bytes: start.len() as u64, ..Summary::default() })
-            }
+        let store = Store::begin(file, &file_start(events, chains), events.len() as u64, early)?;
+        let sink = match options.aio {
+            Some(writes) => Sink::Thread(Behind::start(store, writes)?),
+            None => Sink::File(Box::new(store)),
         };
         Ok(Self {
             sink,
@@ -193,7 +158,7 @@ impl Writer {
         given
     }
 
-    /// Writes what waits, and brings a file's header up to date, or has a thread do both.
+    /// Writes what waits, and brings the header up to date, or has a thread do both.
     ///
     /// # Errors
     /// Returns the errors of the output.
@@ -224,17 +189,16 @@ impl Writer {
         self.sink.put(packed)
     }
 
-    /// Ends the recording: a file gets its features. Says what the output has, also where something failed.
+    /// Ends the recording: the file gets its features. Says what it has, also where something failed.
     ///
     /// # Errors
-    /// The first failure of the output that was not returned before; a file is readable nevertheless.
+    /// The first failure that was not returned before; the file is readable nevertheless.
     pub fn finish(mut self) -> (Summary, io::Result<()>) {
         let flushed = self.once(Self::give).and(self.sink.settle());
         let (raw, compressed) = self.packed;
         let ratio = if compressed == 0 { 1.0 } else { raw as f64 / compressed as f64 };
         let store = match self.sink {
             Sink::File(ref mut store) => store,
-            Sink::Pipe(_, piped) => return (Summary { ratio, ..piped }, flushed),
             // A thread that panicked has the file.
             Sink::Thread(_) => return (Summary::default(), flushed),
         };
@@ -258,33 +222,4 @@ fn file_start(events: &[Event], chains: bool) -> Vec<u8> {
         bytes.u64(8);
     }
     bytes
-}
-
-/// Returns everything ahead of the records of a pipe: attributes and features are records there.
-fn pipe_start(events: &[Event], chains: bool, early: &[(u8, Vec<u8>)], facts: &Facts) -> Vec<u8> {
-    let mut bytes = MAGIC.to_vec();
-    bytes.u64(PIPE_HEADER);
-    for event in events {
-        let mut body = Vec::new();
-        event.put(&mut body, chains);
-        body.u64(event.id);
-        put(&mut bytes, kind::HEADER_ATTR, &body);
-    }
-    for (number, body) in early {
-        put(&mut bytes, kind::FEATURE, &[&u64::from(*number).to_le_bytes(), body.as_slice()].concat());
-    }
-    facts.build_ids.iter().for_each(|id| id.put(&mut bytes));
-    bytes
-}
-
-/// Appends a record of a pipe's header, unless it is longer than a record can be.
-fn put(to: &mut Vec<u8>, type_: u32, body: &[u8]) {
-    let size = (HEADER + body.len()).next_multiple_of(8);
-    let Ok(size) = u16::try_from(size) else { return };
-    let end = to.len() + usize::from(size);
-    to.u32(type_);
-    to.u16(0);
-    to.u16(size);
-    to.extend_from_slice(body);
-    to.resize(end, 0);
 }

@@ -20,15 +20,6 @@ pub struct Turn {
     pub started: Duration,
 }
 
-/// How a turn ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turned<F> {
-    /// What it measured; none of a warm-up whose figures nobody needs, and of a turn that was cut short.
-    pub figures: Option<F>,
-    /// Whether it ended as it should. If not, the session ends, so that all arms begin the next one in the same round.
-    pub is_whole: bool,
-}
-
 /// One of the things that an experiment compares.
 pub trait Arm {
     /// What a turn measures.
@@ -50,11 +41,16 @@ pub trait Arm {
         Ok(())
     }
 
-    /// Takes a turn. What it measured counts once the round is over.
+    /// Takes a turn. What it measured counts once the round is over; `None`: the user cut it short.
     ///
     /// # Errors
     /// Conditions that make further turns of any arm pointless.
-    fn turn(&mut self, turn: Turn) -> Result<Turned<Self::Figures>, Error>;
+    fn turn(&mut self, turn: Turn) -> Result<Option<Self::Figures>, Error>;
+
+    /// Returns whether a turn ended as it should. If not, the session ends, so that all arms begin the next one in the same round.
+    fn is_whole(_figures: &Self::Figures) -> bool {
+        true
+    }
 
     /// Keeps what a turn measured: its round counts.
     fn keep(&mut self, turn: Turn, figures: Self::Figures);

@@ -10,6 +10,6 @@ pub mod plain;
 mod run;
 mod schedule;
 
-pub use arm::{Arm, Turn, Turned};
+pub use arm::{Arm, Turn};
 pub(crate) use run::{About, Context, State, measure, run};
 pub use run::{Measured, Rounds};

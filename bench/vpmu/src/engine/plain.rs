@@ -9,7 +9,7 @@ use results::host::{HostFacts, HostFs};
 use results::metric::Metric;
 use serde_json::{Map, Value};
 
-use super::arm::{self, Turn, Turned};
+use super::arm::{self, Turn};
 use super::run::{About, Context, Measured, Rounds, measure};
 use crate::sys;
 use crate::terminal::progress::Progress;
@@ -69,9 +69,8 @@ impl arm::Arm for Plain<'_> {
         &self.arm.name
     }
 
-    fn turn(&mut self, turn: Turn) -> Result<Turned<Sample>, Error> {
-        let figures = (self.take)(turn)?;
-        Ok(Turned { is_whole: figures.is_some(), figures })
+    fn turn(&mut self, turn: Turn) -> Result<Option<Sample>, Error> {
+        (self.take)(turn)
     }
 
     fn result(&self) -> Arm {
@@ -127,17 +126,17 @@ impl Experiment {
         if let Some(arm) = arms.iter().find(|arm| !names.insert(arm.arm.name.clone())) {
             return Err(Error::usage(format!("two arms are called {}", arm.arm.name), "", "leave one out"));
         }
-        let complete = &|document: &mut Record| {
+        let complete = &|document: &mut Record, is_last: bool| {
             document.warnings = warnings::of_run(&document.tool, &document.host);
             document.warnings.extend(warnings::of_settings(&document.host, &[]));
+            if is_last {
+                let metric = document.metric().unwrap_or_default().to_owned();
+                document.conclude(&metric);
+            }
         };
         let about = About { name: self.name, place: Some("host"), parameters: self.parameters.clone(), complete };
-        let context = Context { stop: sys::interrupted(), fs, host, command_line, progress, save: &mut *save };
-        let (mut document, error) = measure(arms, &self.rounds, &about, context, &mut |_, _| false)?;
-        let metric = document.metric().unwrap_or_default().to_owned();
-        document.conclude(&metric);
-        save(&document)?;
-        Ok((document, error))
+        let context = Context { stop: sys::interrupted(), fs, host, command_line, progress, save };
+        measure(arms, &self.rounds, &about, context, &mut |_, _| false)
     }
 }
 

@@ -12,7 +12,7 @@ use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
 use results::write::now_unix;
 
-use super::arm::{Arm, Turn, Turned};
+use super::arm::{Arm, Turn};
 use super::schedule::next_round;
 use crate::setting::process;
 use crate::terminal::progress::Progress;
@@ -82,8 +82,8 @@ pub(crate) struct About<'a, E: Experiment> {
     pub(crate) place: Option<&'a str>,
     /// Every parameter.
     pub(crate) parameters: E,
-    /// Adds what follows from the rest.
-    pub(crate) complete: &'a dyn Fn(&mut Document<E>),
+    /// Adds what follows from the rest, and to the last one what it ends with.
+    pub(crate) complete: &'a dyn Fn(&mut Document<E>, bool),
 }
 
 /// A document, and the error that ended its experiment early, if one did: the whole rounds before it are in the document.
@@ -92,10 +92,10 @@ pub type Measured<E = GuestRun> = (Document<E>, Option<Error>);
 /// Decides whether there are enough rounds, by the document so far where it looks at that.
 pub(crate) type Enough<'a, E> = &'a mut dyn FnMut(&State, &mut dyn FnMut() -> Document<E>) -> bool;
 
-/// Runs the rounds to their document, which is not saved yet.
+/// Runs the rounds to their document.
 ///
 /// # Errors
-/// If nothing was measured before an error, and exit 3 if that was an interrupt.
+/// If nothing was measured before an error, exit 3 if that was an interrupt, and those of the last save.
 pub(crate) fn measure<A: Arm, E: Experiment>(
     arms: &mut [A],
     rounds: &Rounds,
@@ -132,7 +132,7 @@ pub(crate) fn measure<A: Arm, E: Experiment>(
             answer: Vec::new(),
             exit: None,
         };
-        (about.complete)(&mut document);
+        (about.complete)(&mut document, last);
         document
     };
     let mut saved = Instant::now();
@@ -155,7 +155,10 @@ pub(crate) fn measure<A: Arm, E: Experiment>(
             arm.incomplete(&why);
         }
     }
-    Ok((document(arms, &state, true), error))
+    let mut document = document(arms, &state, true);
+    document.ended_by(error.as_ref());
+    save(&document)?;
+    Ok((document, error))
 }
 
 /// Runs the rounds, until the user sets `stop`. Whole rounds before an error stay with the arms.
@@ -173,8 +176,7 @@ pub(crate) fn run<A: Arm>(
     if let Some(bound) = rounds.duration.filter(|_| !rounds.simulated) {
         progress.within(bound);
     }
-    let mut engine =
-        Engine { arms, rounds, stop, progress, after, began, state, sessions: 0, is_open: false, rounds_of_session: 0 };
+    let mut engine = Engine { arms, rounds, stop, progress, after, began, state, sessions: 0, left: 0 };
     let ended = engine.all();
     engine.progress.end();
     (engine.state, ended)
@@ -190,26 +192,20 @@ struct Engine<'a, 'b, A> {
     state: State,
     /// Sessions so far, the present one included.
     sessions: u64,
-    is_open: bool,
-    /// Rounds that count of the present session.
-    rounds_of_session: u64,
+    /// Rounds that the present session has left, if there is one. Where nothing lives on, all rounds are one session.
+    left: u64,
 }
 
 impl<A: Arm> Engine<'_, '_, A> {
     fn all(&mut self) -> Result<(), Error> {
         let Rounds { rounds, session, duration, seed, .. } = *self.rounds;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        if session.is_none() {
-            self.warm_up()?;
-        }
         for index in 0..rounds {
-            if session.is_some() {
-                self.session()?;
-            }
+            self.open()?;
             let order = next_round(&mut rng, self.arms.len());
             self.round(&order, index, false)?;
-            self.state.between_sessions = self.is_between_sessions();
-            let is_over = duration.is_some_and(|bound| self.elapsed() >= bound);
+            self.state.between_sessions = session.is_none() || self.left == 0;
+            let is_over = duration.is_some_and(|bound| self.state.wall >= bound);
             if self.state.interrupted || is_over || !self.arms.iter().any(Arm::runs) || index + 1 == rounds {
                 break;
             }
@@ -236,7 +232,7 @@ impl<A: Arm> Engine<'_, '_, A> {
         for index in 0..self.rounds.warmup {
             self.round(&all, index, true)?;
             // A turn that was not whole has ended the session: its arms have no guests for another.
-            if self.rounds.session.is_some() && !self.is_open {
+            if self.left == 0 {
                 break;
             }
         }
@@ -259,43 +255,36 @@ impl<A: Arm> Engine<'_, '_, A> {
             let turn = Turn { index, position: measured.len() as u64, warmup, session, started };
             let arm = &mut self.arms[at];
             self.progress.run(&format!("{name}, {}", arm.name()));
-            let Turned { figures, is_whole } = arm.turn(turn)?;
+            let figures = arm.turn(turn)?;
             self.progress.step();
+            let is_whole = figures.as_ref().is_some_and(A::is_whole);
             // A turn that the user cut short is no fault of its arm.
             if !is_whole && self.is_interrupted() {
                 return Ok(());
             }
             all_whole &= is_whole;
-            measured.push((at, turn, figures));
+            measured.extend(figures.map(|figures| (at, turn, figures)));
         }
         if !warmup {
             for (at, turn, figures) in measured {
-                if let Some(figures) = figures {
-                    self.arms[at].keep(turn, figures);
-                }
+                self.arms[at].keep(turn, figures);
             }
-            (self.rounds_of_session, self.state.wall) = (self.rounds_of_session + 1, self.elapsed());
+            self.state.wall = self.elapsed();
+            if self.left == 1 {
+                return self.close();
+            }
+            self.left = self.left.saturating_sub(1);
         }
         if all_whole { Ok(()) } else { self.close() }
     }
 
-    fn is_between_sessions(&self) -> bool {
-        !self.is_open || self.rounds.session.is_none_or(|rounds| self.rounds_of_session >= rounds)
-    }
-
-    /// Opens and warms up a session if there is none, or it has had its rounds.
-    fn session(&mut self) -> Result<(), Error> {
-        if self.is_between_sessions() {
-            self.close()?;
-        }
+    /// Opens and warms up a session, if there is none.
+    fn open(&mut self) -> Result<(), Error> {
         // An arm that fails in every warm-up is given up at last, which ends this loop.
-        while !self.is_open && self.arms.iter().any(Arm::runs) && !self.is_interrupted() {
-            (self.is_open, self.rounds_of_session) = (true, 0);
+        while self.left == 0 && self.arms.iter().any(Arm::runs) && !self.is_interrupted() {
+            self.left = self.rounds.session.unwrap_or(u64::MAX);
             for at in 0..self.arms.len() {
-                if self.is_interrupted() {
-                    break;
-                }
-                if self.arms[at].runs() {
+                if self.rounds.session.is_some() && self.arms[at].runs() && !self.is_interrupted() {
                     self.arms[at].open(self.sessions)?;
                 }
             }
@@ -305,9 +294,9 @@ impl<A: Arm> Engine<'_, '_, A> {
         Ok(())
     }
 
-    /// Ends the session, if there is one.
+    /// Ends the session, if there is one in which something lives on.
     fn close(&mut self) -> Result<(), Error> {
-        if !std::mem::take(&mut self.is_open) {
+        if self.rounds.session.is_none() || std::mem::take(&mut self.left) == 0 {
             return Ok(());
         }
         let session = self.sessions.saturating_sub(1);

@@ -1,26 +1,21 @@
 //! `vpmu run`: a third-party image on the userspace vPMU.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
-use host_pmu::backend::BackendKey;
 use vmm::boot::image::{MAX_MEMORY, MIN_MEMORY};
+use vmm::machine::Plan;
 use vmm::machine::image::{self, FileForImage, ImagePlan};
-use vmm::machine::linux::PcOutcome;
-use vmm::machine::{Cpu, Plan};
-use vmm::outcome::End;
+use vmm::outcome::{Account, End};
 
-use crate::machine::{self, CountersOptions, Watch};
+use crate::machine::{self, CountersOptions};
 use crate::setting::backend::open_kvm;
 use crate::setting::options::{QuietOption, TimeLimitOption};
 use crate::setting::parse::size_in;
 use crate::sys;
 use crate::terminal::console::{self, Stream, complain};
 use results::error::{Error, Exit};
-
-/// Time of a run, unless another is given.
-const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Options of `vpmu run`.
 #[derive(Clone, Debug, Args)]
@@ -56,26 +51,11 @@ pub struct RunSpec {
     pub quiet: QuietOption,
 }
 
-impl RunSpec {
-    /// Returns the machine, with `backend` behind its counters.
-    ///
-    /// # Errors
-    /// The strategy cannot be read, or the CPUs to pin to are not usable.
-    pub fn plan(&self, backend: &BackendKey, watch: Watch) -> Result<Plan, Error> {
-        Ok(Plan { time_limit: self.time_limit(), ..self.counters.plan(Cpu::default(), backend, watch)? })
-    }
-
-    /// Returns the time after which the guest is ended.
-    pub fn time_limit(&self) -> Duration {
-        self.limit.time_limit.unwrap_or(TIME_LIMIT)
-    }
-}
-
-/// Runs the image, whose file was read.
+/// Runs the image, whose file was read, on this machine.
 ///
 /// # Errors
 /// Conditions that keep it from starting.
-pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> Result<(Exit, PcOutcome), Error> {
+pub fn run(args: &RunSpec, image: &[u8], machine: Plan, quiet: bool) -> Result<(Exit, Vec<Account>), Error> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let module = |path: &PathBuf| Ok(FileForImage { name: name(path), contents: machine::read(path, "module")? });
     let mut modules = args.module.iter().map(module).collect::<Result<Vec<_>, Error>>()?;
@@ -85,23 +65,19 @@ pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> 
         let environ = format!("NR_CPUS={vcpus}\nMEMSIZE={mib}\nTEST_DEVICE=0\n");
         modules.push(FileForImage { name: "environ".to_owned(), contents: environ.into_bytes() });
     }
-    let plan = ImagePlan {
-        machine: args.plan(backend, watch)?,
-        memory: args.memory,
-        program: name(&args.image),
-        arguments: args.append.clone(),
-        modules,
-    };
+    let time_limit = machine.time_limit;
+    let plan =
+        ImagePlan { machine, memory: args.memory, program: name(&args.image), arguments: args.append.clone(), modules };
     let host = open_kvm()?;
     console::catch_interrupts()?;
-    let (began, time_limit) = (Instant::now(), args.time_limit());
+    let began = Instant::now();
     let mut output = Stream::stdout(move || began.elapsed() > time_limit);
     let outcome = image::run(&host, image, &plan, &mut output, sys::interrupted())
         .map_err(|error| machine::not_begun(format!("cannot run {}", args.image.display()), &error))?;
     if let Err(error) = output.result() {
         complain(&format!("warning: serial output was lost: {error}"));
     }
-    let mut report = machine::report_of(&outcome.ran, backend);
+    let mut report = machine::report_of(&outcome.ran, &plan.machine.behind);
     report.summary.insert(1, format!("boot protocol: {}", outcome.protocol));
     if outcome.checked_addresses {
         let why = "this host's processor is emulated";
@@ -112,8 +88,9 @@ pub fn run(args: &RunSpec, image: &[u8], backend: &BackendKey, watch: Watch) -> 
             .warnings
             .push("the image asks for a video mode, and this machine has none: its console is COM1".to_owned());
     }
-    machine::say(&report, args.quiet.quiet);
-    Ok((exit(&outcome.ran.end), outcome.ran))
+    machine::say(&report, quiet);
+    let exit = exit(&outcome.ran.end);
+    Ok((exit, outcome.ran.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
 }
 
 /// The exit code that a run's end has.

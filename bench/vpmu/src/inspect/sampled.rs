@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use host_pmu::backend::BackendKey;
 use host_pmu::sampler::{Rate, SampledEvent};
 use perf_data::attr::Event;
 use results::error::{Error, Exit};
@@ -12,7 +11,7 @@ use results::host::{HostFacts, HostFs};
 use results::write::Target;
 use vmm::machine::Cpu;
 use vmm::machine::linux::Kernel;
-use vmm::outcome::Account;
+use vmm::outcome::{Account, RunOutcome};
 use vmm::sample::{MOST_EVENTS, Sampling};
 
 use crate::arms::arm::real;
@@ -20,16 +19,17 @@ use crate::arms::rounds::options::{ArmsOptions, HostOptions};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::spec::{NmiLatencySpec, PAYLOAD};
 use crate::inspect::run::{self, RunSpec};
+use crate::machine::linux::guest::Sets;
 use crate::machine::linux::job;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::machine::linux::userland;
-use crate::machine::{self, CountersOptions, Watch};
-use crate::setting::backend::{Chosen, ThisHost, choose, open_kvm};
+use crate::machine::{self, CountersOptions};
+use crate::setting::backend::{Chosen, ThisHost, choose};
 use crate::setting::options::{BehindOptions, TimeLimitOption};
 use crate::setting::parse::{defaults, number_in, suggestion};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::workload::Workload;
-use crate::terminal::console::{self, complain, internal};
+use crate::terminal::console::{complain, internal};
 
 // The guest of a command that samples.
 
@@ -86,6 +86,14 @@ impl PayloadSpec {
         let spec = NmiLatencySpec { arms, workload: Some(self.workload), ..spec };
         let host = HostOptions { behind: BehindOptions { pin, ..behind }, ..defaults() };
         spec.plan(&PAYLOAD, &host, chosen, usable)
+    }
+
+    /// Returns the machine of that guest, with its counters.
+    ///
+    /// # Errors
+    /// The strategy cannot be read.
+    pub fn machine(&self, plan: &Plan, chosen: &Chosen) -> Result<vmm::machine::Plan, Error> {
+        Ok(vmm::machine::Plan { behind: self.counters.source(&chosen.backend)?, ..plan.guest.machine.clone() })
     }
 
     /// Returns its name, with its workload.
@@ -179,26 +187,36 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
 
 // The guest, ready to run, and the thread beside it.
 
-/// A guest that may begin, and what of it is read once.
+/// A guest that may begin.
 #[derive(Debug)]
-pub enum Guest {
+pub struct Guest {
+    /// Its name.
+    pub name: String,
+    /// Its machine, to which samples and a trace are added.
+    pub machine: vmm::machine::Plan,
+    /// What of it is read once.
+    pub code: Code,
+    /// It says nothing on stderr but errors.
+    quiet: bool,
+}
+
+/// The code of a guest.
+#[derive(Debug)]
+pub enum Code {
     /// The payload, and its plan.
-    Payload(Box<PayloadSpec>, Box<Plan>),
+    Payload(Box<Plan>),
     /// An image's file.
     Image(Box<RunSpec>, Vec<u8>),
     /// A Linux kernel.
     Linux(Box<LinuxSpec>, Box<Kernel>),
 }
 
-/// The end of a guest, and what its vCPUs did.
-pub type Ran = (Exit, Vec<Account>);
-
 impl Guest {
     /// Reads a guest that is to be watched.
     ///
     /// # Errors
     /// A missing prerequisite, and exit 2 for a guest whose registers are those of another guest at times.
-    pub fn watched(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+    pub fn watched(guest: GuestSpec, quiet: bool) -> Result<Self, Error> {
         match guest {
             GuestSpec::Linux(linux) if linux.nested => Err(Error::usage(
                 "cannot sample a guest with --nested",
@@ -209,63 +227,51 @@ impl Guest {
         }
     }
 
-    /// Reads the guest, and looks for what counts behind its counters; `quiet`: it says nothing on stderr but errors.
-    fn new(guest: GuestSpec, quiet: bool) -> Result<(Self, BackendKey), Error> {
+    /// Reads the guest, and looks for what counts behind its counters.
+    fn new(guest: GuestSpec, quiet: bool) -> Result<Self, Error> {
         let chosen = |counters: &CountersOptions| choose(&counters.behind.backend, &ThisHost);
         match guest {
             GuestSpec::Payload(payload) => {
                 let chosen = chosen(&payload.counters)?;
                 let plan = payload.plan(&chosen, usable(&HostFacts::read(&HostFs::default())).as_deref())?;
-                Ok((Self::Payload(payload, Box::new(plan)), chosen.backend))
+                let machine = payload.machine(&plan, &chosen)?;
+                Ok(Self { name: payload.name(), machine, code: Code::Payload(Box::new(plan)), quiet })
             }
-            GuestSpec::Run(mut image) => {
-                image.quiet.quiet |= quiet;
+            GuestSpec::Run(image) => {
                 let bytes = machine::read(&image.image, "the image")?;
                 let backend = chosen(&image.counters)?.backend;
-                Ok((Self::Image(image, bytes), backend))
+                let machine = image.counters.plan(Cpu::default(), &backend, image.limit)?;
+                let (name, quiet) = (image.image.display().to_string(), quiet || image.quiet.quiet);
+                Ok(Self { name, machine, code: Code::Image(image, bytes), quiet })
             }
-            GuestSpec::Linux(mut linux) => {
-                linux.quiet.quiet |= quiet;
+            GuestSpec::Linux(linux) => {
                 let backend = chosen(&linux.counters)?.backend;
-                let kernel = userland::kernel(&linux.kernel)?;
-                Ok((Self::Linux(linux, Box::new(kernel)), backend))
+                let kernel = Box::new(userland::kernel(&linux.kernel)?);
+                let (name, quiet) = (linux.kernel.display().to_string(), quiet || linux.quiet.quiet);
+                Ok(Self { name, machine: linux.plan(&backend)?, code: Code::Linux(linux, kernel), quiet })
             }
         }
     }
 
-    /// Returns its counters, its processor, and its name.
-    pub fn counters(&self) -> (&CountersOptions, Cpu, String) {
-        match self {
-            Self::Payload(payload, plan) => (&payload.counters, plan.guest.machine.cpu, payload.name()),
-            Self::Image(image, _) => (&image.counters, Cpu::default(), image.image.display().to_string()),
-            Self::Linux(linux, _) => (&linux.counters, linux.cpu, linux.kernel.display().to_string()),
-        }
-    }
-
-    /// Runs it; the list of a Linux guest's symbols is put into `kallsyms`.
+    /// Runs it, and returns what its vCPUs did; the list of a Linux guest's symbols is put into `kallsyms`.
     ///
     /// # Errors
     /// It could not begin.
-    pub fn run(self, backend: &BackendKey, watch: Watch, kallsyms: Option<&Target>, quiet: bool) -> Result<Ran, Error> {
-        let (exit, outcome) = match self {
-            Self::Payload(payload, plan) => {
-                let behind = payload.counters.source(backend)?;
-                let host = open_kvm()?;
-                real::ensure(payload.counters.guest.vcpus)?;
-                console::catch_interrupts()?;
-                let outcome = real::watched(&host, &plan.guest, behind, plan.parameters.samples, watch)?;
-                let nmis: u64 = outcome.vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
-                if !quiet {
-                    let seconds = outcome.wall.as_secs_f64();
-                    complain(&format!("the payload ended ({}) after {seconds:.1} s and {nmis} NMIs", outcome.end));
+    pub fn run(self, kallsyms: Option<&Target>) -> Result<(Exit, Vec<Account>), Error> {
+        match self.code {
+            Code::Payload(plan) => {
+                let RunOutcome { end, vcpus, wall, .. } =
+                    real::alone(&plan.guest, self.machine, plan.parameters.samples)?;
+                let nmis: u64 = vcpus.iter().map(|vcpu| vcpu.account.counts.nmis_injected).sum();
+                if !self.quiet {
+                    complain(&format!("the payload ended ({end}) after {:.1} s and {nmis} NMIs", wall.as_secs_f64()));
                 }
-                let exit = if outcome.end.is_complete() { Exit::Done } else { Exit::Inconclusive };
-                return Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()));
+                let exit = if end.is_complete() { Exit::Done } else { Exit::Inconclusive };
+                Ok((exit, vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
             }
-            Self::Image(image, bytes) => run::run(&image, &bytes, backend, watch)?,
-            Self::Linux(linux, kernel) => job::run(&linux, *kernel, backend, watch, kallsyms)?,
-        };
-        Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
+            Code::Image(image, bytes) => run::run(&image, &bytes, self.machine, self.quiet),
+            Code::Linux(linux, kernel) => job::run(&linux, *kernel, self.machine, kallsyms, self.quiet),
+        }
     }
 }
 
@@ -274,40 +280,41 @@ impl Guest {
 /// # Errors
 /// Conditions that keep it from starting.
 pub fn alone(guest: GuestSpec) -> Result<Exit, Error> {
-    let (guest, backend) = Guest::new(guest, false)?;
-    guest.run(&backend, Watch::default(), None, false).map(|(exit, _)| exit)
+    Guest::new(guest, false)?.run(None).map(|(exit, _)| exit)
 }
 
-/// Runs `guest` beside a thread that takes out what its vCPUs leave, until it is told that the guest has ended; returns the results of
-/// both.
+/// Runs `guest` beside a thread that takes out what its vCPUs leave, until the guest has ended; returns what is left of `state` and the
+/// guest's end. `look` is called with whether it has ended, and returns how long to wait for the next look, if there is no more.
 ///
 /// # Errors
 /// The host gives no thread; exit 70 for a panic of the thread.
 pub fn beside<T: Send, R>(
-    drain: impl FnOnce(&AtomicBool) -> T + Send,
+    mut state: T,
+    mut look: impl FnMut(&mut T, bool) -> Option<Duration> + Send,
     guest: impl FnOnce() -> R,
 ) -> Result<(T, R), Error> {
     let done = AtomicBool::new(false);
+    let is_over = &done;
+    let drain = move || loop {
+        // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
+        let last = is_over.load(Ordering::Acquire);
+        match look(&mut state, last) {
+            Some(_) if last => return state,
+            Some(pause) if !is_over.load(Ordering::Relaxed) => std::thread::park_timeout(pause),
+            _ => {}
+        }
+    };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("recorder".to_owned());
         let cannot = |error: std::io::Error| Error::host("cannot start the recorder", error.to_string(), "");
-        let thread = thread.spawn_scoped(scope, || drain(&done)).map_err(cannot)?;
-        let told = Told(&done);
+        let thread = thread.spawn_scoped(scope, drain).map_err(cannot)?;
+        let told = Sets(&done);
         let ended = guest();
         drop(told);
         thread.thread().unpark();
         let drained = thread.join().map_err(|_| internal("the recorder panicked", "see above"))?;
         Ok((drained, ended))
     })
-}
-
-/// Tells the thread that the guest has ended, also where it panicked.
-struct Told<'a>(&'a AtomicBool);
-
-impl Drop for Told<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Most samples of one vCPU that are taken out before the others have their turn: the guest decides how many it makes.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -14,14 +14,13 @@ use results::host::{HostFacts, HostFs};
 use results::table::layout::plural;
 use trace::meta::Meta;
 use trace::write::Writer;
-use vmm::machine::Cpu;
+use vmm::machine::{CounterSource, Plan};
 
 use crate::arms::arm::sim;
 use crate::inspect::sampled::{Guest, GuestSpec, PayloadSpec, beside, take_turn};
-use crate::machine::{self, CountersOptions, Watch};
+use crate::machine;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::{FolderOption, QuietOption};
-use crate::setting::strategy::resolve_one;
 use crate::sys;
 use crate::terminal::console::{self, complain, internal};
 
@@ -113,26 +112,32 @@ pub fn record(options: &RecordOptions) -> Result<Exit, Error> {
     {
         return of_model(options, payload, model);
     }
-    let (guest, backend) = Guest::watched(guest.clone(), *quiet)?;
-    traced(&output.or(FOLDER), *quiet, meta(guest.counters(), &backend)?, |tracing| {
-        let (exit, vcpus) = guest.run(&backend, Watch { sampling: None, trace: Some(tracing) }, None, *quiet)?;
+    let mut guest = Guest::watched(guest.clone(), *quiet)?;
+    traced(&output.or(FOLDER), *quiet, meta(&guest.machine, &guest.name)?, |tracing| {
+        guest.machine.trace = Some(tracing);
+        let (exit, vcpus) = guest.run(None)?;
         let pmis = vcpus.iter().map(|account| account.counts.pmis).sum();
         Ok((exit, operations(&vcpus.iter().map(|account| &account.host)), pmis))
     })
 }
 
-fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &BackendKey) -> Result<Meta, Error> {
-    let strategy = if *backend == BackendKey::None { None } else { Some(resolve_one(&counters.strategy)?) };
-    let definition = strategy.as_ref().map(toml::to_string).transpose();
+fn meta(machine: &Plan, guest: &str) -> Result<Meta, Error> {
+    let (backend, strategy, definition) = match &machine.behind {
+        CounterSource::Events { backend, strategy } => {
+            let definition = toml::to_string(strategy).map_err(|error| internal("a strategy has no TOML", error))?;
+            (backend.to_string(), strategy.name.clone(), definition)
+        }
+        _ => (BackendKey::None.to_string(), "floor".to_owned(), String::new()),
+    };
     Ok(Meta {
-        vcpus: counters.guest.vcpus as usize,
-        cpu: cpu.name().to_owned(),
+        vcpus: machine.vcpus,
+        cpu: machine.cpu.name().to_owned(),
         pmu_version: 2,
-        backend: backend.to_string(),
-        strategy: strategy.map_or_else(|| "floor".to_owned(), |strategy| strategy.name),
-        definition: definition.map_err(|error| internal("a strategy has no TOML", error))?.unwrap_or_default(),
+        backend,
+        strategy,
+        definition,
         host: HostFacts::read(&HostFs::default()).class,
-        guest,
+        guest: guest.to_owned(),
         ..Meta::default()
     })
 }
@@ -140,11 +145,11 @@ fn meta((counters, cpu, guest): (&CountersOptions, Cpu, String), backend: &Backe
 /// Traces the payload on a simulated host.
 fn of_model(options: &RecordOptions, payload: &PayloadSpec, name: &str) -> Result<Exit, Error> {
     let model = sim::model(name)?;
-    let plan = payload.plan(&sim::chosen(&model, "by --backend"), None)?;
+    let chosen = sim::chosen(&model, "by --backend");
+    let plan = payload.plan(&chosen, None)?;
     let arm = plan.arms.first().ok_or_else(|| internal("a payload without an arm", "none"))?;
     let host_plan = plan.simulated(model.clone())?.plan(arm, payload.samples)?;
-    let backend = sim::chosen(&model, "").backend;
-    let meta = meta((&payload.counters, plan.guest.machine.cpu, payload.name()), &backend)?;
+    let meta = meta(&payload.machine(&plan, &chosen)?, &payload.name())?;
     let meta = Meta { host: format!("simulated (model {name})"), backend: format!("sim:{name}"), ..meta };
     console::catch_interrupts()?;
     traced(&options.output.or(FOLDER), options.quiet.quiet, meta, |tracing| {
@@ -169,7 +174,9 @@ fn traced(
 ) -> Result<Exit, Error> {
     let tracing = Tracing::new(meta.vcpus);
     let writer = Writer::begin(output, meta)?;
-    let ((mut writer, failed), ended) = beside(|done| drain(&tracing, writer, done), || guest(Arc::clone(&tracing)))?;
+    let drained = Drained { writer, failed: None, origin: None };
+    let (drained, ended) = beside(drained, |drained, _| drained.drain(&tracing), || guest(Arc::clone(&tracing)))?;
+    let Drained { mut writer, failed, .. } = drained;
     if let Some(error) = failed {
         return Err(error);
     }
@@ -201,35 +208,32 @@ fn summarize(output: &Path, meta: &Meta, quiet: bool) {
 
 /// Longest time between two looks at the lanes.
 const POLL: Duration = Duration::from_millis(5);
-/// Writes what the vCPUs trace until the run is over. After an error nothing more is written, and the guest is ended.
-fn drain(tracing: &Tracing, mut writer: Writer, done: &AtomicBool) -> (Writer, Option<Error>) {
-    let (mut failed, mut origin) = (None, None);
-    let end_guest = || sys::interrupted().store(true, Ordering::Relaxed);
-    loop {
-        // Looked at before the lanes: what is in them at the end is taken out.
-        let last = done.load(Ordering::Acquire);
+
+/// What the vCPUs trace, on its way into files. After an error nothing more is written, and the guest is ended.
+struct Drained {
+    writer: Writer,
+    failed: Option<Error>,
+    /// The TSC of the first row.
+    origin: Option<u64>,
+}
+
+impl Drained {
+    fn drain(&mut self, tracing: &Tracing) -> Option<Duration> {
         let mut more = false;
         for (vcpu, lane) in tracing.lanes.iter().enumerate() {
-            more |= take_turn(
-                || lane.pop(vcpu as u16),
-                |row| {
-                    // A row that is there has a clock.
-                    let khz = lane.khz().max(1);
-                    let since = row.at.saturating_sub(*origin.get_or_insert(row.at));
-                    let at = u128::from(since) * 1_000_000 / u128::from(khz);
-                    if failed.is_none() {
-                        let added = writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row });
-                        failed = added.err().inspect(|_| end_guest());
-                    }
-                },
-            );
-        }
-        if last && !more {
-            return (writer, failed);
+            // A row that is there has a clock.
+            more |= take_turn(|| lane.pop(vcpu as u16), |row| self.add(row, lane.khz().max(1)));
         }
         tracing.stop.store(sys::stopped(), Ordering::Relaxed);
-        if !more {
-            std::thread::park_timeout(POLL);
+        (!more).then_some(POLL)
+    }
+
+    fn add(&mut self, row: Row, khz: u64) {
+        let since = row.at.saturating_sub(*self.origin.get_or_insert(row.at));
+        let at = u128::from(since) * 1_000_000 / u128::from(khz);
+        if self.failed.is_none() {
+            let added = self.writer.add(Row { at: u64::try_from(at).unwrap_or(u64::MAX), ..row });
+            self.failed = added.err().inspect(|_| sys::interrupted().store(true, Ordering::Relaxed));
         }
     }
 }

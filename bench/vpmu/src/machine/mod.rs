@@ -4,13 +4,11 @@
 pub mod linux;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use host_pmu::backend::BackendKey;
 use host_pmu::stats::OpKind;
-use host_pmu::trace::Tracing;
 use results::error::Error;
 use results::host::{HostFacts, HostFs};
 use results::open;
@@ -18,9 +16,8 @@ use vmm::machine::image::MAX_VCPUS;
 use vmm::machine::linux::PcOutcome;
 use vmm::machine::{CounterSource, Cpu, MachineError, Plan};
 use vmm::outcome::Counts;
-use vmm::sample::Sampling;
 
-use crate::setting::options::{BehindOptions, GuestOptions};
+use crate::setting::options::{BehindOptions, GuestOptions, TimeLimitOption};
 use crate::setting::pin::{PinChoice, usable};
 use crate::setting::strategy::{StrategyChoice, resolve_one};
 use crate::terminal::console::{complain, internal};
@@ -53,11 +50,11 @@ impl CountersOptions {
         Ok(CounterSource::Events { backend: backend.clone(), strategy: resolve_one(&self.strategy)? })
     }
 
-    /// Returns a machine of vCPUs like `cpu`, with `backend` behind their counters and without a time limit.
+    /// Returns a machine of vCPUs like `cpu`, with `backend` behind their counters.
     ///
     /// # Errors
     /// The strategy cannot be read, or the CPUs to pin to are not usable.
-    pub(crate) fn plan(&self, cpu: Cpu, backend: &BackendKey, watch: Watch) -> Result<Plan, Error> {
+    pub(crate) fn plan(&self, cpu: Cpu, backend: &BackendKey, limit: TimeLimitOption) -> Result<Plan, Error> {
         let vcpus = self.guest.vcpus;
         if vcpus > MAX_VCPUS as u64 {
             let what = format!("--vcpus {vcpus} is out of range");
@@ -70,21 +67,15 @@ impl CountersOptions {
             pmu: cpu.pmu(),
             vcpus: vcpus as usize,
             pin: self.behind.pin.clone().unwrap_or(PinChoice::Nowhere).cpus(vcpus, usable.as_deref())?,
-            time_limit: Duration::MAX,
-            sampling: watch.sampling,
-            trace: watch.trace,
+            time_limit: limit.time_limit.unwrap_or(TIME_LIMIT),
+            sampling: None,
+            trace: None,
         })
     }
 }
 
-/// Samples and a trace look into a guest while it runs.
-#[derive(Clone, Debug, Default)]
-pub struct Watch {
-    /// Samples of the guest, if it is recorded.
-    pub sampling: Option<Arc<Sampling>>,
-    /// Its trace, if it is traced.
-    pub trace: Option<Arc<Tracing>>,
-}
+/// Time of a guest, unless another is given.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Largest file of a guest: a kernel with all its symbols, or a RAM disk.
 const MAX_FILE: u64 = 1 << 30;
@@ -127,7 +118,7 @@ pub(crate) struct Report {
 }
 
 /// Reports on a run that ended.
-pub(crate) fn report_of(ran: &PcOutcome, backend: &BackendKey) -> Report {
+pub(crate) fn report_of(ran: &PcOutcome, behind: &CounterSource) -> Report {
     let mut counts = Counts::default();
     ran.vcpus.iter().for_each(|vcpu| counts.merge(&vcpu.account.counts));
     let exits = || ran.vcpus.iter().flat_map(|vcpu| &vcpu.account.msr_exits);
@@ -155,7 +146,7 @@ pub(crate) fn report_of(ran: &PcOutcome, backend: &BackendKey) -> Report {
     if absent != 0 {
         lines.push(format!("{absent} accesses to ports or memory that this machine does not have"));
     }
-    counted(ran, backend, &mut report);
+    counted(ran, behind, &mut report);
     let lost = counts.failed_opens + counts.pinned_errors + counts.throttled;
     let why = ran.vcpus.iter().find_map(|vcpu| vcpu.account.host.last_error.as_deref()).unwrap_or_default();
     let error = ran.console.error.as_ref().map_or_else(String::new, ToString::to_string);
@@ -185,12 +176,12 @@ pub(crate) fn rdpmcs_elsewhere(count: u64) -> String {
 }
 
 /// Reports the source of the guest's counts, and a warning if nothing counted although counters were programmed.
-fn counted(ran: &PcOutcome, backend: &BackendKey, report: &mut Report) {
+fn counted(ran: &PcOutcome, behind: &CounterSource, report: &mut Report) {
     let Report { summary, warnings } = report;
-    if *backend == BackendKey::None {
+    let CounterSource::Events { backend, .. } = behind else {
         summary.push("counts: none of host events; a counter advances by one per TSC tick".to_owned());
         return;
-    }
+    };
     let steps: Vec<_> = ran.vcpus.iter().filter_map(|vcpu| vcpu.steps).collect();
     let opened: u64 = ran.vcpus.iter().map(|vcpu| vcpu.account.host.ops.count(OpKind::Open)).sum();
     let nothing = if steps.is_empty() {
@@ -225,6 +216,7 @@ mod tests {
     use vmm::outcome::{Account, End, Steps, VcpuOutcome};
 
     use super::*;
+    use crate::setting::parse::options;
 
     #[test]
     fn a_panic_is_a_bug_and_no_fault_of_the_host() {
@@ -302,7 +294,8 @@ mod tests {
         for (what, backend, change) in cases {
             let mut ran = ran();
             change(&mut ran);
-            let Report { summary, warnings } = report_of(&ran, &backend);
+            let behind = options::<CountersOptions>(&[]).unwrap().source(&backend).unwrap();
+            let Report { summary, warnings } = report_of(&ran, &behind);
             writeln!(text, "# {what}\n{}\n! {}", summary.join("\n"), warnings.join("\n! ")).unwrap();
         }
         trials::golden(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/machine/reports.txt"), &text);

@@ -1,23 +1,10 @@
-//! This process: its resource limits, its user, its file locks.
+//! This process: its user, its file locks.
 
 use std::fs::File;
 
 use results::document::Tool;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-/// Raises a soft limit to `wanted` if the hard limit allows it.
-///
-/// # Errors
-/// The limit in force, if it is lower than `wanted` and cannot be raised that far.
-pub fn raise_limit(limit: Resource, wanted: u64) -> Result<(), u64> {
-    let Rlimit { current, maximum } = getrlimit(limit);
-    let Some(now) = current.filter(|&now| now < wanted) else { return Ok(()) };
-    let raised = Rlimit { current: Some(wanted), maximum };
-    let done = maximum.is_none_or(|most| most >= wanted) && setrlimit(limit, raised).is_ok();
-    if done { Ok(()) } else { Err(now) }
-}
 
 /// Takes the advisory lock of an open file or folder until that is closed; false if another process has it. True where the file
 /// system has no locks: NFS has none for a folder, Lustre without `flock` has none at all.
@@ -63,15 +50,6 @@ pub fn tool() -> Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_limit_that_suffices_is_left_alone_and_one_beyond_the_hard_limit_is_refused() {
-        assert_eq!(raise_limit(Resource::Nofile, 1), Ok(()));
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        if let (Some(now), Some(most)) = (current, maximum) {
-            assert_eq!(raise_limit(Resource::Nofile, most + 1), Err(now));
-        }
-    }
 
     #[test]
     fn perf_events_are_allowed_by_either_capability() {

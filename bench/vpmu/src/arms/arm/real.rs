@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 
-use arch_pmu::spec::MAX_COUNTERS;
 use guest::abi::{BootPage, FLAG_TURNS};
-use host_pmu::backend::BackendKey;
-use host_pmu::strategy::MAX_POOL;
 use results::document::ArmKind;
 use results::error::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vmm::kvm::{Host, KvmError};
 use vmm::machine::payload::{self, PayloadPlan};
-use vmm::machine::{self, CounterSource, MachineError};
+use vmm::machine::{self, MachineError};
 use vmm::outcome::{End, RunOutcome};
 
 use super::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome, nothing};
 use crate::engine::Turn;
-use crate::machine::{Watch, not_begun};
+use crate::machine::not_begun;
 use crate::setting::backend::open_kvm;
-use crate::setting::process::raise_limit;
 use crate::sys::interrupted;
+use crate::terminal::console::catch_interrupts;
 
 /// Log entries per requested sample: rotations share the log.
 const LOG_PER_SAMPLE: u64 = 2;
@@ -31,21 +28,17 @@ const LOG_SPARE: u64 = 4096;
 pub struct RealRunner {
     host: Arc<Host>,
     guest: PayloadPlan,
-    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
-    paced: Option<u64>,
 }
 
 impl RealRunner {
-    /// Creates a runner of such guests behind `backend`, which sample with `period`.
+    /// Creates a runner of such guests.
     ///
     /// # Errors
     /// Exit 4 where this host cannot run guests.
-    pub fn new(guest: &PayloadPlan, backend: &BackendKey, period: u64) -> Result<Self, Error> {
+    pub fn new(guest: &PayloadPlan) -> Result<Self, Error> {
         let host = Arc::new(open_kvm()?);
-        ensure(guest.machine.vcpus as u64)?;
-        // A replay waits for its PMIs: a clock's counts are ns.
-        let of_replay = (!guest.steps.is_empty() && *backend == BackendKey::CpuClock).then_some(1_000_000);
-        Ok(Self { host, guest: guest.clone(), paced: backend.pace(period).or(of_replay) })
+        raise_limits();
+        Ok(Self { host, guest: guest.clone() })
     }
 }
 
@@ -71,7 +64,9 @@ struct RealGuests<'a> {
 
 impl RealGuests<'_> {
     fn plan(&self, samples: u64) -> Result<PayloadPlan, Error> {
-        Ok(planned(&self.of.guest, self.arm.source(self.of.paced)?, samples))
+        let machine = &self.of.guest.machine;
+        let behind = self.arm.source(&machine.behind)?;
+        Ok(planned(&self.of.guest, machine::Plan { behind, ..machine.clone() }, samples))
     }
 }
 
@@ -115,23 +110,21 @@ fn of_this_arm(error: MachineError, arm: &Arm) -> Result<RunOutcome, Error> {
     }
 }
 
-/// Runs the payload with `behind` its counters, sampled or traced.
-pub(crate) fn watched(
-    host: &Host,
-    guest: &PayloadPlan,
-    behind: CounterSource,
-    samples: u64,
-    watch: Watch,
-) -> Result<RunOutcome, Error> {
-    let mut plan = planned(guest, behind, samples);
-    (plan.machine.sampling, plan.machine.trace) = (watch.sampling, watch.trace);
-    payload::run(host, guest::PMU_PAYLOAD, &plan, interrupted()).map_err(refused)
+/// Runs the payload on this machine.
+///
+/// # Errors
+/// Conditions that keep it from starting.
+pub(crate) fn alone(guest: &PayloadPlan, machine: machine::Plan, samples: u64) -> Result<RunOutcome, Error> {
+    let host = open_kvm()?;
+    raise_limits();
+    catch_interrupts()?;
+    payload::run(&host, guest::PMU_PAYLOAD, &planned(guest, machine, samples), interrupted()).map_err(refused)
 }
 
 /// Plans a run of `samples` samples.
-fn planned(guest: &PayloadPlan, behind: CounterSource, samples: u64) -> PayloadPlan {
+fn planned(guest: &PayloadPlan, machine: machine::Plan, samples: u64) -> PayloadPlan {
     PayloadPlan {
-        machine: machine::Plan { behind, ..guest.machine.clone() },
+        machine,
         log_entries: log_entries(&guest.boot, samples),
         boot: BootPage { sample_target: samples, ..guest.boot },
         steps: Arc::clone(&guest.steps),
@@ -145,31 +138,13 @@ pub(crate) const fn log_entries(boot: &BootPage, samples: u64) -> u64 {
     samples * (if boot.window_ticks > 0 { set_up } else { LOG_PER_SAMPLE }) + LOG_SPARE
 }
 
-/// Files of a vCPU: its own, the monitor's two, an event per counter, a full pool.
-const FILES: u64 = 3 + MAX_COUNTERS as u64 + MAX_POOL as u64;
-/// Queued signals of a vCPU: those of its two timers.
-const SIGNALS: u64 = 2;
-/// Both, for the rest of the process.
-const SPARE: u64 = 64;
-
-/// Raises the limits of open files and queued signals to what `vcpus` need.
-///
-/// # Errors
-/// Exit 4 where a hard limit is too low.
-pub fn ensure(vcpus: u64) -> Result<(), Error> {
-    // Signals that this user's other processes have queued count, too: all that the hard limit has room for.
-    let Rlimit { maximum, .. } = getrlimit(Resource::Sigpending);
-    let _ = setrlimit(Resource::Sigpending, Rlimit { current: maximum, maximum });
-    for (limit, each, name, flag) in
-        [(Resource::Nofile, FILES, "RLIMIT_NOFILE", "-n"), (Resource::Sigpending, SIGNALS, "RLIMIT_SIGPENDING", "-i")]
-    {
-        let wanted = SPARE + vcpus * each;
-        raise_limit(limit, wanted).map_err(|now| {
-            let why = format!("it is {now}, and {vcpus} vCPUs may need {wanted}");
-            Error::host(format!("{name} is too low"), why, format!("raise it: ulimit {flag} {wanted}"))
-        })?;
+/// Raises the limits of open files and of queued signals, of which a vCPU takes dozens, as far as they go. Where that is too little, the
+/// event or timer that does not open says so.
+pub fn raise_limits() {
+    for limit in [Resource::Nofile, Resource::Sigpending] {
+        let Rlimit { maximum, .. } = getrlimit(limit);
+        let _ = setrlimit(limit, Rlimit { current: maximum, maximum });
     }
-    Ok(())
 }
 
 #[cfg(test)]

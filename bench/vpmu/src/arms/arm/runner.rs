@@ -63,15 +63,13 @@ impl Arm {
         }
     }
 
-    /// Returns the source of its counters; of the floor with so many counts a millisecond, or at the TSC's rate.
+    /// Returns the source of its counters, which is known of the floor.
     ///
     /// # Errors
     /// Exit 2 for a strategy that is none.
-    pub fn source(&self, paced: Option<u64>) -> Result<CounterSource, Error> {
+    pub fn source(&self, floor: &CounterSource) -> Result<CounterSource, Error> {
         Ok(match self.kind {
-            ArmKind::Floor => {
-                paced.map_or(CounterSource::Floor, |counts_per_ms| CounterSource::PacedFloor { counts_per_ms })
-            }
+            ArmKind::Floor => floor.clone(),
             ArmKind::Kvm => CounterSource::Kvm { module: self.below_kvm() },
             ArmKind::Strategy => CounterSource::Events {
                 backend: self
@@ -93,16 +91,16 @@ impl Arm {
 /// of `cpu`: beside the other arms it has to run the same handler.
 fn fits(host: Option<Vendor>, perfmon_v2: bool, cpu: Cpu) -> Result<(), String> {
     let wants_v2 = matches!(cpu.pmu(), PmuCaps::Amd(caps) if caps.perfmon_v2);
-    let (shown, remedy) = match host {
+    let shown = match host {
         Some(vendor) if vendor == cpu.vendor() && perfmon_v2 == wants_v2 => return Ok(()),
-        Some(Vendor::Amd) if perfmon_v2 => ("an AMD's PerfMonV2", "--cpu genoa"),
-        Some(Vendor::Amd) => ("an AMD's PMU without PerfMonV2", "--cpu milan"),
-        Some(Vendor::Intel) => ("an Intel's PMU", "--cpu clx"),
+        Some(Vendor::Amd) if perfmon_v2 => "genoa",
+        Some(Vendor::Amd) => "milan",
+        Some(Vendor::Intel) => "clx",
         None => return Err("this host's processor is neither an Intel's nor an AMD's".to_owned()),
     };
+    let cpu = cpu.name();
     Err(format!(
-        "KVM shows a guest {shown} here, and the guest's events and driver are for --cpu {}: give {remedy}",
-        cpu.name()
+        "the guest's events and driver are for --cpu {cpu}, and KVM shows it the PMU of {shown}: give --cpu {shown}"
     ))
 }
 
@@ -178,16 +176,15 @@ mod tests {
 
     #[test]
     fn arms_become_what_stands_behind_the_counters() {
-        assert_eq!(arm("floor", ArmKind::Floor, None).source(None).unwrap(), CounterSource::Floor);
-        let paced = CounterSource::PacedFloor { counts_per_ms: 100 };
-        assert_eq!(arm("floor", ArmKind::Floor, None).source(Some(100)).unwrap(), paced);
-        let reuse = arm("reuse", ArmKind::Strategy, None).source(None).unwrap();
+        let floor = &CounterSource::PacedFloor { counts_per_ms: 100 };
+        assert_eq!(arm("floor", ArmKind::Floor, None).source(floor).unwrap(), *floor);
+        let reuse = arm("reuse", ArmKind::Strategy, None).source(floor).unwrap();
         let strategy = Strategy::preset("reuse").unwrap();
         assert_eq!(reuse, CounterSource::Events { backend: BackendKey::CpuClock, strategy });
         let text = "name = 'mine'\nreuse = 'last'\nrelease = 'never'\napply = 'deferred'";
-        assert!(matches!(arm("mine", ArmKind::Strategy, Some(text)).source(None), Ok(CounterSource::Events { .. })));
-        assert!(arm("mine", ArmKind::Strategy, Some("reuse = 1")).source(None).is_err());
-        let kvm = |name| arm(name, ArmKind::Kvm, None).source(None).unwrap();
+        assert!(matches!(arm("mine", ArmKind::Strategy, Some(text)).source(floor), Ok(CounterSource::Events { .. })));
+        assert!(arm("mine", ArmKind::Strategy, Some("reuse = 1")).source(floor).is_err());
+        let kvm = |name| arm(name, ArmKind::Kvm, None).source(floor).unwrap();
         assert_eq!(kvm("kvm"), CounterSource::Kvm { module: None });
         assert_eq!(kvm("kvm:direct"), CounterSource::Kvm { module: Some("direct".to_owned()) });
     }

@@ -7,12 +7,10 @@ use arch_pmu::spec::Vendor;
 use fleet::hash::sha256;
 use guest::abi::{BootPage, FLAG_TURNS};
 use host_pmu::backend::BackendKey;
-use host_pmu::stats::ns;
-use sim::guest::{GuestOutcome, Timer};
+use sim::guest::GuestOutcome;
 use sim::host::{self, CounterSource};
 use sim::mediated::Mediated;
 use sim::model::{CountBase, EMBEDDED, Model};
-use vmm::machine::payload::PayloadPlan;
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::real::log_entries;
@@ -105,35 +103,10 @@ pub fn facts(model: &Model) -> HostFacts {
 /// Simulates arms.
 #[derive(Clone, Debug)]
 pub struct SimRunner {
-    model: Model,
-    guest: PayloadPlan,
-    /// Counts per millisecond of the floor, where the arms beside it count no clock.
-    paced: Option<u64>,
-    /// CPUs that the vCPUs share in turns; `None`: each has its own.
-    cpus: Option<u64>,
-    timer: Timer,
-    seed: u64,
-}
-
-impl SimRunner {
-    /// Creates a runner of guests of this configuration on hosts of so many CPUs, `None`: one for each vCPU. `period` is that of the
-    /// strategies' arms, `seed` that of the simulated hosts.
-    ///
-    /// # Errors
-    /// Exit 2 for parameters that a simulated host does not have.
-    pub fn new(
-        model: Model,
-        guest: PayloadPlan,
-        (cpus, timer): (Option<u64>, Timer),
-        (period, seed): (u64, u64),
-    ) -> Result<Self, Error> {
-        if !guest.machine.pin.is_empty() {
-            let what = "--pin is not supported by a simulated host";
-            return Err(Error::usage(what, "each vCPU has its own CPU", "leave it out"));
-        }
-        let paced = (model.base == CountBase::Exits).then_some(period);
-        Ok(Self { model, guest, paced, cpus, timer, seed })
-    }
+    /// The model of the hosts.
+    pub model: Model,
+    /// The plan of the floor's host.
+    pub floor: host::Plan,
 }
 
 impl ArmRunner for SimRunner {
@@ -151,25 +124,15 @@ impl SimRunner {
     /// # Errors
     /// Exit 2 for a strategy that cannot be read.
     pub fn plan(&self, arm: &Arm, samples: u64) -> Result<host::Plan, Error> {
+        let floor = self.floor.clone();
         let behind = match (arm.kind, Mediated::named(&arm.strategy)) {
-            (ArmKind::Floor | ArmKind::Kvm, _) => CounterSource::Floor { counts_per_ms: self.paced },
+            (ArmKind::Floor | ArmKind::Kvm, _) => floor.behind,
             (ArmKind::Strategy, Some(kind)) => CounterSource::Mediated(kind),
             (ArmKind::Strategy, None) => CounterSource::Events(arm.strategy()?),
         };
-        let boot = self.guest.boot;
-        let boot = BootPage { sample_target: samples, log_capacity: log_entries(&boot, samples), ..boot };
-        let vcpus = self.guest.machine.vcpus as u64;
-        Ok(host::Plan {
-            behind,
-            pmu: self.guest.machine.pmu,
-            vcpus,
-            cpus: self.cpus.unwrap_or(vcpus),
-            boot,
-            timer: self.timer,
-            limit_ns: ns(self.guest.machine.time_limit),
-            seed: self.seed,
-            trace: None,
-        })
+        let log_capacity = log_entries(&floor.boot, samples);
+        let boot = BootPage { sample_target: samples, log_capacity, ..floor.boot };
+        Ok(host::Plan { behind, boot, ..floor })
     }
 }
 

@@ -6,8 +6,7 @@ use host_pmu::stats::{OpKind, OpStats, ns};
 use vmm::outcome::{End, MsrExits, RunOutcome, VcpuOutcome};
 
 use results::document::{
-    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, Rounds, Summary, WorkloadCost, latency_histogram,
-    merge,
+    self, ArmKind, BELOW_KVM, Counts, GuestArm, HostOp, Metrics, Summary, WorkloadCost, latency_histogram, merge,
 };
 use results::error::one_line;
 use results::metric::{
@@ -129,11 +128,6 @@ impl ArmFold {
         let why = format!("warm-up: {}{error}", outcome.end);
         self.leave_out(std::slice::from_ref(&why));
         self.result.incomplete.push(one_line(&why));
-    }
-
-    /// Returns whether every round so far is complete, but for a few that are left out.
-    pub fn is_complete(&self) -> bool {
-        self.without_few().unwrap_or(self).result.incomplete.is_empty()
     }
 
     /// Adds a finished turn, with what is beside its outcome.
@@ -339,11 +333,6 @@ impl ArmFold {
         }
         self.baseline.add(report.baseline_begin, report.baseline_end, report.baseline_units, khz);
         self.measured.add(report.measure_begin, report.measure_end, report.measure_units, khz);
-    }
-
-    /// Returns the rounds so far.
-    pub const fn rounds(&self) -> &Rounds {
-        &self.result.rounds
     }
 
     /// Returns the arm so far. A few turns that are not whole are left out of its figures.
@@ -628,18 +617,20 @@ mod tests {
                     let bad = bad.get(usize::try_from(index).unwrap());
                     fold.add(turn(index), &outcome(vec![bad.cloned().unwrap_or_else(|| vcpu(10, 1000))]).into());
                 }
-                (fold.is_complete(), fold.result())
+                fold.result()
             };
-            let (is_complete, few) = rounds(21, std::slice::from_ref(&bad));
-            let (_, without) = rounds(20, &[]);
-            assert!(is_complete && few.own == without.own && few.metrics == without.metrics, "{what}: {few:?}");
+            let (few, without) = (rounds(21, std::slice::from_ref(&bad)), rounds(20, &[]));
+            assert!(few.own == without.own && few.metrics == without.metrics, "{what}: {few:?}");
             assert!(few.left_out.len() == 1 && few.left_out[0].contains("round 0"), "{:?}", few.left_out);
             assert!(few.left_out[0].contains(what) && few.incomplete.is_empty(), "{:?}", few.left_out);
             let counting = paired::counting(&few, NMI_HANDLER.key).map(|(round, _)| round.index);
             assert_eq!(counting.collect::<Vec<_>>(), (1..21).collect::<Vec<_>>());
             // From 5 % on all rounds are kept, with the doubt.
-            let (is_complete, more) = rounds(20, &[bad]);
-            assert!(more.left_out.is_empty() && (!is_complete || more.own.doubts().next().is_some()), "{what}");
+            let more = rounds(20, &[bad]);
+            assert!(
+                more.left_out.is_empty() && (!more.incomplete.is_empty() || more.own.doubts().next().is_some()),
+                "{what}"
+            );
         }
     }
 

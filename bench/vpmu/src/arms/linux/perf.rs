@@ -1,7 +1,7 @@
 //! The perf of this host that goes into a guest.
 
 use std::ffi::OsStr;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,17 +23,14 @@ pub(super) fn find(perf: &Path, path: Option<&OsStr>) -> Result<PathBuf, Error> 
     })?;
     let mut magic = [0; 4];
     let read = open::found(&found, u64::MAX).and_then(|mut file| file.read_exact(&mut magic));
-    match read {
-        Ok(()) if magic == *b"\x7fELF" => Ok(found),
-        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-            Err(Error::usage(format!("cannot read {}", found.display()), error.to_string(), ""))
-        }
-        _ => Err(Error::usage(
-            format!("{} is no program, but a script", found.display()),
-            "a distribution's script looks for the perf of the running kernel, which the guest does not have",
-            "name the perf it starts with --perf: e.g. /usr/bin/perf_6.1, or perf in a folder of /usr/lib/linux-tools",
-        )),
+    if read.is_ok() && magic == *b"\x7fELF" {
+        return Ok(found);
     }
+    Err(Error::usage(
+        format!("{} is no program that can be read, but e.g. a script", found.display()),
+        "a distribution's script looks for the perf of the running kernel, which the guest does not have",
+        "name the perf it starts with --perf: e.g. /usr/bin/perf_6.1, or perf in a folder of /usr/lib/linux-tools",
+    ))
 }
 
 /// The first line of `perf --version`.

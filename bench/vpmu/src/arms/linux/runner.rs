@@ -10,8 +10,8 @@ use results::document::{ArmKind, Counts, LinuxArm, LinuxParameters, Parameters};
 use results::error::Error;
 use vmm::boot::linux::Kernel;
 use vmm::kvm::{Host, linux_refusal};
+use vmm::machine::Plan as Machine;
 use vmm::machine::linux::{LinuxPlan, PcOutcome};
-use vmm::machine::{CounterSource, Plan as Machine};
 use vmm::outcome::{Account, End, PayloadLeft, RunOutcome, TscMap, VcpuOutcome};
 
 use super::perf;
@@ -43,8 +43,6 @@ pub struct LinuxRunner {
     /// The parts that all of them share.
     guest: LinuxPlan,
     parameters: Parameters,
-    /// Counts per millisecond of the floor, where the arms beside it do not count at the TSC's rate.
-    paced: Option<u64>,
 }
 
 impl LinuxRunner {
@@ -53,7 +51,7 @@ impl LinuxRunner {
     /// # Errors
     /// Exit 2 for a kernel or a perf that cannot be used, 4 where this host cannot boot Linux.
     pub fn new(options: &LinuxGuestOptions, plan: &mut Plan) -> Result<Self, Error> {
-        real::ensure(plan.parameters.vcpus)?;
+        real::raise_limits();
         linux_refusal().map_err(|why| Error::host("cannot boot a kernel", why, ""))?;
         let host = Arc::new(open_kvm()?);
         let path = options.kernel.as_deref().unwrap_or(Path::new(""));
@@ -61,7 +59,7 @@ impl LinuxRunner {
         let perf = perf::find(&options.perf, std::env::var_os("PATH").as_deref())?;
         let version = perf::version(&perf)?;
         let perf = Placed { host: perf, guest: Some(PERF.to_owned()) };
-        let mut files = userland::initramfs((path, kernel.release()), boot.modules.as_deref(), &[], &[perf])?;
+        let mut files = userland::initramfs((path, kernel.release()), boot, &[], &[perf])?;
         files
             .file(FTEST, 0o755, guest::FTEST)
             .map_err(|error| Error::usage("cannot put the workload into the guest", error.to_string(), ""))?;
@@ -73,22 +71,7 @@ impl LinuxRunner {
             command: command(&plan.parameters, plan.parameters.samples).join(" "),
         });
         let guest = boot.plan(Machine { time_limit: LONGEST, ..plan.guest.machine.clone() }, files)?;
-        let paced = plan.backend.pace(plan.parameters.period);
-        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone(), paced })
-    }
-
-    /// Boots a guest with `behind` its counters, lets perf do its task, and waits for the guest's end.
-    fn turn(&self, behind: CounterSource, samples: u64) -> Result<(PcOutcome, Result<Recorded, String>), Error> {
-        let machine = Machine { behind, ..self.guest.machine.clone() };
-        let guest = LinuxPlan { machine, ..self.guest.clone() };
-        let Worked { mut outcome, made, .. } = with_agent(&self.host, self.kernel.clone(), guest, BOOT, |agent, _| {
-            carry_out(agent, &self.parameters, samples)
-        })?;
-        if outcome.end == End::Stopped && !sys::stopped() {
-            // Nobody else stopped it: why its work failed says more.
-            outcome.end = End::Done;
-        }
-        Ok((outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
+        Ok(Self { host, kernel, guest, parameters: plan.parameters.clone() })
     }
 }
 
@@ -104,9 +87,16 @@ struct LinuxGuests<'a>(&'a LinuxRunner, &'a Arm);
 
 impl ArmGuests for LinuxGuests<'_> {
     fn turn(&mut self, _: Turn, samples: u64) -> Result<TurnOutcome, Error> {
-        let Self(of, arm) = self;
-        let (outcome, worked) = of.turn(arm.source(of.paced)?, samples)?;
-        Ok(turn_of(arm, outcome, worked))
+        let Self(LinuxRunner { host, kernel, guest, parameters }, arm) = self;
+        let behind = arm.source(&guest.machine.behind)?;
+        let guest = LinuxPlan { machine: Machine { behind, ..guest.machine.clone() }, ..guest.clone() };
+        let Worked { mut outcome, made, .. } =
+            with_agent(host, kernel.clone(), guest, BOOT, |agent, _| carry_out(agent, parameters, samples))?;
+        if outcome.end == End::Stopped && !sys::stopped() {
+            // Nobody else stopped it: why its work failed says more.
+            outcome.end = End::Done;
+        }
+        Ok(turn_of(arm, outcome, made.map_err(|Failure { what, why, .. }| format!("{what}: {why}"))))
     }
 }
 

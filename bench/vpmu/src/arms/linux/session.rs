@@ -1,13 +1,12 @@
 //! One turn in a guest that has come up: settings, what perf does, and what was recorded.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use linux_guest::agent::Agent;
 use results::document::{EventParameter, Parameters};
 
 use super::trace::Trace;
-use crate::machine::linux::guest::Failure;
+use crate::machine::linux::guest::{Failure, Tail};
 use crate::setting::workload::event_spec;
 
 /// Results of a turn in the guest.
@@ -36,8 +35,8 @@ const SPARE: u64 = 20_000;
 /// Without a bound on perf's time: a slow guest's kernel would lower its rate of samples.
 const KERNEL: [(&str, &str); 2] = [("perf_cpu_time_max_percent", "0"), ("perf_event_paranoid", "-1")];
 
-/// Most bytes of a program's output, or of a file, that are kept in memory: a trace of some million lines.
-const MOST_KEPT: usize = 256 << 20;
+/// Most bytes of the trace: some million lines.
+const MOST_OF_TRACE: u64 = 256 << 20;
 
 /// Lets perf record the workload.
 ///
@@ -55,7 +54,7 @@ pub(super) fn carry_out(agent: &mut Agent<'_>, parameters: &Parameters, samples:
     done(agent, &command(parameters, samples))?;
     set(agent, &switch, "0")?;
     let what = "cannot read the guest's trace";
-    let trace = agent.get(&format!("{TRACING}/trace"), MOST_KEPT as u64).map_err(Failure::of(what))?;
+    let trace = agent.get(&format!("{TRACING}/trace"), MOST_OF_TRACE).map_err(Failure::of(what))?;
     let trace =
         Trace::parse(&String::from_utf8_lossy(&trace)).map_err(|why| Failure::of_program(what.to_owned(), why))?;
     let (stats, said) = done(agent, &[PERF, "report", "--stats", "-i", DATA].map(str::to_owned))?;
@@ -74,34 +73,16 @@ fn set(agent: &mut Agent<'_>, path: &str, value: &str) -> Result<(), Failure> {
 
 /// Runs a program that is to end with status 0, and returns its output.
 fn done(agent: &mut Agent<'_>, command: &[String]) -> Result<(String, String), Failure> {
-    let (mut out, mut err) = (Kept::default(), Kept::default());
+    let (mut out, mut err) = (Tail::default(), Tail::default());
     let name: Vec<_> = command.iter().take(2).map(String::as_str).collect();
     let name = format!("`{}`", name.join(" "));
     let ended = agent.run(command, None, &mut out, &mut err).map_err(Failure::of(format!("{name} did not end")))?;
-    let [out, err] = [out, err].map(|kept| String::from_utf8_lossy(&kept.0).into_owned());
+    let [out, err] = [out, err].map(|mut kept| kept.text());
     if ended.status == 0 {
         return Ok((out, err));
     }
     let what = format!("{name} ended with status {} in the guest", ended.status);
     Err(Failure::of_program(what, last_line(&err).to_owned()))
-}
-
-/// Output of a program in the guest, bounded.
-#[derive(Debug, Default)]
-struct Kept(Vec<u8>);
-
-impl io::Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > MOST_KEPT {
-            return Err(io::Error::other(format!("it is more than {} MiB", MOST_KEPT >> 20)));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 fn last_line(text: &str) -> &str {

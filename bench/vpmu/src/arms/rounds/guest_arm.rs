@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::plan::Plan;
 use crate::arms::arm::runner::{Arm, ArmGuests, ArmRunner, TurnOutcome};
 use crate::arms::fold::arm::{ArmFold, Checks};
-use crate::engine::{self, Turn, Turned};
+use crate::engine::{self, Turn};
 use results::document::{self, ArmKind, BELOW_KVM};
 use results::error::Error;
 use vmm::outcome::RunOutcome;
@@ -107,29 +107,29 @@ impl engine::Arm for GuestArm<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, turn: Turn) -> Result<Turned<TurnOutcome>, Error> {
+    fn turn(&mut self, turn: Turn) -> Result<Option<TurnOutcome>, Error> {
         let parameters = &self.plan.parameters;
         let samples = if turn.warmup { parameters.warmup_samples } else { parameters.samples };
-        let Some(guests) = &mut self.guests else { return Ok(Turned { figures: None, is_whole: false }) };
+        let Some(guests) = &mut self.guests else { return Ok(None) };
         let outcome = guests.turn(turn, samples)?;
         self.virtual_time += outcome.run.wall;
-        let is_whole = outcome.run.end.is_complete();
-        if !is_whole {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(Turned { figures: None, is_whole });
-            }
-            self.failures += 1;
-        }
-        match (is_whole, turn.warmup) {
+        match (Self::is_whole(&outcome), turn.warmup) {
             // A warm-up that ends well does not reset the count: a guest may hang in its counted rounds only.
             (true, false) => self.failures = 0,
+            (true, true) => {}
+            (false, _) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+            (false, false) => self.failures += 1,
             (false, true) => {
+                self.failures += 1;
                 self.fold.warm_up_failed(&outcome.run);
                 self.note_giving_up();
             }
-            _ => {}
         }
-        Ok(Turned { figures: Some(outcome), is_whole })
+        Ok(Some(outcome))
+    }
+
+    fn is_whole(outcome: &TurnOutcome) -> bool {
+        outcome.run.end.is_complete()
     }
 
     fn result(&self) -> document::Arm {

@@ -14,7 +14,8 @@ use results::host::HostFs;
 use results::paired::narrowest;
 use results::table::layout::percent;
 use sim::guest::Timer;
-use sim::model::Model;
+use sim::host;
+use sim::model::{CountBase, Model};
 use trace::read::Trace;
 use vmm::machine::payload::PayloadPlan;
 use vmm::machine::{self, CounterSource, Cpu};
@@ -54,7 +55,7 @@ pub struct Plan {
     pub arms: Vec<Arm>,
     /// The backend of the strategies' arms; never `auto`.
     pub backend: BackendKey,
-    /// Plan that the guests of all arms have in common. An arm's counters, and its samples and log, are those of each run.
+    /// Plan of the floor's guests, and what those of all arms have in common. Samples and log are those of each run.
     pub guest: PayloadPlan,
     /// True if time is that of simulated guests, not this host's.
     pub simulated: bool,
@@ -76,7 +77,7 @@ impl Plan {
     /// # Errors
     /// Exit 4 where this host cannot run guests.
     pub fn on_this_host(&self) -> Result<RealRunner, Error> {
-        RealRunner::new(&self.guest, &self.backend, self.parameters.period)
+        RealRunner::new(&self.guest)
     }
 
     /// Returns the runner of its arms on hosts of a model.
@@ -95,8 +96,24 @@ impl Plan {
     /// # Errors
     /// Exit 2 for parameters that a simulated host does not have.
     pub fn simulated(&self, model: Model) -> Result<SimRunner, Error> {
-        let parameters = &self.parameters;
-        SimRunner::new(model, self.guest.clone(), (parameters.cpus, self.timer), (parameters.period, self.seed))
+        let PayloadPlan { machine, boot, .. } = &self.guest;
+        if !machine.pin.is_empty() {
+            let what = "--pin is not supported by a simulated host";
+            return Err(Error::usage(what, "each vCPU has its own CPU", "leave it out"));
+        }
+        let (vcpus, paced) = (machine.vcpus as u64, model.base == CountBase::Exits);
+        let floor = host::Plan {
+            behind: host::CounterSource::Floor { counts_per_ms: paced.then_some(self.parameters.period) },
+            pmu: machine.pmu,
+            vcpus,
+            cpus: self.parameters.cpus.unwrap_or(vcpus),
+            boot: *boot,
+            timer: self.timer,
+            limit_ns: ns(machine.time_limit),
+            seed: self.seed,
+            trace: None,
+        };
+        Ok(SimRunner { model, floor })
     }
 
     /// Makes the plan of these options, and checks what cannot be checked value by value. `parameters` has the events of the
@@ -106,7 +123,7 @@ impl Plan {
     /// Exit 2 for options that contradict each other or the host.
     pub fn new(
         (experiment, usual): (&'static str, &Usual),
-        (arms, length, host): (&ArmsOptions, &LengthOptions, &HostOptions),
+        (arms, length, HostOptions { behind, cpu }): (&ArmsOptions, &LengthOptions, &HostOptions),
         (workload, flags, parameters): (Workload, u64, Parameters),
         chosen: &Chosen,
         usable: Option<&[u32]>,
@@ -114,7 +131,7 @@ impl Plan {
         let presets = StrategyChoice::presets(usual.strategies);
         let strategies = resolve_arms(if arms.strategy.is_empty() { &presets } else { &arms.strategy })?;
         let (vcpus, samples) = (arms.guest.vcpus, arms.samples.unwrap_or(usual.samples));
-        let pin = host.behind.pin.clone().unwrap_or_default().cpus(vcpus, usable)?;
+        let pin = behind.pin.clone().unwrap_or_default().cpus(vcpus, usable)?;
         if vcpus > MAX_VCPUS && !chosen.simulated {
             let what = format!("--vcpus {vcpus} is out of range");
             return Err(Error::usage(what, "a payload has room for fewer", format!("give 1 to {MAX_VCPUS}")));
@@ -145,7 +162,7 @@ impl Plan {
         let ticks = |time: Duration| (ns(time) / ns(tick).max(1)).max(1);
         let mut parameters = Parameters {
             strategies: strategies.clone(),
-            backend_requested: host.behind.backend.to_string(),
+            backend_requested: behind.backend.to_string(),
             backend: backend.to_string(),
             backend_why: chosen.why.clone(),
             workload: workload.to_string(),
@@ -166,7 +183,7 @@ impl Plan {
             tail_ticks: TAIL_TICKS,
             ..parameters
         };
-        describe(&mut parameters, host.cpu, host.cpu.pmu());
+        describe(&mut parameters, *cpu, cpu.pmu());
         let mut boot = BootPage {
             workload: workload.work.abi,
             flags,
@@ -182,10 +199,11 @@ impl Plan {
         for (slot, event) in boot.events.iter_mut().zip(&parameters.events) {
             *slot = event_spec(event);
         }
+        let paced = backend.pace(parameters.period).map(|counts_per_ms| CounterSource::PacedFloor { counts_per_ms });
         let machine = machine::Plan {
-            behind: CounterSource::Floor,
-            cpu: host.cpu,
-            pmu: host.cpu.pmu(),
+            behind: paced.unwrap_or(CounterSource::Floor),
+            cpu: *cpu,
+            pmu: cpu.pmu(),
             vcpus: vcpus as usize,
             pin,
             // Ticks merge while a handler takes longer than one, so the guest's own end may come late.
@@ -218,6 +236,10 @@ impl Plan {
         // A PMI that does not come is waited for.
         let waits = self.parameters.samples.saturating_mul(PMI_WAIT_US);
         machine.time_limit = machine.time_limit.saturating_add(Duration::from_micros(waits));
+        if self.backend == BackendKey::CpuClock {
+            // Its counts are ns.
+            machine.behind = CounterSource::PacedFloor { counts_per_ms: 1_000_000 };
+        }
         (boot.flags, boot.event_count) = (FLAG_REPLAY, 0);
         boot.limit_us = self.parameters.time_limit_ns / 1000;
         self.guest.steps = steps;
@@ -248,7 +270,7 @@ impl Plan {
         Rounds {
             rounds: self.parameters.rounds,
             warmup: self.parameters.warmup_rounds,
-            session: self.keeps_guests().then(|| self.rounds_per_guest()),
+            session: self.parameters.rounds_per_guest,
             duration: self.duration(),
             seed: self.seed,
             simulated: self.simulated,
@@ -263,11 +285,6 @@ impl Plan {
     /// Returns the bound on the whole experiment.
     pub fn duration(&self) -> Option<Duration> {
         self.parameters.duration_ns.map(Duration::from_nanos)
-    }
-
-    /// Returns the rounds that count in which an arm's guest lives on; 1: each turn has a guest of its own.
-    pub fn rounds_per_guest(&self) -> u64 {
-        self.parameters.rounds_per_guest.unwrap_or(1)
     }
 
     /// Returns whether guests live over several turns.

@@ -19,16 +19,22 @@ pub(crate) fn run(plan: &Plan, runner: &dyn ArmRunner, context: Context<'_, Docu
     let mut arms = arms(plan, runner, context.stop)?;
     context.progress.expect(&expectation(plan, arms.iter().filter(|arm| arm.runs()).count()));
     let parameters = plan.parameters.clone();
-    let complete = &|document: &mut Document| {
+    let until_ci = parameters.until_ci;
+    let complete = &|document: &mut Document, is_last: bool| {
         if plan.is_open_ended() {
             // Without a wanted number of rounds, it is that of the rounds there are.
             document.parameters.rounds = document.arms.iter().map(|arm| arm.rounds.len() as u64).max().unwrap_or(0);
         }
         document.warnings = warnings::collect(document);
+        if is_last {
+            let missing = until_ci.and_then(|wanted| precision::missing(document, wanted));
+            document.warnings.extend(missing.map(|why| Warning::of_all(warnings::UNSURE, why)));
+            document.conclude(answers::metric(&document.parameters).key);
+        }
     };
     let place = parameters.set_up.as_ref().map(|_| "guest");
     let about = About { name: plan.experiment, place, parameters, complete };
-    let (mut looks, until_ci) = (Looks::default(), plan.parameters.until_ci);
+    let mut looks = Looks::default();
     let mut enough = |state: &State, look: &mut dyn FnMut() -> Document| {
         let mut is_sure = || match until_ci {
             Some(wanted) => precision::is_reached(&look(), wanted),
@@ -37,16 +43,7 @@ pub(crate) fn run(plan: &Plan, runner: &dyn ArmRunner, context: Context<'_, Docu
         // Guests differ, so a look is taken between them.
         state.between_sessions && (plan.until_order || until_ci.is_some()) && looks.are_enough(&mut is_sure)
     };
-    let Context { stop, fs, host, command_line, progress, save } = context;
-    let context = Context { stop, fs, host, command_line, progress, save: &mut *save };
-    let (mut document, error) = engine::measure(&mut arms, &plan.rounds(), &about, context, &mut enough)?;
-    if let Some(why) = until_ci.and_then(|wanted| precision::missing(&document, wanted)) {
-        document.warnings.push(Warning::of_all(warnings::UNSURE, why));
-    }
-    document.conclude(answers::metric(&document.parameters).key);
-    document.ended_by(error.as_ref());
-    save(&document)?;
-    Ok((document, error))
+    engine::measure(&mut arms, &plan.rounds(), &about, context, &mut enough)
 }
 
 /// Tells a user who waits for the result what to expect.

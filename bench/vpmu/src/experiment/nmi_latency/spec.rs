@@ -120,23 +120,27 @@ mod tests {
         assert!(plan.duration().unwrap() < Duration::from_secs(38));
         assert!(Duration::from_nanos(plan.parameters.time_limit_ns) * arms < Duration::from_secs(5));
         // Enough guests to see how guests differ, and all rounds fit at the usual speed.
-        assert!(plan.parameters.rounds / plan.rounds_per_guest() >= 10);
+        assert!(plan.parameters.rounds / plan.parameters.rounds_per_guest.unwrap() >= 10);
     }
 
     #[test]
     fn guests_live_on_unless_they_would_spare_each_other_the_first_event() {
         let model = sim::chosen(&sim::model("clx-ap-watchdog-off").unwrap(), "");
         for (line, chosen, rounds_per_guest, rounds, seconds) in [
-            ("", on("cpu-clock"), 20, 240, Some(36)),
-            ("--rounds 1", on("cpu-clock"), 1, 1, None),
-            ("--quick", on("hardware"), 1, 24, Some(5)),
-            ("--duration 7s", on("tracepoint:kvm/kvm_exit"), 1, OPEN_ENDED, Some(7)),
+            ("", on("cpu-clock"), Some(20), 240, Some(36)),
+            ("--rounds 1", on("cpu-clock"), None, 1, None),
+            ("--quick", on("hardware"), None, 24, Some(5)),
+            ("--duration 7s", on("tracepoint:kvm/kvm_exit"), None, OPEN_ENDED, Some(7)),
             // A simulated arm has its host to itself, and nobody waits for its time, so that no default cuts its rounds.
-            ("", model.clone(), 20, 240, None),
-            ("--quick", model, 20, 24, None),
+            ("", model.clone(), Some(20), 240, None),
+            ("--quick", model, Some(20), 24, None),
         ] {
             let plan = plan(line, &chosen).unwrap();
-            let found = (plan.rounds_per_guest(), plan.parameters.rounds, plan.duration().map(|bound| bound.as_secs()));
+            let found = (
+                plan.parameters.rounds_per_guest,
+                plan.parameters.rounds,
+                plan.duration().map(|bound| bound.as_secs()),
+            );
             assert_eq!(found, (rounds_per_guest, rounds, seconds), "{line} {}", chosen.backend);
         }
     }

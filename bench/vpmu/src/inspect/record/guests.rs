@@ -1,6 +1,5 @@
 //! Runs a guest and records it.
 
-use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +9,9 @@ use host_pmu::stats::ns;
 use perf_data::feature::Facts;
 use perf_data::symbols::{Image, Symbols as Functions, build_id, text_of_kernel};
 use perf_data::unwind::{FRAME_POINTER, STACK_POINTER};
-use perf_data::writer::Output;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::write::check_no_input;
+use results::write::{Target, check_no_input};
 use vmm::machine::linux::Kernel;
 use vmm::sample::{CallerRule, Orc, Sampling};
 
@@ -22,8 +20,8 @@ use super::layout::{Kind, of_elf, of_kernel};
 use super::recorder::{self, Recorded, Subject};
 use super::spec::RecordSpec;
 use super::tables::Names;
-use crate::inspect::sampled::{self, Guest};
-use crate::machine::Watch;
+use crate::inspect::sampled::{self, Code, Guest};
+use crate::machine::{Report, say};
 use crate::sys;
 use crate::terminal::console::complain;
 
@@ -32,23 +30,25 @@ use crate::terminal::console::complain;
 /// # Errors
 /// Conditions that keep it from starting, and a recording that ended early.
 pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
-    let given = [("--aio", spec.aio.is_some()), ("--interval", spec.interval.is_some())];
-    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && spec.is_pipe()) {
-        let remedy = format!("give a file with --output, or leave {option} out");
-        return Err(Error::usage(format!("cannot write to a pipe with {option}"), "", remedy));
+    if spec.output == Path::new("-") {
+        return Err(Error::usage(
+            "cannot write a recording to a pipe",
+            "its header is brought up to date",
+            "give a file",
+        ));
     }
     spec.sampling.check()?;
-    let (guest, backend) = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
-    let (of, vcpus) = (&spec.sampling, guest.counters().0.guest.vcpus as usize);
+    let mut guest = Guest::watched(spec.guest.clone(), spec.quiet.quiet)?;
+    let (of, vcpus) = (&spec.sampling, guest.machine.vcpus);
     let mut sampling = Sampling::new(of.event.clone(), of.rate(), spec.chains, vcpus);
     // perf reads the functions' names from a file. Of an image it is a copy: the image itself may be another one soon.
-    let (subject, copy, input) = match &guest {
-        Guest::Payload(..) => {
+    let (subject, copy, input) = match &guest.code {
+        Code::Payload(_) => {
             sampling.orc = spec.chains.then(tables_of_payload).flatten();
             (of_image(guest::PMU_PAYLOAD, spec)?, guest::PMU_PAYLOAD, None)
         }
-        Guest::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
-        Guest::Linux(linux, kernel) => {
+        Code::Image(image, bytes) => (of_image(bytes, spec)?, &bytes[..], Some(&image.image)),
+        Code::Linux(linux, kernel) => {
             sampling.orc = spec.chains.then(|| tables_of_kernel(kernel)).flatten();
             (of_linux(kernel), &[][..], Some(&linux.kernel))
         }
@@ -58,51 +58,34 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     }
     let kind = subject.kind;
     let events = sampled::described(&sampling, kind == Kind::Task)?;
-    let kallsyms = (kind == Kind::Host).then(|| spec.companion(KALLSYMS)).transpose()?;
-    let (output, displaced) = output(spec)?;
+    let companion = |word| {
+        let target = Target::of(&spec.beside(word)).map(|target| target.mode(0o600));
+        target.map_err(|error| cannot(spec, &error))
+    };
+    let kallsyms = (kind == Kind::Host).then(|| companion(KALLSYMS)).transpose()?;
+    let output = beside::begin(&spec.output).map_err(|error| cannot(spec, &error))?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
-        spec.companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
+        companion(IMAGE).and_then(|file| file.replace(copy).map_err(|error| cannot(spec, &error)))
     };
     let sampling = Arc::new(sampling);
-    let watch = Watch { sampling: Some(Arc::clone(&sampling)), trace: None };
-    let run = || guest.run(&backend, watch, kallsyms.as_ref(), spec.quiet.quiet).map(|(exit, _)| exit);
+    guest.machine.sampling = Some(Arc::clone(&sampling));
+    let run = || guest.run(kallsyms.as_ref()).map(|(exit, _)| exit);
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
-    if recorded.is_err() && !spec.is_pipe() {
-        beside::take_back(&spec.output, displaced);
+    if recorded.is_err() {
+        // Why the guest did not begin is the error to report.
+        let _ = beside::remove(&spec.output);
     }
     let (recorded, exit) = recorded?;
-    let (lines, warnings) = lines(&recorded, spec, vcpus);
-    for line in lines.iter().filter(|_| !spec.quiet.quiet) {
-        complain(line);
-    }
-    for warning in warnings {
-        complain(&format!("warning: {warning}"));
-    }
-    match error(&recorded, Path::new(&spec.output)) {
-        Some(error) => Err(error),
-        None => Ok(ended(&recorded, exit)),
-    }
+    say(&report(&recorded, spec, vcpus), spec.quiet.quiet);
+    ended(&recorded, exit, &spec.output)
 }
 
 fn cannot(spec: &RecordSpec, error: &std::io::Error) -> Error {
     let what = format!("cannot write the recording to {}", spec.output.display());
     Error::output(what, error, "make room, or give another --output")
-}
-
-/// Opens the output, and says whether an earlier file gave place.
-fn output(spec: &RecordSpec) -> Result<(Output, bool), Error> {
-    let opened = if spec.is_pipe() {
-        // Whatever the guest writes to stdout goes to stderr from here on.
-        beside::remove(&spec.beside(KALLSYMS))
-            .and_then(|()| sys::take_stdout())
-            .map(|fd| (Output::Pipe(File::from(fd)), false))
-    } else {
-        beside::begin(&spec.output).map(|(file, displaces)| (Output::File(file), displaces))
-    };
-    opened.map_err(|error| cannot(spec, &error))
 }
 
 fn of_image(bytes: &[u8], spec: &RecordSpec) -> Result<Subject, Error> {
@@ -126,10 +109,9 @@ const KERNEL_TEXT: u64 = 0xffff_ffff_8100_0000;
 
 /// Returns the unwind tables of a kernel, with a warning if it has none.
 fn tables_of_kernel(kernel: &Kernel) -> Option<Orc> {
-    let warn = |why| {
-        complain(&format!("warning: {why}: chains of the kernel follow frame pointers, which it may not have"));
-    };
-    Orc::of_kernel(kernel.image(), kernel.release()).map_err(warn).ok()
+    let followed = "chains of the kernel follow frame pointers, which it may not have";
+    let tables = Orc::of_kernel(kernel.image(), kernel.release());
+    tables.inspect_err(|why| complain(&format!("warning: {why}: {followed}"))).ok()
 }
 
 /// Returns the unwind tables of the payload, for its kernel and its ring 3.
@@ -171,22 +153,22 @@ fn facts(vcpus: usize) -> Facts {
     }
 }
 
-/// Formats the lines of the summary, and its warnings.
-fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, Vec<String>) {
+/// Reports on a recording.
+fn report(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> Report {
     let Recorded { samples, lost: [ours, kernels, throttled], at_exit, parts, complete, file, .. } = recorded;
-    let to = if spec.is_pipe() { "stdout".to_owned() } else { spec.output.display().to_string() };
     let events: Vec<_> = spec.sampling.event.iter().map(ToString::to_string).collect();
     let of = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let taken = if file.samples < *samples { format!("{} of {samples}", file.samples) } else { samples.to_string() };
     let level = spec.writing().level;
     let ratio = if level > 0 { format!(", compressed {:.1}:1 at level {level}", file.ratio) } else { String::new() };
-    let mut lines = vec![format!(
-        "recorded {taken} samples of {} on {vcpus} vCPUs in {to}: {} KiB{ratio}",
+    let mut summary = vec![format!(
+        "recorded {taken} samples of {} on {vcpus} vCPUs in {}: {} KiB{ratio}",
         events.join(", "),
+        spec.output.display(),
         file.bytes.div_ceil(1024),
     )];
     if *at_exit > 0 {
-        lines.push(format!(
+        summary.push(format!(
             "{:.1} % of the samples fell into the host's handling of an exit: they are at the instruction that made it",
             of(*at_exit, *samples)
         ));
@@ -197,7 +179,7 @@ fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, 
         .map(|((&whole, &complete), what)| format!("{:.2} % of {whole} {what}", of(complete, whole)))
         .collect();
     if !shares.is_empty() {
-        lines.push(format!("complete: {}", shares.join(", ")));
+        summary.push(format!("complete: {}", shares.join(", ")));
     }
     let warnings = [
         (ours + kernels > 0).then(|| {
@@ -221,26 +203,24 @@ fn lines(recorded: &Recorded, spec: &RecordSpec, vcpus: usize) -> (Vec<String>, 
             )
         }),
     ];
-    (lines, warnings.into_iter().flatten().collect())
+    Report { summary, warnings: warnings.into_iter().flatten().collect() }
 }
 
-/// Returns the exit code where nothing failed: the guest's own.
-fn ended(recorded: &Recorded, guest: Exit) -> Exit {
-    match guest {
+/// Returns the guest's exit code, or the error of a recording that ended early, unless its reader just left.
+fn ended(recorded: &Recorded, guest: Exit, output: &Path) -> Result<Exit, Error> {
+    match (&recorded.failed, guest) {
+        (Some(error), _) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("the recording {} ended early", output.display());
+            let remedy =
+                "what was written before that is readable, later samples are gone; make room, and record again";
+            Err(Error::output(what, error, remedy))
+        }
         // The recording's end is not the guest's failure.
-        Exit::Inconclusive if recorded.by_duration && recorded.failed.is_none() => Exit::Done,
-        // The reader of the pipe left before the end of the guest.
-        Exit::Done if recorded.failed.is_some() => Exit::Inconclusive,
-        exit => exit,
+        (None, Exit::Inconclusive) if recorded.by_duration => Ok(Exit::Done),
+        // The reader of the tables left before the end of the guest.
+        (Some(_), Exit::Done) => Ok(Exit::Inconclusive),
+        (_, exit) => Ok(exit),
     }
-}
-
-/// Builds the error of a recording that ended early, unless its reader just left.
-fn error(recorded: &Recorded, output: &Path) -> Option<Error> {
-    let error = recorded.failed.as_ref().filter(|error| error.kind() != ErrorKind::BrokenPipe)?;
-    let what = format!("the recording {} ended early", output.display());
-    let remedy = "what was written before that is readable, later samples are gone; make room, and record again";
-    Some(Error::output(what, error, remedy))
 }
 
 #[cfg(test)]
@@ -253,15 +233,15 @@ mod tests {
 
     #[test]
     fn a_reader_that_left_is_no_whole_recording_and_a_full_disk_is_an_error() {
-        let of = |failed: Option<ErrorKind>, by_duration, guest| ended(&recorded(failed, by_duration), guest);
+        let of = |failed: Option<ErrorKind>, by_duration, guest| {
+            ended(&recorded(failed, by_duration), guest, Path::new("x")).map_err(|error| error.exit)
+        };
         let left = Some(ErrorKind::BrokenPipe);
-        assert_eq!(of(None, false, Exit::Done), Exit::Done);
-        assert_eq!(of(left, false, Exit::Done), Exit::Inconclusive);
-        assert_eq!(of(None, true, Exit::Inconclusive), Exit::Done);
-        assert_eq!(of(left, true, Exit::Inconclusive), Exit::Inconclusive);
-        assert_eq!(of(left, false, Exit::Guest(7)), Exit::Guest(7));
-        let of = |kind: ErrorKind| error(&recorded(Some(kind), false), Path::new("x"));
-        assert_eq!(of(ErrorKind::StorageFull).unwrap().exit, Exit::Host);
-        assert!(of(ErrorKind::BrokenPipe).is_none());
+        assert_eq!(of(None, false, Exit::Done), Ok(Exit::Done));
+        assert_eq!(of(left, false, Exit::Done), Ok(Exit::Inconclusive));
+        assert_eq!(of(None, true, Exit::Inconclusive), Ok(Exit::Done));
+        assert_eq!(of(left, true, Exit::Inconclusive), Ok(Exit::Inconclusive));
+        assert_eq!(of(left, false, Exit::Guest(7)), Ok(Exit::Guest(7)));
+        assert_eq!(of(Some(ErrorKind::StorageFull), false, Exit::Done), Err(Exit::Host));
     }
 }

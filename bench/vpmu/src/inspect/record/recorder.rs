@@ -1,15 +1,15 @@
 //! The thread that takes samples out of the vCPUs' queues, compresses and writes them. No vCPU waits for it.
 
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use perf_data::attr::Event;
 use perf_data::feature::Facts;
 use perf_data::record::{Mapping, Record};
-use perf_data::writer::{self, Output, Writer};
+use perf_data::writer::{self, Writer};
 use results::error::{Error, Exit};
 use vmm::sample::{Channel, Sample, Sampling};
 
@@ -64,7 +64,7 @@ pub struct Subject {
 /// # Errors
 /// The output's, the host gives no thread, or the guest did not begin.
 pub fn record(
-    (sampling, output, subject): (Arc<Sampling>, Output, Subject),
+    (sampling, output, subject): (Arc<Sampling>, File, Subject),
     spec: &RecordSpec,
     (events, mut facts): (&[Event], Facts),
     guest: impl FnOnce() -> Result<Exit, Error>,
@@ -75,7 +75,7 @@ pub fn record(
     };
     let Subject { kind, mappings, names } = subject;
     facts.build_ids.extend(build_id_of(&mappings));
-    let work = Work {
+    let mut work = Work {
         known: vec![false; sampling.channels.len()],
         tables: spec.interval.map(|interval| Tables::begin(interval, &sampling.events, names)).transpose()?,
         sampling,
@@ -84,11 +84,17 @@ pub fn record(
         spec,
         until: u64::MAX,
         pid: std::process::id(),
+        began: Instant::now(),
+        flushed: Instant::now(),
         out: Recorded::default(),
     };
-    let kallsyms = spec.beside(KALLSYMS);
-    let (recorded, exit) = beside(|done| work.run(done, &mappings, &kallsyms), guest)?;
-    Ok((recorded, exit?))
+    // The process and its code are ahead of all samples.
+    work.add(&Record::Comm { pid: work.pid, tid: work.pid, name: "vpmu".to_owned() });
+    for mapping in mappings {
+        work.add(&Record::Mapping(mapping));
+    }
+    let (work, exit) = beside(work, Work::look, guest)?;
+    Ok((work.finish(), exit?))
 }
 
 struct Work<'a> {
@@ -102,42 +108,35 @@ struct Work<'a> {
     /// Samples after this time are left out: work of the guest on its way out.
     until: u64,
     pid: u32,
+    began: Instant,
+    flushed: Instant,
     out: Recorded,
 }
 
 impl Work<'_> {
-    /// `kallsyms`: the list of the guest's symbols, once it has been.
-    fn run(mut self, done: &AtomicBool, mappings: &[Mapping], kallsyms: &Path) -> Recorded {
-        // The process and its code are ahead of all samples.
-        self.add(&Record::Comm { pid: self.pid, tid: self.pid, name: "vpmu".to_owned() });
-        for mapping in mappings {
-            self.add(&Record::Mapping(mapping.clone()));
+    fn look(&mut self, last: bool) -> Option<Duration> {
+        let sampling = Arc::clone(&self.sampling);
+        let mut more = false;
+        for (cpu, channel) in sampling.channels.iter().enumerate() {
+            more |= take_turn(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
         }
-        let (began, mut flushed) = (Instant::now(), Instant::now());
-        loop {
-            // Looked at before the queues, which grow no more then: what is in them at the end is taken out.
-            let last = done.load(Ordering::Acquire);
-            let more = self.drain();
-            let left = self.spec.duration.unwrap_or(Duration::MAX).saturating_sub(began.elapsed());
-            if left.is_zero() && !self.out.by_duration && !last {
-                (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
-                sys::interrupted().store(true, Ordering::Relaxed);
-            }
-            let totals = self.totals();
-            let printed = self.tables.as_mut().map_or(Ok(()), |tables| tables.poll(totals));
-            self.keep(printed);
-            if last && !more {
-                break;
-            }
-            if flushed.elapsed() > FLUSH {
-                flushed = Instant::now();
-                let written = self.writer.flush();
-                self.keep(written);
-            }
-            if !more && !done.load(Ordering::Relaxed) {
-                std::thread::park_timeout(if self.out.by_duration { POLL } else { POLL.min(left) });
-            }
+        let left = self.spec.duration.unwrap_or(Duration::MAX).saturating_sub(self.began.elapsed());
+        if left.is_zero() && !self.out.by_duration && !last {
+            (self.out.by_duration, self.until) = (true, sys::monotonic_ns());
+            sys::interrupted().store(true, Ordering::Relaxed);
         }
+        let totals = self.totals();
+        let printed = self.tables.as_mut().map_or(Ok(()), |tables| tables.poll(totals));
+        self.keep(printed);
+        if self.flushed.elapsed() > FLUSH {
+            self.flushed = Instant::now();
+            let written = self.writer.flush();
+            self.keep(written);
+        }
+        (!more).then(|| if self.out.by_duration { POLL } else { POLL.min(left) })
+    }
+
+    fn finish(mut self) -> Recorded {
         self.out.lost = self.totals();
         let sampling = Arc::clone(&self.sampling);
         for (channel, event) in
@@ -148,7 +147,8 @@ impl Work<'_> {
                 self.add(&Record::Lost { id: event as u64 + 1, count });
             }
         }
-        let printed = self.tables.take().map_or(Ok(()), |tables| tables.end(self.out.lost, kallsyms));
+        let kallsyms = self.spec.beside(KALLSYMS);
+        let printed = self.tables.take().map_or(Ok(()), |tables| tables.end(self.out.lost, &kallsyms));
         self.keep(printed);
         let (file, ended) = self.writer.finish();
         Recorded { file, failed: self.out.failed.or(ended.err()), ..self.out }
@@ -157,16 +157,6 @@ impl Work<'_> {
     fn totals(&self) -> [u64; 3] {
         let lost = self.sampling.channels.iter().map(|channel| channel.queue.lost());
         lost.fold([0; 3], |[a, b, c], (queue, kernel, throttled)| [a + queue, b + kernel, c + throttled])
-    }
-
-    /// Takes samples out; returns whether there may be more.
-    fn drain(&mut self) -> bool {
-        let sampling = Arc::clone(&self.sampling);
-        let mut more = false;
-        for (cpu, channel) in sampling.channels.iter().enumerate() {
-            more |= take_turn(|| channel.queue.pop(), |taken| self.write(cpu, channel, &taken));
-        }
-        more
     }
 
     fn write(&mut self, cpu: usize, channel: &Channel, taken: &Sample) {

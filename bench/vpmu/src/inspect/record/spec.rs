@@ -1,12 +1,10 @@
 //! The options of a recording.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use perf_data::writer::Options;
-use results::error::Error;
-use results::write::Target;
 
 use super::beside;
 use crate::inspect::sampled::{GuestSpec, SamplingOptions};
@@ -16,9 +14,7 @@ use crate::setting::parse::{duration_in, number_in};
 /// Options of `vpmu record`.
 #[derive(Clone, Debug, Args)]
 pub struct RecordSpec {
-    /// File of the recording; - is stdout, in perf's pipe mode
-    ///
-    /// A file of that name is kept as FILE.old. The guest's own output goes to stderr if this is -.
+    /// File of the recording; one of that name is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     pub output: PathBuf,
 
@@ -37,7 +33,7 @@ pub struct RecordSpec {
 
     /// Write asynchronously, with up to N writes on their way; --aio is 1
     ///
-    /// A thread writes. Only for a file.
+    /// A thread writes.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = number_in(1..=64))]
     pub aio: Option<u64>,
@@ -69,26 +65,8 @@ impl RecordSpec {
         Options { level: self.compression_level.unwrap_or(0) as u32, aio: self.aio.map(|writes| writes as usize) }
     }
 
-    /// Returns whether it goes to stdout.
-    pub fn is_pipe(&self) -> bool {
-        self.output == Path::new("-")
-    }
-
-    /// Opens a file [beside](Self::beside) it in the folder that the recording is in now.
-    ///
-    /// # Errors
-    /// Exit 2: the folder's.
-    pub fn companion(&self, word: &str) -> Result<Target, Error> {
-        let path = self.beside(word);
-        let target = Target::of(&path).map(|target| target.mode(0o600));
-        target.map_err(|error| {
-            let what = format!("cannot write {} beside the recording", path.display());
-            Error::output(what, &error, "give another --output")
-        })
-    }
-
-    /// Returns the file beside the recording for what comes with it. A pipe has no name, and `perf.data` may be another recording.
+    /// Returns the file beside the recording for what comes with it.
     pub fn beside(&self, word: &str) -> PathBuf {
-        beside::with(if self.is_pipe() { Path::new("perf.pipe") } else { &self.output }, word)
+        beside::with(&self.output, word)
     }
 }

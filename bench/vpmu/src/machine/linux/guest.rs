@@ -27,11 +27,11 @@ const LAST: Duration = Duration::from_secs(2);
 const LINES: usize = 12;
 
 /// Sets a flag when it is dropped, also by a panic.
-struct Sets<'a>(&'a AtomicBool);
+pub(crate) struct Sets<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Sets<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Release);
     }
 }
 
@@ -152,12 +152,17 @@ const KEPT: usize = 64 << 10;
 
 /// Keeps the last bytes written to it.
 #[derive(Debug, Default)]
-struct Tail(VecDeque<u8>);
+pub(crate) struct Tail(VecDeque<u8>);
 
 impl Tail {
+    /// All that was kept.
+    pub(crate) fn text(&mut self) -> String {
+        String::from_utf8_lossy(self.0.make_contiguous()).into_owned()
+    }
+
     /// The last `lines` lines, without characters that steer a terminal.
     fn lines(mut self, lines: usize) -> Vec<String> {
-        let text = String::from_utf8_lossy(self.0.make_contiguous());
+        let text = self.text();
         let all: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let first = all.len().saturating_sub(lines);
         all[first..].iter().map(|line| line.chars().filter(|&c| !steers(c)).collect()).collect()

@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use host_pmu::backend::BackendKey;
 use linux_guest::agent::{Agent, AgentError, Cut, Ended};
 use results::error::{Error, Exit};
 use results::write::Target;
 use vmm::kvm::linux_refusal;
-use vmm::machine::Plan;
 use vmm::machine::linux::{Faults, Kernel, PcOutcome};
-use vmm::outcome::End;
+use vmm::machine::{CounterSource, Plan};
+use vmm::outcome::{Account, End};
 
 use super::bring::{self, Output};
 use super::guest::{Failure, Worked, with_agent};
 use super::spec::LinuxSpec;
 use super::userland;
-use crate::machine::{self, Report, Watch};
+use crate::machine::{self, Report};
 use crate::setting::backend::open_kvm;
 use crate::terminal::console::{self, Stream, complain};
 
@@ -31,15 +30,14 @@ const COLLECT: Duration = Duration::from_secs(30);
 pub fn run(
     spec: &LinuxSpec,
     kernel: Kernel,
-    backend: &BackendKey,
-    watch: Watch,
+    machine: Plan,
     kallsyms: Option<&Target>,
-) -> Result<(Exit, PcOutcome), Error> {
-    let machine = spec.plan(backend, watch)?;
+    quiet: bool,
+) -> Result<(Exit, Vec<Account>), Error> {
     let of = (spec.kernel.as_path(), kernel.release());
-    let mut initramfs = userland::initramfs(of, spec.boot.modules.as_deref(), &spec.load, &spec.with)?;
+    let mut initramfs = userland::initramfs(of, &spec.boot, &spec.load, &spec.with)?;
     userland::shell(&mut initramfs)?;
-    let time_limit = machine.time_limit;
+    let (time_limit, behind) = (machine.time_limit, machine.behind.clone());
     // The command has the limit; the guest ends a while after it at the latest.
     let machine = Plan { time_limit: time_limit.saturating_add(COLLECT), ..machine };
     let plan = spec.boot.plan(machine, initramfs)?;
@@ -71,11 +69,11 @@ pub fn run(
     };
     // A command that succeeded, and whose files were lost, did not succeed.
     let exit = errors.first().filter(|_| exit.code() == 0).map_or(exit, |error| error.exit);
-    machine::say(&report(&outcome, backend, !errors.is_empty()), spec.quiet.quiet);
+    machine::say(&report(&outcome, &behind, !errors.is_empty()), quiet);
     for error in &errors {
         complain(&format!("error: {error}"));
     }
-    Ok((exit, outcome))
+    Ok((exit, outcome.vcpus.into_iter().map(|vcpu| vcpu.account).collect()))
 }
 
 /// Makes the requests of one command, which has this time; errors after which the guest is still of use are kept.
@@ -129,8 +127,8 @@ fn session(
 }
 
 /// The report of a guest that ended. `failed`: an error that names its end follows.
-fn report(outcome: &PcOutcome, backend: &BackendKey, failed: bool) -> Report {
-    let mut report = machine::report_of(outcome, backend);
+fn report(outcome: &PcOutcome, behind: &CounterSource, failed: bool) -> Report {
+    let mut report = machine::report_of(outcome, behind);
     let warnings = &mut report.warnings;
     // An unusual end of a guest is reported even without a summary.
     if outcome.end != End::PowerOff && !failed {

@@ -33,9 +33,6 @@ impl FromStr for Placed {
     }
 }
 
-/// Folders of the guest's PATH.
-const GUEST_PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-
 /// Returns whether `path` is absolute and names a file below the root.
 fn is_plain(path: &str) -> bool {
     let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
@@ -43,8 +40,8 @@ fn is_plain(path: &str) -> bool {
 }
 
 impl Placed {
-    /// Finds the file, and its path in the guest. A name without a slash that is no file here is looked for in `path`, the folders of PATH, and keeps its
-    /// path in the guest. Other programs go to `/bin`, files and folders to `/root`.
+    /// Finds the file, and its path in the guest. A name without a slash that is no file here is looked for in `path`, the folders of
+    /// PATH. Programs go to `/bin`, files and folders to `/root`.
     ///
     /// # Errors
     /// It does not exist.
@@ -56,10 +53,8 @@ impl Placed {
             ErrorKind::NotFound if is_name => "it is neither a file here nor a program in PATH".to_owned(),
             _ => error.to_string(),
         })?;
-        let keeps = |folder: &Path| found.is_some() && GUEST_PATH.iter().any(|known| folder == Path::new(known));
         let guest = match &self.guest {
             Some(guest) => guest.clone(),
-            None if host.parent().is_some_and(keeps) => host.to_string_lossy().into_owned(),
             None => {
                 let name = host.canonicalize().map_err(|error| error.to_string())?;
                 let name = host.file_name().or_else(|| name.file_name()).unwrap_or_default().to_string_lossy();
@@ -77,39 +72,6 @@ pub fn in_path(name: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
         std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     std::env::split_paths(path?).filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(executable)
-}
-
-/// `NAME`, or `NAME PARAMETER=VALUE …` as insmod(8) takes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// The module's name.
-    pub name: String,
-    /// Its parameters, separated by blanks.
-    pub parameters: String,
-}
-
-impl Load {
-    /// Returns whether this is the module of a file with this name; a dash stands for an underscore.
-    pub fn is(&self, name: &str) -> bool {
-        self.name.replace('-', "_") == name
-    }
-}
-
-impl FromStr for Load {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut words = text.split_ascii_whitespace();
-        let name = words.next().ok_or("an empty name; give NAME or 'NAME PARAMETER=VALUE'")?;
-        if name.contains('=') {
-            return Err(format!("{name} is a parameter; give 'NAME PARAMETER=VALUE'"));
-        }
-        let parameters: Vec<_> = words.collect();
-        if !parameters.iter().all(|word| word.is_ascii() && !word.chars().any(|c| c.is_ascii_control())) {
-            return Err("parameters are ASCII text".to_owned());
-        }
-        Ok(Self { name: name.to_owned(), parameters: parameters.join(" ") })
-    }
 }
 
 #[cfg(test)]
@@ -137,20 +99,10 @@ mod tests {
         let guest = |text: &str| text.parse::<Placed>().unwrap().resolve(Some(path)).map(|found| found.1);
         assert_eq!(guest(&tool).unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&data).unwrap(), "/root/vpmu-data");
-        assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool", "the guest's PATH has no such folder");
-        let sh: Placed = "sh".parse().unwrap();
-        assert_eq!(sh.resolve(Some(OsStr::new("/bin"))).unwrap().1, "/bin/sh", "a program of PATH keeps its path");
+        assert_eq!(guest("vpmu-tool").unwrap(), "/bin/vpmu-tool");
         assert_eq!(guest(&format!("{data}:/etc/x")).unwrap(), "/etc/x");
         assert_eq!(guest(&folder.path().to_string_lossy()).unwrap().rsplit('/').nth(1), Some("root"));
         assert!(guest("vpmu-data").is_err(), "not executable, so no program");
         assert!(guest("/no/such").is_err());
-    }
-
-    #[test]
-    fn a_module_may_have_parameters() {
-        let load: Load = "kvm-amd  enable_mediated_pmu=1 nested=1 ".parse().unwrap();
-        assert_eq!((load.name.as_str(), load.parameters.as_str()), ("kvm-amd", "enable_mediated_pmu=1 nested=1"));
-        assert!(load.is("kvm_amd") && !load.is("kvm"));
-        assert_eq!("kvm".parse::<Load>().unwrap().parameters, "");
     }
 }

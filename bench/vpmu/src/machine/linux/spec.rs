@@ -1,7 +1,6 @@
 //! The options of `vpmu linux`: what it boots, and with what.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use arch_pmu::amd::AmdCaps;
 use arch_pmu::caps::PmuCaps;
@@ -13,13 +12,10 @@ use vmm::boot::linux::layout::{MAX_MEMORY, MIN_MEMORY};
 use vmm::machine::linux::LinuxPlan;
 use vmm::machine::{Cpu, Plan};
 
-use super::place::{Load, Placed};
-use crate::machine::{CountersOptions, Watch};
+use super::place::Placed;
+use crate::machine::CountersOptions;
 use crate::setting::options::{FolderOption, QuietOption, TimeLimitOption};
 use crate::setting::parse::{processor, size_in};
-
-/// Time of a command, unless another is given.
-const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// What a Linux guest boots with, whatever it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
@@ -72,8 +68,8 @@ pub struct LinuxSpec {
 
     /// Put a program, file or folder into the guest; repeat for more
     ///
-    /// A program comes with the shared libraries that glibc's loader finds for it. A name without a slash is a program of PATH and keeps its path;
-    /// other programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
+    /// A program comes with the shared libraries that glibc's loader finds for it. A name without a slash is a program of PATH.
+    /// Programs go to /bin, files and folders to /root, or to PATH of FILE:PATH.
     #[arg(long, value_name = "FILE[:PATH]")]
     pub with: Vec<Placed>,
 
@@ -87,9 +83,9 @@ pub struct LinuxSpec {
 
     /// Load this module, with those it needs; repeat for more
     ///
-    /// Parameters follow its name: --load 'kvm-amd enable_mediated_pmu=1'.
-    #[arg(long, value_name = "NAME[ PARAM=VALUE...]")]
-    pub load: Vec<Load>,
+    /// Parameters are of the kernel's command line: --load kvm-amd --append kvm_amd.enable_mediated_pmu=1.
+    #[arg(long, value_name = "NAME")]
+    pub load: Vec<String>,
 
     /// The kernel's modules, command line and memory.
     #[command(flatten)]
@@ -120,16 +116,11 @@ pub struct LinuxSpec {
 }
 
 impl LinuxSpec {
-    /// Returns the time after which the guest is ended.
-    pub fn time_limit(&self) -> Duration {
-        self.limit.time_limit.unwrap_or(TIME_LIMIT)
-    }
-
     /// Returns the machine, with `backend` behind its counters.
     ///
     /// # Errors
     /// The strategy cannot be read, the CPUs to pin to are not usable, or the processor cannot be what was asked for.
-    pub fn plan(&self, backend: &BackendKey, watch: Watch) -> Result<Plan, Error> {
+    pub fn plan(&self, backend: &BackendKey) -> Result<Plan, Error> {
         if *backend == BackendKey::Step {
             return Err(Error::usage(
                 "backend step does not count in a Linux guest",
@@ -137,7 +128,7 @@ impl LinuxSpec {
                 "count time with --backend cpu-clock, or step an image with `vpmu run`",
             ));
         }
-        let mut plan = self.counters.plan(self.cpu, backend, watch)?;
+        let mut plan = self.counters.plan(self.cpu, backend, self.limit)?;
         match &mut plan.pmu {
             PmuCaps::Amd(AmdCaps { svm, .. }) => *svm = self.nested,
             PmuCaps::Intel(_) if self.nested => {
@@ -149,7 +140,7 @@ impl LinuxSpec {
             }
             PmuCaps::Intel(_) => {}
         }
-        Ok(Plan { time_limit: self.time_limit(), ..plan })
+        Ok(plan)
     }
 }
 
@@ -161,14 +152,11 @@ mod tests {
     #[test]
     fn a_guest_that_is_a_host_is_an_amd() {
         let spec = |cpu| LinuxSpec { cpu, nested: true, ..options(&["vmlinuz", "--run", "true"]).unwrap() };
-        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock, Watch::default()).unwrap();
+        let plan = spec(Cpu::Genoa).plan(&BackendKey::CpuClock).unwrap();
         assert_eq!(plan.pmu, PmuCaps::Amd(AmdCaps { svm: true, ..AmdCaps::GENOA }));
-        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock, Watch::default()).unwrap_err();
+        let error = spec(Cpu::CascadeLake).plan(&BackendKey::CpuClock).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("--cpu genoa"), "{error}");
-        let error = options::<LinuxSpec>(&["vmlinuz", "--run", "true"])
-            .unwrap()
-            .plan(&BackendKey::Step, Watch::default())
-            .unwrap_err();
+        let error = spec(Cpu::Genoa).plan(&BackendKey::Step).unwrap_err();
         assert!(error.exit.code() == 2 && error.to_string().contains("cpu-clock"), "{error}");
     }
 }

@@ -8,16 +8,12 @@ use linux_guest::modules;
 use results::error::Error;
 use vmm::boot::linux::Kernel;
 
-use super::place::{Load, Placed, in_path};
+use super::place::{Placed, in_path};
+use super::spec::BootOptions;
 use crate::machine;
 
 /// Modules of the agent's port.
 const PORT: [&str; 2] = ["virtio_mmio", "virtio_console"];
-/// Programs beside a shell that is not busybox.
-const TOOLS: [&str; 24] = [
-    "cat", "chmod", "cp", "cut", "date", "dmesg", "echo", "env", "free", "grep", "head", "kill", "ls", "mkdir",
-    "mount", "mv", "ps", "rm", "sed", "sleep", "sort", "tail", "true", "wc",
-];
 
 /// Reads and unpacks the kernel.
 ///
@@ -28,34 +24,27 @@ pub fn kernel(path: &Path) -> Result<Kernel, Error> {
     Kernel::parse(&file).map_err(|error| Error::usage(format!("cannot boot {}", path.display()), error.to_string(), ""))
 }
 
-/// Makes the initial RAM disk of the kernel at `path`, of this release, with room for more: its modules from `folder`, or from
-/// beside it, those of the agent's port and `load`, and the user's programs and files.
+/// Makes the initial RAM disk of the kernel at `path`, of this release, with room for more: its modules, those of the agent's port and
+/// `load`, with what the command line says of them, and the user's programs and files.
 ///
 /// # Errors
 /// Exit 2 for a file that is absent or cannot be used, with its name.
 pub fn initramfs(
     (path, release): (&Path, &str),
-    folder: Option<&Path>,
-    load: &[Load],
+    boot: &BootOptions,
+    load: &[String],
     with: &[Placed],
 ) -> Result<Initramfs, Error> {
     let mut initramfs = Initramfs::new();
-    let folder = modules::find(release, folder, path)
+    let folder = modules::find(release, boot.modules.as_deref(), path)
         .map_err(|error| Error::usage("cannot find the kernel's modules", error.to_string(), ""))?;
     let cannot_load = |why: String| Error::usage("cannot load the kernel's modules", why, "");
-    let names: Vec<&str> = PORT.into_iter().chain(load.iter().map(|load| load.name.as_str())).collect();
-    let needed = modules::needed(&folder, release, &names).map_err(|error| cannot_load(error.to_string()))?;
-    let built_in = |load: &&Load| !load.parameters.is_empty() && !needed.iter().any(|module| load.is(&module.name));
-    if let Some(load) = load.iter().find(built_in) {
-        return Err(Error::usage(
-            format!("--load '{} {}'", load.name, load.parameters),
-            format!("{} is built into the kernel", load.name),
-            format!("give its parameters as {}.PARAMETER=VALUE with --append", load.name),
-        ));
-    }
-    for module in needed {
-        let parameters = load.iter().find(|load| load.is(&module.name)).map_or("", |load| &load.parameters);
-        let added = initramfs.module(&module.name, &module.bytes, parameters);
+    let names: Vec<&str> = PORT.into_iter().chain(load.iter().map(String::as_str)).collect();
+    for module in modules::needed(&folder, release, &names).map_err(|error| cannot_load(error.to_string()))? {
+        // As modprobe(8) takes them. A dash stands for an underscore.
+        let words = boot.append.split_ascii_whitespace().filter_map(|word| word.split_once('.'));
+        let own = words.filter(|(of, _)| of.replace('-', "_") == module.name).map(|(_, parameter)| parameter);
+        let added = initramfs.module(&module.name, &module.bytes, &own.collect::<Vec<_>>().join(" "));
         added.map_err(|error| cannot_load(error.to_string()))?;
     }
     for placed in with {
@@ -67,30 +56,21 @@ pub fn initramfs(
     Ok(initramfs)
 }
 
-/// Puts a shell: busybox with its applets if this host has it, else the host's sh and a few tools. What is there already, the
-/// user's programs, keeps its path.
+/// Puts a shell: busybox with its applets. What is there already, the user's programs, keeps its path.
 ///
 /// # Errors
 /// Exit 2: this host has none.
 pub fn shell(initramfs: &mut Initramfs) -> Result<(), Error> {
-    let path = std::env::var_os("PATH");
-    let find = |name: &str| in_path(Path::new(name), path.as_deref());
     let cannot = |why: String| Error::usage("cannot put a shell into the guest", why, "install busybox");
-    let (mut programs, mut links) = (Vec::new(), Vec::new());
-    if let Some((busybox, applets)) = find("busybox").and_then(applets) {
-        programs.push(("/bin/busybox".to_owned(), busybox));
-        links = applets;
-    } else {
-        let sh = find("sh").ok_or_else(|| cannot("neither busybox nor sh is in PATH".to_owned()))?;
-        programs.push(("/bin/sh".to_owned(), sh));
-        programs.extend(TOOLS.iter().filter_map(|tool| Some((format!("/bin/{tool}"), find(tool)?))));
-    }
-    for (guest, host) in programs {
-        let added = if initramfs.has(&guest) { Ok(()) } else { initramfs.program(&guest, &host) };
-        added.map_err(|error| cannot(error.to_string()))?;
-    }
-    for guest in links.into_iter().map(|applet| format!("/bin/{applet}")) {
-        let added = if initramfs.has(&guest) { Ok(()) } else { initramfs.link(&guest, "busybox") };
+    let found = in_path(Path::new("busybox"), std::env::var_os("PATH").as_deref()).and_then(applets);
+    let (busybox, applets) = found.ok_or_else(|| cannot("no busybox with sh is in PATH".to_owned()))?;
+    for applet in std::iter::once("busybox").chain(applets.iter().map(String::as_str)) {
+        let guest = format!("/bin/{applet}");
+        let added = match applet {
+            _ if initramfs.has(&guest) => Ok(()),
+            "busybox" => initramfs.program(&guest, &busybox),
+            _ => initramfs.link(&guest, "busybox"),
+        };
         added.map_err(|error| cannot(error.to_string()))?;
     }
     Ok(())

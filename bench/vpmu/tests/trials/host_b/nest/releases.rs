@@ -131,7 +131,7 @@ fn failures(release: &str, document: &str, known: &[String]) -> Result<()> {
 /// switches the PMU by some twenty accesses, and the case of a halted vCPU waits through thousands.
 fn mediated(cpu: &str, middle: &Parts, parts: &Parts) -> Result<()> {
     const PMIS: u64 = 50;
-    let load = "--load 'kvm-amd enable_mediated_pmu=1'";
+    let load = "--append kvm_amd.enable_mediated_pmu=1";
     let run = latency(cpu, &format!("--strategy reuse,deferred --samples {PMIS} {PERIOD}"));
     let [done] = job(middle)?.command(middle_host(cpu, load, &run)).run(parts)?;
     let name = format!("{}-mediated", middle.release());
