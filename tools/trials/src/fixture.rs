@@ -82,7 +82,7 @@ fn arm(measured: &Value, (name, kind): (&str, &str), rounds: u64, place: u64, co
         arm["metrics"][metric.key] = json!(Summary::of(&histogram));
         let ns = [ns];
         arm["rounds"]["metrics"][metric.key] =
-            json!({"count": [samples], "min": ns, "p10": ns, "p50": ns, "p90": ns, "max": ns, "mean": ns});
+            json!({"count": [samples], "min": ns, "p50": ns, "p90": ns, "max": ns, "mean": ns});
     }
     arm["strategy"] = name.into();
     arm["kind"] = kind.into();
