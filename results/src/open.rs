@@ -17,12 +17,15 @@ pub type Bounded = Take<File>;
 /// Flags of a file that is read; nothing is waited for.
 const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
+/// Names of descriptors of this process.
+const STREAMS: [&str; 3] = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
+
 /// Opens a file that the user names. Only a descriptor of this process (`/dev/stdin`, `<(command)`) may be a pipe.
 ///
 /// # Errors
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
-    if descriptor(path).is_none() {
+    if !is_descriptor(path) {
         return regular(&at(path)?, most, "; <(cat FIFO) is read");
     }
     let file = openat(CWD, path, READ, Mode::empty())?;
@@ -139,7 +142,7 @@ impl Folder {
 
     /// Returns a path of it that holds as long as it is open.
     pub fn by_descriptor(&self) -> PathBuf {
-        by_descriptor(&*self.0)
+        by_descriptor(&self.0)
     }
 }
 
@@ -154,16 +157,10 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the number of this process's descriptor that a path names.
-pub(crate) fn descriptor(path: &Path) -> Option<u32> {
-    let path = path.to_str()?;
-    let number = match path {
-        "/dev/stdin" => "0",
-        "/dev/stdout" => "1",
-        "/dev/stderr" => "2",
-        _ => ["/dev/fd/", "/proc/self/fd/"].iter().find_map(|folder| path.strip_prefix(folder))?,
-    };
-    number.parse().ok()
+/// Returns whether a path names a descriptor of this process.
+fn is_descriptor(path: &Path) -> bool {
+    let is_in = |folder| path.parent() == Some(Path::new(folder));
+    is_in("/dev/fd") || is_in("/proc/self/fd") || STREAMS.iter().any(|stream| path == Path::new(stream))
 }
 
 /// Returns the place of a path, behind its links, which opens nothing there.

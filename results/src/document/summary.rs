@@ -119,11 +119,6 @@ impl Summary {
         }
     }
 
-    /// Returns the median, for arithmetic.
-    pub fn median(&self) -> f64 {
-        self.p50 as f64
-    }
-
     /// Returns the histogram within; `None` if there is none.
     ///
     /// # Errors
