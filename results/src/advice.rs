@@ -258,7 +258,7 @@ impl Advice {
         report.gap();
         report.table(self.table());
         report.note(LEGEND);
-        report.note(column::legend(Place::Advice).collect::<Vec<_>>().join("; "));
+        report.note(column::legend(Place::Advice));
         if self.results.iter().any(|one| one.workload.starts_with(REPLAY)) {
             report.note(OF_TRACES);
         }

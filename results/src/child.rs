@@ -117,13 +117,10 @@ impl Gathered {
             let mut chunk = [0; 16 << 10];
             loop {
                 let read = match stream.read(&mut chunk) {
-                    Ok(0) => return,
-                    Ok(read) => read,
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(_) => {
-                        shared.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
-                        return;
-                    }
+                    // A pipe has no other errors.
+                    Ok(0) | Err(_) => return,
+                    Ok(read) => read,
                 };
                 let mut kept = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 let (bytes, cut) = &mut *kept;

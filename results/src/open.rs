@@ -5,26 +5,30 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Take};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, openat, statat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, openat, openat2};
 
 /// A file that ends where its size, or the bound of its reader, said when it was opened: one of procfs or tracefs, whose size is 0, has
 /// nothing in it.
 pub type Bounded = Take<File>;
 
-const PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// Flags of a file that is read; nothing is waited for.
+const READ: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// Names of descriptors of this process.
+const STREAMS: [&str; 3] = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
 
 /// Opens a file that the user names. Only a descriptor of this process (`/dev/stdin`, `<(command)`) may be a pipe.
 ///
 /// # Errors
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn named(path: &Path, most: u64) -> io::Result<Bounded> {
-    if descriptor(path).is_none() {
-        return regular(CWD, path, OFlags::empty(), most, "; <(cat FIFO) is read");
+    if !is_descriptor(path) {
+        return regular(&at(path)?, most, "; <(cat FIFO) is read");
     }
-    let file = openat(CWD, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let file = openat(CWD, path, READ, Mode::empty())?;
     // Its data are waited for.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     let stat = fstat(&file)?;
@@ -46,7 +50,7 @@ pub fn named_text(path: &Path, most: u64) -> io::Result<String> {
 /// # Errors
 /// Returns the errors of the file system, and those of a file that is not regular, or larger than `most` bytes.
 pub fn found(path: &Path, most: u64) -> io::Result<Bounded> {
-    regular(CWD, path, OFlags::empty(), most, "")
+    regular(&at(path)?, most, "")
 }
 
 /// Reads a file of a folder.
@@ -55,14 +59,6 @@ pub fn found(path: &Path, most: u64) -> io::Result<Bounded> {
 /// Returns the errors of [`found`] and [`bytes`].
 pub fn found_bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bytes(found(path, most)?)
-}
-
-/// Opens the file at `file` below the folder `dir`, as [`Folder::file`] does.
-///
-/// # Errors
-/// Returns the errors of [`Folder::file`].
-pub fn below(dir: &Path, file: &Path, most: u64) -> io::Result<Bounded> {
-    Folder::open(dir)?.file(file, most)
 }
 
 /// Reads a file that is open.
@@ -95,7 +91,8 @@ impl Folder {
     /// # Errors
     /// Returns the errors of the file system.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self(Arc::new(openat(CWD, path, PATH, Mode::empty())?)))
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(Arc::new(openat(CWD, path, flags, Mode::empty())?)))
     }
 
     /// Opens a folder, after those of its path that are missing were made. The kernel (`fs.protected_symlinks`) refuses other users'
@@ -122,15 +119,9 @@ impl Folder {
     /// # Errors
     /// Returns the errors of [`found`], and those of a link and of a path that leaves the folder.
     pub fn file(&self, file: &Path, most: u64) -> io::Result<Bounded> {
-        let mut at = self.0.as_fd().try_clone_to_owned()?;
-        let mut parts = file.components().peekable();
-        while let Some(Component::Normal(name)) = parts.next() {
-            if parts.peek().is_none() {
-                return regular(&at, Path::new(name), OFlags::NOFOLLOW, most, "");
-            }
-            at = openat(&at, name, PATH | OFlags::NOFOLLOW, Mode::empty())?;
-        }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "its path leaves the folder"))
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        regular(&openat2(self, file, flags, Mode::empty(), resolve)?, most, "")
     }
 
     /// Returns the names in it, in no order.
@@ -151,7 +142,7 @@ impl Folder {
 
     /// Returns a path of it that holds as long as it is open.
     pub fn by_descriptor(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+        by_descriptor(&self.0)
     }
 }
 
@@ -166,26 +157,25 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the number of this process's descriptor that a path names.
-pub(crate) fn descriptor(path: &Path) -> Option<u32> {
-    let path = path.to_str()?;
-    let number = match path {
-        "/dev/stdin" => "0",
-        "/dev/stdout" => "1",
-        "/dev/stderr" => "2",
-        _ => ["/dev/fd/", "/proc/self/fd/"].iter().find_map(|folder| path.strip_prefix(folder))?,
-    };
-    number.parse().ok()
+/// Returns whether a path names a descriptor of this process.
+fn is_descriptor(path: &Path) -> bool {
+    let is_in = |folder| path.parent() == Some(Path::new(folder));
+    is_in("/dev/fd") || is_in("/proc/self/fd") || STREAMS.iter().any(|stream| path == Path::new(stream))
 }
 
-fn regular(dir: impl AsFd, path: &Path, flags: OFlags, most: u64, of_fifo: &str) -> io::Result<Bounded> {
-    let follow = if flags.contains(OFlags::NOFOLLOW) { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
-    // Opening a device may already do something, so its kind is looked at before, and again behind the descriptor.
-    check(&statat(&dir, path, follow)?, most, of_fifo)?;
-    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat(&dir, path, flags, Mode::empty())?;
-    let size = check(&fstat(&file)?, most, of_fifo)?;
-    Ok(File::from(file).take(size))
+/// Returns the place of a path, behind its links, which opens nothing there.
+fn at(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn by_descriptor(file: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// Opens what is at a place. Opening a device may already do something, so its kind is looked at before.
+fn regular(place: &OwnedFd, most: u64, of_fifo: &str) -> io::Result<Bounded> {
+    let size = check(&fstat(place)?, most, of_fifo)?;
+    Ok(File::from(openat(CWD, by_descriptor(place), READ, Mode::empty())?).take(size))
 }
 
 fn kind(stat: &Stat) -> FileType {
@@ -279,8 +269,10 @@ mod tests {
         assert_eq!(found(&link, 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         let folder = Folder::open(dir.path()).unwrap();
         let below = |file: &str| folder.file(Path::new(file), 9).and_then(text);
-        assert_eq!(below("a/file").unwrap(), "text");
-        for file in ["link", "b/file", "../a/file", "a/../a/file", "/etc/hostname", "fifo", "a", ""] {
+        for file in ["a/file", "a/../a/file"] {
+            assert_eq!(below(file).unwrap(), "text");
+        }
+        for file in ["link", "b/file", "../a/file", "a/../../a/file", "/etc/hostname", "fifo", "a", ""] {
             assert!(below(file).is_err(), "{file}");
         }
         // Whatever takes its name.

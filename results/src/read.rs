@@ -13,7 +13,6 @@ use rayon::prelude::*;
 use crate::document::{Document, Experiment, Record, SCHEMA};
 use crate::error::{Error, Exit};
 use crate::open::{self, Bounded};
-use crate::sweep::FILE;
 
 /// Largest result document that is read.
 pub const MAX_DOCUMENT: u64 = 64 << 20;
@@ -179,9 +178,7 @@ pub fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
     for entry in std::fs::read_dir(dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        // An earlier build's sweep left its front beside its lines: no result.
-        let front = path.ends_with("pareto.json") && dir.join(FILE).exists();
-        if !hidden && !front && path.extension().is_some_and(|extension| extension == "json") {
+        if !hidden && path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);
         }
     }

@@ -22,7 +22,7 @@ fn environment<'a>() -> Result<Environment<'a>, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_formatter(|out, state, value| match value.as_str().filter(|_| !value.is_safe()) {
-        Some(text) => escape_formatter(out, state, &Value::from(shown::text(text).into_owned())),
+        Some(text) => escape_formatter(out, state, &Value::from(shown::text(text))),
         None => escape_formatter(out, state, value),
     });
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()?;

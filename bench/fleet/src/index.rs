@@ -103,7 +103,7 @@ fn entry(dir: &Path, file: &str, labels: Labels) -> Result<Entry, Error> {
     let stamp = stamp(&path).unwrap_or_default();
     // A campaign's documents are below its folder, whatever an outcome says; elsewhere the user's own folders may be made of links.
     let opened = match labels.element {
-        Some(_) => open::below(dir, Path::new(file), read::MAX_DOCUMENT),
+        Some(_) => open::Folder::open(dir).and_then(|dir| dir.file(Path::new(file), read::MAX_DOCUMENT)),
         None => open::found(&path, read::MAX_DOCUMENT),
     };
     let record = read::of_file(&path, opened)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::facts::doubt_of;
-use crate::document::{Any, ArmKind, Record};
+use crate::document::{Any, ArmKind, Record, other_cpu};
 use crate::error::Error;
 use crate::read;
 use crate::table::layout::plural;
@@ -80,7 +80,7 @@ pub fn group_label(record: &Record) -> String {
     }
     parts.extend(["workload", "backend"].into_iter().filter_map(|name| record.parameter(name)));
     parts.extend(record.parameter("vcpus").map(|vcpus| format!("{vcpus} vCPU{}", if vcpus == "1" { "" } else { "s" })));
-    parts.extend(record.other_cpu());
+    parts.extend(record.parameter("cpu").filter(|cpu| other_cpu(cpu).is_some()));
     parts.join(", ")
 }
 

@@ -156,11 +156,6 @@ impl Record {
         self.parameters.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// Returns the guest's processor, if it is not the usual one.
-    pub fn other_cpu(&self) -> Option<String> {
-        self.parameter("cpu").filter(|cpu| super::parameters::other_cpu(cpu).is_some())
-    }
-
     /// Returns the key of its metric: the first headline metric that an arm has, else the first of all.
     pub fn metric(&self) -> Option<&str> {
         let key = |wanted: &str| self.arms.iter().find_map(|arm| arm.metrics.get_key_value(wanted));

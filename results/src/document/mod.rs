@@ -21,7 +21,7 @@ pub use envelope::{
 };
 pub use guest::{Answer, EventCount, EventsHeld, GuestArm, HostOp, MsrCount, PhaseResult, SET_UP, WorkloadCost};
 pub use linux::{LinuxArm, LinuxParameters};
-pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter};
+pub use parameters::{EventParameter, Parameters, REPLAY, SetUpParameters, StrategyParameter, other_cpu};
 pub use rounds::{Column, Metrics, Round, Rounds};
 pub use schema::schema;
-pub use summary::{Summary, decode, encode, latency_histogram, merge};
+pub use summary::{Summary, latency_histogram, merge};

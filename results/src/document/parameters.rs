@@ -30,11 +30,6 @@ pub struct StrategyParameter {
 }
 
 impl Parameters {
-    /// Returns the guest's processor, if it is not the usual one.
-    pub fn other_cpu(&self) -> Option<&str> {
-        other_cpu(&self.cpu)
-    }
-
     /// Returns whether the guest takes PMIs: an event samples, or it plays a trace back.
     pub fn samples_events(&self) -> bool {
         self.workload.starts_with(REPLAY) || self.events.iter().any(|event| event.period > 0)
@@ -54,7 +49,7 @@ const USUAL_CPU: &str = "clx";
 
 /// Returns a guest's processor, if it is not the usual one: what is measured in such a guest is another thing, and its
 /// name says so.
-pub(crate) fn other_cpu(cpu: &str) -> Option<&str> {
+pub fn other_cpu(cpu: &str) -> Option<&str> {
     Some(cpu).filter(|cpu| !cpu.is_empty() && *cpu != USUAL_CPU)
 }
 

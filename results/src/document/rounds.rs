@@ -101,9 +101,6 @@ pub struct Column {
     /// Smallest.
     #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
     pub min: Sparse<u64>,
-    /// 10th percentile.
-    #[serde(default, skip_serializing_if = "is_bare", serialize_with = "column")]
-    pub p10: Sparse<u64>,
     /// Median.
     #[serde(serialize_with = "column")]
     pub p50: Vec<u64>,
@@ -140,19 +137,19 @@ fn value<T: Copy>(column: &[Option<T>], at: usize) -> Option<T> {
 
 impl Column {
     /// The columns that may be absent, with the names of their keys.
-    fn sparse(&mut self) -> [(&'static str, &mut Sparse<u64>); 6] {
-        let Self { min, p10, p90, p99, max, mean, .. } = self;
-        [("min", min), ("p10", p10), ("p90", p90), ("p99", p99), ("max", max), ("mean", mean)]
+    fn sparse(&mut self) -> [(&'static str, &mut Sparse<u64>); 5] {
+        let Self { min, p90, p99, max, mean, .. } = self;
+        [("min", min), ("p90", p90), ("p99", p99), ("max", max), ("mean", mean)]
     }
 
     /// Adds a round, which may lack the metric.
     #[expect(clippy::cast_sign_loss, reason = "no time is negative")]
     pub fn push(&mut self, summary: Option<&Summary>) {
         let none = Summary::default();
-        let Summary { count, min, p10, p50, p90, p99, max, mean, .. } = summary.unwrap_or(&none);
+        let Summary { count, min, p50, p90, p99, max, mean, .. } = summary.unwrap_or(&none);
         self.count.push(*count);
         self.p50.push(*p50);
-        let values = [*min, *p10, *p90, *p99, *max, mean.map(|mean| mean.round() as u64)];
+        let values = [*min, *p90, *p99, *max, mean.map(|mean| mean.round() as u64)];
         self.sparse().into_iter().zip(values).for_each(|((_, column), value)| column.push(value));
     }
 
@@ -161,7 +158,6 @@ impl Column {
         Some(Summary {
             count: *self.count.get(at).filter(|count| **count > 0)?,
             min: value(&self.min, at),
-            p10: value(&self.p10, at),
             p50: *self.p50.get(at)?,
             p90: value(&self.p90, at),
             p99: value(&self.p99, at),

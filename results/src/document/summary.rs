@@ -17,9 +17,6 @@ pub struct Summary {
     /// Smallest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u64>,
-    /// 10th percentile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p10: Option<u64>,
     /// Median; of an even number the lower one.
     pub p50: u64,
     /// 90th percentile.
@@ -59,32 +56,16 @@ pub fn merge(into: &mut Histogram<u64>, other: &Histogram<u64>) {
     }
 }
 
-/// Encodes the histogram as V2, uncompressed.
-pub fn encode(histogram: &Histogram<u64>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    // Writing to a Vec cannot fail, and V2 covers every count a u64 histogram holds below 2^63.
-    if V2Serializer::new().serialize(histogram, &mut bytes).is_err() {
-        bytes.clear();
-    }
-    bytes
-}
-
-/// Reads what [`encode`] wrote.
-///
-/// # Errors
-/// A sentence saying that it is not a V2 histogram.
-pub fn decode(bytes: &[u8]) -> Result<Histogram<u64>, String> {
-    Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| format!("not an HdrHistogram V2: {error}"))
-}
-
 impl Summary {
     /// Summarizes a histogram, with the histogram; `None` if nothing was recorded.
     pub fn of(histogram: &Histogram<u64>) -> Option<Self> {
         let brief = Self::brief(histogram)?;
+        // V2, uncompressed, covers every count a u64 histogram holds below 2^63.
+        let mut bytes = Vec::new();
+        let written = V2Serializer::new().serialize(histogram, &mut bytes);
         Some(Self {
-            p10: None,
             p99_9: Some(histogram.value_at_quantile(0.999)),
-            histogram: Some(STANDARD.encode(encode(histogram))),
+            histogram: written.is_ok().then(|| STANDARD.encode(bytes)),
             ..brief
         })
     }
@@ -95,7 +76,6 @@ impl Summary {
         (!histogram.is_empty()).then(|| Self {
             count: histogram.len(),
             min: Some(histogram.min()),
-            p10: Some(at(0.1)),
             p50: at(0.5),
             p90: Some(at(0.9)),
             p99: Some(at(0.99)),
@@ -139,11 +119,6 @@ impl Summary {
         }
     }
 
-    /// Returns the median, for arithmetic.
-    pub fn median(&self) -> f64 {
-        self.p50 as f64
-    }
-
     /// Returns the histogram within; `None` if there is none.
     ///
     /// # Errors
@@ -151,7 +126,8 @@ impl Summary {
     pub fn decode(&self) -> Result<Option<Histogram<u64>>, String> {
         let Some(text) = &self.histogram else { return Ok(None) };
         let bytes = STANDARD.decode(text).map_err(|error| format!("histogram is not base64: {error}"))?;
-        decode(&bytes).map(Some)
+        let found = Deserializer::new().deserialize(&mut &bytes[..]);
+        found.map(Some).map_err(|error| format!("not an HdrHistogram V2: {error}"))
     }
 }
 

@@ -11,7 +11,8 @@ use crate::host::noise::Status;
 use crate::host::{HostFacts, noise};
 use crate::metric::{NMI_HANDLER, ROTATION, SET_UP};
 use cpu_list::CpuList;
-use serde_json::Value;
+use minijinja::value::Serde;
+use minijinja::{Environment, context};
 
 /// Code of the warning that a run ended before its intervals were as narrow as asked.
 pub const UNSURE: &str = "until-ci";
@@ -186,8 +187,8 @@ pub fn of_settings(host: &HostFacts, pinned: &[u32]) -> impl Iterator<Item = War
         })
 }
 
-/// Texts of the counts of an arm that should be 0, by their codes, in the order of the warnings. Behind a code is the key of its count, if
-/// it is not one of [`CAVEATS`]; codes of one text have a bar between them. `{n}` is the count, `[one|more]` what agrees with it, and another word in braces one of [`word`]'s.
+/// Templates of the texts of an arm's counts that should be 0, by their codes, in the order of the warnings. Behind a code is the key of
+/// its count, if it is not one of [`CAVEATS`]; codes of one text have a bar between them. `n` is the count.
 const TEXTS: &str = include_str!("caveats.txt");
 
 type Count = fn(&Arm, &Document) -> u64;
@@ -221,24 +222,6 @@ const CAVEATS: [(&str, Count); 16] = [
     ("dropped-overflows", |arm, _| if arm.kind == ArmKind::Kvm { arm.own.counts.empty_kicks } else { 0 }),
 ];
 
-/// Returns what stands for a word in braces: a figure of the document, else the key of a count.
-fn word(arm: &Arm, document: &Document, own: &Value, name: &str, n: u64) -> String {
-    let text = |text: Option<&String>| text.map_or_else(String::new, Clone::clone);
-    match (name, &own[name]) {
-        ("n", _) => n.to_string(),
-        ("time", _) => ms(n),
-        ("tick", _) => ms(document.parameters.mux_interval_ns),
-        ("rounds", _) => arm.rounds.len().to_string(),
-        ("incomplete", _) => text(arm.incomplete.first()),
-        ("left_out", _) => text(arm.left_out.first()),
-        ("periods", _) => arm.own.counts.periods_missed.saturating_add(arm.own.counts.guest_overflows).to_string(),
-        ("complained", _) => arm.own.linux.as_ref().map_or_else(String::new, |linux| linux.complained.join("; ")),
-        (_, Value::String(found)) => found.clone(),
-        ("last_error", _) => "no error text".to_owned(),
-        (_, found) => found.as_u64().unwrap_or(0).to_string(),
-    }
-}
-
 /// Returns each code, the key of its count, and its text.
 fn texts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     TEXTS.lines().filter_map(|line| line.split_once(": ")).flat_map(|(codes, text)| {
@@ -251,19 +234,24 @@ fn texts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
 
 fn of_arm(arm: &Arm, document: &Document) -> impl Iterator<Item = Warning> {
     let own = serde_json::to_value(&arm.own).unwrap_or_default();
+    let engine = Environment::empty();
     texts().filter_map(move |(code, key, text)| {
         let count = CAVEATS.iter().find(|(own, _)| *own == code);
         let n = count.map_or_else(|| own[key].as_u64().unwrap_or(0), |(_, count)| count(arm, document));
-        // Piece by piece: what comes from the document is not looked at again.
-        let piece = |(place, piece): (usize, &str)| {
-            let (inside, rest) = piece.split_once(['}', ']']).filter(|_| place > 0).unwrap_or(("", piece));
-            match inside.split_once('|') {
-                Some((one, more)) => if n == 1 { one } else { more }.to_owned() + rest,
-                None if place > 0 => word(arm, document, &own, inside, n) + rest,
-                None => rest.to_owned(),
+        let values = || {
+            context! {
+                n,
+                time => ms(n),
+                tick => ms(document.parameters.mux_interval_ns),
+                rounds => arm.rounds.len(),
+                incomplete => arm.incomplete.first(),
+                left_out => arm.left_out.first(),
+                periods => arm.own.counts.periods_missed.saturating_add(arm.own.counts.guest_overflows),
+                complained => arm.own.linux.as_ref().map(|linux| linux.complained.join("; ")),
+                ..minijinja::Value::from(Serde(&own))
             }
         };
-        let message = || text.split(['{', '[']).enumerate().map(piece).collect::<String>();
+        let message = || engine.render_str(text, values()).unwrap_or_else(|error| error.to_string());
         (n > 0).then(|| Warning { arm: Some(arm.name.clone()), ..Warning::of_all(code, message()) })
     })
 }

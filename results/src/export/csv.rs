@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::document::{Arm, Record, Summary};
 use crate::shown::line;
-use crate::table::column::{self, Figures, Place};
+use crate::table::column::{self, Column, Figures, Place};
 
 /// Columns before the figures.
 const KEYS: &str =
@@ -19,32 +19,30 @@ fn header() -> Vec<String> {
 /// A text of one line that no spreadsheet takes for a formula: they do so where it starts with = + - @.
 fn plain(text: &str) -> String {
     let text = line(text);
-    if text.trim_start().starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.into_owned() }
+    if text.trim_start().starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
 }
 
 fn row(record: &Record, arm: &Arm, round: &str, metric: Option<(&str, &Summary)>, note: &str) -> Vec<String> {
-    let mut row = vec![
-        plain(&record.path.display().to_string()),
-        plain(&record.experiment),
+    let parameter = |name| record.parameter(name).unwrap_or_default();
+    let keys = [
+        record.path.display().to_string(),
+        record.experiment.clone(),
         record.started_unix.to_string(),
-        plain(&record.tool.git_revision),
-        plain(&record.host.class),
-        plain(&record.parameter("workload").unwrap_or_default()),
-        plain(&record.parameter("cpu").unwrap_or_default()),
-        plain(&arm.backend),
+        record.tool.git_revision.clone(),
+        record.host.class.clone(),
+        parameter("workload"),
+        parameter("cpu"),
+        arm.backend.clone(),
         arm.stand_in.to_string(),
-        plain(&arm.name),
+        arm.name.clone(),
         json!(arm.kind).as_str().unwrap_or_default().to_owned(),
         round.to_owned(),
-        plain(metric.map_or("", |(key, _)| key)),
+        metric.map_or("", |(key, _)| key).to_owned(),
     ];
     let figures = Figures::new(arm, metric.map(|(_, summary)| summary));
-    row.extend(
-        column::columns(Place::Csv)
-            .map(|column| (column.value)(&figures).map(|value| value.to_string()).unwrap_or_default()),
-    );
-    row.push(plain(note));
-    row
+    let value = |column: &Column| (column.value)(&figures).map(|value| value.to_string()).unwrap_or_default();
+    let values = column::columns(Place::Csv).map(value);
+    keys.iter().map(|key| plain(key)).chain(values).chain([plain(note)]).collect()
 }
 
 /// Formats rows as CSV: fields are quoted where they need it, lines end in CR LF.

@@ -41,7 +41,7 @@ fn picture(records: &[Record]) -> Result<String, Error> {
         let why = format!("{} results were given", records.len());
         return Err(Error::usage("a picture shows one result", why, "give one FILE"));
     };
-    report::picture(record).ok_or_else(|| {
+    report::picture(record)?.ok_or_else(|| {
         let file = record.path.display();
         Error::usage(format!("cannot draw {file}"), "it has no floor with rounds", "give a result with a floor arm")
     })
@@ -53,7 +53,7 @@ fn picture(records: &[Record]) -> Result<String, Error> {
 /// Exit 2 for results that a format cannot express.
 pub fn export(format: Format, records: &[Record]) -> Result<String, Error> {
     // A terminal shows a file as well as stdout.
-    (format.write)(records).map(|text| shown::text(&text).into_owned())
+    (format.write)(records).map(|text| shown::text(&text))
 }
 
 #[cfg(test)]

@@ -70,10 +70,6 @@ pub fn findings(host: &HostFacts, pinned: &[u32]) -> Vec<Finding> {
         let kinds = "cores of two kinds, each with a PMU of its own (cpu_core, cpu_atom)";
         add("hybrid processor", false, kinds.to_owned());
     }
-    if let Some(release) = idle_vpmu(host) {
-        let found = "cannot switch KVM's own vPMU off for a VM, unless that of 5.18 was backported";
-        add("RDPMC", false, format!("Linux {release} {found}"));
-    }
     all
 }
 
@@ -86,16 +82,6 @@ pub fn load(before: &HostFacts, mut after: HostFacts) -> Option<String> {
         .into_iter()
         .find_map(|host| findings(host, &[]).into_iter().find(busy))
         .map(|finding| finding.found)
-}
-
-/// Returns the release of a kernel whose KVM keeps its own vPMU beside the userspace one: KVM_PMU_CAP_DISABLE is there since Linux 5.18, and
-/// the guest's CPUID leaf 0AH brings the vPMU to life. Its counters never count.
-fn idle_vpmu(host: &HostFacts) -> Option<&str> {
-    let release = host.kernel.as_deref()?;
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
-    let old = (numbers.next()?, numbers.next()?) < (5, 18);
-    let off = host.kvm_enable_pmu.as_deref().is_some_and(|on| ["N", "0"].contains(&on));
-    (old && !off && host.hardware_pmu && host.kvm.as_deref() == Some("kvm_intel")).then_some(release)
 }
 
 /// Finds whether SMT is on, and whether a sibling of a CPU that measures serves other users.
@@ -197,22 +183,6 @@ mod tests {
     fn a_well_tuned_host_has_no_finding_and_a_silent_one_none_but_its_clock() {
         assert!(warned(&cascade_lake(|_| {}), &[]).is_empty());
         assert_eq!(warned(&HostFacts::default(), &[]), ["TSC"]);
-    }
-
-    #[test]
-    fn a_kvm_that_cannot_switch_its_vpmu_off_is_warned_of() {
-        let of = |kernel: &str, on: Option<&str>| {
-            cascade_lake(|host| (host.kernel, host.kvm_enable_pmu) = (Some(kernel.to_owned()), on.map(str::to_owned)))
-        };
-        for (kernel, on) in [("5.10.0-46-amd64", None), ("5.17", Some("Y"))] {
-            assert_eq!(warned(&of(kernel, on), &[]), ["RDPMC"], "{kernel}");
-        }
-        for (kernel, on) in [("5.17", Some("N")), ("5.18.0-rc1", Some("Y")), ("6.1", None), ("unknown", None)] {
-            assert!(warned(&of(kernel, on), &[]).is_empty(), "{kernel}");
-        }
-        let other = |host: &HostFacts| warned(host, &[]).is_empty();
-        assert!(other(&HostFacts { kvm: Some("kvm_amd".to_owned()), ..of("5.10.0", None) }));
-        assert!(other(&HostFacts { hardware_pmu: false, ..of("5.10.0", None) }), "KVM without a PMU has no vPMU");
     }
 
     #[test]

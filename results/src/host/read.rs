@@ -7,23 +7,17 @@ use super::fs::HostFs;
 use super::quota::Quota;
 use super::tuning::{CpuTime, Tuning};
 
+/// Usual mount points of tracefs.
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
 impl HostFacts {
     /// Reads every fact.
     pub fn read(fs: &HostFs) -> Self {
-        let mut facts = Self::begin(fs);
-        facts.complete(fs);
-        facts
+        Self::begin(fs).complete(fs)
     }
 
     /// Reads the facts that [`Self::begin`] left out.
-    fn complete(&mut self, fs: &HostFs) {
-        let tuning = Tuning::read(fs, std::mem::take(&mut self.tuning));
-        let Self { loadavg_1m, steal_before, quota, .. } = *self;
-        *self = Self { loadavg_1m, steal_before, quota, tuning, ..Self::settings(fs) };
-    }
-
-    /// Reads facts that do not change during a measurement, but for [`Tuning`].
-    fn settings(fs: &HostFs) -> Self {
+    fn complete(self, fs: &HostFs) -> Self {
         let cpuinfo = fs.text("proc/cpuinfo").unwrap_or_default();
         // The first CPU's block describes all.
         let block = cpuinfo.split("\n\n").next().unwrap_or_default();
@@ -37,8 +31,11 @@ impl HostFacts {
         let flag = |name: &str| flags.split_whitespace().any(|f| f == name);
         let number = |name: &str| field(name)?.parse::<u32>().ok();
         let perf_pmus = fs.names("sys/bus/event_source/devices");
+        let mounts = fs.text("proc/self/mounts").unwrap_or_default();
+        // Below debugfs it is mounted by a look at it.
+        let is_tracefs =
+            |place: &&str| mounts.contains(&format!(" {place} tracefs ")) || fs.exists(&format!("{place}/events"));
         let mut facts = Self {
-            class: String::new(),
             name: fs.text("proc/sys/kernel/hostname"),
             boot: fs.text("proc/sys/kernel/random/boot_id"),
             cpu_vendor: field("vendor_id"),
@@ -72,9 +69,11 @@ impl HostFacts {
             // The PMU of a CPU's cores: `cpu`, or one per kind of core on hybrids.
             hardware_pmu: perf_pmus.iter().any(|name| matches!(&**name, "cpu" | "cpu_core" | "cpu_atom")),
             perf_pmus,
-            tracefs: tracefs(fs),
+            tracefs: TRACEFS.into_iter().find(is_tracefs).map(str::to_owned),
             clocksource: fs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-            ..Self::default()
+            tuning: Tuning::read(fs, self.tuning),
+            begun: false,
+            ..self
         };
         facts.class = host_class(&facts);
         facts
@@ -98,7 +97,7 @@ impl HostFacts {
     /// Notes stolen, throttled and busy time once more, after the measurement, and what the kernel said meanwhile.
     pub fn finish(&mut self, fs: &HostFs) {
         if self.begun {
-            self.complete(fs);
+            *self = std::mem::take(self).complete(fs);
         }
         if let Some(quota) = &mut self.quota {
             quota.stopped_us_after = Quota::read(fs).map(|now| now.stopped_us_before);
@@ -145,22 +144,6 @@ fn mitigations(fs: &HostFs) -> BTreeMap<String, String> {
             (state != "Not affected").then_some((name, state))
         })
         .collect()
-}
-
-/// Returns the mount point of tracefs, from /proc/self/mounts or through debugfs.
-fn tracefs(fs: &HostFs) -> Option<String> {
-    let mounts = fs.text("proc/self/mounts").or_else(|| fs.text("proc/mounts"))?;
-    let mount = |kind: &str| {
-        mounts.lines().find_map(|line| {
-            let mut words = line.split_whitespace();
-            let (_, place, fstype) = (words.next()?, words.next()?, words.next()?);
-            (fstype == kind).then(|| place.to_owned())
-        })
-    };
-    mount("tracefs").or_else(|| {
-        let place = format!("{}/tracing", mount("debugfs")?);
-        fs.exists(&format!("{place}/events")).then_some(place)
-    })
 }
 
 /// Reads the `cpu` lines of /proc/stat by what follows that word, nothing of all CPUs together: user nice system idle iowait irq softirq

@@ -41,7 +41,7 @@ pub fn counting<'a>(arm: &'a Arm, metric: &str) -> impl Iterator<Item = (Round, 
     let complete = arm.rounds.iter().filter(|round| round.complete);
     complete.filter_map(move |round| {
         let column = column.filter(|column| column.count.get(round.at).is_some_and(|count| *count >= least.max(1)))?;
-        Some((round, column.get(round.at)?.median()))
+        Some((round, column.get(round.at)?.p50 as f64))
     })
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn plain(value: f64) -> String {
 
 /// Formats a time as the text of a tick, `value` in ns: up to four digits, without zeros at the end.
 pub(crate) fn duration(value: f64) -> String {
-    let (value, unit) = unit(value);
+    let (value, _, unit) = unit(value);
     format!("{} {unit}", plain((value * 1e3).round() / 1e3))
 }
 
@@ -26,63 +26,48 @@ pub(crate) fn ticks(metric: &str) -> Format {
 }
 
 /// One axis.
-#[derive(Clone)]
 pub(crate) struct Axis {
     /// Label of the axis, with its unit.
-    pub(crate) label: String,
+    pub(super) label: String,
     low: f64,
     high: f64,
     log: bool,
-    ticks: Vec<f64>,
-    format: Format,
-    /// Text of each tick, for places that are no numbers.
-    names: Vec<String>,
+    /// The ticks with their texts, the lowest first.
+    pub(super) ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
+    fn new(label: &str, (low, high): (f64, f64), log: bool, ticks: impl IntoIterator<Item = (f64, String)>) -> Self {
+        let mut ticks: Vec<(f64, String)> = ticks.into_iter().collect();
+        // A tick whose text would be its neighbour's is left out.
+        ticks.dedup_by(|tick, before| tick.1 == before.1);
+        Self { label: label.to_owned(), low, high, log, ticks }
+    }
+
     /// Creates an axis of places with names, at 1, 2, 3 and so on; of many every second name or fewer are shown.
     pub(crate) fn named(label: &str, names: &[String]) -> Self {
+        let places = (1..).map(f64::from).zip(names.iter().cloned());
         let every = names.len().div_ceil(MOST).max(1);
-        let ticks: Vec<f64> = (1..=names.len()).step_by(every).map(|place| place as f64).collect();
-        let names_shown = names.iter().step_by(every).cloned().collect();
-        let high = (names.len() as f64).max(2.0);
-        Self { label: label.to_owned(), low: 1.0, high, log: false, ticks, format: plain, names: names_shown }
+        Self::new(label, (1.0, (names.len() as f64).max(2.0)), false, places.step_by(every))
     }
 
-    /// Returns the axis of a cost, which says in which direction it is better.
-    pub(crate) fn of_cost(mut self) -> Self {
-        self.label.push_str(", lower is better");
-        self
-    }
-
-    /// Creates an axis of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
+    /// Creates the axis of a cost, of decades, or of 1-2-5 where there are few; values that are not above 0 have no place and are left out.
     pub(crate) fn log(label: &str, values: impl IntoIterator<Item = f64>, format: Format) -> Self {
         let placed = values.into_iter().filter(|value| value.is_finite() && *value > 0.0).map(|value| (value, value));
         let (low, high) = placed.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((1.0, 10.0));
         // A little room, and at least 2 %.
         let room = (high / low).powf(0.04).max(1.01);
         let (low, high) = (low / room, high * room);
-        Self { label: label.to_owned(), low, high, log: true, ticks: powers(low, high), format, names: Vec::new() }
+        let ticks = powers(low, high).into_iter().map(|tick| (tick, format(tick)));
+        Self::new(&format!("{label}, lower is better"), (low, high), true, ticks)
     }
 
     /// Creates HdrHistogram's usual axis: x = 1 / (1 − p), so that each further nine takes the same room.
     pub(crate) fn percentile(largest: f64) -> Self {
         let high = largest.clamp(10.0, 1e9);
-        let decades = high.log10().floor() as i32;
-        let ticks = (0..=decades).map(|n| 10_f64.powi(n)).chain([2.0]).collect();
-        Self { label: "percentile".to_owned(), low: 1.0, high, log: true, ticks, format: percentile, names: Vec::new() }
-    }
-
-    /// Returns the ticks with their texts. A tick whose text would be its neighbour's is left out.
-    pub(crate) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
-        let mut last = String::new();
-        self.ticks.iter().enumerate().filter_map(move |(place, &tick)| {
-            let text = self.names.get(place).cloned().unwrap_or_else(|| (self.format)(tick));
-            (text != last).then(|| {
-                last.clone_from(&text);
-                (tick, text)
-            })
-        })
+        let decades = (1..=high.log10().floor() as i32).map(|n| 10_f64.powi(n));
+        let ticks = [1.0, 2.0].into_iter().chain(decades).map(|tick| (tick, percentile(tick)));
+        Self::new("percentile", (1.0, high), true, ticks)
     }
 
     /// Returns the place of a value if the axis reaches from `from` to `to`. Values beyond the ends lie at them.
@@ -154,7 +139,7 @@ mod tests {
         for values in [vec![], vec![0.0], vec![5.0, 5.0], vec![f64::NAN, f64::INFINITY], vec![-1.0]] {
             let axis = Axis::log("", values.clone(), |v| v.to_string());
             assert!(axis.high > axis.low && axis.high.is_finite(), "{values:?}");
-            assert!(axis.ticks.iter().all(|tick| tick.is_finite()));
+            assert!(axis.ticks.iter().all(|(tick, _)| tick.is_finite()));
             assert!((0.0..=1.0).contains(&axis.share(3.0)));
         }
     }
@@ -163,7 +148,7 @@ mod tests {
     fn an_axis_fits_narrow_data_and_its_texts_differ() {
         let axis = Axis::log("", [1.02, 1.06], plain);
         assert!(axis.share(1.02) < 0.25 && axis.share(1.06) > 0.75, "{} {}", axis.low, axis.high);
-        let texts: Vec<String> = axis.ticks().map(|(_, text)| text).collect();
+        let texts: Vec<&String> = axis.ticks.iter().map(|(_, text)| text).collect();
         assert!(texts.len() >= 3 && texts.windows(2).all(|two| two[0] != two[1]), "{texts:?}");
         assert_eq!((plain(1.005), plain(200.0), plain(0.5)), ("1.005".into(), "200".into(), "0.5".into()));
         assert_eq!(

@@ -2,10 +2,11 @@
 
 use super::axis::{Axis, Format};
 use super::colour::ink;
-use super::svg::{Area, BELOW, CHARACTER, HALF_LINE, LINE, RIGHT, Svg, TOP, WIDTH, short};
+use super::svg::{Area, CHARACTER, HALF_LINE, LINE, Plot, RIGHT, Scale, Series, TOP, WIDTH, path, short};
 use crate::table::Table;
 
-const HEIGHT: f64 = 600.0;
+/// Lower end of the area.
+const BOTTOM: f64 = 500.0;
 /// Room for the ticks' texts of the y axis.
 const LEFT: f64 = 150.0;
 /// Most characters of a name beside its line.
@@ -43,41 +44,39 @@ pub(crate) fn lines(
     (x, axis): (usize, impl Fn(f64) -> Axis),
     (y, value, format): (usize, &str, Format),
     most: usize,
-) -> Option<String> {
+) -> Option<Plot> {
     let mut curves = curves(table, x, y);
     curves.truncate(most);
     let all = || curves.iter().flat_map(|curve| &curve.points);
     let x = axis(all().map(|(x, _)| *x).reduce(f64::max)?);
-    let y = Axis::log(value, all().map(|(_, y)| *y), format).of_cost();
-    let names: Vec<String> = curves.iter().map(|curve| short(curve.name, NAME)).collect();
+    let y = Axis::log(value, all().map(|(_, y)| *y), format);
+    let longest = curves.iter().map(|curve| curve.name.chars().count().min(NAME)).max()? as f64;
     // A name beside its line is bold, and wider than other texts.
-    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64;
-    let mut svg = Svg::new(label, WIDTH, HEIGHT);
     let right = WIDTH - (longest * (CHARACTER + 2.0) + 16.0).max(RIGHT);
-    let area = Area { left: LEFT, right, top: TOP + LINE, bottom: HEIGHT - BELOW };
-    area.x_axis(&mut svg, &x);
-    area.y_axis(&mut svg, &y);
-    let place = |&point: &(f64, f64)| area.place(&x, &y, point);
+    let area = Area { left: LEFT, right, top: TOP + LINE, bottom: BOTTOM };
+    let place = |&(a, b): &(f64, f64)| (x.place(a, area.left, right), y.place(b, area.bottom, area.top));
     let placed: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| curve.points.iter().map(place).collect()).collect();
     let ends: Vec<(f64, f64)> = placed.iter().filter_map(|points| points.last().copied()).collect();
     let heights = apart(&ends.iter().map(|end| end.1).collect::<Vec<_>>(), area.top + HALF_LINE, area.bottom);
-    for (index, curve) in curves.iter().enumerate() {
-        let (class, points, end) = (ink(curve.name), &placed[index], ends[index]);
-        svg.open(curve.name, curve.name);
-        if points.len() > 1 {
-            svg.line(&format!("l {class}"), 4.0, points);
-        }
-        if points.len() <= MARKED {
-            for &at in points {
-                svg.circle(&class, at, 8.0);
-            }
-        }
-        let name = (area.right + 12.0, heights[index]);
-        svg.line(&format!("lead {class}"), 2.0, &[end, (name.0 - 4.0, name.1)]);
-        svg.text(&format!("name {class}"), (name.0, name.1 + HALF_LINE), "start", &names[index]);
-        svg.close();
-    }
-    Some(svg.end())
+    let lines = curves.iter().zip(placed).zip(ends.iter().zip(heights));
+    let series = lines.map(|((Curve { name, .. }, points), (end, height))| Series {
+        name: (*name).to_owned(),
+        tip: (*name).to_owned(),
+        ink: ink(name),
+        path: path(&[&points]),
+        dots: if points.len() <= MARKED { points } else { Vec::new() },
+        lead: path(&[&[*end, (right + 8.0, height)]]),
+        texts: vec![(right + 12.0, height + HALF_LINE, "start", short(name, NAME))],
+    });
+    Some(Plot {
+        label: label.to_owned(),
+        title: String::new(),
+        series: series.collect(),
+        x: Scale::new(&x, area.left, right).across(),
+        y: Some(Scale::new(&y, area.bottom, area.top)),
+        base: None,
+        area,
+    })
 }
 
 /// Returns heights at least a line apart, as near to `wanted` as the room from `top` to `bottom` has it.

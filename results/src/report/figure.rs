@@ -10,8 +10,8 @@ use crate::document::Record;
 use crate::error::Error;
 use crate::metric;
 use crate::paired;
-use crate::plot::{self, Axis, DOTS};
-use crate::table::layout::{plural, value};
+use crate::plot::{self, Axis, Plot};
+use crate::table::layout::value;
 use crate::table::{Cell, Table};
 
 /// Most arms in one plot; its table has all.
@@ -29,13 +29,12 @@ pub(super) struct Figure {
     pub(super) title: String,
     /// Note on the subject, the source, and what was left out or thinned.
     pub(super) note: String,
-    /// Its SVG.
-    pub(super) plot: String,
+    pub(super) plot: Plot,
     pub(super) table: Option<Table>,
 }
 
 impl Figure {
-    fn new(title: String, note: String, plot: Option<String>, table: Table) -> Option<Self> {
+    fn new(title: String, note: String, plot: Option<Plot>, table: Table) -> Option<Self> {
         Some(Self { title, note, plot: plot?, table: Some(table) })
     }
 }
@@ -43,29 +42,6 @@ impl Figure {
 /// Returns the sentence of a plot that does not have every arm.
 fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
-}
-
-/// Draws the p50 of every round that counts, by arm, in order of time; `None` if no arm has two of them.
-pub(super) fn rounds(record: &Record) -> Option<Figure> {
-    let key = record.metric()?;
-    let title = format!("{} over rounds", metric::name(key));
-    let mut table = Table::new(["arm", "p50 [95 %]", "rounds"]).caption(format!("{title}: p50 of each"));
-    let mut most = 0;
-    for arm in &record.arms {
-        let values: Vec<(f64, f64)> =
-            paired::counting(arm, key).map(|(round, value)| (round.index as f64, value)).collect();
-        let Some(found) = paired::level(arm, key).filter(|found| found.rounds > 1) else { continue };
-        most = most.max(values.len());
-        let count = values.len().to_string();
-        table.add_row([arm.name.as_str().into(), Cell::level(key, Some(&found)).with_points(values), count.into()]);
-    }
-    let drawn = if most > DOTS { format!(" One of {} is drawn.", most.div_ceil(DOTS)) } else { String::new() };
-    let note = format!(
-        "A dot is a round, the first uppermost; the box has the middle half of them, the bar is p50, the median of {}.{drawn}",
-        plural(most, "round"),
-    );
-    let plot = plot::rows((&title, ""), ("p50 of a round", plot::ticks(key)), &table, 1, None);
-    Figure::new(title.clone(), note, plot, table)
 }
 
 /// Draws the percentile curves of a result; `None` if it has no histogram.

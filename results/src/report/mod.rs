@@ -12,7 +12,7 @@ pub use page::page;
 
 use figure::{Figure, date};
 use group::{Group, groups};
-use page::{Fold, Section, render};
+use page::{Section, render};
 
 use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
@@ -25,23 +25,11 @@ const GROUPS: usize = 20;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
 
-/// Sources of a page.
-#[derive(Debug)]
-pub struct Sources {
-    /// The results, in any order.
-    pub records: Vec<Record>,
-    /// The published figures, simulated.
-    pub published: Report,
-    /// Tool that makes the page.
-    pub tool: Tool,
-}
-
-/// Renders the page.
+/// Renders the page of results, in any order, and of the published figures, simulated.
 ///
 /// # Errors
 /// Exit 2 for a document that is damaged.
-pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
-    let Sources { records, tool, .. } = sources;
+pub fn html(records: &[Record], published: &Report, title: &str, tool: &Tool) -> Result<String, Error> {
     let mut groups = groups(records);
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
@@ -60,14 +48,10 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
         sections.push(Section { figures, ..Section::new("parameters", "By parameter", "By parameter") });
     }
     let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
-    let folded = Fold {
-        summary: "Figures, and constants".to_owned(),
-        parts: sources.published.parts.clone(),
-        ..Fold::default()
-    };
+    let parts = published.parts.clone();
     sections.push(Section {
         parts: vec![Part::Note(said.to_owned())],
-        folds: vec![folded],
+        folds: vec![Section { parts, ..Section::new("", "Figures, and constants", "") }],
         ..Section::new("published", "Published figures", "Published figures")
     });
     render(title, &summary(records, groups.len()), tool, &sections)
@@ -110,11 +94,11 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         parts.remove(places[0]);
     }
     rest.extend(about(group).into_iter().map(|(name, value)| Part::Note(format!("{name}: {value}"))));
-    let figures = [figure::rounds(shown), figure::percentiles(shown)?, figure::over_time(group)];
+    let figures = [figure::percentiles(shown)?, figure::over_time(group)];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
-    let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
-    let plots = Fold { summary: format!("Plots: {}", titles.join("; ")), open: only, figures, ..Fold::default() };
-    let all = Fold { summary: "All figures, and how it was measured".to_owned(), parts: rest, ..Fold::default() };
+    let titles = figures.iter().map(|figure| figure.title.as_str()).collect::<Vec<_>>().join("; ");
+    let plots = Section { open: only, figures, ..Section::new("", &format!("Plots: {titles}"), "") };
+    let all = Section { parts: rest, ..Section::new("", "All figures, and how it was measured", "") };
     Ok(Section {
         host: shown.host.class.clone(),
         badges,
@@ -135,15 +119,19 @@ fn answer(record: &Record, parts: &[Part], titled: bool) -> Option<Figure> {
     let label = format!("{title}, against {}, {}", base.name, record.host.class);
     let value = format!("× {}, 95 % interval", base.name);
     let shown = if titled { &*title } else { "" };
-    let plot = plot::rows((&label, shown), (&value, plot::ticks("")), table, 2, Some(&base.name))?;
+    let plot = plot::rows((&label, shown), &value, table, 2, &base.name)?;
     Some(Figure { title, note: String::new(), plot, table: None })
 }
 
 /// Draws the plot of a result's answer as a file of its own, readable on light and dark paper; `None` if the record has no floor, or
 /// nothing beside it.
-pub fn picture(record: &Record) -> Option<String> {
-    group::base(record).filter(|base| base.kind == ArmKind::Floor)?;
-    answer(record, &table::of_record(record).parts, true).map(|figure| plot::standalone(&figure.plot))
+///
+/// # Errors
+/// Exit 70: the template is wrong.
+pub fn picture(record: &Record) -> Result<Option<String>, Error> {
+    let floor = group::base(record).filter(|base| base.kind == ArmKind::Floor);
+    let figure = floor.and_then(|_| answer(record, &table::of_record(record).parts, true));
+    figure.map(|figure| plot::standalone(&figure.plot)).transpose()
 }
 
 /// Returns where a result is from.
@@ -173,12 +161,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn sources(records: Vec<Record>) -> Sources {
-        Sources { records, published: Report::default(), tool: fixture::document(1).tool }
-    }
-
-    fn shown(records: Vec<Record>, title: &str) -> String {
-        html(&sources(records), title).unwrap()
+    fn shown(records: &[Record], title: &str) -> String {
+        html(records, &Report::default(), title, &fixture::document(1).tool).unwrap()
     }
 
     #[test]
@@ -204,7 +188,7 @@ mod tests {
         }
         let mut other = record.clone();
         other.parameters.insert("vcpus".to_owned(), 2.into());
-        let text = shown(vec![record, other], evil);
+        let text = shown(&[record, other], evil);
         for markup in ["<script>alert", "<img", "\"'>"] {
             assert!(!text.contains(markup), "{markup}");
         }
@@ -225,12 +209,12 @@ mod tests {
                 })
                 .collect()
         };
-        let series = shown(records(1), "a series");
+        let series = shown(&records(1), "a series");
         assert!(series.len() < 1_500_000 && series.contains("The newest 100 of 1000 results."));
         // 100 results of four arms have 400 rows.
         assert!(series.contains("340 more rows are in the documents"));
         assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
-        let kinds = shown(records(1000), "kinds");
+        let kinds = shown(&records(1000), "kinds");
         assert!(kinds.len() < 1_500_000 && kinds.contains("980 more need a page of their own"), "{}", kinds.len());
         assert_eq!(kinds.matches("<section id=\"results-").count(), GROUPS);
     }

@@ -13,9 +13,10 @@ use crate::template;
 /// The style sheet of every page.
 const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page.css"));
 
-/// A section of the page: what it says first, and what is folded.
+/// A section of the page: what it says first, and what is folded, each fold a section of its own.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Section {
+    /// Of a fold nothing.
     pub(super) id: String,
     pub(super) title: String,
     /// Its name among the links at the top; empty for none.
@@ -26,16 +27,9 @@ pub(super) struct Section {
     pub(super) figures: Vec<Figure>,
     /// Beside the figures.
     pub(super) parts: Vec<Part>,
-    pub(super) folds: Vec<Fold>,
-}
-
-/// A folded part of a section.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Fold {
-    pub(super) summary: String,
+    pub(super) folds: Vec<Section>,
+    /// Of a fold whether it is open at first.
     pub(super) open: bool,
-    pub(super) figures: Vec<Figure>,
-    pub(super) parts: Vec<Part>,
 }
 
 impl Section {
@@ -58,5 +52,5 @@ pub(super) fn render(title: &str, summary: &str, tool: &Tool, sections: &[Sectio
     let tool = format!("{} {} ({}, {})", tool.name, tool.version, tool.git_revision, tool.profile);
     let sections = minijinja::Value::from(Serde(sections));
     let values = context! { title, summary, tool, sections, style => STYLE };
-    template::page(include_str!("page.html"), values)
+    template::page(concat!(include_str!("../plot/plot.svg"), include_str!("page.html")), values)
 }

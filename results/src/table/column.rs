@@ -13,12 +13,12 @@ use crate::metric::Metric;
 /// A table that columns stand in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// The first table, beside times.
+    Answer,
     /// Latencies that a guest's user feels, of all samples.
     Latency,
-    /// Host work per PMI, or per rotation where the workload only counts.
+    /// Host work per PMI, per rotation where the workload only counts, or per set-up.
     Work,
-    /// Host work per set-up.
-    SetUpWork,
     /// A strategy of an advice, over several results.
     Advice,
     /// A metric in CSV.
@@ -48,32 +48,34 @@ impl<'a> Figures<'a> {
         Self { own: &arm.own, summary }
     }
 
-    /// Returns a count per sample of the metric, or per NMI if there were more.
+    /// Returns a count per sample of the metric, or per NMI if there were more; of set-ups per set-up.
     fn per_sample(&self, count: u64) -> Option<f64> {
         let samples = self.summary.map_or(0, |summary| summary.count).max(self.own.counts.nmis);
+        let samples = if self.own.cycles > 0 { self.own.cycles } else { samples };
         (samples > 0).then(|| count as f64 / samples as f64)
     }
 
-    /// Returns operations per sample: of a kind, else of all; `None` where nothing counted them, as below KVM's own vPMU.
-    fn ops(&self, kind: Option<&str>) -> Option<f64> {
-        let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
-        self.per_sample(count).filter(|_| !self.own.host_ops.is_empty())
-    }
-
+    /// Returns what was counted within set-ups, where they are measured, for each of them.
     fn per_set_up(&self, count: impl Fn(&PhaseResult) -> u64) -> Option<f64> {
         let set_up = self.own.phases.get(SET_UP).filter(|phase| phase.begun > 0)?;
         Some(count(set_up) as f64 / set_up.begun as f64)
     }
 
-    /// Returns operations per set-up: of a kind, else of all. Whatever KVM asked the kernel module for between set-ups is among them.
-    fn set_up_ops(&self, kind: Option<&str>) -> Option<f64> {
-        if self.own.nmis_delivered.is_some() {
-            let of = |phase: &PhaseResult, kind: &str| phase.host_ops.get(kind).copied().unwrap_or(0);
-            return self.per_set_up(|phase| kind.map_or_else(|| phase.host_ops.values().sum(), |kind| of(phase, kind)));
-        }
+    /// Returns operations per sample: of a kind, else of all; `None` where nothing counted them, as below KVM's own vPMU. Whatever KVM
+    /// asked the kernel module for between set-ups is among them.
+    fn ops(&self, kind: Option<&str>) -> Option<f64> {
+        let is_kind = |key: &String| kind.is_none_or(|kind| kind == key);
+        let within = |phase: &PhaseResult| phase.host_ops.iter().filter(|(key, _)| is_kind(key)).map(|(_, n)| n).sum();
+        let of_set_up = self.own.nmis_delivered.and_then(|_| self.per_set_up(within));
         let count = kind.map_or_else(|| self.own.all_ops(), |kind| self.own.op_count(kind));
-        (self.own.cycles > 0 && !self.own.host_ops.is_empty()).then(|| count as f64 / self.own.cycles as f64)
+        of_set_up.or_else(|| self.per_sample(count).filter(|_| !self.own.host_ops.is_empty()))
     }
+}
+
+/// Returns MSR exits per sample.
+fn exits(figures: &Figures<'_>) -> Option<f64> {
+    let of_set_up = figures.per_set_up(|phase| phase.msr_reads + phase.msr_writes);
+    of_set_up.or_else(|| figures.per_sample(figures.own.all_exits()))
 }
 
 /// Returns the most events held, where the VMM holds them and not KVM.
@@ -119,7 +121,7 @@ impl Column {
     }
 }
 
-use Place::{Advice, Csv, Latency, SetUpWork, Work};
+use Place::{Advice, Answer, Csv, Latency, Work};
 
 /// All columns, in the order in which tables have them.
 pub const ALL: &[Column] = &[
@@ -131,15 +133,14 @@ pub const ALL: &[Column] = &[
     column("p99_9_ns", "p99.9", NS, &[Csv], |arm| Some(arm.summary?.p99_9? as f64)),
     column("max_ns", "max", NS, &[Latency, Csv], |arm| Some(arm.summary?.max? as f64)),
     column("mean_ns", "mean", NS, &[Latency, Csv], |arm| arm.summary?.mean),
-    column("opens", "opens", MEAN, &[Work, Advice], |arm| arm.ops(Some("open")))
+    column("opens", "opens", MEAN, &[Answer, Work, Advice], |arm| arm.ops(Some("open")))
         .about("opens: host events opened"),
-    column("host_ops", "ops", MEAN, &[Work, Advice], |arm| arm.ops(None))
+    column("host_ops", "ops", MEAN, &[Answer, Work, Advice], |arm| arm.ops(None))
         .about("ops: operations on host events, of one or more calls to perf"),
-    column("msr_exits", "exits", MEAN, &[Work], |arm| arm.per_sample(arm.own.all_exits())).about("exits: MSR exits"),
+    column("msr_exits", "exits", MEAN, &[Work], exits).about("exits: MSR exits"),
     column("held_mean", "held mean", MEAN, &[Advice], |arm| arm.own.events_held.time_mean)
         .about("held mean: host events of a vCPU, mean over time"),
-    column("events_held", "held", COUNT, &[Work], most_held)
-        .about("held: most host events at once"),
+    column("events_held", "held", COUNT, &[Work], most_held).about("held: most host events at once"),
     column("nmis", "NMIs", COUNT, &[Work], |arm| Some(arm.own.counts.nmis as f64)),
     column("nmis_driver_off", "off", COUNT, &[Work], |arm| Some(arm.own.counts.nmis_driver_off as f64))
         .about("off: NMIs in no latency of the handler: the guest's driver was off, or its replay not there yet"),
@@ -153,15 +154,6 @@ pub const ALL: &[Column] = &[
     column("resumes", "resumes", MEAN, &[Work], |arm| arm.ops(Some("resume"))),
     column("periods", "periods", MEAN, &[Work], |arm| arm.ops(Some("period"))),
     column("reads", "reads", MEAN, &[Work], |arm| arm.ops(Some("read"))),
-    column("set_up_opens", "opens", MEAN, &[SetUpWork], |arm| arm.set_up_ops(Some("open")))
-    .about(
-        "opens, perf ops, exits: host events opened, operations on them and MSR exits per set-up; held max: most events at once",
-    ),
-    column("set_up_host_ops", "perf ops", MEAN, &[SetUpWork], |arm| arm.set_up_ops(None)),
-    column("set_up_msr_exits", "exits", MEAN, &[SetUpWork], |arm| {
-        arm.per_set_up(|phase| phase.msr_reads + phase.msr_writes)
-    }),
-    column("set_up_events_held", "held max", COUNT, &[SetUpWork], most_held),
 ];
 
 /// Returns the columns of a table.
@@ -193,13 +185,10 @@ pub(super) fn add(report: &mut Report, heading: String, place: Place, document: 
     report.gap();
     report.heading(heading);
     report.table(table);
-    let legend = legend(place).collect::<Vec<_>>().join("; ");
-    if !legend.is_empty() {
-        report.note(legend);
-    }
+    report.notes(Some(legend(place)).filter(|legend| !legend.is_empty()));
 }
 
 /// Returns the sentences under a table.
-pub(crate) fn legend(place: Place) -> impl Iterator<Item = &'static str> {
-    columns(place).map(|column| column.about).filter(|about| !about.is_empty())
+pub(crate) fn legend(place: Place) -> String {
+    columns(place).map(|column| column.about).filter(|about| !about.is_empty()).collect::<Vec<_>>().join("; ")
 }

@@ -30,7 +30,7 @@ pub struct Cell {
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
-        Self { text: shown::line(text).into_owned(), ..Self::default() }
+        Self { text: shown::line(text), ..Self::default() }
     }
 }
 
@@ -93,7 +93,7 @@ pub struct Table {
 impl Table {
     /// Creates a table without rows: the first column has the rows' names, the others have figures.
     pub fn new<T: Into<String>>(header: impl IntoIterator<Item = T>) -> Self {
-        let header = header.into_iter().map(|text| shown::line(&text.into()).into_owned()).collect();
+        let header = header.into_iter().map(|text| shown::line(&text.into())).collect();
         Self { header, keys: 1, ..Self::default() }
     }
 

@@ -2,21 +2,19 @@
 
 use super::column::{self, Place};
 use super::fold::{Cell, Table};
-use super::layout::{plural, ratio_with, time};
+use super::layout::{plural, time};
 use super::plain::{lacks, plain};
-use super::ranking::{fastest, listed, origin, unranked};
+use super::ranking::{fastest, listed, origin, times, unranked};
 use super::report::Report;
 use crate::answers;
 use crate::choice::{AS_GOOD, choose, contenders, is_modelled, rank, regrets};
 use crate::document::warnings::LATE_PERIODS;
-use crate::document::{Arm, ArmKind, Document, Record, Status, Warning};
+use crate::document::{Arm, ArmKind, Document, Record, Status, Warning, other_cpu};
 use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION, SET_UP};
 use crate::paired::{self, MIN_ROUNDS, Ratio};
 
 /// The strategy that others are compared with: that of KVM before 5.5, the oldest.
 const OLDEST: &str = "recreate";
-/// Headings of the columns of host work that the first table has.
-const WORK: [&str; 3] = ["opens", "ops", "perf ops"];
 
 /// Returns the results of one or several workloads as they are shown: the answer, one table, what must be known about it, and all
 /// columns if they are `whole`.
@@ -36,14 +34,14 @@ pub fn report(documents: &[Document], whole: bool) -> Report {
         report.notes(known(document).into_iter().map(|text| of(document) + &text));
     }
     for document in documents.iter().filter(|_| whole) {
-        let (per, work) = match metric(document).key {
-            key if key == SET_UP.key => ("set-up", Place::SetUpWork),
-            key if key == ROTATION.key => ("rotation", Place::Work),
-            _ => ("PMI", Place::Work),
+        let per = match metric(document).key {
+            key if key == SET_UP.key => "set-up",
+            key if key == ROTATION.key => "rotation",
+            _ => "PMI",
         };
         let heading = format!("{}All samples of all rounds together", of(document));
         column::add(&mut report, heading, Place::Latency, document);
-        column::add(&mut report, format!("{}Host work per {per}", of(document)), work, document);
+        column::add(&mut report, format!("{}Host work per {per}", of(document)), Place::Work, document);
     }
     place(first, &mut report);
     report
@@ -57,9 +55,7 @@ pub fn of_record(record: &Record) -> Report {
 /// Adds the first table, an arm a row: its p50 and ratio to the floor, and what it made the host do.
 fn head(documents: &[Document], report: &mut Report) {
     let several = documents.len() > 1;
-    let set_up = documents[0].parameters.set_up.is_some();
-    let of_work = if set_up { Place::SetUpWork } else { Place::Work };
-    let columns = || column::columns(of_work).filter(|column| WORK.contains(&column.heading));
+    let columns = || column::columns(Place::Answer);
     let head = several.then_some("workload").into_iter().chain(["arm", "p50 [95 %]", "× floor [95 %]"]);
     let mut table = Table::new(head.chain(columns().map(|column| column.heading)));
     if several {
@@ -79,7 +75,7 @@ fn head(documents: &[Document], report: &mut Report) {
     }
     report.heading(heading(&documents[0], !several));
     report.table(table);
-    let per = if set_up { "set-up" } else { "PMI or rotation" };
+    let per = if documents[0].parameters.set_up.is_some() { "set-up" } else { "PMI or rotation" };
     report.note(format!(
         "p50: median over rounds of each round's median; × floor: of paired rounds, floor: an estimated lower bound; opens, ops: host \
          events opened and operations on them, per {per}"
@@ -97,7 +93,7 @@ fn heading(document: &Document, with_workload: bool) -> String {
     };
     let simulated = if document.is_simulated() { "SIMULATED: " } else { "" };
     let workload = if with_workload { format!(", {}", parameters.workload) } else { String::new() };
-    let cpu = parameters.other_cpu().map(|cpu| format!(", {cpu}")).unwrap_or_default();
+    let cpu = other_cpu(&parameters.cpu).map(|cpu| format!(", {cpu}")).unwrap_or_default();
     let on = parameters.cpus.map(|cpus| format!(" on {}", plural(cpus as usize, "CPU"))).unwrap_or_default();
     let enabled = parameters.set_up.as_ref().map(|set_up| format!(", enabled {}", set_up.enable)).unwrap_or_default();
     let vcpus = plural(parameters.vcpus as usize, "vCPU");
@@ -222,9 +218,7 @@ fn beside(document: &Document, name: &str, what: &str) -> Option<String> {
     let oldest = others.iter().find(|(arm, _)| arm.name == OLDEST).unwrap_or(first);
     let is_first = first.1.ratio < 1.0 - AS_GOOD && first.1.interval.is_none_or(|interval| interval.excludes(1.0));
     let (base, found) = if is_first { oldest } else { first };
-    let figure = ratio_with(found);
-    let (value, interval) = figure.split_once(' ').unwrap_or((&figure, ""));
-    Some(format!("{value} × {}'s{what} with {} {interval}", base.name, number(document)).trim_end().to_owned())
+    Some(times(found, &format!("{}'s{what} with {}", base.name, number(document))))
 }
 
 /// Describes what was measured, and where.

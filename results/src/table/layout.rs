@@ -25,30 +25,19 @@ fn chosen(asked: Option<&str>, terminal: Option<u16>) -> usize {
 
 /// Formats nanoseconds for people: three significant digits in ns, µs, ms or s.
 pub fn time(ns: f64) -> String {
-    let (value, unit) = unit(ns);
-    let decimals = decimals(value, unit);
+    let (value, decimals, unit) = unit(ns);
     format!("{value:.decimals$} {unit}")
 }
 
-/// Converts a number of ns to the unit that suits it.
-pub(crate) fn unit(ns: f64) -> (f64, &'static str) {
-    match ns {
-        n if n < 999.5 => (n, "ns"),
+/// Converts a number of ns to the unit that suits it, with the decimals for three digits. Measurements are in whole nanoseconds.
+pub(crate) fn unit(ns: f64) -> (f64, usize, &'static str) {
+    let (value, unit) = match ns {
+        n if n < 999.5 => return (n, 0, "ns"),
         n if n < 999_500.0 => (n / 1e3, "µs"),
         n if n < 999_500_000.0 => (n / 1e6, "ms"),
         n => (n / 1e9, "s"),
-    }
-}
-
-/// Decimals for three digits.
-fn decimals(value: f64, unit: &str) -> usize {
-    match value {
-        // Measurements are in whole nanoseconds.
-        _ if unit == "ns" => 0,
-        v if v < 9.995 => 2,
-        v if v < 99.95 => 1,
-        _ => 0,
-    }
+    };
+    (value, digits(value), unit)
 }
 
 /// Text in place of an interval of rounds that are all the same, as a simulation's may be.
@@ -64,36 +53,23 @@ pub fn level(metric: &str, level: &Level) -> String {
     if !metric.ends_with("_ns") {
         return value(metric, level.ns) + &interval(&|end| value(metric, end));
     }
-    let (value, name) = unit(level.ns);
-    let decimals = decimals(value, name);
+    let (value, decimals, name) = unit(level.ns);
     let scale = if level.ns > 0.0 { value / level.ns } else { 1.0 };
     format!("{value:.decimals$} {name}{}", interval(&|end| format!("{:.decimals$}", end * scale)))
 }
 
-/// Formats a ratio of two arms with its interval: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
+/// Formats a ratio of two arms with its interval.
 pub fn ratio_with(found: &Ratio) -> String {
-    let Some(interval) = found.interval else { return ratio(found.ratio) };
-    if interval.is_point() {
-        return format!(
-            "{} {NO_SPREAD}",
-            if found.ratio < 0.0995 { ratio(found.ratio) } else { format!("{:.3}", found.ratio) }
-        );
-    }
-    ratio_in(found.ratio, Some(interval))
+    ratio_in(found.ratio, found.interval)
 }
 
-/// Formats a ratio with its interval, if it has one; ratios below 0.1 keep their digits.
+/// Formats a ratio with its interval, if it has one: `0.970 [0.957, 0.982]`; fewer digits where it is less sure.
 pub fn ratio_in(value: f64, interval: Option<Interval>) -> String {
-    let Some(Interval { low, high }) = interval else { return ratio(value) };
+    let Some(interval @ Interval { low, high }) = interval else { return ratio(value) };
     let sharp = (high / low).sqrt() - 1.0 < 0.01;
-    let zeros = match value {
-        v if v >= 0.0995 => 0,
-        v if v >= 0.009_95 => 1,
-        v if v >= 0.000_995 => 2,
-        _ => 3,
-    };
-    let decimals = if value >= 9.995 { 1 } else { 2 + usize::from(sharp) + zeros };
-    format!("{value:.decimals$} [{low:.decimals$}, {high:.decimals$}]")
+    let decimals = if value >= 9.995 { 1 } else { digits(value) + usize::from(sharp) };
+    let (end, spread) = (decimals.max(3), format!("[{low:.decimals$}, {high:.decimals$}]"));
+    if interval.is_point() { format!("{value:.end$} {NO_SPREAD}") } else { format!("{value:.decimals$} {spread}") }
 }
 
 /// Formats a value of a metric: the end of its key names the unit, and without one it is a count.
@@ -143,7 +119,13 @@ pub fn dash() -> String {
 
 /// Formats a ratio or a mean count: about three significant digits, none of them lost in zeros.
 pub fn ratio(value: f64) -> String {
-    let decimals = match value.abs() {
+    let decimals = digits(value);
+    format!("{value:.decimals$}")
+}
+
+/// Decimals for about three digits.
+fn digits(value: f64) -> usize {
+    match value.abs() {
         0.0 => 0,
         v if v < 0.000_1 => 6,
         v if v < 0.001 => 5,
@@ -152,8 +134,7 @@ pub fn ratio(value: f64) -> String {
         v if v < 9.995 => 2,
         v if v < 99.95 => 1,
         _ => 0,
-    };
-    format!("{value:.decimals$}")
+    }
 }
 
 /// Formats a count with its noun: `1 run`, `2 runs`.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::fold::{Cell, Table};
 use super::layout::{self, plural, time};
 use super::report::Report;
-use crate::document::{Arm, Document, Experiment, Record, Summary};
+use crate::document::{Arm, Document, Experiment, Record};
 use crate::metric;
 use crate::paired;
 
@@ -43,8 +43,9 @@ fn others(document: &Record, own: &str, report: &mut Report) {
     }
     let mut table = Table::new(std::iter::once("arm".to_owned()).chain(keys.iter().map(|key| metric::name(key))));
     for arm in &document.arms {
-        let median =
-            |key: &&String| Cell::of(arm.metrics.get(*key).map(Summary::median), |found| layout::value(key, found));
+        let median = |key: &&String| {
+            Cell::of(arm.metrics.get(*key).map(|found| found.p50 as f64), |p50| layout::value(key, p50))
+        };
         table.add_row(std::iter::once(arm.name.as_str().into()).chain(keys.iter().map(median)));
     }
     report.gap();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use results::document::Tool;
 use results::error::Error;
-use results::open::{self, below};
+use results::open;
 use results::write::place;
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
@@ -310,7 +310,7 @@ impl Folder {
     /// Reads the text of a file in the folder, which has no links.
     pub(super) fn text(&self, path: &Path) -> io::Result<String> {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
-        open::text(below(&self.path, relative, MAX_FILE)?)
+        open::text(open::Folder::open(&self.path)?.file(relative, MAX_FILE)?)
     }
 }
 

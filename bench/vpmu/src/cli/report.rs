@@ -8,7 +8,7 @@ use fleet::{Labels, Run};
 use results::document::Record;
 use results::error::{Error, Exit};
 use results::read::{Found, ends};
-use results::report::{self, Sources, html};
+use results::report::{self, html};
 use results::table::layout::plural;
 use results::write::check_no_input;
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         report::page(&fleet::report(&fleet::analyse(&all.runs)), TITLE, &process::tool())?
     } else {
         let published = reproduce::show::report(&Simulated::stored()?.beside()?);
-        html(&Sources { records: found.records, published, tool: process::tool() }, TITLE)?
+        html(&found.records, &published, TITLE, &process::tool())?
     };
     let kind = if by_host { ": the levels of hosts, not of arms" } else { "" };
     let output = args.output.or("report.html");

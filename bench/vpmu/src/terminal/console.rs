@@ -253,7 +253,7 @@ impl Filter {
         };
         let whole = self.rest.len() - if last { 0 } else { open };
         let text: Vec<u8> = self.rest.drain(..whole).collect();
-        shown::text(&String::from_utf8_lossy(&text)).into_owned().into_bytes()
+        shown::text(&String::from_utf8_lossy(&text)).into_bytes()
     }
 }
 

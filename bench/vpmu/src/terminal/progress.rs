@@ -110,7 +110,7 @@ impl Progress for Stderr {
     }
 
     fn run(&mut self, what: &str) {
-        self.what = shown::line(what).into_owned();
+        self.what = shown::line(what);
         if self.is_terminal {
             self.show();
         }

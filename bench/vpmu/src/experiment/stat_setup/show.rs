@@ -43,7 +43,7 @@ fn phases(document: &Record) -> Table {
         let keys = names.map(|name| format!("phases/{name}/wall_ns")).into_iter();
         let keys =
             keys.chain([TOTAL.key, TO_COUNTS.key].into_iter().chain(process.map(|_| ELAPSED.key)).map(str::to_owned));
-        let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.median())));
+        let times = keys.map(|key| arm.metrics.get(&key).map_or_else(dash, |found| time(found.p50 as f64)));
         let over = over_auto(document, arm).and_then(Result::ok).map_or_else(dash, |found| layout::ratio_with(&found));
         table.add_row(std::iter::once(arm.name.clone()).chain(times).chain([over]));
     }

@@ -63,7 +63,7 @@ pub enum Statistic {
 impl Statistic {
     /// Returns the number; `None` if the summary has it not.
     fn of(self, metric: &Summary) -> Option<f64> {
-        if self == Self::P50 { Some(metric.median()) } else { metric.mean }
+        if self == Self::P50 { Some(metric.p50 as f64) } else { metric.mean }
     }
 }
 

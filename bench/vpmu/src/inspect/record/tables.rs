@@ -180,7 +180,7 @@ impl Names {
 fn escaped(text: &str) -> String {
     let cut: String = text.chars().take(LONGEST).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };
-    shown::line(&cut).into_owned() + more
+    shown::line(&cut) + more
 }
 
 #[cfg(test)]
