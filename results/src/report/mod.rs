@@ -18,30 +18,18 @@ use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
 use crate::plot;
 use crate::table::layout::plural;
-use crate::table::{self, Part, Report};
+use crate::table::{self, Part};
 
 /// Most kinds of results, the newest.
 const GROUPS: usize = 20;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
 
-/// Sources of a page.
-#[derive(Debug)]
-pub struct Sources {
-    /// The results, in any order.
-    pub records: Vec<Record>,
-    /// The published figures, simulated.
-    pub published: Report,
-    /// Tool that makes the page.
-    pub tool: Tool,
-}
-
 /// Renders the page.
 ///
 /// # Errors
 /// Exit 2 for a document that is damaged.
-pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
-    let Sources { records, tool, .. } = sources;
+pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Error> {
     let mut groups = groups(records);
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
@@ -59,17 +47,6 @@ pub fn html(sources: &Sources, title: &str) -> Result<String, Error> {
     if !figures.is_empty() {
         sections.push(Section { figures, ..Section::new("parameters", "By parameter", "By parameter") });
     }
-    let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
-    let folded = Fold {
-        summary: "Figures, and constants".to_owned(),
-        parts: sources.published.parts.clone(),
-        ..Fold::default()
-    };
-    sections.push(Section {
-        parts: vec![Part::Note(said.to_owned())],
-        folds: vec![folded],
-        ..Section::new("published", "Published figures", "Published figures")
-    });
     render(title, &summary(records, groups.len()), tool, &sections)
 }
 
@@ -173,12 +150,8 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn sources(records: Vec<Record>) -> Sources {
-        Sources { records, published: Report::default(), tool: fixture::tool() }
-    }
-
-    fn shown(records: Vec<Record>, title: &str) -> String {
-        html(&sources(records), title).unwrap()
+    fn shown(records: &[Record], title: &str) -> String {
+        html(records, title, &fixture::tool()).unwrap()
     }
 
     #[test]
@@ -204,7 +177,7 @@ mod tests {
         }
         let mut other = record.clone();
         other.parameters.insert("vcpus".to_owned(), 2.into());
-        let text = shown(vec![record, other], evil);
+        let text = shown(&[record, other], evil);
         for markup in ["<script>alert", "<img", "\"'>"] {
             assert!(!text.contains(markup), "{markup}");
         }
@@ -225,12 +198,12 @@ mod tests {
                 })
                 .collect()
         };
-        let series = shown(records(1), "a series");
+        let series = shown(&records(1), "a series");
         assert!(series.len() < 1_500_000 && series.contains("The newest 100 of 1000 results."));
         // 100 results of four arms have 400 rows.
         assert!(series.contains("340 more rows are in the documents"));
         assert!(series.contains("<strong class=\"badge\">the newest of 1000 results</strong>"));
-        let kinds = shown(records(1000), "kinds");
+        let kinds = shown(&records(1000), "kinds");
         assert!(kinds.len() < 1_500_000 && kinds.contains("980 more need a page of their own"), "{}", kinds.len());
         assert_eq!(kinds.matches("<section id=\"results-").count(), GROUPS);
     }

@@ -22,8 +22,9 @@ use results::table::layout::plural;
 use results::verdict::{Judged, Tally, Verdict};
 use triage::child::this_program;
 
-use super::recipe::{Recipe, recipe, rows};
+use super::recipe::{Recipe, rows};
 use super::recording;
+use crate::experiment::stat_setup;
 use crate::setting::backend::{EventProbe, guest_cpu, open_kvm};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
@@ -69,9 +70,13 @@ struct Found {
 
 impl Found {
     /// Keeps what a command found, and why a part of it is missing.
-    fn keep(&mut self, id: &str, found: Result<(Record, Option<String>), Error>) {
+    fn keep(&mut self, id: &str, found: Result<Record, Error>) {
         match found {
-            Ok((document, doubt)) => {
+            Ok(document) => {
+                // The exit of stat-setup says whether its events were counted, and counted right.
+                let is_open = document.experiment == stat_setup::NAME && document.exit != Some(Exit::Done.code());
+                let early = (document.status != Status::Complete).then_some("it ended early");
+                let doubt = early.or(is_open.then_some("it is inconclusive"));
                 self.missing.extend(doubt.map(|why| format!("a part of {id}, because {why}")));
                 self.measured.insert(id.to_owned(), document);
             }
@@ -105,12 +110,8 @@ pub fn measure(
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let mut found = Found::default();
-    let of = |row: Row| {
-        let recipe = recipe(&row.figure).filter(|recipe| recipe.run.is_some() || figure == SERIES)?;
-        Some((row, recipe.clone()))
-    };
     let is_recording = figure == recording::NAME;
-    let all = if is_recording { recording::rows() } else { rows(figure).into_iter().filter_map(of).collect() };
+    let all = if is_recording { recording::rows() } else { rows(figure) };
     if figure == SERIES {
         open_kvm()?;
         series(&mut found, asked, &host, probe, progress)?;
@@ -118,12 +119,14 @@ pub fn measure(
     let runs: BTreeSet<&String> = all.iter().filter_map(|(_, recipe)| recipe.run.as_ref()).collect();
     for words in runs.into_iter().take_while(|_| !sys::stopped()) {
         progress.expect(words);
-        let one = if is_recording {
-            recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
-        } else {
-            carry_out(words, asked)
-        };
-        found.keep(words, one);
+        found.keep(
+            words,
+            if is_recording {
+                recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
+            } else {
+                carry_out(words, asked)
+            },
+        );
     }
     if sys::stopped() {
         found.missing.push("the rest, because of the interrupt".to_owned());
@@ -241,7 +244,7 @@ fn series(
             let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
             let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
             match calibrated.clone().and_then(|()| document(&words, &by_model)) {
-                Ok((document, _)) => drop(found.predicted.insert(id.clone(), document)),
+                Ok(document) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
             progress.expect(&id);
@@ -285,30 +288,24 @@ fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<Ran
     tool::run(&mut command, sys::stopped).map_err(host)
 }
 
-/// Runs a command of this tool; returns its document, and whether the command answered its question.
-fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<(Record, bool), Error> {
+/// Runs a command of this tool, and returns its document.
+fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<Record, Error> {
     let args = args.iter().map(AsRef::as_ref);
     let ran = child(words, ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args))?;
     match (ran.exit(), ran.document()) {
-        (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
-            Ok((document, exit == Exit::Done))
-        }
+        (Some(Exit::Done | Exit::Regression | Exit::Inconclusive), Ok(document)) => Ok(document),
         (exit, _) => Err(failed(words, exit, ran.why())),
     }
 }
 
-/// Carries a command out as it is asked for; returns its document, and what keeps that from being whole.
-fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+/// Carries a command out as it is asked for, and returns its document.
+fn carry_out(words: &str, asked: &Asked) -> Result<Record, Error> {
     let mut args = vec![OsString::from(format!("--seed={}", asked.seed.seed))];
     args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}").into()));
     let mut place = OsString::from(if asked.output.is_some() { "--output=" } else { "--no-save" });
     place.push(asked.output.as_deref().unwrap_or(Path::new("")));
     args.push(place);
-    let (document, is_done) = document(words, &args)?;
-    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
-    // That says whether its events were counted, and counted right.
-    let doubt = words.starts_with("stat-setup") && !is_done;
-    Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
+    document(words, &args)
 }
 
 /// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
@@ -376,6 +373,7 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
 
 #[cfg(test)]
 mod tests {
+    use super::super::recipe::recipe;
     use super::*;
     use crate::arms::rounds::mock;
     use crate::setting::backend::fake::Opens;

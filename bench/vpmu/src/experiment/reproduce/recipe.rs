@@ -135,15 +135,16 @@ pub(super) fn published(begin: &str) -> impl Iterator<Item = Row> {
     })
 }
 
-/// Returns the numbers of figures whose id begins so: those that were published, and others that recipes have.
-pub(super) fn rows(begin: &str) -> Vec<Row> {
+/// Returns the numbers of figures whose id begins so that have a recipe: those that were published, and others that recipes have.
+pub(super) fn rows(begin: &str) -> Vec<(Row, Recipe)> {
     let recipes = ALL.recipes.iter().filter(|(figure, _)| figure.starts_with(begin));
     let others = recipes.flat_map(|(figure, recipe)| {
         let about = (recipe.what.as_deref().unwrap_or_default(), recipe.unit.as_str());
         recipe.numbers.iter().map(move |&number| row(figure, about, number, None))
     });
-    let mut rows: Vec<Row> = published(begin).chain(others).collect();
-    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
+    let with_recipe = |row: Row| Some((recipe(&row.figure)?.clone(), row)).map(|(recipe, row)| (row, recipe));
+    let mut rows: Vec<(Row, Recipe)> = published(begin).chain(others).filter_map(with_recipe).collect();
+    rows.sort_by(|(a, _), (b, _)| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
     rows
 }
 
