@@ -1,13 +1,10 @@
 //! `vpmu sweep`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use results::error::{Error, Exit};
 
-use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::store::Store;
+use crate::experiment::sweep::{grid, pareto};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, print};
@@ -25,10 +22,6 @@ pub struct SweepArgs {
     /// point has one round of 2000 samples in at most 10 s of fresh guests with sampling10 unless a key says otherwise.
     #[arg(value_name = "KEY=LIST")]
     pub keys: Vec<String>,
-
-    /// Keys from a TOML file; those on the command line replace the file's
-    #[arg(long, value_name = "FILE")]
-    pub grid: Option<PathBuf>,
 
     /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work (docs/fleet.md joins them)
     #[arg(long, value_name = "K/N", value_parser = part)]
@@ -57,7 +50,7 @@ fn part(text: &str) -> Result<Part, String> {
 }
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
-    let (mut points, shared) = Grid::new(args.grid.as_deref(), &args.keys)?.points()?;
+    let (mut points, shared) = grid::points(&args.keys)?;
     if let Some((number, of)) = args.part {
         points = points.into_iter().skip(number - 1).step_by(of).collect();
     }
