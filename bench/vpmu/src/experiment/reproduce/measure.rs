@@ -233,10 +233,7 @@ fn series(
         progress.expect(&format!("calibration of {backend}"));
         let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
-        let calibrated = child(&words, ["--output", &model]).and_then(|ran| {
-            let is_done = ran.exit() == Some(Exit::Done);
-            if is_done { Ok(()) } else { Err(failed(&words, ran.exit(), ran.why())) }
-        });
+        let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
             let id = regime(first_event, workload);
@@ -279,23 +276,22 @@ fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
     Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "")
 }
 
-/// Runs a command of this tool, some of whose arguments are no words.
-fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<Ran, Error> {
+/// Runs a command of this tool, some of whose arguments are no words, to one of these ends.
+fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
     command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
-    tool::run(&mut command, sys::stopped).map_err(host)
+    let ran = tool::run(&mut command, sys::stopped).map_err(host)?;
+    let is_one = ran.exit().is_some_and(|exit| ends.contains(&exit));
+    if is_one { Ok(ran) } else { Err(failed(words, ran.exit(), ran.why())) }
 }
 
 /// Runs a command of this tool, and returns its document.
 fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<Record, Error> {
-    let args = args.iter().map(AsRef::as_ref);
-    let ran = child(words, ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args))?;
-    match (ran.exit(), ran.document()) {
-        (Some(Exit::Done | Exit::Regression | Exit::Inconclusive), Ok(document)) => Ok(document),
-        (exit, _) => Err(failed(words, exit, ran.why())),
-    }
+    let args = ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args.iter().map(AsRef::as_ref));
+    let ran = child(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
+    ran.document().map_err(|why| failed(words, None, why))
 }
 
 /// Carries a command out as it is asked for, and returns its document.
