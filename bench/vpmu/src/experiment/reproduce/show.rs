@@ -116,10 +116,19 @@ pub fn report(reproduction: &Reproduction) -> Report {
     report.gap();
     report.notes(names);
     report.gap();
-    match &reproduction.here {
-        Some(here) => of_run(reproduction, here, &mut report),
-        None => of_simulation(reproduction, &mut report),
-    }
+    let Some(here) = &reproduction.here else {
+        report.note(
+            "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \
+             or in points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has \
+             them.",
+        );
+        report.note(format!(
+            "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
+            reproduction.seed
+        ));
+        return report;
+    };
+    of_run(reproduction, here, &mut report);
     report
 }
 
@@ -138,16 +147,4 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     );
     let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
     report.verdict = Some((exit, here.conclusion.clone()));
-}
-
-/// Says what the simulated numbers are.
-fn of_simulation(reproduction: &Reproduction, report: &mut Report) {
-    report.note(
-        "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it or in \
-         points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has them.",
-    );
-    report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
-        reproduction.seed
-    ));
 }
