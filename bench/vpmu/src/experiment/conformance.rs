@@ -45,15 +45,12 @@ pub struct Case {
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let lines = include_str!("conformance/cases.txt").lines().filter(|line| !line.starts_with('#'));
-    let field = |line: &'static str, at| line.split(" | ").nth(at).unwrap_or_default();
-    lines
-        .map(|line| Case {
-            key: field(line, 0),
-            claim: field(line, 1),
-            source: field(line, 2),
-            pitfalls: field(line, 3).split_whitespace().collect(),
-        })
-        .collect()
+    let case = |line: &'static str| {
+        let mut fields = line.split(" | ");
+        let [key, claim, source, pitfalls] = [(); 4].map(|()| fields.next().unwrap_or_default());
+        Case { key, claim, source, pitfalls: pitfalls.split_whitespace().collect() }
+    };
+    lines.map(case).collect()
 });
 
 /// Returns the reason why the payload skipped a case.

@@ -1,7 +1,6 @@
 //! A grid: values of `vpmu sim`'s options, the points that they make, and the line that a point's document leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use arch_pmu::spec::Vendor;
@@ -12,9 +11,7 @@ use results::document::{Status, StrategyParameter};
 use results::error::Error;
 use results::sweep::{Line, SCHEMA};
 use sim::model::{Costs, Model};
-use trace::read::Trace;
 
-use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
@@ -30,14 +27,6 @@ const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_G
 /// Digits of a key: 128 bits.
 const KEY_DIGITS: usize = 32;
 
-/// Inputs that the points of a grid share.
-#[derive(Clone, Debug)]
-pub struct Shared {
-    pub(super) strategies: Vec<StrategyParameter>,
-    /// The traces, by their folders.
-    pub(super) traces: BTreeMap<PathBuf, Parts>,
-}
-
 /// A point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
@@ -47,48 +36,27 @@ pub struct Point {
     pub key: String,
 }
 
-impl Point {
-    /// Returns the keys as lines and tables have them: a trace by its name.
-    pub fn shown(&self) -> Keys {
-        let mut shown = self.keys.clone();
-        if let Some(trace) = shown.get_mut("trace")
-            && let Some(name) = Path::new(&*trace).file_name().map(|name| name.to_string_lossy().into_owned())
-        {
-            *trace = name;
-        }
-        shown
-    }
-}
+/// The strategies, which are the arms of each point.
+#[derive(Clone, Debug)]
+pub struct Strategies(Vec<StrategyParameter>);
 
-impl Shared {
-    /// Returns the names of the strategies, which are the arms of each point.
-    pub fn names(&self) -> Vec<&str> {
-        self.strategies.iter().map(|one| one.name.as_str()).collect()
-    }
-
+impl Strategies {
     fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
         let mut spec: SimSpec = of_keys(keys)?;
-        spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
+        spec.spec.arms.strategy = self.0.iter().cloned().map(StrategyChoice::Defined).collect();
         let model = spec.model()?;
-        check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
+        check_strategies(&model, Vendor::Intel, self.0.iter().map(|one| one.name.as_str()))?;
         let mut plan = spec.plan(&model)?;
         plan.simulate(&model.name);
-        if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
-            plan.replay(parts);
-        }
         Ok((plan, model))
     }
 
     /// Makes a point.
-    ///
-    /// # Errors
-    /// Exit 2 with the key that is wrong.
-    pub(super) fn point(&self, keys: Keys) -> Result<Point, Error> {
+    fn point(&self, keys: Keys) -> Result<Point, Error> {
         let (plan, model) = self.plan(&keys)?;
         let parts = (SCHEMA, TOOL, &plan.parameters, plan.seed, facts(&model).model);
-        let trace = plan.replayed.as_ref().map(|parts| (&parts.trace.meta, parts.trace.bytes()));
         // Serialization of numbers, texts and maps with text keys cannot fail.
-        let mut key = sha256(&serde_json::to_vec(&(parts, trace)).unwrap_or_default());
+        let mut key = sha256(&serde_json::to_vec(&parts).unwrap_or_default());
         key.truncate(KEY_DIGITS);
         Ok(Point { keys, key })
     }
@@ -101,7 +69,7 @@ impl Shared {
         let (plan, model) = self.plan(&point.keys)?;
         let document = simulate(&plan, model, stop)?;
         let whole = document.status != Status::Interrupted;
-        Ok(whole.then(|| Line::of(point.shown(), point.key.clone(), TOOL, &document)))
+        Ok(whole.then(|| Line::of(point.keys.clone(), point.key.clone(), TOOL, &document)))
     }
 }
 
@@ -130,24 +98,24 @@ pub fn axes(words: &[String]) -> Result<Axes, Error> {
     Ok(axes)
 }
 
-/// Returns the points, seeds fastest, and what they share. Values that make the same point are merged.
+/// Returns the points, seeds fastest, and their strategies. Values that make the same point are merged.
 ///
 /// # Errors
 /// Exit 2 for bad words, invalid values, and too many points.
-pub fn points(words: &[String]) -> Result<(Vec<Point>, Shared), Error> {
+pub fn points(words: &[String]) -> Result<(Vec<Point>, Strategies), Error> {
     let mut axes = axes(words)?;
-    // A trace has its own guest.
-    let usual = if axes.contains_key("trace") { "" } else { USUAL };
-    for (key, value) in usual.split(' ').filter_map(|word| word.split_once('=')).chain([("model", DEFAULT_MODEL)]) {
+    for (key, value) in USUAL.split(' ').filter_map(|word| word.split_once('=')).chain([("model", DEFAULT_MODEL)]) {
         axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
     }
     // Strategies are arms of one point, which share its floor, and no axis.
-    let strategies = axes.remove("strategy");
-    let shared = shared(&axes, strategies)?;
+    let strategies = axes.remove("strategy").unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
+    let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
+    let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
+    let strategies = Strategies(resolve(&choices)?);
     // The host and its guests are in the names of scenarios first, and change slowest.
     let rank = |key: &str| match key {
         "model" => 0,
-        "workload" | "trace" => 1,
+        "workload" => 1,
         "seed" => 3,
         _ => 2,
     };
@@ -165,49 +133,25 @@ pub fn points(words: &[String]) -> Result<(Vec<Point>, Shared), Error> {
             keys.insert(key.clone(), values[rest % values.len()].clone());
             rest /= values.len();
         }
-        shared.point(keys)
+        strategies.point(keys)
     };
     let mut points: Vec<Point> = (0..many).into_par_iter().map(point).collect::<Result<_, _>>()?;
     let mut seen = BTreeSet::new();
     points.retain(|point| seen.insert(point.key.clone()));
-    Ok((points, shared))
+    Ok((points, strategies))
 }
 
 /// Checks a key; the error names the nearest.
 fn check_key(key: &str) -> Result<(), String> {
     let costs = Costs::SCALABLE.iter().map(|cost| format!("cost.{cost}"));
-    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(|key| key != "cost").chain(costs).collect();
+    // A trace has its own guest.
+    let is_own = |key: &String| !["cost", "trace"].contains(&key.as_str());
+    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(is_own).chain(costs).collect();
     if known.iter().any(|known| known == key) {
         return Ok(());
     }
     let like = most_like(key, known.iter().map(String::as_str));
     Err(format!("there is no key '{key}'") + &like.map_or_else(String::new, |like| format!(" (did you mean {like}?)")))
-}
-
-/// Reads what the points share: strategies, and each trace once.
-fn shared(axes: &Axes, strategies: Option<Vec<String>>) -> Result<Shared, Error> {
-    let strategies = strategies.unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
-    let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
-    let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
-    let strategies = resolve(&choices)?;
-    let (mut traces, mut names) = (BTreeMap::new(), BTreeSet::new());
-    for folder in axes.get("trace").into_iter().flatten() {
-        let trace = Trace::open(folder.as_ref())?;
-        if !names.insert(trace.name()) {
-            let what = format!("trace: two are called {}", trace.name());
-            return Err(Error::usage(
-                what,
-                "its name stands for it in tables and results",
-                "rename one of the folders",
-            ));
-        }
-        let parts = Parts::of(&trace, 1)?;
-        if let Some(why) = parts.tells_nothing(false) {
-            return Err(Error::usage(format!("trace: {folder} tells nothing"), why, "leave it out"));
-        }
-        traces.insert(PathBuf::from(folder), parts);
-    }
-    Ok(Shared { strategies, traces })
 }
 
 /// Lists numbers and ranges such as `1-8`; no more of one than a grid may have, and one.
@@ -227,12 +171,10 @@ fn of_ranges(seeds: &[&str]) -> Result<Vec<String>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use results::document::Arm;
-    use results::metric::HOST_WORK;
 
     use super::*;
 
-    fn points(words: &str) -> (Vec<Point>, Shared) {
+    fn points(words: &str) -> (Vec<Point>, Strategies) {
         super::points(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap()
     }
 
@@ -262,50 +204,18 @@ mod tests {
         assert_eq!([of("1", "1"), of("1", "8"), of("4", "1"), of("4", "8")], [2, 0, 4, 2]);
     }
 
-    fn lines(words: &str) -> Vec<Line> {
-        let (points, shared) = points(words);
-        points.iter().map(|point| shared.line(point, &AtomicBool::new(false)).unwrap().unwrap()).collect()
-    }
-
-    fn arm<'a>(line: &'a Line, name: &str) -> &'a Arm {
-        line.arms.iter().find(|arm| arm.name == name).unwrap()
-    }
-
-    #[test]
-    fn a_trace_takes_the_place_of_a_workload() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
-        let traces = format!("trace={corpus}/record10-clx-6.1,{corpus}/stat-clx-6.1");
-        let found = lines(&format!(
-            "strategy=recreate,reuse-lazy,gate,virtual model=clx-ap-watchdog-on {traces} cost.open=1,10"
-        ));
-        assert_eq!(found.len(), 4);
-        let work = |line: &Line, name: &str| arm(line, name).metrics[HOST_WORK.key].mean.unwrap();
-        for pair in found.chunks(2) {
-            let [cheap, dear] = pair else { panic!() };
-            assert_eq!(cheap.latency(), Some(&HOST_WORK));
-            assert!(
-                work(cheap, "recreate") > work(cheap, "reuse-lazy") && work(cheap, "reuse-lazy") > work(cheap, "gate")
-            );
-            assert!(work(cheap, "gate") > work(cheap, "floor") && work(dear, "recreate") > work(cheap, "recreate"));
-            assert!(arm(cheap, "virtual").not_available.is_some());
-        }
-        assert_eq!(
-            (found[0].point["trace"].as_str(), arm(&found[0], "gate").own.counts.nmis),
-            ("record10-clx-6.1", 138)
-        );
-        assert_eq!(arm(&found[0], "gate").metrics[HOST_WORK.key].count, 138);
-    }
-
     #[test]
     fn a_line_is_the_document_that_sim_would_have() {
-        let point = lines("strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1");
-        let spec: SimSpec = of_keys(&point[0].point).unwrap();
+        let words = "strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1";
+        let (points, strategies) = points(words);
+        let line = strategies.line(&points[0], &AtomicBool::new(false)).unwrap().unwrap();
+        let spec: SimSpec = of_keys(&line.point).unwrap();
         let model = spec.model().unwrap();
         let mut plan = spec.plan(&model).unwrap();
         plan.arms.retain(|arm| ["reuse", "floor"].contains(&arm.strategy.as_str()));
         let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
-        assert_eq!(point[0].arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
-        let text = serde_json::to_string(&point[0]).unwrap();
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), point[0]);
+        assert_eq!(line.arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
     }
 }
