@@ -38,9 +38,8 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
     for half in ["inject", "interrupt"] {
         draft.ns(half, (delivery - TO_ENTRY * instruction / 1000.0) / 2.0, halves);
     }
-    let unit = needed("the guest's work", unit(floor))?.max(1.0);
-    draft.ns("work-unit", unit, "measured: unit_ns_without, floor");
     if spec.tracepoint {
+        let unit = needed("the guest's work", unit(floor))?.max(1.0);
         draft.ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1.0, "a unit is a port write: see io");
     }

@@ -34,8 +34,8 @@ use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
 const SERIES: &str = "vpmu-reuse";
-/// Its workloads, by their begin.
-const WORKLOADS: [&str; 2] = ["sampling10/", "counting1/"];
+/// Its workloads.
+const WORKLOADS: [&str; 2] = ["sampling10", "counting1"];
 /// Stands for the published list in a recipe's words: 700 software events, seven of ten in a weak group. Clocks are left out: the time
 /// that a busy host takes from a group's clock looks like a wrong count.
 const LIST: &str = "LIST";
@@ -89,12 +89,8 @@ impl Found {
 }
 
 /// Names the run that measures the numbers of a recipe.
-fn id(recipe: &Recipe) -> String {
-    recipe.run.clone().unwrap_or_else(|| regime(recipe.first_event, &recipe.workload))
-}
-
-fn regime(first_event: bool, workload: &str) -> String {
-    format!("{}-{}", if first_event { "expensive-create" } else { "cheap-create" }, workload.trim_end_matches('/'))
+fn id(recipe: &Recipe) -> &str {
+    recipe.run.as_ref().unwrap_or(&recipe.regime)
 }
 
 /// Measures a figure, or those whose ids begin so. What was measured before an error or Ctrl-C is in the result.
@@ -119,14 +115,12 @@ pub fn measure(
     let runs: BTreeSet<&String> = all.iter().filter_map(|(_, recipe)| recipe.run.as_ref()).collect();
     for words in runs.into_iter().take_while(|_| !sys::stopped()) {
         progress.expect(words);
-        found.keep(
-            words,
-            if is_recording {
-                recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
-            } else {
-                carry_out(words, asked)
-            },
-        );
+        let document = if is_recording {
+            recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
+        } else {
+            carry_out(words, asked)
+        };
+        found.keep(words, document);
     }
     if sys::stopped() {
         found.missing.push("the rest, because of the interrupt".to_owned());
@@ -149,11 +143,11 @@ pub fn measure(
 /// is nothing.
 fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) -> Option<Row> {
     let id = id(recipe);
-    if let Some(document) = found.predicted.get(&id) {
+    if let Some(document) = found.predicted.get(id) {
         let one = recipe.of(document, row.number);
         row.predicted = one.map_or_else(Vec::new, |one| range(one.value, row.number, document.host.model_percent));
     }
-    if let Some(document) = found.measured.get(&id) {
+    if let Some(document) = found.measured.get(id) {
         row.measured = recipe.of(document, row.number);
         // An arm may not be there, as stock perf.
         let is_lost = row.measured.is_none() && recipe.arms.iter().any(|name| document.arm(name).is_some());
@@ -182,11 +176,8 @@ fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) ->
     Some(row)
 }
 
-/// Backends of the series, each with whether a guest's event is the first on the host.
-type Regimes = Vec<(bool, BackendKey)>;
-
-/// Returns what this host has, and what is left out and why.
-fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, Vec<String>), Error> {
+/// Returns the backends of the series here, each with whether a guest's event is the first on the host; and what is left out and why.
+fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Vec<(bool, BackendKey)>, Vec<String>), Error> {
     let Err(refused) = probe.try_open(&BackendKey::Hardware) else {
         let what = "whether the NMI watchdog is on is unknown";
         let on = watchdog.ok_or_else(|| Error::host(what, "/proc/sys/kernel/nmi_watchdog cannot be read", ""))?;
@@ -236,7 +227,7 @@ fn series(
         let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
-            let id = regime(first_event, workload);
+            let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
             let cpu = guest_cpu(&backend, host).name();
             let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
             let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
@@ -257,9 +248,9 @@ fn words_of(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
     let workload = match (workload, is_tracepoint) {
         // More events of a tracepoint take longer to create than a tick.
-        ("sampling10/", true) => "single/io",
+        ("sampling10", true) => "single/io",
         // The period of the simulated guests.
-        ("sampling10/", false) => "sampling10 --period 20000000",
+        ("sampling10", false) => "sampling10 --period 20000000",
         (_, true) => "counting1/io",
         (_, false) => "counting1",
     };
@@ -403,7 +394,7 @@ mod tests {
         let mut measured = measured.clone();
         measured.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
         let mut found = Found::default();
-        found.predicted.insert(id(recipe), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
+        found.predicted.insert(id(recipe).to_owned(), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
         row.measured = recipe.of(&measured, row.number);
         let host = measured.host.clone();
         of_run(row, recipe, &host, &mut found).unwrap()

@@ -19,10 +19,9 @@ use crate::setting::parse::{Keys, value_text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Recipe {
-    /// Begin of the workload of runs of `vpmu-reuse`. Not of those with a tracepoint: it is a single event.
-    pub(super) workload: String,
-    /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
-    pub(super) first_event: bool,
+    /// Regime of its measurement by `--run vpmu-reuse`: whether creating an event is expensive, as that of the first of its kind on the
+    /// host is, and the workload.
+    pub(super) regime: String,
     /// The arms before and after.
     pub(super) arms: [String; 2],
     /// Metrics whose samples are taken together.

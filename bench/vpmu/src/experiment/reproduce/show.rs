@@ -19,7 +19,10 @@ const COLUMNS: [Column; 9] = [
     ("number", |row| Some(row.number.key().to_owned())),
     ("published", |row| row.published.map(|published| value(row, published))),
     ("simulated", |row| row.simulated.map(|simulated| value(row, simulated))),
-    ("error", |row| row.error.map(|by| error(row, by))),
+    ("error", |row| {
+        let points = row.unit.starts_with("percent");
+        row.error.map(|by| if points { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) })
+    }),
     ("measured", |row| {
         let one = row.measured.as_ref()?;
         let interval = one.interval.filter(|interval| interval.low < interval.high);
@@ -51,10 +54,6 @@ fn value(row: &Row, value: f64) -> String {
 fn range(row: &Row) -> Option<String> {
     let (first, last) = (value(row, *row.predicted.first()?), value(row, *row.predicted.last()?));
     Some(if first == last { first } else { format!("{} to {last}", bare(row, row.predicted[0])) })
-}
-
-fn error(row: &Row, by: f64) -> String {
-    if row.unit.starts_with("percent") { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) }
 }
 
 /// Returns how far the simulated number is from the published one, as a share.

@@ -12,18 +12,6 @@ use results::table::layout::{dash, ratio, time};
 use results::table::ranking::{self, Contender};
 use results::table::{Report, Table};
 
-/// Position of a strategy relative to the Pareto front of its scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Front {
-    /// On the front of latency and events held.
-    LatencyAndHeld,
-    /// Dominated there.
-    Beaten,
-    /// It has no latency.
-    Unknown,
-}
-
 /// A strategy in a scenario: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StrategySummary {
@@ -45,8 +33,8 @@ pub struct StrategySummary {
     pub creates: f64,
     /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
     pub doubtful: u64,
-    /// Position relative to the front.
-    pub front: Front,
+    /// It is on the front of latency and events held; `None` if it has no latency.
+    pub on_front: Option<bool>,
 }
 
 /// Points that differ in strategy and seed only.
@@ -92,7 +80,7 @@ fn rows(lines: &[Line]) -> Vec<StrategySummary> {
     let known = rows.iter().filter_map(|row| Some([row.latency_ns?, row.held_mean]));
     let on = front(&known.collect::<Vec<_>>());
     for (row, on) in rows.iter_mut().filter(|row| row.latency_ns.is_some()).zip(on) {
-        row.front = if on { Front::LatencyAndHeld } else { Front::Beaten };
+        row.on_front = Some(on);
     }
     rows
 }
@@ -125,7 +113,7 @@ fn row(name: &str, lines: &[Line]) -> StrategySummary {
         held_max: own.iter().map(|(_, arm)| arm.own.events_held.max).max().unwrap_or(0),
         creates: mean(&of(&|one| Some(creates(one)))).unwrap_or(0.0),
         doubtful: own.iter().map(|(_, arm)| doubts(arm)).sum(),
-        front: Front::Unknown,
+        on_front: None,
     }
 }
 
@@ -153,11 +141,7 @@ fn cells(row: &StrategySummary) -> [String; 8] {
         ratio(row.held_mean),
         row.held_max.to_string(),
         ratio(row.creates),
-        match row.front {
-            Front::LatencyAndHeld => "●".to_owned(),
-            Front::Beaten => String::new(),
-            Front::Unknown => dash(),
-        },
+        row.on_front.map_or_else(dash, |on| if on { "●" } else { "" }.to_owned()),
     ]
 }
 
@@ -229,9 +213,9 @@ mod tests {
             let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean];
             for row in rows {
                 let by = |other: &StrategySummary| {
-                    other.front == Front::LatencyAndHeld && dominates(&objectives(other), &objectives(row))
+                    other.on_front == Some(true) && dominates(&objectives(other), &objectives(row))
                 };
-                prop_assert_eq!(rows.iter().any(by), row.front == Front::Beaten);
+                prop_assert_eq!(Some(!rows.iter().any(by)), row.on_front);
             }
         }
     }
