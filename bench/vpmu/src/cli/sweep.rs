@@ -73,7 +73,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let pareto = pareto::compare(&lines);
     console::show(Form::of(args.json.json, false), &pareto::report(&pareto), &pareto)?;
     if !args.json.json {
-        let before = if skipped > 0 { format!(", {} of them from before", skipped) } else { String::new() };
+        let before = if skipped > 0 { format!(", {skipped} of them from before") } else { String::new() };
         let (done, all) = (lines.len(), points.len());
         print(&format!("{done} of {all} points{before}\nsaved: {}\n", file.display()))?;
     }

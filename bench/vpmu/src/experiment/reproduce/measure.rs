@@ -176,8 +176,11 @@ fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) ->
     Some(row)
 }
 
-/// Returns the backends of the series here, each with whether a guest's event is the first on the host; and what is left out and why.
-fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Vec<(bool, BackendKey)>, Vec<String>), Error> {
+/// Backends of the series, each with whether a guest's event is the first on the host.
+type Regimes = Vec<(bool, BackendKey)>;
+
+/// Returns what this host has, and what is left out and why.
+fn regimes(probe: &dyn EventProbe, watchdog: Option<bool>) -> Result<(Regimes, Vec<String>), Error> {
     let Err(refused) = probe.try_open(&BackendKey::Hardware) else {
         let what = "whether the NMI watchdog is on is unknown";
         let on = watchdog.ok_or_else(|| Error::host(what, "/proc/sys/kernel/nmi_watchdog cannot be read", ""))?;
