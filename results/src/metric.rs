@@ -53,7 +53,7 @@ macro_rules! metrics {
             pub const $name: Metric = Metric { key: $key, name: $shown, about: $about, headline: $headline };
         )*
         /// Every metric. The first headline metric that an arm has represents it.
-        pub const ALL: [&Metric; 12] = [$(&$name),*];
+        pub const ALL: [&Metric; 11] = [$(&$name),*];
     };
 }
 
@@ -73,8 +73,6 @@ metrics! {
         "from the first open to the last count read", headline false;
     ELAPSED: "elapsed_ns", "time of the command",
         "a command, from its start to its end", headline true;
-    PROCESSOR: "processor_ns", "processor time of the command",
-        "user and system time of a command and all that it started", headline false;
     SIGNAL: "signal_ns", "signal latency",
         "from the host's record of an overflow (simulated floor: its timer's due time) to the VMM seeing it", headline false;
     PMI_DELIVERY: "pmi_delivery_ns", "PMI delivery latency",

@@ -25,9 +25,6 @@ pub enum Number {
 }
 
 impl Number {
-    /// Every one.
-    pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::Ratio, Self::Change];
-
     /// Its key in `results/published.toml`.
     pub const fn key(self) -> &'static str {
         match self {

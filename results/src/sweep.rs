@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Arm, ArmKind, Document, GuestArm, MsrCount, Rounds, Summary};
-use crate::metric::{HOST_WORK, Metric, NMI_HANDLER, ROTATION};
+use crate::metric::{Metric, NMI_HANDLER, ROTATION};
 
 /// Name of the file of finished points in a results folder.
 pub const FILE: &str = "sweep.jsonl";
@@ -59,10 +59,9 @@ impl Line {
         self.arms.iter().find(|arm| arm.kind == ArmKind::Floor)
     }
 
-    /// Returns what a user of its guests notices: the handler or, of guests that only count, the rotation; of a trace the host's
-    /// work. It is what the floor has: a guest that is to take NMIs and times no handler livelocks.
+    /// Returns what a user of its guests notices: the handler or, of guests that only count, the rotation. It is what the floor has: a guest that is to take NMIs and times no handler livelocks.
     pub fn latency(&self) -> Option<&'static Metric> {
         let floor = self.floor()?;
-        [&HOST_WORK, &NMI_HANDLER, &ROTATION].into_iter().find(|metric| floor.metrics.contains_key(metric.key))
+        [&NMI_HANDLER, &ROTATION].into_iter().find(|metric| floor.metrics.contains_key(metric.key))
     }
 }

@@ -1,5 +1,5 @@
 //! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag, SIGXFSZ does nothing; the processor time of its children; freed memory.
-#![expect(unsafe_code, reason = "sigaction, getrusage and mallopt have no safe wrapper")]
+#![expect(unsafe_code, reason = "sigaction and mallopt have no safe wrapper")]
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -83,18 +83,6 @@ pub fn take_stdout() -> std::io::Result<OwnedFd> {
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
-}
-
-/// Reads the processor time of the processes that this one started and waited for, and of those that they waited for, s.
-pub fn children_s() -> f64 {
-    // SAFETY: all-zero bytes are a valid rusage.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes no more than the structure, which outlives it.
-    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } != 0 {
-        return 0.0;
-    }
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 #[cfg(test)]

@@ -48,9 +48,13 @@ const CONDITIONS: [Condition; 7] = [
     }),
     ("counts-differ", |document| {
         let percent = disagreement(document).filter(|share| *share > DOUBTFUL)? * 100.0;
-        Some(format!(
-            "scaled counts that should agree differ by {percent:.0} %: raise --mux-interval, of which rotations may take much"
-        ))
+        let Parameters { events, gp_counters, fixed_counters, .. } = &document.parameters;
+        let why = if events.len() as u64 > gp_counters + fixed_counters {
+            "raise --mux-interval, of which rotations may take much"
+        } else {
+            "none is multiplexed, so that others may have had the CPU; see `vpmu doctor`"
+        };
+        Some(format!("scaled counts that should agree differ by {percent:.0} %: {why}"))
     }),
     ("not-counted", |document| {
         let never = |arm: &Arm| arm.own.event_counts.iter().filter(|event| event.running_ns == 0).count();

@@ -18,18 +18,18 @@ use crate::document::{ArmKind, Document, Record, Status, Tool};
 use crate::error::Error;
 use crate::plot;
 use crate::table::layout::plural;
-use crate::table::{self, Part, Report};
+use crate::table::{self, Part};
 
 /// Most kinds of results, the newest.
 const GROUPS: usize = 20;
 /// Plots by a parameter.
 const BY_PARAMETER: usize = 24;
 
-/// Renders the page of results, in any order, and of the published figures, simulated.
+/// Renders the page.
 ///
 /// # Errors
 /// Exit 2 for a document that is damaged.
-pub fn html(records: &[Record], published: &Report, title: &str, tool: &Tool) -> Result<String, Error> {
+pub fn html(records: &[Record], title: &str, tool: &Tool) -> Result<String, Error> {
     let mut groups = groups(records);
     let mut sections = Vec::new();
     // What one command measured by several workloads has one answer.
@@ -47,13 +47,6 @@ pub fn html(records: &[Record], published: &Report, title: &str, tool: &Tool) ->
     if !figures.is_empty() {
         sections.push(Section { figures, ..Section::new("parameters", "By parameter", "By parameter") });
     }
-    let said = "Fitted rows were used to choose the model's constants, so only predicted ones are evidence.";
-    let parts = published.parts.clone();
-    sections.push(Section {
-        parts: vec![Part::Note(said.to_owned())],
-        folds: vec![Section { parts, ..Section::new("", "Figures, and constants", "") }],
-        ..Section::new("published", "Published figures", "Published figures")
-    });
     render(title, &summary(records, groups.len()), tool, &sections)
 }
 
@@ -162,7 +155,7 @@ mod tests {
     use crate::fixture;
 
     fn shown(records: &[Record], title: &str) -> String {
-        html(records, &Report::default(), title, &fixture::document(1).tool).unwrap()
+        html(records, title, &fixture::document(1).tool).unwrap()
     }
 
     #[test]

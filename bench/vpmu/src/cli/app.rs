@@ -14,7 +14,7 @@ use super::{
 };
 use crate::arms::arm::sim;
 use crate::arms::rounds::options::ArmsOptions;
-use crate::experiment::sweep::grid::Grid;
+use crate::experiment::sweep::grid::axes;
 use crate::inspect::doctor;
 use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
@@ -278,7 +278,7 @@ fn check(line: Vec<String>) -> Result<(), Error> {
         Command::NmiLatency(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::GuestStat(args) => names(&args.spec.arms, &args.host.behind.backend),
         Command::Sim(args) => names(&args.sim.spec.arms, &BackendChoice::Sim(args.sim.model.clone())),
-        Command::Sweep(args) => Grid::new(None, &args.keys).map(drop),
+        Command::Sweep(args) => axes(&args.keys).map(drop),
         _ => Ok(()),
     }
 }

@@ -113,7 +113,7 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     if backend == BackendKey::Step {
         notice("every guest instruction that counts is single-stepped: this takes seconds to minutes per run");
     }
-    let target = |strategy| Target::vpmu(strategy, &backend);
+    let target = |strategy| Target::vpmu(strategy, &backend, conformance::counts_time);
     Ok((backend.to_string(), guests, strategies.into_iter().map(target).collect()))
 }
 

@@ -14,7 +14,6 @@ use results::write::check_no_input;
 
 use super::by_host::{self, Gathered};
 use super::files::{records, write};
-use crate::experiment::reproduce::{self, run::Simulated};
 use crate::setting::options::OutputOption;
 use crate::setting::process;
 use crate::terminal::console::{complain, print};
@@ -54,8 +53,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
     let page = if by_host {
         report::page(&fleet::report(&fleet::analyse(&all.runs)), TITLE, &process::tool())?
     } else {
-        let published = reproduce::show::report(&Simulated::stored()?.beside()?);
-        html(&found.records, &published, TITLE, &process::tool())?
+        html(&found.records, TITLE, &process::tool())?
     };
     let kind = if by_host { ": the levels of hosts, not of arms" } else { "" };
     let output = args.output.or("report.html");

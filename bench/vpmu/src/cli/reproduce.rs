@@ -6,7 +6,7 @@ use results::verdict::Tally;
 use results::write::OutputFolder;
 
 use crate::experiment::reproduce::measure::{Asked, measure};
-use crate::experiment::reproduce::run::Simulated;
+use crate::experiment::reproduce::run::simulated;
 use crate::experiment::reproduce::show;
 use crate::setting::backend::ThisHost;
 use crate::setting::options::FormOptions;
@@ -45,7 +45,7 @@ const FIGURES: [&str; 6] = [
 
 pub(super) fn run(args: &ReproduceArgs) -> Result<Exit, Error> {
     let Some(figure) = &args.run else {
-        let found = Simulated::run(args.asked.seed.seed)?.beside()?;
+        let found = simulated(args.asked.seed.seed)?;
         console::show(args.form.form(), &show::report(&found), &found)?;
         return Ok(Exit::Done);
     };

@@ -38,8 +38,8 @@ pub(super) fn run(args: &StatSetupArgs, command_line: &[String]) -> Result<Exit,
     let mut exit = Exit::Done;
     for one in &all {
         let (experiment, arms, whole) = prepare(one)?;
-        // A run answers its question if it was not cut short, its strategies' counts agree, its rounds are enough for an interval,
-        // and every event of the list can be counted here.
+        // A run answers its question if it was not cut short, its strategies' counts agree, every event of the list can be counted
+        // here, and, beside stock perf, its rounds are enough for an interval.
         let mut conclude = |document: &mut Record| {
             if document.status != Status::Complete || !whole || !show::is_answered(document) {
                 exit = Exit::Inconclusive;

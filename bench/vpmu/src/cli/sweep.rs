@@ -1,13 +1,10 @@
 //! `vpmu sweep`.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use results::error::{Error, Exit};
 
-use crate::experiment::sweep::grid::Grid;
-use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::store::Store;
+use crate::experiment::sweep::{grid, pareto};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
 use crate::terminal::console::{self, Form, complain, print};
@@ -21,14 +18,10 @@ pub struct SweepArgs {
     /// Values of an option of vpmu sim, by its long name: each combination is a point
     ///
     /// model, workload, vcpus, cpus, period, freq, mux-interval, seed (1-5 is five of them), rounds, samples and so on; cost.NAME
-    /// multiplies a cost of the model; trace=DIR takes the place of the guest. The strategies are arms of one point, as in vpmu sim. A
+    /// multiplies a cost of the model. The strategies are arms of one point, as in vpmu sim. A
     /// point has one round of 2000 samples in at most 10 s of fresh guests with sampling10 unless a key says otherwise.
     #[arg(value_name = "KEY=LIST")]
     pub keys: Vec<String>,
-
-    /// Keys from a TOML file; those on the command line replace the file's
-    #[arg(long, value_name = "FILE")]
-    pub grid: Option<PathBuf>,
 
     /// Simulate one of N parts of the points, e.g. 3/16: for machines that share the work (docs/fleet.md joins them)
     #[arg(long, value_name = "K/N", value_parser = part)]
@@ -57,7 +50,7 @@ fn part(text: &str) -> Result<Part, String> {
 }
 
 pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
-    let (mut points, shared) = Grid::new(args.grid.as_deref(), &args.keys)?.points()?;
+    let (mut points, strategies) = grid::points(&args.keys)?;
     if let Some((number, of)) = args.part {
         points = points.into_iter().skip(number - 1).step_by(of).collect();
     }
@@ -75,17 +68,16 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     console::catch_interrupts()?;
     sys::keep_freed_memory();
     let (file, mut progress) = (store.path.clone(), progress::shown(!args.quiet.quiet));
-    let outcome = store.run(&points, &shared, sys::interrupted(), progress.as_mut())?;
+    let (lines, skipped) = store.run(&points, &strategies, sys::interrupted(), progress.as_mut())?;
 
-    let pareto = pareto::compare(&outcome.lines);
+    let pareto = pareto::compare(&lines);
     console::show(Form::of(args.json.json, false), &pareto::report(&pareto), &pareto)?;
     if !args.json.json {
-        let before =
-            if outcome.skipped > 0 { format!(", {} of them from before", outcome.skipped) } else { String::new() };
-        let (done, all) = (outcome.lines.len(), points.len());
+        let before = if skipped > 0 { format!(", {skipped} of them from before") } else { String::new() };
+        let (done, all) = (lines.len(), points.len());
         print(&format!("{done} of {all} points{before}\nsaved: {}\n", file.display()))?;
     }
-    if outcome.lines.len() < points.len() {
+    if lines.len() < points.len() {
         complain("warning: interrupted; run the same command again to go on");
         return Ok(Exit::Inconclusive);
     }

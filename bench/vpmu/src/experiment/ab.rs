@@ -97,44 +97,35 @@ pub struct Side {
     pub args: Vec<String>,
 }
 
-/// A turn: the document of its run, and whether that ended inconclusive.
-#[derive(Clone, Debug)]
-struct Turn {
-    record: Record,
-    inconclusive: bool,
+/// Returns a parameter of a turn's document; "none" stands for an absent one.
+fn parameter(turn: &Record, name: &str) -> String {
+    turn.parameter(name).filter(|value| value != "null").unwrap_or_else(|| "none".to_owned())
 }
 
-impl Turn {
-    /// Returns a parameter; "none" stands for an absent one.
-    fn parameter(&self, name: &str) -> String {
-        self.record.parameter(name).filter(|value| value != "null").unwrap_or_else(|| "none".to_owned())
-    }
+/// Returns what every turn of a side has in common.
+fn is_of(turn: &Record) -> (&Tool, [String; 2]) {
+    (&turn.tool, ["backend", "workload"].map(|name| parameter(turn, name)))
+}
 
-    /// Returns what every turn of a side has in common.
-    fn is_of(&self) -> (&Tool, [String; 2]) {
-        (&self.record.tool, ["backend", "workload"].map(|name| self.parameter(name)))
+/// Returns the median over rounds of each metric of an arm of a turn.
+///
+/// # Errors
+/// Says why the figures of this turn do not count.
+fn medians<'a>(turn: &Record, arm: &'a Arm) -> Result<BTreeMap<&'a str, f64>, String> {
+    if let Some(why) = arm.not_available.clone().or_else(|| arm.doubt()) {
+        return Err(why);
     }
-
-    /// Returns the median over rounds of each metric of an arm.
-    ///
-    /// # Errors
-    /// Says why the figures of this turn do not count.
-    fn medians<'a>(&self, arm: &'a Arm) -> Result<BTreeMap<&'a str, f64>, String> {
-        let whole = |arm: &Arm| arm.not_available.is_some() || arm.doubt().is_none();
-        if let Some(why) = arm.not_available.clone().or_else(|| arm.doubt()) {
-            return Err(why);
-        }
-        // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
-        if self.inconclusive && self.record.arms.iter().all(whole) {
-            return Err("its run is inconclusive".to_owned());
-        }
-        let columns = arm.rounds.metrics.iter();
-        let medians =
-            columns.filter_map(|(key, column)| Some((&**key, median(&column.medians().collect::<Vec<_>>())?)));
-        let found: BTreeMap<&'a str, f64> = medians.filter(|(_, ns)| *ns > 0.0).collect();
-        let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
-        if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
+    // A run that was cut short, or whose periods say little, is inconclusive although each arm has its rounds.
+    if turn.exit == Some(Exit::Inconclusive.code())
+        && turn.arms.iter().all(|arm| arm.not_available.is_some() || arm.doubt().is_none())
+    {
+        return Err("its run is inconclusive".to_owned());
     }
+    let columns = arm.rounds.metrics.iter();
+    let medians = columns.filter_map(|(key, column)| Some((&**key, median(&column.medians().collect::<Vec<_>>())?)));
+    let found: BTreeMap<&'a str, f64> = medians.filter(|(_, ns)| *ns > 0.0).collect();
+    let is_judged = [NMI_HANDLER, ROTATION].iter().any(|metric| found.contains_key(metric.key));
+    if is_judged { Ok(found) } else { Err("it has no latency".to_owned()) }
 }
 
 /// Returns the number of an arm's rounds that are not whole: all of them, if none of its own is to blame.
@@ -147,7 +138,7 @@ fn bad(arm: &Arm) -> usize {
 ///
 /// # Errors
 /// It does not start, fails, takes longer than `limit`, or writes no document.
-fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Result<Option<Turn>, Error> {
+fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Result<Option<Record>, Error> {
     let Side { name, binary, args } = side;
     let what = format!("{name} ({})", binary.display());
     let failed = |exit, why: String| {
@@ -172,10 +163,9 @@ fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Resu
     }
     match ran.exit() {
         // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
-        Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)) => {
+        Some(Exit::Done | Exit::Regression | Exit::Inconclusive) => {
             let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
-            let record = ran.document().map_err(wrong)?;
-            Ok(Some(Turn { record, inconclusive: exit == Exit::Inconclusive }))
+            ran.document().map(Some).map_err(wrong)
         }
         exit => Err(failed(exit.unwrap_or(Exit::Inconclusive), ran.why())),
     }
@@ -197,7 +187,7 @@ pub fn run(
     let take = |common: &[String], side: usize, seed| take_turn(&spec.sides[side], common, seed, spec.duration);
     let none = || Error::new(Exit::Inconclusive, "interrupted before there was a pair", "", "");
     let first = [take(&common, 0, spec.seed)?.ok_or_else(none)?, take(&common, 1, spec.seed)?.ok_or_else(none)?];
-    let is_unasked = |turn: &Turn| turn.record.is_simulated() && !turn.parameter("backend_requested").contains("sim:");
+    let is_unasked = |turn: &Record| turn.is_simulated() && !parameter(turn, "backend_requested").contains("sim:");
     if first.iter().any(is_unasked) {
         return Err(Error::host(
             "nothing can be measured here",
@@ -205,8 +195,8 @@ pub fn run(
             "`vpmu doctor` says what is missing; --backend sim:MODEL compares simulations",
         ));
     }
-    if first[0].record.is_simulated() != first[1].record.is_simulated() {
-        let [base, new] = first.each_ref().map(|turn| turn.parameter("backend"));
+    if first[0].is_simulated() != first[1].is_simulated() {
+        let [base, new] = first.each_ref().map(|turn| parameter(turn, "backend"));
         let why = format!("BASE has backend {base}, NEW has {new}");
         return Err(Error::usage(
             "a simulation and real guests cannot be compared",
@@ -215,17 +205,17 @@ pub fn run(
         ));
     }
     // Each process would choose CPUs anew.
-    let pin = first[1].parameter("pin");
+    let pin = parameter(&first[1], "pin");
     let mut words = common.iter().chain(spec.sides.iter().flat_map(|side| &side.args));
     let has_pin = words.any(|word| word.starts_with("--pin"));
     common.extend((!has_pin && pin != "none").then(|| format!("--pin={pin}")));
-    let (shared, alone) = shared(&first.each_ref().map(|turn| &turn.record.arms[..]))?;
+    let (shared, alone) = shared(&first.each_ref().map(|turn| &turn.arms[..]))?;
     let left_out = RefCell::new(BTreeMap::new());
     let arm = |side: usize| {
         let (shared, first, left_out, common) = (&shared, &first[side], &left_out, &common);
-        Plain::new(SIDES[side], &first.parameter("backend"), move |at| {
+        Plain::new(SIDES[side], &parameter(first, "backend"), move |at| {
             let Some(turn) = take(common, side, spec.seed.wrapping_add(at.index))? else { return Ok(None) };
-            if turn.is_of() != first.is_of() {
+            if is_of(&turn) != is_of(first) {
                 return Err(Error::host(
                     format!("{} is another than at the first turn", SIDES[side]),
                     "its build, backend or workload changed",
@@ -242,7 +232,7 @@ pub fn run(
         rounds: Rounds { duration: Some(spec.duration), ..Rounds::of(spec.pairs.unwrap_or(OPEN_ENDED), spec.seed) },
     };
     // Nothing of this machine enters the result of a simulation.
-    let (own, nowhere) = (&first[1].record, HostFs::at("/nonexistent"));
+    let (own, nowhere) = (&first[1], HostFs::at("/nonexistent"));
     let facts = if own.is_simulated() { (own.host.clone(), &nowhere) } else { (host, fs) };
     let (mut document, error) = experiment.measure(&mut sides, facts, command_line, progress, save)?;
     let names: Vec<&str> = shared.iter().map(|shared| shared.name.as_str()).collect();
@@ -260,7 +250,7 @@ pub fn run(
     let answer = serde_json::to_value(&rows).map_err(|error| internal("a row has no JSON", error))?;
     document.answer = answer.as_array().cloned().unwrap_or_default();
     for (arm, turn) in document.arms.iter_mut().zip(&first) {
-        arm.stand_in = turn.record.arms.iter().any(|arm| arm.stand_in);
+        arm.stand_in = turn.arms.iter().any(|arm| arm.stand_in);
     }
     document.arms[1].notes = notes;
     Ok((document, rows, error))
@@ -273,14 +263,14 @@ fn rows(document: &Record, names: &[&str], rules: &Limits) -> Vec<Row> {
     turns([base, new], names, if sampled { NMI_HANDLER.key } else { ROTATION.key }, rules)
 }
 
-fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
+fn parameters(spec: &AbSpec, first: &Both<Record>) -> Value {
     let side = |at: usize| {
-        let (side, run) = (&spec.sides[at], &first[at].record);
+        let (side, run) = (&spec.sides[at], &first[at]);
         json!({"binary": side.binary.display().to_string(), "args": side.args, "tool": run.tool, "parameters": run.parameters})
     };
     json!({
-        "workload": first[1].parameter("workload"),
-        "backend": first[1].parameter("backend"),
+        "workload": parameter(&first[1], "workload"),
+        "backend": parameter(&first[1], "backend"),
         "base": side(0),
         "new": side(1),
         "rules": spec.rules,
@@ -291,15 +281,15 @@ fn parameters(spec: &AbSpec, first: &Both<Turn>) -> Value {
 /// Returns the figures of the shared arms in a turn of a side in this pair; those that are not whole are left out.
 #[expect(clippy::cast_sign_loss, reason = "neither a time nor a count is negative")]
 fn sample(
-    turn: &Turn,
+    turn: &Record,
     (side, pair): (usize, u64),
     shared: &[Shared],
     left_out: &mut BTreeMap<String, LeftOut>,
 ) -> Sample {
     let mut sample = Sample::default();
     for Shared { sides, name } in shared {
-        let arm = turn.record.arm(&sides[side]);
-        match arm.map_or_else(|| Err("it was gone".to_owned()), |arm| turn.medians(arm)) {
+        let arm = turn.arm(&sides[side]);
+        match arm.map_or_else(|| Err("it was gone".to_owned()), |arm| medians(turn, arm)) {
             Ok(medians) => {
                 for (count, value) in arm.and_then(per_pmi).into_iter().flatten() {
                     sample.add(&format!("{name}/{COUNTS}{count}"), [(value * PMIS).round() as u64]);
@@ -521,7 +511,7 @@ mod tests {
         (dir, Side { name: "NEW", binary, args: Vec::new() })
     }
 
-    fn taken(body: &str) -> Result<Option<Turn>, Error> {
+    fn taken(body: &str) -> Result<Option<Record>, Error> {
         let (_dir, side) = script(body);
         take_turn(&side, &[], 1, LEAST_LIMIT)
     }
@@ -531,23 +521,21 @@ mod tests {
         let document = serde_json::to_value(trials::fixture::document(6)).unwrap();
         let turn = |code: u8, change: &dyn Fn(&mut Value)| {
             let mut document = document.clone();
+            document["exit"] = json!(code);
             change(&mut document);
             taken(&format!("cat <<'E'\n{document}\nE\nexit {code}")).unwrap().unwrap()
         };
-        let of = |turn: &Turn| {
-            let found = turn.medians(&turn.record.arms[0]);
-            found.map(|medians| medians[NMI_HANDLER.key] > 0.0)
-        };
+        let of = |turn: &Record| medians(turn, &turn.arms[0]).map(|medians| medians[NMI_HANDLER.key] > 0.0);
         let sound = turn(0, &|_| ());
         assert_eq!((of(&sound), of(&turn(1, &|_| ()))), (Ok(true), Ok(true)));
         let failed = turn(3, &|document| document["arms"][0]["incomplete"] = json!(["a guest failed"]));
         assert_eq!(of(&failed), Err("incomplete: a guest failed".to_owned()));
-        assert!(failed.medians(&failed.record.arms[1]).is_ok(), "the run's doubt is that arm's");
+        assert!(medians(&failed, &failed.arms[1]).is_ok(), "the run's doubt is that arm's");
         assert_eq!(of(&turn(3, &|_| ())), Err("its run is inconclusive".to_owned()), "and each arm has its figures");
         let none = turn(0, &|document| document["arms"][0]["rounds"]["metrics"] = json!({}));
         assert_eq!(of(&none), Err("it has no latency".to_owned()));
         let other = turn(0, &|document| document["parameters"]["backend"] = json!("c"));
-        assert!(other.is_of() != sound.is_of() && turn(0, &|_| ()).is_of() == sound.is_of());
+        assert!(is_of(&other) != is_of(&sound) && is_of(&turn(0, &|_| ())) == is_of(&sound));
     }
 
     #[test]

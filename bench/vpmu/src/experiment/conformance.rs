@@ -45,22 +45,13 @@ pub struct Case {
 
 static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
     let lines = include_str!("conformance/cases.txt").lines().filter(|line| !line.starts_with('#'));
-    let field = |line: &'static str, at| line.split(" | ").nth(at).unwrap_or_default();
-    lines
-        .map(|line| Case {
-            key: field(line, 0),
-            claim: field(line, 1),
-            source: field(line, 2),
-            pitfalls: field(line, 3).split_whitespace().collect(),
-        })
-        .collect()
+    let case = |line: &'static str| {
+        let mut fields = line.split(" | ");
+        let [key, claim, source, pitfalls] = [(); 4].map(|()| fields.next().unwrap_or_default());
+        Case { key, claim, source, pitfalls: pitfalls.split_whitespace().collect() }
+    };
+    lines.map(case).collect()
 });
-
-/// Returns the cases of an Intel's PMU or an AMD's, and the payload's number of the first.
-pub fn cases(amd: bool) -> (&'static [Case], usize) {
-    let (first, end) = if amd { (AMD_CASES_FROM, CONFORMANCE_CASES) } else { (0, AMD_CASES_FROM) };
-    (&CASES[first..end], first)
-}
 
 /// Returns the reason why the payload skipped a case.
 pub fn skip_reason(code: u64) -> &'static str {
@@ -122,7 +113,9 @@ pub struct Checked {
 impl Checked {
     /// Returns its cases, and the payload's number of the first.
     pub fn cases(self) -> (&'static [Case], usize) {
-        cases(self.cpu.vendor() == Vendor::Amd)
+        let is_amd = self.cpu.vendor() == Vendor::Amd;
+        let (first, end) = if is_amd { (AMD_CASES_FROM, CONFORMANCE_CASES) } else { (0, AMD_CASES_FROM) };
+        (&CASES[first..end], first)
     }
 
     /// Returns the PMU's version: 1 and 2 of an AMD are its PMU without and with PerfMonV2.
@@ -267,12 +260,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The userspace vPMU by this strategy.
-    pub fn vpmu(strategy: Strategy, backend: &BackendKey) -> Self {
-        Self::where_hardware(strategy, backend, counts_time)
-    }
-
-    fn where_hardware(strategy: Strategy, backend: &BackendKey, counts_time: fn() -> bool) -> Self {
+    /// The userspace vPMU by this strategy; `counts_time` is asked of hardware alone.
+    pub fn vpmu(strategy: Strategy, backend: &BackendKey, counts_time: fn() -> bool) -> Self {
         let name = strategy.name.clone();
         let events = CounterSource::Events { backend: backend.clone(), strategy };
         let (behind, counts, time_limit) = match backend {
@@ -294,7 +283,7 @@ impl Target {
 
 /// Returns whether this host's hardware events count time in place of the selected event, as in a guest of `vpmu linux`: its PMU knows
 /// no guest mode, in which they alone are to count.
-fn counts_time() -> bool {
+pub fn counts_time() -> bool {
     counts_outside_guests(Duration::from_millis(2)).is_ok_and(|rate| rate > 0.0)
 }
 
@@ -420,7 +409,8 @@ mod tests {
         let run = Run::new(Checked { cpu: Cpu::Milan, ..V2 }, "reuse", &End::Done, Some(&report));
         assert!(run.ok, "the others' cases do not run");
         let tap = run.tap(1);
-        let begin = format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", cases(true).0.len());
+        let begin =
+            format!("# Subtest: milan, reuse\n    1..{}\n    ok 1 - amd-reset: ", CONFORMANCE_CASES - AMD_CASES_FROM);
         assert!(tap.starts_with(&begin) && tap.contains("(APM 13.2.1"), "{tap}");
         let value = json("step", &[run]);
         assert_eq!((&value["runs"][0]["cpu"], &value["runs"][0]["pmu_version"]), (&"milan".into(), &1.into()));
@@ -488,7 +478,7 @@ mod tests {
     #[test]
     fn the_guest_knows_what_counts_and_which_version_it_has() {
         let of_host = |backend: &BackendKey, counts_time, version| {
-            let target = Target::where_hardware(Strategy::preset("pool").unwrap(), backend, counts_time);
+            let target = Target::vpmu(Strategy::preset("pool").unwrap(), backend, counts_time);
             plan(Checked { cpu: Cpu::default(), version }, &target)
         };
         let of = |backend: &BackendKey, version| of_host(backend, || false, version);

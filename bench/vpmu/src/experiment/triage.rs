@@ -257,22 +257,18 @@ impl Triage {
             let missed = format!("{} %", layout::percent(missed));
             format!("branch-misses are {missed} of branches, as of no program: a clock counts in the place of hardware events")
         }));
-        let choice = match self.spec.event {
-            Some(event) => Some((event, "it was asked for".to_owned())),
-            None => choose(&rates),
-        };
-        match &choice {
-            Some((event, why)) => {
-                document.parameters.insert("sampled_by".to_owned(), event.name.into());
-                notes.push(format!("sampled by {}: {why}", event.name));
-                for &variant in &self.spec.sampled {
-                    match self.sampled(variant, event, &rates) {
-                        Ok(arm) => document.arms.push(arm),
-                        Err(error) => notes.push(format!("there is no sample: {error}")),
-                    }
+        let asked = self.spec.event.map(|event| (event, "it was asked for".to_owned()));
+        if let Some((event, why)) = asked.or_else(|| choose(&rates)) {
+            document.parameters.insert("sampled_by".to_owned(), event.name.into());
+            notes.push(format!("sampled by {}: {why}", event.name));
+            for &variant in &self.spec.sampled {
+                match self.sampled(variant, event, &rates) {
+                    Ok(arm) => document.arms.push(arm),
+                    Err(error) => notes.push(format!("there is no sample: {error}")),
                 }
             }
-            None => notes.push("there is no sample: no event can be counted".to_owned()),
+        } else {
+            notes.push("there is no sample: no event can be counted".to_owned());
         }
         if let Some(arm) = document.arms.first_mut() {
             arm.notes.extend(notes);
@@ -296,12 +292,11 @@ impl Triage {
 
     /// Samples a run, and returns it as an arm.
     fn sampled(&self, variant: Variant, event: &'static Event, rates: &[Rates]) -> io::Result<Arm> {
-        let offer = self.offers.iter().find(|offer| offer.event == *event);
-        let user_only = offer.map_or(Err("unknown"), |offer| offer.user_only.as_ref().map_err(String::as_str));
-        let user_only = *user_only.map_err(|why| io::Error::other(format!("{}: {why}", event.name)))?;
-        let busy =
-            rates.iter().find(|rates| rates.event == event.name).map(|rates| &rates.busy[..]).unwrap_or_default();
-        let rate = results::stats::median(busy).unwrap_or(0.0);
+        let of_event = self.offers.iter().zip(rates).find(|(offer, _)| offer.event == *event);
+        let (offer, rates) = of_event.ok_or_else(|| io::Error::other(format!("{}: unknown", event.name)))?;
+        let refused = |why: &String| io::Error::other(format!("{}: {why}", event.name));
+        let user_only = *offer.user_only.as_ref().map_err(refused)?;
+        let rate = results::stats::median(&rates.busy).unwrap_or(0.0);
         let period = event.period(rate, self.spec.frequency).ok_or_else(|| {
             io::Error::other("it did not happen while it was counted: no period follows from its rate")
         })?;

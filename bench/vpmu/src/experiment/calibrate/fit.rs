@@ -38,9 +38,8 @@ pub fn fit(spec: &CalibrateSpec, about: &str, measured: &[Measured]) -> Result<D
     for half in ["inject", "interrupt"] {
         draft.ns(half, (delivery - TO_ENTRY * instruction / 1000.0) / 2.0, halves);
     }
-    let unit = needed("the guest's work", unit(floor))?.max(1.0);
-    draft.ns("work-unit", unit, "measured: unit_ns_without, floor");
     if spec.tracepoint {
+        let unit = needed("the guest's work", unit(floor))?.max(1.0);
         draft.ns("io", unit, "measured: unit_ns_without of the port writes, floor");
         draft.ns("work-unit", 1.0, "a unit is a port write: see io");
     }
@@ -95,16 +94,14 @@ fn describe_host(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, man
         draft.set("counts.default", "per-us", per_us, "the stand-in is scaled to the TSC");
         return Ok(());
     };
+    let watchdog = "the NMI watchdog's";
     if let Some(processor) = processor {
         draft.set("host.processor", "name", processor.name(), "CPUID: family, model and counters");
+        draft.set("host.pinned", "events", vec![0x3c; taken as usize], watchdog);
     } else {
         let source = "CPUID: the PMU's counters; which event counts on which is not known here: all count on each";
         draft.set("host.counters", "value", i64::from(counters), source);
-    }
-    if processor.is_some() {
-        draft.set("host.pinned", "events", vec![0x3c; taken as usize], "the NMI watchdog's");
-    } else {
-        draft.set("host.taken", "value", i64::from(taken), "the NMI watchdog's");
+        draft.set("host.taken", "value", i64::from(taken), watchdog);
     }
     let source = "a counter overflows at any count; the kernel's least period is a few";
     draft.set("host.shortest-period", "ns", 1, source);
@@ -179,7 +176,7 @@ fn operations(draft: &mut Draft, spec: &CalibrateSpec, single: &Measured, many: 
     ] {
         let source = format!("measured: quantiles of {}, {}, {strategy}", kind.key(), measured.workload.0);
         let mut costs: Vec<_> = measured.arm(strategy)?.guests.iter().map(|guest| guest.ops.histogram(kind)).collect();
-        if key == "open-more" && (spec.tracepoint || spec.dear) {
+        if key == "open-more" && spec.is_dear() {
             // A guest's first event costs what `open-first` says: the largest is left out.
             for costs in &mut costs {
                 let mut largest = costs.clone();

@@ -40,8 +40,6 @@ pub struct CalibrateSpec {
     pub cpu: Cpu,
     /// The backend is a tracepoint: a create then takes milliseconds, and events count exits.
     pub tracepoint: bool,
-    /// The host's first event takes milliseconds to create, as a tracepoint's does, and nobody else holds one.
-    pub dear: bool,
     /// The host's PMU, where events are hardware's.
     pub pmu: Option<Pmu>,
     /// Costs measured outside of guests.
@@ -71,10 +69,15 @@ pub type Workload = (&'static str, &'static str);
 const NEEDED: &str = "recreate,reuse,gate,virtual";
 
 impl CalibrateSpec {
+    /// Returns whether the host's first event takes milliseconds to create: a tracepoint's, or one of a PMU that nobody else uses.
+    pub fn is_dear(&self) -> bool {
+        self.tracepoint || self.pmu.is_some_and(|pmu| pmu.taken == 0)
+    }
+
     /// Returns the workloads: one event, and more events than counters.
     pub fn workloads(&self) -> [Workload; 2] {
         // Where a create takes long, a rotation of more events under recreate takes longer than a tick.
-        let many = if self.tracepoint || self.dear { "reuse,gate" } else { NEEDED };
+        let many = if self.is_dear() { "reuse,gate" } else { NEEDED };
         let [one, ten] = if self.tracepoint { ["single/io", "sampling10/io"] } else { ["single", "sampling10"] };
         [(one, NEEDED), (ten, many)]
     }

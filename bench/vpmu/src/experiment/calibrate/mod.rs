@@ -40,11 +40,11 @@ mod tests {
     }
 
     /// Guests on a simulated host with these constants, measured as real ones are.
-    fn measured(model: &Model, cpu: Cpu, dear: bool) -> (CalibrateSpec, Vec<Measured>) {
+    fn measured(model: &Model, cpu: Cpu, pmu: Option<Pmu>) -> (CalibrateSpec, Vec<Measured>) {
         let calibration = CalibrateSpec {
             name: "found".to_owned(),
             cpu,
-            dear,
+            pmu,
             beside: beside(&model.costs),
             rounds: Some(40),
             ..CalibrateSpec::default()
@@ -72,7 +72,7 @@ mod tests {
 
     fn fitted(known: &str, cpu: Cpu) -> (toml::Table, toml::Table) {
         let model = Model::from_toml("known", known).unwrap();
-        let (calibration, measured) = measured(&model, cpu, false);
+        let (calibration, measured) = measured(&model, cpu, None);
         let draft = fit(&calibration, "a simulated host", &measured).unwrap();
         (known.parse().unwrap(), draft.0)
     }
@@ -129,8 +129,8 @@ mod tests {
     fn a_further_open_costs_what_it_costs_where_each_guest_has_a_dear_first() {
         let text = Model::text("clx-ap-watchdog-off").unwrap();
         let model = Model::from_toml("known", text).unwrap();
-        let (mut calibration, measured) = measured(&model, Cpu::default(), true);
-        calibration.pmu = Some(Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 });
+        let pmu = Pmu { processor: None, counters: 7, taken: 0, outside: 0.0 };
+        let (calibration, measured) = measured(&model, Cpu::default(), Some(pmu));
         let found = fit(&calibration, "a simulated host", &measured).unwrap().0;
         let costs = |key: &str| {
             let all = found["cost"][key]["ns"].as_array().unwrap().iter();
@@ -144,7 +144,7 @@ mod tests {
     fn hardware_is_described_as_a_pmu_and_not_as_a_clock() {
         let text = Model::text("clx-ap-watchdog-on").unwrap();
         let model = Model::from_toml("known", text).unwrap();
-        let (mut calibration, measured) = measured(&model, Cpu::default(), false);
+        let (mut calibration, measured) = measured(&model, Cpu::default(), None);
         let known = Some(Processor::CascadeLakeNoSmt);
         for (processor, outside, follow) in
             [(None, 0.0, "guest-time"), (known, 0.0, "guest-time"), (None, 1800.0, "thread-time")]

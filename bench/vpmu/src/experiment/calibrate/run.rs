@@ -44,7 +44,6 @@ pub fn run(
     let pmu = if chosen.backend == BackendKey::Hardware { Some(pmu(&host)?) } else { None };
     calibration.beside = beside(&chosen.backend)?;
     calibration.cpu = guest_cpu(&chosen.backend, &host);
-    calibration.dear = pmu.is_some_and(|pmu| pmu.taken == 0);
     (calibration.tracepoint, calibration.pmu) = (tracepoint, pmu);
     let mut jobs = Vec::new();
     for workload in calibration.workloads() {

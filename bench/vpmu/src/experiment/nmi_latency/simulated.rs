@@ -43,14 +43,7 @@ pub struct SimSpec {
     /// Arms, guest and rounds.
     #[command(flatten)]
     pub spec: NmiLatencySpec,
-    /// What is not as the model or the payload has it.
-    #[command(flatten)]
-    pub altered: Altered,
-}
-
-/// What of a simulated host and its guests is not as the model and the payload have it: keys of grids and recipes, which `sim` has, too.
-#[derive(Clone, Debug, PartialEq, Args)]
-pub struct Altered {
+    // What of the host and its guests is not as the model and the payload have it: keys of grids and recipes.
     /// Multiply a cost of the model by a factor
     #[arg(long, hide = true, value_name = "COST=FACTOR", value_parser = cost)]
     pub cost: Vec<(String, f64)>,
@@ -108,10 +101,10 @@ impl SimSpec {
     /// Exit 2 for a bad model, and a cost that it does not have.
     pub fn model(&self) -> Result<Model, Error> {
         let mut model = model(&self.model)?;
-        for (cost, factor) in &self.altered.cost {
+        for (cost, factor) in &self.cost {
             model.scale(cost, *factor).map_err(|error| Error::usage("cannot scale a cost", error.to_string(), ""))?;
         }
-        if let Some(slice) = self.altered.slice.filter(|_| self.shares()) {
+        if let Some(slice) = self.slice.filter(|_| self.shares()) {
             model.host.slice = ns(slice);
         }
         Ok(model)
@@ -129,18 +122,17 @@ impl SimSpec {
     pub fn plan(&self, model: &Model) -> Result<Plan, Error> {
         let host = HostOptions { behind: BehindOptions::of(BackendChoice::Sim(self.model.clone())), ..defaults() };
         let mut plan = self.spec.plan(&PAYLOAD, &host, &chosen(model, "asked for"), None)?;
-        let own = &self.altered;
-        plan.timer = own.timer;
+        plan.timer = self.timer;
         let (machine, boot, parameters) = (&mut plan.guest.machine, &mut plan.guest.boot, &mut plan.parameters);
         parameters.cpus = self.cpus.filter(|_| self.shares());
         let ticks = |time: Option<Duration>, usual: u64| {
             time.map_or(usual, |time| ns(time).div_ceil(parameters.mux_interval_ns.max(1)).max(1))
         };
-        boot.baseline_ticks = ticks(own.baseline, boot.baseline_ticks);
-        boot.tail_ticks = ticks(own.tail, boot.tail_ticks);
+        boot.baseline_ticks = ticks(self.baseline, boot.baseline_ticks);
+        boot.tail_ticks = ticks(self.tail, boot.tail_ticks);
         (parameters.baseline_ticks, parameters.tail_ticks) = (boot.baseline_ticks, boot.tail_ticks);
-        machine.time_limit = own.hard_limit.unwrap_or(machine.time_limit);
-        if let Some(events) = &own.events {
+        machine.time_limit = self.hard_limit.unwrap_or(machine.time_limit);
+        if let Some(events) = &self.events {
             let (first, end) = (*events.start() as usize - 1, *events.end() as usize);
             if end > parameters.events.len() {
                 let why = format!("the workload has {}", plural(parameters.events.len(), "event"));
@@ -155,10 +147,10 @@ impl SimSpec {
             boot.events[end - first..MAX_EVENTS].fill(EventSpec::default());
             boot.event_count = (end - first) as u64;
         }
-        let altered = own.cost.iter().map(|(cost, factor)| (format!("cost.{cost}"), factor.to_string()));
-        let slice = own.slice.filter(|_| self.shares()).map(|slice| ("slice", time(ns(slice) as f64)));
-        let timer = (own.timer != Timer::default()).then(|| ("timer", timer(own.timer).to_owned()));
-        let limit = own.hard_limit.map(|limit| ("hard-limit", time(ns(limit) as f64)));
+        let altered = self.cost.iter().map(|(cost, factor)| (format!("cost.{cost}"), factor.to_string()));
+        let slice = self.slice.filter(|_| self.shares()).map(|slice| ("slice", time(ns(slice) as f64)));
+        let timer = (self.timer != Timer::default()).then(|| ("timer", timer(self.timer).to_owned()));
+        let limit = self.hard_limit.map(|limit| ("hard-limit", time(ns(limit) as f64)));
         let others = [slice, timer, limit].into_iter().flatten().map(|(key, value)| (key.to_owned(), value));
         parameters.altered = altered.chain(others).collect();
         Ok(plan)

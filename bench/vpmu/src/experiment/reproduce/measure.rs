@@ -22,8 +22,9 @@ use results::table::layout::plural;
 use results::verdict::{Judged, Tally, Verdict};
 use triage::child::this_program;
 
-use super::recipe::{Recipe, recipe, rows};
+use super::recipe::{Recipe, rows};
 use super::recording;
+use crate::experiment::stat_setup;
 use crate::setting::backend::{EventProbe, guest_cpu, open_kvm};
 use crate::setting::options::SeedOption;
 use crate::setting::parse::{folder, number_in};
@@ -33,8 +34,8 @@ use crate::terminal::progress::Progress;
 
 /// The figures of the series of 2019.
 const SERIES: &str = "vpmu-reuse";
-/// Its workloads, by their begin.
-const WORKLOADS: [&str; 2] = ["sampling10/", "counting1/"];
+/// Its workloads.
+const WORKLOADS: [&str; 2] = ["sampling10", "counting1"];
 /// Stands for the published list in a recipe's words: 700 software events, seven of ten in a weak group. Clocks are left out: the time
 /// that a busy host takes from a group's clock looks like a wrong count.
 const LIST: &str = "LIST";
@@ -69,9 +70,13 @@ struct Found {
 
 impl Found {
     /// Keeps what a command found, and why a part of it is missing.
-    fn keep(&mut self, id: &str, found: Result<(Record, Option<String>), Error>) {
+    fn keep(&mut self, id: &str, found: Result<Record, Error>) {
         match found {
-            Ok((document, doubt)) => {
+            Ok(document) => {
+                // The exit of stat-setup says whether its events were counted, and counted right.
+                let is_open = document.experiment == stat_setup::NAME && document.exit != Some(Exit::Done.code());
+                let early = (document.status != Status::Complete).then_some("it ended early");
+                let doubt = early.or(is_open.then_some("it is inconclusive"));
                 self.missing.extend(doubt.map(|why| format!("a part of {id}, because {why}")));
                 self.measured.insert(id.to_owned(), document);
             }
@@ -84,12 +89,8 @@ impl Found {
 }
 
 /// Names the run that measures the numbers of a recipe.
-fn id(recipe: &Recipe) -> String {
-    recipe.run.clone().unwrap_or_else(|| regime(recipe.first_event, &recipe.workload))
-}
-
-fn regime(first_event: bool, workload: &str) -> String {
-    format!("{}-{}", if first_event { "expensive-create" } else { "cheap-create" }, workload.trim_end_matches('/'))
+fn id(recipe: &Recipe) -> &str {
+    recipe.run.as_ref().unwrap_or(&recipe.regime)
 }
 
 /// Measures a figure, or those whose ids begin so. What was measured before an error or Ctrl-C is in the result.
@@ -105,12 +106,8 @@ pub fn measure(
     let fs = HostFs::default();
     let host = HostFacts::read(&fs);
     let mut found = Found::default();
-    let of = |row: Row| {
-        let recipe = recipe(&row.figure).filter(|recipe| recipe.run.is_some() || figure == SERIES)?;
-        Some((row, recipe.clone()))
-    };
     let is_recording = figure == recording::NAME;
-    let all = if is_recording { recording::rows() } else { rows(figure).into_iter().filter_map(of).collect() };
+    let all = if is_recording { recording::rows() } else { rows(figure) };
     if figure == SERIES {
         open_kvm()?;
         series(&mut found, asked, &host, probe, progress)?;
@@ -118,12 +115,12 @@ pub fn measure(
     let runs: BTreeSet<&String> = all.iter().filter_map(|(_, recipe)| recipe.run.as_ref()).collect();
     for words in runs.into_iter().take_while(|_| !sys::stopped()) {
         progress.expect(words);
-        let one = if is_recording {
+        let document = if is_recording {
             recording::measure((asked.rounds, asked.seed.seed), asked.output.as_deref(), progress)
         } else {
             carry_out(words, asked)
         };
-        found.keep(words, one);
+        found.keep(words, document);
     }
     if sys::stopped() {
         found.missing.push("the rest, because of the interrupt".to_owned());
@@ -146,11 +143,11 @@ pub fn measure(
 /// is nothing.
 fn of_run(mut row: Row, recipe: &Recipe, host: &HostFacts, found: &mut Found) -> Option<Row> {
     let id = id(recipe);
-    if let Some(document) = found.predicted.get(&id) {
+    if let Some(document) = found.predicted.get(id) {
         let one = recipe.of(document, row.number);
         row.predicted = one.map_or_else(Vec::new, |one| range(one.value, row.number, document.host.model_percent));
     }
-    if let Some(document) = found.measured.get(&id) {
+    if let Some(document) = found.measured.get(id) {
         row.measured = recipe.of(document, row.number);
         // An arm may not be there, as stock perf.
         let is_lost = row.measured.is_none() && recipe.arms.iter().any(|name| document.arm(name).is_some());
@@ -230,18 +227,15 @@ fn series(
         progress.expect(&format!("calibration of {backend}"));
         let rounds = asked.rounds.unwrap_or(10).clamp(2, 10);
         let words = format!("calibrate --quiet --backend {backend} --rounds {rounds}");
-        let calibrated = child(&words, ["--output", &model]).and_then(|ran| {
-            let is_done = ran.exit() == Some(Exit::Done);
-            if is_done { Ok(()) } else { Err(failed(&words, ran.exit(), ran.why())) }
-        });
+        let calibrated = child(&words, ["--output", &model], &[Exit::Done]).map(drop);
         let is_below_kvm = backend == BackendKey::Hardware && Path::new(kernel::DEVICE).exists();
         for workload in WORKLOADS.into_iter().take_while(|_| !sys::stopped()) {
-            let id = regime(first_event, workload);
+            let id = format!("{}-{workload}", if first_event { "expensive-create" } else { "cheap-create" });
             let cpu = guest_cpu(&backend, host).name();
             let words = format!("nmi-latency --cpu {cpu} {}", words_of(workload, first_event, &backend));
             let by_model = ["--backend", &format!("sim:{model}"), "--rounds", "20", "--no-save"];
             match calibrated.clone().and_then(|()| document(&words, &by_model)) {
-                Ok((document, _)) => drop(found.predicted.insert(id.clone(), document)),
+                Ok(document) => drop(found.predicted.insert(id.clone(), document)),
                 Err(error) => found.missing.push(format!("predictions of {id}, because {error}")),
             }
             progress.expect(&id);
@@ -257,9 +251,9 @@ fn words_of(workload: &str, first_event: bool, backend: &BackendKey) -> String {
     let is_tracepoint = matches!(backend, BackendKey::Tracepoint { .. });
     let workload = match (workload, is_tracepoint) {
         // More events of a tracepoint take longer to create than a tick.
-        ("sampling10/", true) => "single/io",
+        ("sampling10", true) => "single/io",
         // The period of the simulated guests.
-        ("sampling10/", false) => "sampling10 --period 20000000",
+        ("sampling10", false) => "sampling10 --period 20000000",
         (_, true) => "counting1/io",
         (_, false) => "counting1",
     };
@@ -276,39 +270,32 @@ fn failed(words: &str, exit: Option<Exit>, why: String) -> Error {
     Error::new(exit, format!("cannot carry out `vpmu {words}`"), why, "")
 }
 
-/// Runs a command of this tool, some of whose arguments are no words.
-fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<Ran, Error> {
+/// Runs a command of this tool, some of whose arguments are no words, to one of these ends.
+fn child(words: &str, args: impl IntoIterator<Item: AsRef<OsStr>>, ends: &[Exit]) -> Result<Ran, Error> {
     let list = vec![TEN; 70].join(",");
     let host = |error: std::io::Error| failed(words, Some(Exit::Host), error.to_string());
     let mut command = Command::new(this_program().map_err(host)?);
     command.args(words.split_whitespace().map(|word| if word == LIST { &list } else { word })).args(args);
-    tool::run(&mut command, sys::stopped).map_err(host)
+    let ran = tool::run(&mut command, sys::stopped).map_err(host)?;
+    let is_one = ran.exit().is_some_and(|exit| ends.contains(&exit));
+    if is_one { Ok(ran) } else { Err(failed(words, ran.exit(), ran.why())) }
 }
 
-/// Runs a command of this tool; returns its document, and whether the command answered its question.
-fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<(Record, bool), Error> {
-    let args = args.iter().map(AsRef::as_ref);
-    let ran = child(words, ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args))?;
-    match (ran.exit(), ran.document()) {
-        (Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)), Ok(document)) => {
-            Ok((document, exit == Exit::Done))
-        }
-        (exit, _) => Err(failed(words, exit, ran.why())),
-    }
+/// Runs a command of this tool, and returns its document.
+fn document(words: &str, args: &[impl AsRef<OsStr>]) -> Result<Record, Error> {
+    let args = ["--json", "--quiet"].map(OsStr::new).into_iter().chain(args.iter().map(AsRef::as_ref));
+    let ran = child(words, args, &[Exit::Done, Exit::Regression, Exit::Inconclusive])?;
+    ran.document().map_err(|why| failed(words, None, why))
 }
 
-/// Carries a command out as it is asked for; returns its document, and what keeps that from being whole.
-fn carry_out(words: &str, asked: &Asked) -> Result<(Record, Option<String>), Error> {
+/// Carries a command out as it is asked for, and returns its document.
+fn carry_out(words: &str, asked: &Asked) -> Result<Record, Error> {
     let mut args = vec![OsString::from(format!("--seed={}", asked.seed.seed))];
     args.extend(asked.rounds.map(|rounds| format!("--rounds={rounds}").into()));
     let mut place = OsString::from(if asked.output.is_some() { "--output=" } else { "--no-save" });
     place.push(asked.output.as_deref().unwrap_or(Path::new("")));
     args.push(place);
-    let (document, is_done) = document(words, &args)?;
-    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
-    // That says whether its events were counted, and counted right.
-    let doubt = words.starts_with("stat-setup") && !is_done;
-    Ok((document, early.or(doubt.then(|| "it is inconclusive".to_owned()))))
+    document(words, &args)
 }
 
 /// Returns the ends of what a model says that takes so many percent of what was measured where it was made.
@@ -376,6 +363,7 @@ fn conclude(seed: u64, rows: Vec<Row>, host: HostFacts, Found { notes, mut missi
 
 #[cfg(test)]
 mod tests {
+    use super::super::recipe::recipe;
     use super::*;
     use crate::arms::rounds::mock;
     use crate::setting::backend::fake::Opens;
@@ -409,7 +397,7 @@ mod tests {
         let mut measured = measured.clone();
         measured.arms.iter_mut().for_each(|arm| arm.stand_in = stand_in);
         let mut found = Found::default();
-        found.predicted.insert(id(recipe), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
+        found.predicted.insert(id(recipe).to_owned(), serde_json::from_str(&predicted.to_json().unwrap()).unwrap());
         row.measured = recipe.of(&measured, row.number);
         let host = measured.host.clone();
         of_run(row, recipe, &host, &mut found).unwrap()

@@ -13,18 +13,13 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::recipe::recipe;
-    use super::run::tests::to_text;
-    use super::run::{SEED, Simulated};
+    use super::run;
     use crate::arms::rounds::mock;
     use results::document::{Document, Summary};
     use results::metric::{NMI_DRIVER_OFF, NMI_HANDLER};
 
     /// Simulated once for all tests.
-    static SIMULATED: LazyLock<Simulated> = LazyLock::new(|| Simulated::run(SEED).unwrap());
-
-    fn simulated() -> Reproduction {
-        SIMULATED.beside().unwrap()
-    }
+    static SIMULATED: LazyLock<Reproduction> = LazyLock::new(|| run::simulated(1).unwrap());
 
     /// Published numbers that constants of a model were fitted to, from the model's own text.
     fn fitted_from(model: &str) -> Vec<(String, String)> {
@@ -36,21 +31,10 @@ mod tests {
         all.map(|entry| (text(entry, "constant"), text(entry, "figure"))).collect()
     }
 
-    /// A change of the simulator that moves a figure: VPMU_WRITE_SIMULATED=1 cargo test -p vpmu --lib reproduce
-    #[test]
-    fn stored_figures_are_what_the_simulations_give() {
-        let simulated = &SIMULATED.numbers;
-        if std::env::var_os("VPMU_WRITE_SIMULATED").is_some() {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/experiment/reproduce/simulated.toml");
-            return std::fs::write(path, to_text(simulated)).unwrap();
-        }
-        assert_eq!(&Simulated::stored().unwrap().numbers, simulated);
-    }
-
     #[test]
     fn origins_agree_with_the_models_lists_of_what_they_were_fitted_to() {
-        let found = simulated();
-        let rows = || found.rows.iter().filter(|row| recipe(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
+        let rows =
+            || SIMULATED.rows.iter().filter(|row| recipe(&row.figure).is_some_and(|recipe| recipe.run.is_none()));
         let name = |row: &Row| format!("{} {}", row.figure, row.number.key());
         let mut listed = 0;
         // A model that no row simulates may be fitted to the same numbers.

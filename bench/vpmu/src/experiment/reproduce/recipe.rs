@@ -19,10 +19,9 @@ use crate::setting::parse::{Keys, value_text};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct Recipe {
-    /// Begin of the workload of runs of `vpmu-reuse`. Not of those with a tracepoint: it is a single event.
-    pub(super) workload: String,
-    /// True if an event that a guest creates is the first of its kind on the host, which is what makes creating it expensive.
-    pub(super) first_event: bool,
+    /// Regime of its measurement by `--run vpmu-reuse`: whether creating an event is expensive, as that of the first of its kind on the
+    /// host is, and the workload.
+    pub(super) regime: String,
     /// The arms before and after.
     pub(super) arms: [String; 2],
     /// Metrics whose samples are taken together.
@@ -73,13 +72,14 @@ pub(super) struct Figure {
     pub(super) id: String,
     what: String,
     unit: String,
-    before: Option<f64>,
-    after: Option<f64>,
-    ratio: Option<f64>,
-    change: Option<f64>,
     /// Numbers of a table.
     #[serde(default)]
     pub(super) rows: Vec<Value>,
+    /// Where it was published, as far as that is known.
+    #[expect(dead_code, reason = "for readers of the file")]
+    source: String,
+    #[serde(flatten)]
+    numbers: BTreeMap<Number, f64>,
 }
 
 /// The figures, and how each is had.
@@ -129,21 +129,21 @@ pub(super) fn row(figure: &str, (what, unit): (&str, &str), number: Number, publ
 /// Returns the numbers that were published of figures whose id begins so.
 pub(super) fn published(begin: &str) -> impl Iterator<Item = Row> {
     ALL.figures.iter().filter(move |figure| figure.id.starts_with(begin)).flat_map(|figure| {
-        let numbers = Number::ALL.into_iter().zip([figure.before, figure.after, figure.ratio, figure.change]);
-        let there = numbers.filter(|(_, published)| published.is_some());
-        there.map(|(number, published)| row(&figure.id, (&figure.what, &figure.unit), number, published))
+        let about = (figure.what.as_str(), figure.unit.as_str());
+        figure.numbers.iter().map(move |(&number, &published)| row(&figure.id, about, number, Some(published)))
     })
 }
 
-/// Returns the numbers of figures whose id begins so: those that were published, and others that recipes have.
-pub(super) fn rows(begin: &str) -> Vec<Row> {
+/// Returns the numbers of figures whose id begins so that have a recipe: those that were published, and others that recipes have.
+pub(super) fn rows(begin: &str) -> Vec<(Row, Recipe)> {
     let recipes = ALL.recipes.iter().filter(|(figure, _)| figure.starts_with(begin));
     let others = recipes.flat_map(|(figure, recipe)| {
         let about = (recipe.what.as_deref().unwrap_or_default(), recipe.unit.as_str());
         recipe.numbers.iter().map(move |&number| row(figure, about, number, None))
     });
-    let mut rows: Vec<Row> = published(begin).chain(others).collect();
-    rows.sort_by(|a, b| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
+    let with_recipe = |row: Row| Some((recipe(&row.figure)?.clone(), row)).map(|(recipe, row)| (row, recipe));
+    let mut rows: Vec<(Row, Recipe)> = published(begin).chain(others).filter_map(with_recipe).collect();
+    rows.sort_by(|(a, _), (b, _)| (&a.figure, a.number).cmp(&(&b.figure, b.number)));
     rows
 }
 
@@ -185,7 +185,7 @@ impl Recipe {
             (Statistic::P50, None) => paired::level(arm, key).map(|found| (found.ns, found.interval))?,
             _ => {
                 let quotient = |arm: &Arm| {
-                    let (sum, of) = self.of_all(arm)?;
+                    let (sum, of) = self.quotient(arm, None)?;
                     Some(sum / of).filter(|value| value.is_finite())
                 };
                 let other = over.map_or(Some(1.0), |over| quotient(over).filter(|value| *value > 0.0))?;
@@ -198,42 +198,35 @@ impl Recipe {
         Some((scale * value, interval.map(scaled)))
     }
 
-    /// Returns what the statistic is the quotient of, from summaries and counts of all rounds or of one: opens, those behind fixed
-    /// counters, and NMIs.
-    fn quotient(&self, summary: impl Fn(&str) -> Option<Summary>, counts: Option<[u64; 3]>) -> Option<(f64, f64)> {
-        let mut all = self.metrics.iter().filter_map(|key| summary(key));
-        let created = |of: fn([u64; 3]) -> u64| counts.map(|counts| (of(counts) as f64, counts[2] as f64));
+    /// Returns what the statistic is the quotient of, over all rounds or, if an interval can be made of them, in the one at this place.
+    /// `None` if the document has no latencies of NMIs that re-armed nothing, and there were some.
+    fn quotient(&self, arm: &Arm, round: Option<usize>) -> Option<(f64, f64)> {
+        let (own, columns) = (&arm.own, &arm.rounds.counts);
+        let summary = |key: &String| match round {
+            Some(at) => arm.rounds.metrics.get(key)?.get(at),
+            None => arm.metrics.get(key).cloned(),
+        };
+        let count = |all: u64, column: &[u64]| round.map_or(Some(all), |at| column.get(at).copied());
+        let opens = || count(own.op_count("open"), &columns.opens);
+        let (fixed, nmis) =
+            (count(own.counts.opens_fixed, &columns.opens_fixed), count(own.counts.nmis, &columns.nmis));
+        let per_nmi = |opens: u64| Some((opens as f64, nmis? as f64));
+        let asked = self.metrics.iter().any(|key| key == NMI_DRIVER_OFF.key);
+        if asked && arm.metric(&NMI_DRIVER_OFF).is_none() && own.counts.nmis_driver_off > 0 {
+            return None;
+        }
+        let mut all = self.metrics.iter().filter_map(summary);
         match self.statistic {
             Statistic::Mean => {
                 all.try_fold((0.0, 0.0), |(sum, count), one| Some((sum + self::sum(&one)?, count + one.count as f64)))
             }
             Statistic::Quotient => Some((self::sum(&all.next()?)?, self::sum(&all.next()?)?)),
-            Statistic::Min => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
-            Statistic::Creates => created(|[opens, fixed, _]| opens.saturating_sub(fixed)),
-            Statistic::CreatesFixed => created(|[_, fixed, _]| fixed),
-            Statistic::SlowDown | Statistic::P50 => None,
+            Statistic::Creates => per_nmi(opens()?.saturating_sub(fixed?)),
+            Statistic::CreatesFixed => per_nmi(fixed?),
+            Statistic::Min if round.is_none() => all.filter_map(|one| one.min).min().map(|least| (least as f64, 1.0)),
+            Statistic::SlowDown if round.is_none() => own.workload.map(|cost| (100.0 * (cost.slowdown - 1.0), 1.0)),
+            Statistic::Min | Statistic::SlowDown | Statistic::P50 => None,
         }
-    }
-
-    /// Returns its quotient over all rounds. `None` if the document has no latencies of NMIs that re-armed nothing, and there were some.
-    fn of_all(&self, arm: &Arm) -> Option<(f64, f64)> {
-        let asked = self.metrics.iter().any(|key| key == NMI_DRIVER_OFF.key);
-        if asked && arm.metric(&NMI_DRIVER_OFF).is_none() && arm.own.counts.nmis_driver_off > 0 {
-            return None;
-        }
-        if self.statistic == Statistic::SlowDown {
-            return arm.own.workload.map(|cost| (100.0 * (cost.slowdown - 1.0), 1.0));
-        }
-        let counts = [arm.own.op_count("open"), arm.own.counts.opens_fixed, arm.own.counts.nmis];
-        self.quotient(|key| arm.metrics.get(key).cloned(), Some(counts))
-    }
-
-    /// Returns its quotient of one round, if an interval can be made of them.
-    fn of_round(&self, arm: &Arm, at: usize) -> Option<(f64, f64)> {
-        let counts = &arm.rounds.counts;
-        let counts = || Some([*counts.opens.get(at)?, *counts.opens_fixed.get(at)?, *counts.nmis.get(at)?]);
-        let is_sum = self.statistic != Statistic::Min;
-        is_sum.then(|| self.quotient(|key| arm.rounds.metrics.get(key)?.get(at), counts())).flatten()
     }
 
     fn interval(&self, value: f64, arm: &Arm, over: Option<&Arm>) -> Option<Interval> {
@@ -242,11 +235,11 @@ impl Recipe {
             let other = match over {
                 Some(over) => {
                     let at = over.rounds.iter().find(|one| one.index == round.index && one.complete)?.at;
-                    self.of_round(over, at)?
+                    self.quotient(over, Some(at))?
                 }
                 None => (1.0, 1.0),
             };
-            let own = self.of_round(arm, round.at)?;
+            let own = self.quotient(arm, Some(round.at))?;
             (own.1 > 0.0 && other.1 > 0.0).then_some((round.guest, [own.0, own.1, other.0, other.1]))
         });
         let (guests, rounds): (Vec<u64>, Vec<[f64; 4]>) = sums.unzip();

@@ -6,10 +6,10 @@ use std::process::Command;
 
 use perf_data::reader::Recording;
 use perf_data::record::Record as RecordOf;
-use results::document::{Record, Status};
+use results::document::Record;
 use results::error::{Error, Exit};
 use results::host::{HostFacts, HostFs};
-use results::metric::{ELAPSED, PROCESSOR};
+use results::metric::ELAPSED;
 use results::published::{Number, Row};
 use results::write::{OutputFolder, replace};
 use serde_json::{Map, json};
@@ -81,7 +81,7 @@ impl Way {
     }
 }
 
-/// Records the guest in each way; returns the document, and what keeps it from being whole.
+/// Records the guest in each way, and returns the document.
 ///
 /// # Errors
 /// Nothing was recorded.
@@ -89,7 +89,7 @@ pub(super) fn measure(
     (rounds, seed): (Option<u64>, u64),
     output: Option<&Path>,
     progress: &mut dyn Progress,
-) -> Result<(Record, Option<String>), Error> {
+) -> Result<Record, Error> {
     let cannot = |error| Error::output("cannot make a temporary folder", &error, "");
     let folder = tempfile::tempdir().map_err(cannot)?;
     replace(&folder.path().join(IMAGE), GUEST).map_err(cannot)?;
@@ -110,13 +110,11 @@ pub(super) fn measure(
     let rounds = Rounds::of(rounds.unwrap_or(ROUNDS), seed);
     let fs = HostFs::default();
     let experiment = Experiment { name: NAME, parameters, rounds };
-    let (document, error) =
-        experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
+    let (document, _) = experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
     if let Some(folder) = output {
         OutputFolder::open(folder)?.write(NAME, document.to_json()?.as_bytes())?;
     }
-    let early = (document.status != Status::Complete).then(|| "it ended early".to_owned());
-    Ok((document, error.map(|error| error.to_string()).or(early)))
+    Ok(document)
 }
 
 /// Records the guest in one way.
@@ -131,9 +129,7 @@ fn take(folder: &TempDir, tool: &PathBuf, way: Way) -> Result<Option<Sample>, Er
         let what = format!("cannot record the guest ({})", way.name());
         Error::new(exit, what, why, "`vpmu doctor` says what this host can do")
     };
-    let before = sys::children_s();
     let ran = tool::run(&mut command, sys::stopped).map_err(|error| failed(Exit::Host, error.to_string()))?;
-    let busy = sys::children_s() - before;
     if sys::stopped() {
         return Ok(None);
     }
@@ -147,8 +143,7 @@ fn take(folder: &TempDir, tool: &PathBuf, way: Way) -> Result<Option<Sample>, Er
         Ok(recording.volume)
     });
     let (transferred, compressed) = volume.map_err(|error| failed(Exit::Inconclusive, error.to_string()))?;
-    #[expect(clippy::cast_sign_loss, reason = "processor time does not shrink")]
-    let mut sample = Sample::default().with(&ELAPSED, [ran.wall_ns]).with(&PROCESSOR, [(busy * 1e9) as u64]);
+    let mut sample = Sample::default().with(&ELAPSED, [ran.wall_ns]);
     for (key, value) in [("samples", samples), (VOLUME[0], transferred), (VOLUME[1], compressed)] {
         sample.add(key, [value]);
     }

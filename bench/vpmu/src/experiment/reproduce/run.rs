@@ -6,111 +6,58 @@ use std::sync::atomic::AtomicBool;
 use rayon::prelude::*;
 use results::document::Document;
 use results::error::Error;
-use results::published::{Number, Origin, Reproduction, Row};
-use stat_setup::model::{self, Modelled, Pair, Times};
+use results::published::{Fitted, Number, Origin, Reproduction, Row};
+use stat_setup::model::{self, Numbers};
 
 use super::recipe::{Recipe, published, recipe};
 use crate::arms::arm::sim;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
 use crate::setting::parse::{Keys, of_keys};
 use crate::setting::strategy::StrategyChoice;
-use crate::terminal::console::internal;
-
-/// Seed of the stored numbers, the default of `vpmu reproduce`.
-pub const SEED: u64 = 1;
-/// Numbers by figure, number and model, simulated with [`SEED`]: the same on any machine, and they take longer than to read a thousand
-/// results. A test simulates them again.
-const STORED: &str = include_str!("simulated.toml");
-
-/// Returns the published numbers that guests are simulated for, with their recipes.
-fn of_guests() -> impl Iterator<Item = (Row, &'static Recipe)> {
-    let simulated = |row: &Row| recipe(&row.figure).filter(|recipe| recipe.run.is_none());
-    published("").filter_map(move |row| simulated(&row).map(|recipe| (row, recipe)))
-}
-
-/// The published figures, simulated.
-#[derive(Debug)]
-pub struct Simulated {
-    seed: u64,
-    /// By [`name`].
-    pub(super) numbers: BTreeMap<String, f64>,
-}
-
-/// Names a simulated number.
-fn name(figure: &str, number: Number, model: &str) -> String {
-    format!("{figure} {} {model}", number.key())
-}
-
-/// What is wanted of a simulation: its arms, and numbers by their recipes, with their names.
-type Wanted<'a> = (BTreeSet<&'a str>, Vec<(String, Number, &'a Recipe)>);
 
 /// The key of a model.
 const MODEL: &str = "model";
 
-impl Simulated {
-    /// Simulates the published figures, several at a time.
-    ///
-    /// # Errors
-    /// Internal error in the embedded models.
-    pub fn run(seed: u64) -> Result<Self, Error> {
-        let mut wanted: BTreeMap<Keys, Wanted<'_>> = BTreeMap::new();
-        for (Row { figure, number, .. }, recipe) in of_guests() {
+/// Returns the published numbers beside simulated ones. What several figures are read of is simulated once, several simulations at a time.
+///
+/// # Errors
+/// Internal error in the embedded models.
+pub fn simulated(seed: u64) -> Result<Reproduction, Error> {
+    let of_guests = |row: &Row| recipe(&row.figure).filter(|recipe| recipe.run.is_none());
+    let mut wanted: BTreeMap<Keys, BTreeSet<&str>> = BTreeMap::new();
+    for recipe in published("").filter_map(|row| of_guests(&row)) {
+        wanted.entry(recipe.sim()).or_default().extend(recipe.arms.iter().map(String::as_str));
+    }
+    let run = |(keys, arms): (Keys, BTreeSet<&str>)| {
+        let document = document(&keys, &arms.into_iter().collect::<Vec<_>>(), seed)?;
+        Ok::<_, Error>((keys, document))
+    };
+    let documents: BTreeMap<Keys, Document> = wanted.into_par_iter().map(run).collect::<Result<_, _>>()?;
+    let (set_ups, fitted) = model::simulate(&of_set_ups);
+    let mut rows = Vec::new();
+    for row in published("") {
+        let mut row = if let Some(recipe) = of_guests(&row) {
             let keys = recipe.sim();
-            let name = name(&figure, number, &keys[MODEL]);
-            let (arms, numbers) = wanted.entry(keys).or_default();
-            arms.extend(recipe.arms.iter().map(String::as_str));
-            numbers.push((name, number, recipe));
-        }
-        let run = |(keys, (arms, numbers)): (Keys, Wanted<'_>)| {
-            let document = document(&keys, &arms.into_iter().collect::<Vec<_>>(), seed)?;
-            let of =
-                |(name, number, recipe): (String, Number, &Recipe)| Some((name, recipe.of(&document, number)?.value));
-            Ok(numbers.into_iter().filter_map(of).collect::<Vec<_>>())
+            Row {
+                simulated: recipe.of(&documents[&keys], row.number).map(|found| found.value),
+                model: keys[MODEL].clone(),
+                origin: origin(recipe, &row.figure, row.number)?,
+                not_explained: recipe.not_explained.clone(),
+                ..row
+            }
+        } else if let Some((simulated, origin)) = number_of((&set_ups, &fitted), &row.figure, row.number) {
+            Row { model: SET_UPS.to_owned(), simulated: Some(simulated), origin, ..row }
+        } else {
+            continue;
         };
-        let numbers: Result<Vec<_>, Error> = wanted.into_par_iter().map(run).collect();
-        Ok(Self { seed, numbers: numbers?.into_iter().flatten().collect() })
+        let points = row.unit.starts_with("percent");
+        let error = |(ours, published): (f64, f64)| {
+            if points { ours - published } else { 100.0 * (ours / published - 1.0) }
+        };
+        row.error = row.simulated.zip(row.published).map(error);
+        rows.push(row);
     }
-
-    /// Returns the result of [`Self::run`] with the default seed, without simulating.
-    ///
-    /// # Errors
-    /// Internal error in the embedded models.
-    pub fn stored() -> Result<Self, Error> {
-        let numbers = toml::from_str(STORED).map_err(|error| internal("cannot read the simulated figures", error))?;
-        Ok(Self { seed: SEED, numbers })
-    }
-
-    /// Returns the published numbers beside simulated ones.
-    ///
-    /// # Errors
-    /// Internal error in the embedded models.
-    pub fn beside(&self) -> Result<Reproduction, Error> {
-        let (set_ups, mut rows) = (modelled(), Vec::new());
-        for row in published("") {
-            let (id, number) = (&row.figure, row.number);
-            let mut row = if let Some(recipe) = recipe(id).filter(|recipe| recipe.run.is_none()) {
-                let model = recipe.sim()[MODEL].clone();
-                Row {
-                    simulated: self.numbers.get(&name(id, number, &model)).copied(),
-                    model,
-                    origin: origin(recipe, id, number)?,
-                    not_explained: recipe.not_explained.clone(),
-                    ..row
-                }
-            } else if let Some((simulated, origin)) = number_of(&set_ups, id, number) {
-                Row { model: SET_UPS.to_owned(), simulated: Some(simulated), origin, ..row }
-            } else {
-                continue;
-            };
-            let points = row.unit.starts_with("percent");
-            let error = |(ours, published): (f64, f64)| {
-                if points { ours - published } else { 100.0 * (ours / published - 1.0) }
-            };
-            row.error = row.simulated.zip(row.published).map(error);
-            rows.push(row);
-        }
-        Ok(Reproduction { schema: "vpmu-reproduce/2", seed: self.seed, rows, fitted: set_ups.fitted, here: None })
-    }
+    Ok(Reproduction { schema: "vpmu-reproduce/2", seed, rows, fitted, here: None })
 }
 
 /// Simulates arms of a recipe.
@@ -144,49 +91,30 @@ fn origin(recipe: &Recipe, id: &str, number: Number) -> Result<Origin, Error> {
 const FIGURES: &str = "perf-stat-setup.";
 const SET_UPS: &str = "stat_setup::model";
 
-/// Returns a time of a pair.
-fn of(pair: &Pair, part: &str, number: Number) -> f64 {
-    let time = |times: &Times| match part {
-        "real" => times.real,
-        "user" => times.user,
-        _ => times.sys,
+/// Returns the published number that its model has under this name.
+fn of_set_ups(name: &str) -> f64 {
+    let named = |row: &Row| {
+        let (machine, part) = row.figure[FIGURES.len()..].split_once('.')?;
+        (name == format!("{machine} {} {part}", row.number.key())).then_some(row.published?)
     };
-    match number {
-        Number::Before => time(&pair.before),
-        Number::After => time(&pair.after),
-        Number::Ratio | Number::Change => time(&pair.before) / time(&pair.after),
-    }
-}
-
-/// Returns the published machines as they are modelled.
-fn modelled() -> model::Simulated {
-    let pair = |machine: &str| {
-        let number = |part: &str, number| {
-            let id = format!("{FIGURES}{machine}.{part}");
-            published(&id).find(|row| row.number == number).and_then(|row| row.published).unwrap_or_default()
-        };
-        let times =
-            |wanted| Times { real: number("real", wanted), user: number("user", wanted), sys: number("sys", wanted) };
-        Pair { before: times(Number::Before), after: times(Number::After) }
-    };
-    model::simulate(&pair("94cpu"), &pair("4socket"))
+    published(FIGURES).find_map(|row| named(&row)).unwrap_or_default()
 }
 
 /// Returns a number of a figure by the model, and its origin; `None` of a figure of something else.
-fn number_of(found: &model::Simulated, figure: &str, number: Number) -> Option<(f64, Origin)> {
-    let (name, part) = figure.strip_prefix(FIGURES)?.split_once('.')?;
-    let Modelled { times, calls } = if name == "94cpu" { &found.cpus94 } else { &found.sockets4 };
-    if part == "calls" {
-        // The list's groups were chosen by these calls.
-        return Some((*calls, Origin::OfFitted));
-    }
-    let to = |number: Number| -> Vec<String> {
-        let target = format!("{name} {} {part}", number.key());
-        found.fitted.iter().filter(|fitted| fitted.to == target).map(|fitted| fitted.constant.clone()).collect()
+fn number_of((found, fitted): (&Numbers, &[Fitted]), figure: &str, number: Number) -> Option<(f64, Origin)> {
+    let (machine, part) = figure.strip_prefix(FIGURES)?.split_once('.')?;
+    let name = |number: Number| format!("{machine} {} {part}", number.key());
+    let of = |number| found.get(&name(number)).copied();
+    let value = match number {
+        Number::Ratio | Number::Change => of(Number::Before)? / of(Number::After)?,
+        number => of(number)?,
     };
-    // Real time before the series is user and system time: what those were fitted to, it was, too.
-    let sum = part == "real" && (number == Number::Before || (number, name) == (Number::Ratio, "94cpu"));
-    Some((of(times, part, number), origin_of(number, &to, sum)))
+    let to = |number| fitted.iter().filter(|one| one.to == name(number)).map(|one| one.constant.clone()).collect();
+    // Real time before the series is user and system time: what those were fitted to, it was, too. The list's groups were chosen by its
+    // calls.
+    let sum = part == "calls"
+        || part == "real" && (number == Number::Before || (number, machine) == (Number::Ratio, "94cpu"));
+    Some((value, origin_of(number, &to, sum)))
 }
 
 /// Returns the origin of a number; `to` has the constants that were fitted to each number of its figure, `sum`: it is made of others.
@@ -202,24 +130,18 @@ fn origin_of(number: Number, to: &dyn Fn(Number) -> Vec<String>, sum: bool) -> O
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use arch_pmu::intel::IntelCaps;
     use guest::abi::EventSpec;
 
     use super::*;
-
-    /// Returns the text of [`STORED`].
-    pub(in super::super) fn to_text(numbers: &BTreeMap<String, f64>) -> String {
-        let lines = numbers.iter().map(|(name, number)| format!("{name:?} = {number:?}"));
-        lines.chain([String::new()]).collect::<Vec<_>>().join("\n")
-    }
 
     #[test]
     fn the_published_mean_does_not_tell_the_share_of_a_resume() {
         let recipe = recipe("vpmu-reuse.watchdog-on.mean").unwrap();
         let of = |model: &str| {
             let keys = recipe.sim().into_iter().chain([(MODEL.to_owned(), model.to_owned())]).collect();
-            let document = document(&keys, &["reuse-lazy", "gate"], SEED).unwrap();
+            let document = document(&keys, &["reuse-lazy", "gate"], 1).unwrap();
             ["reuse-lazy", "gate"].map(|name| document.arm(name).unwrap().metrics["nmi_handler_ns"].mean.unwrap())
         };
         let [[fitted, gate], [mean, other]] = ["clx-ap-watchdog-on", "clx-resume-other"].map(of);
@@ -234,7 +156,7 @@ pub(super) mod tests {
         let mut keys = off.sim();
         let close = sim::model(&keys[MODEL]).unwrap().costs.release_last.smallest() as f64;
         keys.insert("cost.release-last".to_owned(), (17.5e6 / close).to_string());
-        let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], SEED).unwrap(), Number::Ratio).unwrap().value;
+        let ratio = off.of(&document(&keys, &["recreate", "reuse-lazy"], 1).unwrap(), Number::Ratio).unwrap().value;
         assert!((ratio / 786.0 - 1.0).abs() < 0.01, "{ratio}");
 
         let ten = recipe("mediated.10-events").unwrap();

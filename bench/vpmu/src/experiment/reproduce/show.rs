@@ -19,7 +19,10 @@ const COLUMNS: [Column; 9] = [
     ("number", |row| Some(row.number.key().to_owned())),
     ("published", |row| row.published.map(|published| value(row, published))),
     ("simulated", |row| row.simulated.map(|simulated| value(row, simulated))),
-    ("error", |row| row.error.map(|by| error(row, by))),
+    ("error", |row| {
+        let points = row.unit.starts_with("percent");
+        row.error.map(|by| if points { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) })
+    }),
     ("measured", |row| {
         let one = row.measured.as_ref()?;
         let interval = one.interval.filter(|interval| interval.low < interval.high);
@@ -51,10 +54,6 @@ fn value(row: &Row, value: f64) -> String {
 fn range(row: &Row) -> Option<String> {
     let (first, last) = (value(row, *row.predicted.first()?), value(row, *row.predicted.last()?));
     Some(if first == last { first } else { format!("{} to {last}", bare(row, row.predicted[0])) })
-}
-
-fn error(row: &Row, by: f64) -> String {
-    if row.unit.starts_with("percent") { format!("{} points", signed(by, 2)) } else { format!("{} %", signed(by, 1)) }
 }
 
 /// Returns how far the simulated number is from the published one, as a share.
@@ -116,10 +115,19 @@ pub fn report(reproduction: &Reproduction) -> Report {
     report.gap();
     report.notes(names);
     report.gap();
-    match &reproduction.here {
-        Some(here) => of_run(reproduction, here, &mut report),
-        None => of_simulation(reproduction, &mut report),
-    }
+    let Some(here) = &reproduction.here else {
+        report.note(
+            "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it \
+             or in points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has \
+             them.",
+        );
+        report.note(format!(
+            "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
+            reproduction.seed
+        ));
+        return report;
+    };
+    of_run(reproduction, here, &mut report);
     report
 }
 
@@ -138,16 +146,4 @@ fn of_run(reproduction: &Reproduction, here: &Here, report: &mut Report) {
     );
     let exit = if here.whole { Exit::Done } else { Exit::Inconclusive };
     report.verdict = Some((exit, here.conclusion.clone()));
-}
-
-/// Says what the simulated numbers are.
-fn of_simulation(reproduction: &Reproduction, report: &mut Report) {
-    report.note(
-        "before, after: without what was published, and with it. Error: the simulated number less the published one, as a share of it or in \
-         points. Nothing of these numbers was used in fitting; those that something was fitted to are no evidence: --json has them.",
-    );
-    report.note(format!(
-        "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
-        reproduction.seed
-    ));
 }

@@ -27,9 +27,10 @@ fn answer(document: &Record) -> Option<(String, Result<Ratio, usize>)> {
     Some((format!("{} ÷ auto, {how}", arm.name), over_auto(document, arm)?))
 }
 
-/// Returns whether the answer is sure, if there is a question.
+/// Returns whether the answer is sure, if a comparison was asked for: with stock perf.
 pub(crate) fn is_answered(document: &Record) -> bool {
-    answer(document).is_none_or(|(_, found)| found.is_ok_and(|found| found.interval.is_some()))
+    let found = answer(document).filter(|(what, _)| what.starts_with("perf "));
+    found.is_none_or(|(_, found)| found.is_ok_and(|found| found.interval.is_some()))
 }
 
 /// Returns the median times of phases and the ratio to `auto`, one row per arm.
@@ -95,14 +96,16 @@ mod tests {
 
     #[test]
     fn there_is_an_answer_if_most_rounds_have_both_totals() {
-        // perf has a total in so many of ten rounds.
-        for (totals, begins) in [
-            (10, "answer: 2.00"),
-            (6, "answer: 2.00"),
-            (5, "no answer: 5 of 10 rounds can be compared, as in the others"),
-            (0, "no answer: 0 of 10 rounds can be compared, as in the others"),
+        // perf has a total in so many of the rounds. Without it no comparison was asked for.
+        for (arm, totals, rounds, begins, is_answer) in [
+            ("perf as given", 10, 10, "answer: 2.00", true),
+            ("perf as given", 6, 10, "answer: 2.00", true),
+            ("perf as given", 5, 10, "no answer: 5 of 10 rounds can be compared, as in the others", false),
+            ("perf as given", 0, 10, "no answer: 0 of 10 rounds can be compared, as in the others", false),
+            ("perf as given", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", false),
+            ("cpu-major", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", true),
         ] {
-            let mut arms = [("perf as given", totals, 2), ("auto", 10, 1)].map(|(name, totals, times)| {
+            let mut arms = [(arm, totals, 2), ("auto", 10, 1)].map(|(name, totals, times)| {
                 Plain::new(name, "process", move |turn| {
                     let mut sample = Sample::default().with(&ELAPSED, [9000]);
                     if turn.index < totals {
@@ -111,15 +114,15 @@ mod tests {
                     Ok(Some(sample))
                 })
             });
-            let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(10, 1) };
+            let experiment = Experiment { name: "stat-setup", parameters: Map::new(), rounds: Rounds::of(rounds, 1) };
             let (fs, facts) = (HostFs::at("/nonexistent"), HostFacts::default());
             let found = experiment.measure(&mut arms, (facts, &fs), &[], &mut Silent, &mut |_| Ok(()));
             let document = found.unwrap().0;
             let text = report(&document).text(200);
             assert!(text.contains(begins), "{totals}: {text}");
-            assert_eq!(is_answered(&document), totals > 5);
-            let of_perf = text.lines().find(|line| line.starts_with("perf as given  ")).unwrap();
-            assert_eq!(of_perf.trim_end().ends_with('–'), totals <= 5, "{text}");
+            assert_eq!(is_answered(&document), is_answer, "{arm} {totals}");
+            let of_arm = text.lines().find(|line| line.starts_with(&format!("{arm}  "))).unwrap();
+            assert_eq!(of_arm.trim_end().ends_with('–'), 2 * totals <= rounds, "{text}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! A grid: values of `vpmu sim`'s options, the points that they make, and the line that a point's document leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use arch_pmu::spec::Vendor;
@@ -10,44 +9,23 @@ use host_pmu::strategy::PRESETS;
 use rayon::prelude::*;
 use results::document::{Status, StrategyParameter};
 use results::error::Error;
-use results::open;
 use results::sweep::{Line, SCHEMA};
 use sim::model::{Costs, Model};
-use toml::Value;
-use trace::read::Trace;
 
-use crate::arms::arm::replay::Parts;
 use crate::arms::arm::sim::{DEFAULT_MODEL, check_strategies, facts};
 use crate::arms::rounds::plan::Plan;
 use crate::experiment::nmi_latency::simulated::{SimSpec, simulate};
-use crate::setting::parse::{Keys, is_toml, known_keys, most_like, of_keys, value_text};
+use crate::setting::parse::{Keys, known_keys, most_like, of_keys};
 use crate::setting::strategy::{StrategyChoice, resolve};
 
-/// Largest grid file, bytes.
-const MAX_GRID: u64 = 256 << 10;
 /// Most points of a grid.
 const MAX_POINTS: usize = 100_000;
 /// What a point has of itself, where `sim` has many short rounds of guests that live on and show what counting costs their work.
 const USUAL: &str = "workload=sampling10 samples=2000 rounds=1 warmup=0 baseline=0ms time-limit=10s";
-/// Keys that a trace leaves: it has its own guest.
-const WITH_TRACE: [&str; 4] = ["trace", "model", "strategy", "seed"];
-/// Keys of which a guest has one.
-const PACES: [&str; 2] = ["period", "freq"];
-/// Where the keys are.
-const KEYS: &str = "docs/simulator.md has the keys";
-
 /// Tool and revision. Another revision may simulate differently, so the revision is part of the key.
 const TOOL: &str = concat!("vpmu ", env!("CARGO_PKG_VERSION"), " ", env!("VPMU_GIT_REVISION"));
 /// Digits of a key: 128 bits.
 const KEY_DIGITS: usize = 32;
-
-/// Inputs that the points of a grid share.
-#[derive(Clone, Debug)]
-pub struct Shared {
-    pub(super) strategies: Vec<StrategyParameter>,
-    /// The traces, by their folders.
-    pub(super) traces: BTreeMap<PathBuf, Parts>,
-}
 
 /// A point.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,48 +36,27 @@ pub struct Point {
     pub key: String,
 }
 
-impl Point {
-    /// Returns the keys as lines and tables have them: a trace by its name.
-    pub fn shown(&self) -> Keys {
-        let mut shown = self.keys.clone();
-        if let Some(trace) = shown.get_mut("trace")
-            && let Some(name) = Path::new(&*trace).file_name().map(|name| name.to_string_lossy().into_owned())
-        {
-            *trace = name;
-        }
-        shown
-    }
-}
+/// The strategies, which are the arms of each point.
+#[derive(Clone, Debug)]
+pub struct Strategies(Vec<StrategyParameter>);
 
-impl Shared {
-    /// Returns the names of the strategies, which are the arms of each point.
-    pub fn names(&self) -> Vec<&str> {
-        self.strategies.iter().map(|one| one.name.as_str()).collect()
-    }
-
+impl Strategies {
     fn plan(&self, keys: &Keys) -> Result<(Plan, Model), Error> {
         let mut spec: SimSpec = of_keys(keys)?;
-        spec.spec.arms.strategy = self.strategies.iter().cloned().map(StrategyChoice::Defined).collect();
+        spec.spec.arms.strategy = self.0.iter().cloned().map(StrategyChoice::Defined).collect();
         let model = spec.model()?;
-        check_strategies(&model, Vendor::Intel, self.names().into_iter())?;
+        check_strategies(&model, Vendor::Intel, self.0.iter().map(|one| one.name.as_str()))?;
         let mut plan = spec.plan(&model)?;
         plan.simulate(&model.name);
-        if let Some(parts) = spec.trace.as_ref().and_then(|folder| self.traces.get(folder)) {
-            plan.replay(parts);
-        }
         Ok((plan, model))
     }
 
     /// Makes a point.
-    ///
-    /// # Errors
-    /// Exit 2 with the key that is wrong.
-    pub(super) fn point(&self, keys: Keys) -> Result<Point, Error> {
+    fn point(&self, keys: Keys) -> Result<Point, Error> {
         let (plan, model) = self.plan(&keys)?;
         let parts = (SCHEMA, TOOL, &plan.parameters, plan.seed, facts(&model).model);
-        let trace = plan.replayed.as_ref().map(|parts| (&parts.trace.meta, parts.trace.bytes()));
         // Serialization of numbers, texts and maps with text keys cannot fail.
-        let mut key = sha256(&serde_json::to_vec(&(parts, trace)).unwrap_or_default());
+        let mut key = sha256(&serde_json::to_vec(&parts).unwrap_or_default());
         key.truncate(KEY_DIGITS);
         Ok(Point { keys, key })
     }
@@ -112,143 +69,84 @@ impl Shared {
         let (plan, model) = self.plan(&point.keys)?;
         let document = simulate(&plan, model, stop)?;
         let whole = document.status != Status::Interrupted;
-        Ok(whole.then(|| Line::of(point.shown(), point.key.clone(), TOOL, &document)))
+        Ok(whole.then(|| Line::of(point.keys.clone(), point.key.clone(), TOOL, &document)))
     }
 }
 
 /// Values by key: each combination is a point.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grid(BTreeMap<String, Vec<String>>);
+pub type Axes = BTreeMap<String, Vec<String>>;
 
-impl Grid {
-    /// Reads a grid file, whose paths are relative to its folder, and words `KEY=LIST`, which replace the file's keys.
-    ///
-    /// # Errors
-    /// Exit 2 with the line or word.
-    pub fn new(file: Option<&Path>, words: &[String]) -> Result<Self, Error> {
-        let mut grid = Self::default();
-        if let Some(path) = file {
-            grid.read(path)?;
+/// Reads words `KEY=LIST`.
+///
+/// # Errors
+/// Exit 2 with the word.
+pub fn axes(words: &[String]) -> Result<Axes, Error> {
+    let mut axes = Axes::new();
+    for word in words {
+        let (key, list) = word.split_once('=').unwrap_or((word, ""));
+        let values: Vec<_> = list.split(',').map(str::trim).filter(|value| !value.is_empty()).collect();
+        let refuse = |why: &str, remedy: String| Error::usage(format!("'{word}': {why}"), "", remedy);
+        if values.is_empty() {
+            return Err(refuse("it has no values", "give KEY=LIST, e.g. seed=1-5".to_owned()));
         }
-        let mut given = BTreeSet::new();
-        for word in words {
-            let Some((key, list)) = word.split_once('=') else {
-                let why = "a word is KEY=LIST, e.g. seed=1-5";
-                return Err(Error::usage(format!("'{word}' has no values"), why, "`vpmu sweep --help` has examples"));
-            };
-            let what = |why: &str, remedy: String| Error::usage(format!("'{word}': {why}"), "", remedy);
-            check_key(key).map_err(|why| what(&why, KEYS.to_owned()))?;
-            if !given.insert(key) {
-                return Err(what(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
-            }
-            // One of these replaces either of the file.
-            if let Some(at) = PACES.iter().position(|pace| *pace == key)
-                && !given.contains(PACES[1 - at])
-            {
-                grid.0.remove(PACES[1 - at]);
-            }
-            let list = list.split(',').map(str::trim).filter(|value| !value.is_empty());
-            grid.0.insert(key.to_owned(), list.map(str::to_owned).collect());
+        check_key(key).map_err(|why| refuse(&why, "docs/simulator.md has the keys".to_owned()))?;
+        let values = if key == "seed" { of_ranges(&values)? } else { values.into_iter().map(str::to_owned).collect() };
+        if axes.insert(key.to_owned(), values).is_some() {
+            return Err(refuse(&format!("{key} is there twice"), format!("give its values in one: {key}=1,2")));
         }
-        Ok(grid)
     }
+    Ok(axes)
+}
 
-    fn read(&mut self, path: &Path) -> Result<(), Error> {
-        let refuse = |why: String| Error::usage(format!("cannot use grid {}", path.display()), why, KEYS);
-        let text = open::named_text(path, MAX_GRID).map_err(|error| refuse(error.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-            let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
-            refuse(format!("line {line}: {}", error.message()))
-        })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        // `cost.open` may also be a table `cost`.
-        let parts = table.into_iter().flat_map(|(key, value)| match value {
-            Value::Table(parts) => parts.into_iter().map(|(part, value)| (format!("{key}.{part}"), value)).collect(),
-            value => vec![(key, value)],
-        });
-        for (key, value) in parts {
-            check_key(&key).map_err(refuse)?;
-            let values = if let Value::Array(values) = value { values } else { vec![value] };
-            let values = values.iter().map(|value| {
-                let value = value_text(value)
-                    .ok_or_else(|| refuse(format!("{key} has a value that is no text and no number")))?;
-                let is_file = is_toml(&value);
-                let is_path = key == "trace" || is_file && (key == "strategy" || key == "model");
-                Ok(if is_path { folder.join(value).to_string_lossy().into_owned() } else { value })
-            });
-            let values = values.collect::<Result<_, Error>>()?;
-            self.0.insert(key, values);
-        }
-        Ok(())
+/// Returns the points, seeds fastest, and their strategies. Values that make the same point are merged.
+///
+/// # Errors
+/// Exit 2 for bad words, invalid values, and too many points.
+pub fn points(words: &[String]) -> Result<(Vec<Point>, Strategies), Error> {
+    let mut axes = axes(words)?;
+    for (key, value) in USUAL.split(' ').filter_map(|word| word.split_once('=')).chain([("model", DEFAULT_MODEL)]) {
+        axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
     }
-
-    /// Returns the points, seeds fastest, and what they share. Values that make the same point are merged.
-    ///
-    /// # Errors
-    /// Exit 2 for invalid values, an axis without values, and too many points.
-    pub fn points(&self) -> Result<(Vec<Point>, Shared), Error> {
-        let mut axes = self.0.clone();
-        let replays = axes.contains_key("trace");
-        let usual = USUAL.split(' ').filter(|_| !replays).filter_map(|word| word.split_once('='));
-        let usual = usual.chain([("model", DEFAULT_MODEL)]);
-        for (key, value) in usual {
-            axes.entry(key.to_owned()).or_insert_with(|| vec![value.to_owned()]);
-        }
-        let other = axes.keys().find(|key| !WITH_TRACE.contains(&key.as_str()) && !key.starts_with("cost."));
-        if let Some(other) = other.filter(|_| replays) {
-            let what = format!("trace and {other} exclude each other");
-            return Err(Error::usage(what, "a trace has its own", "leave one out"));
-        }
-        if let Some(empty) = axes.iter().find_map(|(key, values)| values.is_empty().then_some(key)) {
-            return Err(Error::usage(
-                format!("{empty}: the axis has no values"),
-                "",
-                "give one, or leave the axis out",
-            ));
-        }
-        if let Some(seeds) = axes.get_mut("seed") {
-            *seeds = of_ranges(seeds)?;
-        }
-        // Strategies are arms of one point, which share its floor, and no axis.
-        let strategies = axes.remove("strategy");
-        let shared = shared(&axes, strategies)?;
-        // The host and its guests are in the names of scenarios first, and change slowest.
-        let rank = |key: &str| match key {
-            "model" => 0,
-            "workload" | "trace" => 1,
-            "seed" => 3,
-            _ => 2,
-        };
-        let mut axes: Vec<(String, Vec<String>)> = axes.into_iter().collect();
-        axes.sort_by_key(|(key, _)| rank(key));
-        let many = axes.iter().fold(1_u128, |all, (_, values)| all.saturating_mul(values.len() as u128));
-        if many > MAX_POINTS as u128 {
-            return Err(Error::usage(
-                format!("the grid has {many} points"),
-                format!("more than {MAX_POINTS} are refused"),
-                "take fewer values, or several sweeps into the same folder",
-            ));
-        }
-        let point = |number: usize| {
-            let mut rest = number;
-            let mut keys = Keys::new();
-            for (key, values) in axes.iter().rev() {
-                keys.insert(key.clone(), values[rest % values.len()].clone());
-                rest /= values.len();
-            }
-            shared.point(keys)
-        };
-        let mut points: Vec<Point> = (0..many as usize).into_par_iter().map(point).collect::<Result<_, _>>()?;
-        let mut seen = BTreeSet::new();
-        points.retain(|point| seen.insert(point.key.clone()));
-        Ok((points, shared))
+    // Strategies are arms of one point, which share its floor, and no axis.
+    let strategies = axes.remove("strategy").unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
+    let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
+    let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
+    let strategies = Strategies(resolve(&choices)?);
+    // The host and its guests are in the names of scenarios first, and change slowest.
+    let rank = |key: &str| match key {
+        "model" => 0,
+        "workload" => 1,
+        "seed" => 3,
+        _ => 2,
+    };
+    let mut axes: Vec<(String, Vec<String>)> = axes.into_iter().collect();
+    axes.sort_by_key(|(key, _)| rank(key));
+    let many = axes.iter().fold(1_usize, |all, (_, values)| all.saturating_mul(values.len()));
+    if many > MAX_POINTS {
+        let what = format!("the grid has more than {MAX_POINTS} points");
+        return Err(Error::usage(what, "", "take fewer values, or several sweeps into the same folder"));
     }
+    let point = |number: usize| {
+        let mut rest = number;
+        let mut keys = Keys::new();
+        for (key, values) in axes.iter().rev() {
+            keys.insert(key.clone(), values[rest % values.len()].clone());
+            rest /= values.len();
+        }
+        strategies.point(keys)
+    };
+    let mut points: Vec<Point> = (0..many).into_par_iter().map(point).collect::<Result<_, _>>()?;
+    let mut seen = BTreeSet::new();
+    points.retain(|point| seen.insert(point.key.clone()));
+    Ok((points, strategies))
 }
 
 /// Checks a key; the error names the nearest.
 fn check_key(key: &str) -> Result<(), String> {
     let costs = Costs::SCALABLE.iter().map(|cost| format!("cost.{cost}"));
-    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(|key| key != "cost").chain(costs).collect();
+    // A trace has its own guest.
+    let is_own = |key: &String| !["cost", "trace"].contains(&key.as_str());
+    let known: Vec<String> = known_keys::<SimSpec>().into_iter().filter(is_own).chain(costs).collect();
     if known.iter().any(|known| known == key) {
         return Ok(());
     }
@@ -256,34 +154,8 @@ fn check_key(key: &str) -> Result<(), String> {
     Err(format!("there is no key '{key}'") + &like.map_or_else(String::new, |like| format!(" (did you mean {like}?)")))
 }
 
-/// Reads what the points share: strategies, and each trace once.
-fn shared(axes: &BTreeMap<String, Vec<String>>, strategies: Option<Vec<String>>) -> Result<Shared, Error> {
-    let strategies = strategies.unwrap_or_else(|| PRESETS.map(str::to_owned).to_vec());
-    let choices = strategies.iter().map(|name| name.parse::<StrategyChoice>());
-    let choices = choices.collect::<Result<Vec<_>, _>>().map_err(|why| Error::usage("strategy", why, ""))?;
-    let strategies = resolve(&choices)?;
-    let (mut traces, mut names) = (BTreeMap::new(), BTreeSet::new());
-    for folder in axes.get("trace").into_iter().flatten() {
-        let trace = Trace::open(folder.as_ref())?;
-        if !names.insert(trace.name()) {
-            let what = format!("trace: two are called {}", trace.name());
-            return Err(Error::usage(
-                what,
-                "its name stands for it in tables and results",
-                "rename one of the folders",
-            ));
-        }
-        let parts = Parts::of(&trace, 1)?;
-        if let Some(why) = parts.tells_nothing(false) {
-            return Err(Error::usage(format!("trace: {folder} tells nothing"), why, "leave it out"));
-        }
-        traces.insert(PathBuf::from(folder), parts);
-    }
-    Ok(Shared { strategies, traces })
-}
-
-/// Lists numbers and ranges such as `1-8`.
-fn of_ranges(seeds: &[String]) -> Result<Vec<String>, Error> {
+/// Lists numbers and ranges such as `1-8`; no more of one than a grid may have, and one.
+fn of_ranges(seeds: &[&str]) -> Result<Vec<String>, Error> {
     let mut all = Vec::new();
     for text in seeds {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -293,28 +165,22 @@ fn of_ranges(seeds: &[String]) -> Result<Vec<String>, Error> {
             return Err(Error::usage(what, "", "give e.g. 1 or 1-8"));
         };
         all.extend((first..=last).take(MAX_POINTS + 1).map(|seed| seed.to_string()));
-        if all.len() > MAX_POINTS {
-            return Err(Error::usage("seed: too many", format!("more than {MAX_POINTS} are refused"), "take fewer"));
-        }
     }
     Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
-    use results::document::Arm;
-    use results::metric::HOST_WORK;
 
     use super::*;
 
-    fn points(words: &str) -> Result<Vec<Point>, Error> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        Ok(Grid::new(None, &words)?.points()?.0)
+    fn points(words: &str) -> (Vec<Point>, Strategies) {
+        super::points(&words.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).unwrap()
     }
 
     #[test]
     fn axes_multiply_and_seeds_go_fastest() {
-        let found = points("workload=sampling4,io vcpus=1,2 seed=1-2,9 cost.open=0.1,1 cost.exit=1,2,3").unwrap();
+        let found = points("workload=sampling4,io vcpus=1,2 seed=1-2,9 cost.open=0.1,1 cost.exit=1,2,3").0;
         assert_eq!(found.len(), 2 * 2 * 3 * 2 * 3);
         assert_eq!(
             found.iter().take(4).map(|point| point.keys["seed"].as_str()).collect::<Vec<_>>(),
@@ -328,7 +194,7 @@ mod tests {
     #[test]
     fn values_that_mean_the_same_give_one_point() {
         // Only 4 vCPUs on 1 CPU have slices.
-        let found = points("vcpus=1,4 cpus=1,8 slice=1ms,5ms mux-interval=4ms,4000us,8ms").unwrap();
+        let found = points("vcpus=1,4 cpus=1,8 slice=1ms,5ms mux-interval=4ms,4000us,8ms").0;
         let of = |vcpus: &str, cpus: &str| {
             found
                 .iter()
@@ -339,67 +205,17 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_file_is_read_from_its_folder() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("grid.toml");
-        std::fs::write(dir.path().join("mine.toml"), "reuse = 'last'\nrelease = 'never'\napply = 'at-once'").unwrap();
-        let grid = "strategy = ['mine.toml', 'reuse']\nseed = [1, 2]\nperiod = 1000\ncost.open = 0.5";
-        std::fs::write(&path, grid).unwrap();
-        let (points, shared) =
-            Grid::new(Some(&path), &["seed=5".to_owned(), "freq=99".to_owned()]).unwrap().points().unwrap();
-        let keys = &points[0].keys;
-        assert_eq!(
-            (points.len(), keys["seed"].as_str(), keys["cost.open"].as_str(), keys.get("period")),
-            (1, "5", "0.5", None)
-        );
-        assert_eq!(shared.names(), ["mine", "reuse"]);
-    }
-
-    fn lines(words: &str) -> Vec<Line> {
-        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-        let (points, shared) = Grid::new(None, &words).unwrap().points().unwrap();
-        points.iter().map(|point| shared.line(point, &AtomicBool::new(false)).unwrap().unwrap()).collect()
-    }
-
-    fn arm<'a>(line: &'a Line, name: &str) -> &'a Arm {
-        line.arms.iter().find(|arm| arm.name == name).unwrap()
-    }
-
-    #[test]
-    fn a_trace_takes_the_place_of_a_workload() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/traces");
-        let traces = format!("trace={corpus}/record10-clx-6.1,{corpus}/stat-clx-6.1");
-        let found = lines(&format!(
-            "strategy=recreate,reuse-lazy,gate,virtual model=clx-ap-watchdog-on {traces} cost.open=1,10"
-        ));
-        assert_eq!(found.len(), 4);
-        let work = |line: &Line, name: &str| arm(line, name).metrics[HOST_WORK.key].mean.unwrap();
-        for pair in found.chunks(2) {
-            let [cheap, dear] = pair else { panic!() };
-            assert_eq!(cheap.latency(), Some(&HOST_WORK));
-            assert!(
-                work(cheap, "recreate") > work(cheap, "reuse-lazy") && work(cheap, "reuse-lazy") > work(cheap, "gate")
-            );
-            assert!(work(cheap, "gate") > work(cheap, "floor") && work(dear, "recreate") > work(cheap, "recreate"));
-            assert!(arm(cheap, "virtual").not_available.is_some());
-        }
-        assert_eq!(
-            (found[0].point["trace"].as_str(), arm(&found[0], "gate").own.counts.nmis),
-            ("record10-clx-6.1", 138)
-        );
-        assert_eq!(arm(&found[0], "gate").metrics[HOST_WORK.key].count, 138);
-    }
-
-    #[test]
     fn a_line_is_the_document_that_sim_would_have() {
-        let point = lines("strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1");
-        let spec: SimSpec = of_keys(&point[0].point).unwrap();
+        let words = "strategy=reuse workload=counting1 rounds=3 samples=20 time-limit=1s baseline=40ms warmup=1";
+        let (points, strategies) = points(words);
+        let line = strategies.line(&points[0], &AtomicBool::new(false)).unwrap().unwrap();
+        let spec: SimSpec = of_keys(&line.point).unwrap();
         let model = spec.model().unwrap();
         let mut plan = spec.plan(&model).unwrap();
         plan.arms.retain(|arm| ["reuse", "floor"].contains(&arm.strategy.as_str()));
         let document = simulate(&plan, model, &AtomicBool::new(false)).unwrap();
-        assert_eq!(point[0].arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
-        let text = serde_json::to_string(&point[0]).unwrap();
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), point[0]);
+        assert_eq!(line.arms, Line::of(Keys::new(), String::new(), TOOL, &document).arms);
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
     }
 }

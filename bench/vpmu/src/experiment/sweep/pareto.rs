@@ -5,25 +5,12 @@ use std::collections::BTreeSet;
 use results::stats::pareto::front;
 use serde::Serialize;
 
-use results::document::{Arm, Summary};
-use results::metric::HOST_WORK;
+use results::document::Arm;
 use results::paired::Ratio;
 use results::sweep::Line;
 use results::table::layout::{dash, ratio, time};
 use results::table::ranking::{self, Contender};
 use results::table::{Report, Table};
-
-/// Position of a strategy relative to the Pareto front of its scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Front {
-    /// On the front of latency and events held.
-    LatencyAndHeld,
-    /// Dominated there.
-    Beaten,
-    /// It has no latency.
-    Unknown,
-}
 
 /// A strategy in a scenario: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,7 +19,7 @@ pub struct StrategySummary {
     pub strategy: String,
     /// Number of seeds with a result.
     pub seeds: usize,
-    /// Latency by [`Pareto::by`], ns; `None` without samples.
+    /// Median latency, ns; `None` without samples.
     pub latency_ns: Option<f64>,
     /// Its minimum and maximum over seeds.
     pub latency_range_ns: Option<[f64; 2]>,
@@ -46,25 +33,8 @@ pub struct StrategySummary {
     pub creates: f64,
     /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
     pub doubtful: u64,
-    /// Position relative to the front.
-    pub front: Front,
-}
-
-/// The figure that stands for the latencies of a strategy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Statistic {
-    /// Median.
-    P50,
-    /// Arithmetic mean: of what adds up, as the work of a trace.
-    Mean,
-}
-
-impl Statistic {
-    /// Returns the number; `None` if the summary has it not.
-    fn of(self, metric: &Summary) -> Option<f64> {
-        if self == Self::P50 { Some(metric.p50 as f64) } else { metric.mean }
-    }
+    /// It is on the front of latency and events held; `None` if it has no latency.
+    pub on_front: Option<bool>,
 }
 
 /// Points that differ in strategy and seed only.
@@ -79,21 +49,17 @@ pub struct Scenario {
 /// Comparison of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pareto {
-    /// Always "vpmu-pareto/1".
+    /// Always "vpmu-pareto/2".
     pub schema: &'static str,
-    /// Statistic behind `latency_ns`: the median, of traces the mean, since all work of one adds up.
-    pub by: Statistic,
     /// Scenarios in the order of the grid.
     pub scenarios: Vec<Scenario>,
 }
 
 /// Compares the strategies of each scenario.
 pub fn compare(lines: &[Line]) -> Pareto {
-    let replays = lines.iter().any(|line| line.latency() == Some(&HOST_WORK));
-    let by = if replays { Statistic::Mean } else { Statistic::P50 };
     let differs = |key: &str| lines.iter().any(|line| line.point.get(key) != lines[0].point.get(key));
     let keys: BTreeSet<&String> = lines.iter().flat_map(|line| line.point.keys()).collect();
-    let always = ["model", "workload", "trace"];
+    let always = ["model", "workload"];
     let others = keys.into_iter().map(String::as_str).filter(|key| *key != "seed" && !always.contains(key));
     let named: Vec<&str> = always.into_iter().chain(others.filter(|key| differs(key))).collect();
     let name = |line: &Line| {
@@ -102,34 +68,31 @@ pub fn compare(lines: &[Line]) -> Pareto {
     };
     // Seeds are next to one another.
     let of_one = lines.chunk_by(|one, next| name(one) == name(next));
-    let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines, by) }).collect();
-    Pareto { schema: "vpmu-pareto/1", by, scenarios }
+    let scenarios = of_one.map(|lines| Scenario { name: name(&lines[0]), rows: rows(lines) }).collect();
+    Pareto { schema: "vpmu-pareto/2", scenarios }
 }
 
 /// Returns the strategies of points that differ in their seeds, which all have the same.
-fn rows(lines: &[Line], by: Statistic) -> Vec<StrategySummary> {
+fn rows(lines: &[Line]) -> Vec<StrategySummary> {
     let own = lines.iter().take(1).flat_map(Line::strategies).filter(|arm| arm.not_available.is_none());
     let names = own.map(|arm| arm.name.as_str());
-    let mut rows: Vec<StrategySummary> = names.map(|name| row(name, lines, by)).collect();
+    let mut rows: Vec<StrategySummary> = names.map(|name| row(name, lines)).collect();
     let known = rows.iter().filter_map(|row| Some([row.latency_ns?, row.held_mean]));
     let on = front(&known.collect::<Vec<_>>());
     for (row, on) in rows.iter_mut().filter(|row| row.latency_ns.is_some()).zip(on) {
-        row.front = if on { Front::LatencyAndHeld } else { Front::Beaten };
+        row.on_front = Some(on);
     }
     rows
 }
 
 /// Returns the figures of a strategy over all seeds.
-fn row(name: &str, lines: &[Line], by: Statistic) -> StrategySummary {
+fn row(name: &str, lines: &[Line]) -> StrategySummary {
     let is_own = |arm: &&Arm| arm.name == name && arm.not_available.is_none();
     let own: Vec<(&Line, &Arm)> =
         lines.iter().filter_map(|line| Some((line, line.strategies().find(is_own)?))).collect();
     let summary = |line: &Line, arm: &Arm| line.latency().and_then(|metric| arm.metrics.get(metric.key)).cloned();
-    let latency = |(line, arm): &(&Line, &Arm)| by.of(&summary(line, arm)?);
-    let x_floor = |(line, arm): &(&Line, &Arm)| {
-        let floor = by.of(&summary(line, line.floor()?)?).filter(|floor| *floor > 0.0)?;
-        Some(by.of(&summary(line, arm)?)? / floor)
-    };
+    let latency = |(line, arm): &(&Line, &Arm)| summary(line, arm).map(|found| found.p50 as f64);
+    let x_floor = |one: &(&Line, &Arm)| Some(latency(one)? / latency(&(one.0, one.0.floor()?)).filter(|ns| *ns > 0.0)?);
     let creates = |(line, arm): &(&Line, &Arm)| {
         let samples = arm.own.counts.nmis.max(summary(line, arm).map_or(0, |own| own.count));
         if samples == 0 { 0.0 } else { arm.own.op_count("open") as f64 / samples as f64 }
@@ -150,12 +113,12 @@ fn row(name: &str, lines: &[Line], by: Statistic) -> StrategySummary {
         held_max: own.iter().map(|(_, arm)| arm.own.events_held.max).max().unwrap_or(0),
         creates: mean(&of(&|one| Some(creates(one)))).unwrap_or(0.0),
         doubtful: own.iter().map(|(_, arm)| doubts(arm)).sum(),
-        front: Front::Unknown,
+        on_front: None,
     }
 }
 
 const LEGEND: [&str; 2] = [
-    "latency: NMI handler (rotation, where the guest only counts; of a trace the host's work per PMI); held: host events of a vCPU, over time; creates: per NMI (rotation)",
+    "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; creates: per NMI (rotation)",
     "front: ● on the Pareto front of latency and events held",
 ];
 const NO_LATENCY: &str =
@@ -163,10 +126,7 @@ const NO_LATENCY: &str =
 const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
-fn columns(pareto: &Pareto) -> [String; 8] {
-    let latency = if pareto.by == Statistic::P50 { "latency p50" } else { "latency mean" };
-    ["strategy", latency, "range", "× floor", "held mean", "held max", "creates", "front"].map(str::to_owned)
-}
+const COLUMNS: [&str; 8] = ["strategy", "latency p50", "range", "× floor", "held mean", "held max", "creates", "front"];
 
 fn cells(row: &StrategySummary) -> [String; 8] {
     let star = if row.doubtful > 0 { "*" } else { "" };
@@ -181,18 +141,14 @@ fn cells(row: &StrategySummary) -> [String; 8] {
         ratio(row.held_mean),
         row.held_max.to_string(),
         ratio(row.creates),
-        match row.front {
-            Front::LatencyAndHeld => "●".to_owned(),
-            Front::Beaten => String::new(),
-            Front::Unknown => dash(),
-        },
+        row.on_front.map_or_else(dash, |on| if on { "●" } else { "" }.to_owned()),
     ]
 }
 
 /// Describes the order of a scenario's strategies that have a latency and no doubt.
-fn fastest(rows: &[StrategySummary], by: Statistic) -> Option<String> {
+fn fastest(rows: &[StrategySummary]) -> Option<String> {
     let contender = |row: &StrategySummary| {
-        let over_floor = row.x_floor.filter(|_| by == Statistic::P50).map(|over| Ratio::of_means(over, row.seeds));
+        let over_floor = row.x_floor.map(|over| Ratio::of_means(over, row.seeds));
         Some(Contender { name: row.strategy.clone(), cost: row.latency_ns.filter(|_| row.doubtful == 0)?, over_floor })
     };
     let found: Vec<Contender> = rows.iter().filter_map(contender).collect();
@@ -205,11 +161,11 @@ fn fastest(rows: &[StrategySummary], by: Statistic) -> Option<String> {
 pub fn report(pareto: &Pareto) -> Report {
     let mut report = Report::new("vpmu sweep");
     for scenario in &pareto.scenarios {
-        let mut table = Table::new(columns(pareto));
+        let mut table = Table::new(COLUMNS);
         scenario.rows.iter().for_each(|row| table.add_row(cells(row)));
         report.heading(scenario.name.clone());
         report.table(table);
-        report.notes(fastest(&scenario.rows, pareto.by));
+        report.notes(fastest(&scenario.rows));
         report.gap();
     }
     report.notes(LEGEND);
@@ -257,9 +213,9 @@ mod tests {
             let objectives = |row: &StrategySummary| [row.latency_ns.unwrap(), row.held_mean];
             for row in rows {
                 let by = |other: &StrategySummary| {
-                    other.front == Front::LatencyAndHeld && dominates(&objectives(other), &objectives(row))
+                    other.on_front == Some(true) && dominates(&objectives(other), &objectives(row))
                 };
-                prop_assert_eq!(rows.iter().any(by), row.front == Front::Beaten);
+                prop_assert_eq!(Some(!rows.iter().any(by)), row.on_front);
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::prelude::*;
 use serde::Deserialize;
 
-use super::grid::{Point, Shared};
+use super::grid::{Point, Strategies};
 use crate::setting::process;
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
@@ -32,15 +32,6 @@ pub struct Store {
     lines: Vec<(String, String)>,
     /// Bytes of a truncated last line, which was removed.
     pub torn: usize,
-}
-
-/// State of a sweep at its end.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Lines of finished points, in the order of the grid; fewer than points if the user interrupted the sweep.
-    pub lines: Vec<Line>,
-    /// Number of points found in the store.
-    pub skipped: usize,
 }
 
 impl Store {
@@ -84,37 +75,34 @@ impl Store {
     }
 
     /// Simulates the missing points on the threads of rayon's current pool. Once all are there the lines are sorted into the order of the
-    /// grid, those of other grids behind them.
+    /// grid, those of other grids behind them. Returns the lines of finished points, fewer than points if the user interrupted the sweep,
+    /// and how many of them were there before.
     ///
     /// # Errors
     /// Exit 2 if a result cannot be written; results written before stay.
     pub fn run(
         mut self,
         points: &[Point],
-        shared: &Shared,
+        strategies: &Strategies,
         stop: &AtomicBool,
         progress: &mut (dyn Progress + Send),
-    ) -> Result<Outcome, Error> {
+    ) -> Result<(Vec<Line>, usize), Error> {
         let stored: BTreeMap<&str, &str> = self.lines.iter().map(|(key, line)| (key.as_str(), line.as_str())).collect();
         let parsed = |point: &Point| stored.get(point.key.as_str()).and_then(|text| serde_json::from_str(text).ok());
         let mut lines: Vec<Option<Line>> = points.iter().map(parsed).collect();
         let skipped = lines.iter().flatten().count();
         progress.begin((points.len() - skipped) as u64);
         let guarded = Mutex::new((&mut self, progress));
-        let over = AtomicBool::new(false);
         let one = |(line, point): (&mut Option<Line>, &Point)| -> Result<(), Error> {
-            if line.is_some() || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
+            if line.is_some() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let Some(found) = shared.line(point, stop)? else { return Ok(()) };
+            let Some(found) = strategies.line(point, stop)? else { return Ok(()) };
             let Ok(mut guard) = guarded.lock() else { return Ok(()) };
-            // After a failed write (disk full), other threads append nothing more.
-            if !over.load(Ordering::Relaxed) {
-                let (store, progress) = &mut *guard;
-                store.append(&text(&found)?).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
-                progress.step();
-                *line = Some(found);
-            }
+            let (store, progress) = &mut *guard;
+            store.append(&text(&found)?)?;
+            progress.step();
+            *line = Some(found);
             Ok(())
         };
         let ended = lines.par_iter_mut().zip(points).with_max_len(1).try_for_each(one);
@@ -133,7 +121,7 @@ impl Store {
             let all: String = all.iter().flat_map(|line| [line, "\n"]).collect();
             replace(&self.path, all.as_bytes()).map_err(|error| cannot(&self.path, &error))?;
         }
-        Ok(Outcome { lines, skipped })
+        Ok((lines, skipped))
     }
 }
 
