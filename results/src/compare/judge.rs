@@ -14,7 +14,6 @@ use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
-use crate::stats::jackknife::known;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
@@ -88,17 +87,14 @@ impl Comparison {
         let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
         let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
             let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
-            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
+            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.log.is_none()));
             let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         } else {
             let times = rows.iter().filter(|row| row.question != Question::Counts);
             let tally = Tally::of(times.map(|row| row.verdict));
-            let (before, remedy) = match missing {
-                Some(why) => (format!("{why}; "), ""),
-                None => (String::new(), "; --ignore-host-differences compares anyway"),
-            };
-            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
+            let why = format!("hosts or builds differ ({tally}); --ignore-host-differences compares anyway");
+            (Exit::Inconclusive, format!("inconclusive: {why}"))
         };
         let pair = |row: &&Row| {
             let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
@@ -149,12 +145,18 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let mut missing = lacks.then_some("NEW lacks a workload that BASE has");
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
-        unlike.extend(facts::differences(&pair.sides[0], &pair.sides[1]));
+        let differ = facts::differences(&pair.sides[0], &pair.sides[1]);
         notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
         notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
         let (samples, is_lone) = sample::samples(pair, request, &mut notes);
         missing = is_lone.then_some("an arm is on one side only").or(missing);
-        let mut rows = rows(pair, &samples, request, &mut notes);
+        let mut rows = arms_of(pair, &samples, request, &mut notes);
+        // Hosts that are allowed to differ do: that all arms moved says nothing.
+        if differ.is_empty() || !request.unlike_hosts_allowed {
+            let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
+            rows.extend(metrics.into_iter().filter_map(|metric| of_all(&samples, metric, request, pair.simulated())));
+        }
+        unlike.extend(differ);
         let other_counts = facts::conditions(&pair.sides, &counts::CONDITIONS);
         if other_counts.is_empty() && request.metrics.is_empty() {
             let mut whole: Vec<&String> =
@@ -173,11 +175,6 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     }
     let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
     judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
-    // Hosts that are allowed to differ do: that all arms moved says nothing.
-    if !unlike.is_empty() && request.unlike_hosts_allowed {
-        let rows = groups.iter_mut().flat_map(|group| &mut group.rows);
-        rows.filter(|row| row.question == Question::AllArms).for_each(|row| row.verdict = Verdict::NotJudged);
-    }
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
@@ -215,20 +212,17 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
     Ok(Comparison::of(sides, vec![group], (Vec::new(), true), Vec::new(), None))
 }
 
-/// The rows of times: of each arm, then of all arms together by each metric.
-fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
-    let simulated = pair.simulated();
-    let others: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_reference).collect();
-    let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
-    let reference = pair.reference.map_or("", String::as_str);
+/// The rows of arms that are divided by the reference.
+fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
+    let (simulated, reference) = (pair.simulated(), pair.reference.map_or("", String::as_str));
+    let others = samples.par_iter().filter(|sample| sample.arm != reference);
+    let mut rows: Vec<Row> = others.map(|sample| of_arm(sample, request, simulated)).collect();
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
         notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
-    let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
-    rows.extend(metrics.into_iter().filter_map(|metric| of_all(samples, metric, request, simulated)));
     rows
 }
 
@@ -237,9 +231,9 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let sides = sample.sides.each_ref().map(|runs| {
         let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
         let n = runs.iter().map(|run| run.values.len()).sum();
-        (n > 0).then(|| SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() })
+        SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() }
     });
-    let has_ratio = sides.iter().flatten().all(|side| side.value.is_some());
+    let has_ratio = sides.iter().all(|side| side.value.is_some());
     let row = Row::new(Question::OneArm, (&sample.arm, &sample.metric), request.limits(&sample.metric), sides);
     let row = if has_ratio { row } else { Row { why: NO_RATIO.to_owned(), ..row } };
     row.doubted(sample.doubt.clone()).with(change::of_arm(&sample.sides, simulated))
@@ -253,7 +247,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
         let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         Some(SideLevel { value: Some(0.0), n, runs })
     };
-    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [Some(side(0)?), side(1)]);
+    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [side(0)?, side(1)?]);
     Some(match change::of_all(&arms, simulated) {
         Some((found, true)) => row.with(Some(found)),
         Some((found, false)) => row.shows(found.base, found.log.value),
@@ -290,13 +284,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric);
-    let side = |arm: &Arm, value: Option<f64>| {
-        let n = paired::counting(arm, metric).count();
-        (n > 0).then_some(SideLevel { value, n, runs: 1 })
-    };
+    let side = |arm: &Arm, value| SideLevel { value, n: paired::counting(arm, metric).count(), runs: 1 };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
-    let fixed = if record.is_simulated() { known(0.0) } else { paired::BETWEEN_RUNS };
-    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, fixed, blocks: 0 }));
+    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, blocks: 0 }));
     let sides = [side(base, Some(1.0)), side(arm, found.map(|found| found.ratio))];
     let row = Row::new(Question::OneArm, (&arm.name, metric), request.limits(metric), sides);
     row.doubted(doubt.map(|why| format!("not whole: {why}"))).with(change)

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((said(&found, "reuse"), said(&found, "recreate").1), ((1, Verdict::Slower), Verdict::NoChange));
         let row = main(&found, "reuse");
         assert!((row.change.unwrap() - 1.0).abs() < 0.01 && row.change_interval.unwrap().low > 0.5);
-        let [before, after] = [&row.base, &row.new].map(|side| side.as_ref().unwrap().value.unwrap());
+        let [before, after] = [row.base, row.new].map(|side| side.value.unwrap());
         assert!((after / before - 1.0 - row.change.unwrap()).abs() < 1e-9, "columns agree: {row:?}");
         assert!(row.p_value_adjusted.unwrap() > row.p_value.unwrap());
         assert_eq!(said(&of(&slow(6, 20), &base), "reuse"), (0, Verdict::Faster));
