@@ -60,11 +60,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Returns the default limits, changed by what is given: a threshold above the bound moves it along.
-    pub fn of(alpha: Option<f64>, threshold: Option<f64>) -> Self {
-        let Self { alpha: usual, threshold: least, bound, report_only } = Self::default();
-        let threshold = threshold.unwrap_or(least);
-        Self { alpha: alpha.unwrap_or(usual), threshold, bound: bound.max(threshold), report_only }
+    /// Returns these limits, changed by what is given: a threshold above the bound moves it along.
+    pub fn with(self, alpha: Option<f64>, threshold: Option<f64>) -> Self {
+        let threshold = threshold.unwrap_or(self.threshold);
+        Self { alpha: alpha.unwrap_or(self.alpha), threshold, bound: self.bound.max(threshold), ..self }
     }
 
     /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
@@ -124,7 +123,7 @@ impl Judged {
         let verdict = if value.is_finite() {
             let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
             let error = if error.is_finite() { error } else { f64::MAX };
-            let limits = Limits { alpha: 0.05, ..Limits::of(None, Some(Self::WITHIN)) };
+            let limits = Limits::default().with(Some(0.05), Some(Self::WITHIN));
             let log = Estimate { value, error, freedom: f64::INFINITY };
             limits.verdict(&log, log.p())
         } else {

@@ -309,7 +309,7 @@ mod tests {
         // A gate for any host: a factor of three against the floor.
         let mut far = value(10, 6, |arm, round| if arm == "floor" { 9 * ns(round) } else { 20 * ns(round) });
         far["host"]["kernel"] = json!("7.0");
-        let gate = CompareSpec { limits: Limits::of(None, Some(2.0)), ..allowed.clone() };
+        let gate = CompareSpec { limits: Limits::default().with(None, Some(2.0)), ..allowed.clone() };
         assert_eq!((of(&other, &gate).exit, of(&changed(far), &gate).exit), (0, 0));
     }
 
