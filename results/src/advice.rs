@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, most_shared, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, Record, Status};
 use crate::metric;
-use crate::paired::Ratio;
 use crate::stats::interval::Interval;
 use crate::table::column::{self, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
@@ -34,13 +32,12 @@ pub struct Advice {
     pub choice: String,
     /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out that might.
     pub is_sure: bool,
-    /// The choice and its rule, what it costs, how sure it is, in sentences.
+    /// The choice, how it stands beside others, how sure it is, in sentences.
     pub said: Vec<String>,
-    /// Each strategy beside the fastest of its result, with intervals.
-    pub answer: Vec<Value>,
     /// The strategies, the least regret first.
     pub strategies: Vec<Ranked>,
-    /// The results that it is made from.
+    /// The results that it is made from: each strategy beside the fastest, with intervals.
+    #[serde(rename = "answer")]
     pub results: Vec<Setting>,
     /// What is left out.
     pub left_out: Vec<LeftOut>,
@@ -103,10 +100,9 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let absent: u64 = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts.pmis_absent)).sum();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let said = vec![take(&with, chosen, &as_good, at_most), costs(chosen), sureness(&with, &open, any_open, absent)];
+    let said = vec![take(&with, chosen, &as_good, at_most), sureness(&with, &open, any_open, absent)];
     let is_sure = open.is_empty() && !any_open && absent == 0;
-    let answer = results.iter().flat_map(Setting::pairs).collect();
-    Ok(Advice { choice, is_sure, said, answer, strategies, results, left_out })
+    Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
 /// Returns the strategies of a result beside those of `others`, or why it is left out, and whether the choice might be another with it.
@@ -137,21 +133,14 @@ fn setting(
 fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
     let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
     let (name, bound) = (&chosen.strategy, ratio(at_most));
+    let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     let good = if as_good.is_empty() { "" } else { &good };
     let origins: BTreeSet<String> = own.iter().map(|record| origin(record)).collect();
-    format!("take {name}: at most {bound} × the fastest of {places}{good}{}", origins.into_iter().collect::<String>())
-}
-
-/// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
-fn costs(chosen: &Ranked) -> String {
-    let figure = |key: &str| chosen.work.get(key).map_or("an unknown number of".to_owned(), |value| ratio(*value));
-    let held = if chosen.strategy.starts_with(BELOW_KVM) {
-        "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned()
-    } else {
-        figure("held_mean") + " host events held"
-    };
-    format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
+    format!(
+        "take {name}{below}: at most {bound} × the fastest of {places}{good}{}",
+        origins.into_iter().collect::<String>()
+    )
 }
 
 /// Says how sure a choice is, and what the figures are not of.
@@ -197,15 +186,6 @@ pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
 const MOST_NAMED: usize = 4;
 
 impl Setting {
-    /// Returns each strategy beside the fastest.
-    fn pairs(&self) -> impl Iterator<Item = Value> {
-        self.regrets.iter().skip(1).map(move |Regret { strategy, ratio: Ratio { ratio, interval, .. }, .. }| {
-            let (base, Self { workload, host, .. }) = (&self.regrets[0].strategy, self);
-            json!({"workload": workload, "host": host, "arm": strategy, "base": base, "ratio": ratio,
-                   "ratio_interval": interval.map(|Interval { low, high }| [low, high])})
-        })
-    }
-
     /// Returns how many times as long as the fastest a strategy takes at most, whichever that is: others' intervals may reach below it.
     fn at_most(&self, name: &str) -> f64 {
         let end = |one: &Regret, of: fn(Interval) -> f64| one.ratio.interval.map_or(1.0, of);
@@ -299,7 +279,7 @@ mod tests {
         record.arms.iter_mut().filter(|arm| arm.is_strategy()).for_each(|arm| arm.kind = ArmKind::Kvm);
         let (found, text) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
-        assert!(text.contains("it costs: the kernel module"), "{text}");
+        assert!(text.contains("take kvm:gate (the kernel module, or patches to KVM): at most"), "{text}");
     }
 
     #[test]
@@ -409,8 +389,8 @@ mod tests {
         let mut bare = of("single", &TIMES);
         bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
         let (found, _) = answer(&[&timed(40, &TIMES), &bare]);
-        assert!(!found.is_sure && found.answer.len() == 2, "{:?}", found.left_out);
-        assert_eq!(found.answer[0]["base"], "gate");
+        assert!(!found.is_sure && found.results[0].regrets.len() == 3, "{:?}", found.left_out);
+        assert_eq!(found.results[0].regrets[0].strategy, "gate");
         let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
         assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
     }

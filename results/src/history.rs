@@ -214,7 +214,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &CompareSpec, fam
         let value_ns = paired::p50(own, metric)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
-            Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric))?.exp()),
+            Some(base) => Some(paired::log_ratio(own, record.arm(base)?, metric)?.exp()),
             None => None,
         };
         let (started_unix, file) = (record.started_unix, record.path.display().to_string());

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::change::{self, Change};
 use super::group::{self, MIN_RUNS, Pair};
@@ -67,8 +66,8 @@ pub struct Comparison {
     pub notes: Vec<String>,
     /// Groups that were compared.
     pub groups: Vec<Group>,
-    /// What was judged: pairs with their intervals.
-    pub answer: Vec<Value>,
+    /// The rows that were judged.
+    pub answer: Vec<Row>,
     /// The exit code.
     pub exit: u8,
     /// The verdict in a sentence.
@@ -96,12 +95,8 @@ impl Comparison {
             let why = format!("hosts or builds differ ({tally}); --ignore-host-differences compares anyway");
             (Exit::Inconclusive, format!("inconclusive: {why}"))
         };
-        let pair = |row: &&Row| {
-            let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
-            json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
-        };
-        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(pair).collect();
-        let exit = exit.code();
+        let (judged, exit) = (rows.into_iter().filter(|row| row.verdict != Verdict::NotJudged), exit.code());
+        let answer = judged.cloned().collect();
         Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
     }
 
@@ -257,18 +252,15 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
 
 /// Returns the exit of rows, and the verdict in a sentence. `doubt` is what keeps "no regression" from being said.
 pub fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
-    let of = |of_counts: bool| rows.iter().filter(move |row| (row.question == Question::Counts) == of_counts);
-    let tally = Tally::of(of(false).map(|row| row.verdict));
-    if let Some(more) = more_work(of(true).copied().filter(|row| row.verdict == Verdict::Slower)) {
-        let times = match tally {
-            Tally { slower: 0, inconclusive: 0, .. } if doubt.is_none() => "same time, ".to_owned(),
-            Tally { slower: 0, .. } => format!("times are inconclusive ({tally}); "),
-            _ => format!("{tally}; "),
-        };
-        return (Exit::Regression, format!("regression: {times}{more}"));
+    let (counts, times): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.question == Question::Counts);
+    let tally = Tally::of(times.iter().map(|row| row.verdict));
+    let one_sided = counts.iter().any(|row| row.verdict == Verdict::Inconclusive);
+    let found = tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")));
+    match more_work(counts.into_iter().filter(|row| row.verdict == Verdict::Slower)) {
+        Some(more) if found.0 == Exit::Done => (Exit::Regression, format!("regression: same time, {more}")),
+        Some(more) => (Exit::Regression, format!("regression: {more}; times: {tally}")),
+        None => found,
     }
-    let one_sided = of(true).any(|row| row.verdict == Verdict::Inconclusive);
-    tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")))
 }
 
 /// Says which counts grew most: all operations of an arm before one kind of them.

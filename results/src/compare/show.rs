@@ -40,16 +40,14 @@ fn case(row: &Row) -> Case {
 
 fn heading(group: &Group) -> String {
     let (label, [base, new]) = (&group.label, group.documents);
-    let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
-    let blocks = times().map(|row| row.blocks).max().unwrap_or(0);
+    let most = |of: fn(&Row) -> usize| {
+        group.rows.iter().filter(|row| row.question != Question::Counts).map(of).max().unwrap_or(0)
+    };
+    let [blocks, a, b] = [|row: &Row| row.blocks, |row: &Row| row.base.n, |row: &Row| row.new.n].map(most);
     if group.unit == "host" {
         let hosts = plural(blocks, "host");
-        return format!(
-            "{label}: {hosts}, {base} and {new} runs, each host with itself; means over hosts, 95 % intervals"
-        );
+        return format!("{label}: {hosts}, {base} and {new} runs, each host with itself; 95 % intervals");
     }
-    let rounds = |pick: fn(&Row) -> usize| times().map(pick).max().unwrap_or(0);
-    let (a, b) = (rounds(|row| row.base.n), rounds(|row| row.new.n));
     let blocks = if blocks > 0 { format!(", in turns ({blocks} pairs)") } else { String::new() };
     let runs = if base + new > 2 { format!(" of {base} and {new} runs{blocks}") } else { String::new() };
     format!("{label}: p50 against {}, {a} and {b} rounds{runs}; 95 % intervals", group.reference)

@@ -8,9 +8,9 @@
 use serde::Serialize;
 
 use super::jackknife::Estimate;
+use super::limits::Limits;
 use super::median;
 use super::related::{last, product};
-use crate::verdict::Limits;
 
 /// Fewest values of a series that can have a change point.
 pub const MIN_VALUES: usize = 6;
@@ -45,8 +45,9 @@ fn relative(before: f64, after: f64) -> Option<f64> {
     (before != 0.0).then(|| after / before - 1.0)
 }
 
-fn is_strong(before: f64, after: f64, limits: &Limits) -> bool {
-    relative(before, after).is_some_and(|change| change.abs() >= limits.threshold)
+/// Returns whether a difference of two means is significant and strong.
+fn is_change(limits: &Limits, p: f64, [before, after]: [f64; 2]) -> bool {
+    p < limits.alpha && relative(before, after).is_some_and(|change| change.abs() >= limits.threshold)
 }
 
 /// Finds every change point of one of `family` series, in order.
@@ -91,10 +92,8 @@ fn pruned(
     let mut ends: Vec<usize> = [0].into_iter().chain(places.iter().copied()).chain([series.len()]).collect();
     let mut points: Vec<ChangePoint> = ends.windows(3).map(|at| point(at[0], at[1], at[2])).collect();
     loop {
-        let weak = points
-            .iter()
-            .enumerate()
-            .filter(|(_, point)| point.p >= limits.alpha || !is_strong(point.before, point.after, limits));
+        let is_weak = |point: &ChangePoint| !is_change(limits, point.p, [point.before, point.after]);
+        let weak = points.iter().enumerate().filter(|(_, point)| is_weak(point));
         let Some((weakest, _)) = weak.max_by(|a, b| a.1.p.total_cmp(&b.1.p)) else { return points };
         points.remove(weakest);
         ends.remove(weakest + 1);
@@ -171,7 +170,7 @@ pub fn trend(
         let next = line(&without);
         let before = next.0 + next.1 * (x[at] - 0.5);
         let p = difference.p() * (count - 1.0) * family.max(1) as f64;
-        if p >= limits.alpha || !is_strong(before, before + up, limits) {
+        if !is_change(limits, p, [before, before + up]) {
             columns.pop();
             break;
         }
@@ -189,7 +188,7 @@ pub fn trend(
     let [others, own] =
         [2 * steps.len() + 1, 2 * beside.len() + 2].map(|parameters| (count - parameters as f64).max(1.0));
     let is_better = steps.is_empty() || count * (of_steps / others / (squares(&left) / own)).ln() > CLEAR;
-    if p >= limits.alpha || !is_strong(before, after, limits) || !is_better {
+    if !is_change(limits, p, [before, after]) || !is_better {
         return (None, steps);
     }
     (Some(Trend { before, after, p }), beside)
