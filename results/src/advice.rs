@@ -87,7 +87,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let has = |one: &Setting, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
     let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
     let mut leave = |what, why: &str| left_out.push(LeftOut { what, why: why.to_owned(), is_open: true });
-    let why = format!("{} are the strategies that most results share", pair.join(" and "));
+    let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
     odd.iter().for_each(|(record, _)| leave(place(record), &why));
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
     let lacks: Vec<&Ranked> = strategies.iter().filter(|one| one.results < own.len()).collect();
@@ -295,11 +295,15 @@ mod tests {
         );
         let shown = found.report().text(200);
         assert!(shown.starts_with("left out: "), "{shown}");
-        let other = of("counting1/ftest", &[("recreate", 3000), ("gate", 1000)]);
-        let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
-        let none = advise(&[&one, &other], Vec::new(), false).unwrap_err();
-        assert!(lines(&none)[0].contains("single/ftest"), "{none:?}");
         assert!(shown.lines().any(|line| line.starts_with("counting1/ftest") && line.contains("gate")), "{shown}");
+        // One that shares a single strategy with the others does not keep them from an answer.
+        let odd = of("sampling10/ftest", &[("reuse", 1000), ("mine", 900)]);
+        let (found, _) = answer(&[&odd, &wide, &two[0], &two[1]]);
+        assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("reuse", false, 3));
+        let why = "left out: sampling10/ftest: it lacks recreate or reuse, by which the choice is made";
+        assert!(lines(&found.left_out).contains(&why.to_owned()), "{:?}", found.left_out);
+        let (found, _) = answer(&[&of("single/ftest", &[("recreate", 3000), ("gate", 1000)]), &odd]);
+        assert_eq!((found.is_sure, found.results.len(), found.left_out.len()), (false, 1, 1));
     }
 
     #[test]
@@ -334,6 +338,10 @@ mod tests {
             "{text}"
         );
         assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
+        // Another that may be the fastest counts.
+        let mut one = found.results[0].clone();
+        one.regrets[1].ratio.interval = Some(Interval { low: 0.8, high: 1.2 });
+        assert_eq!([0, 1].map(|at| one.at_most(&one.regrets[at].strategy)), [1.25, 1.2]);
         let none = lines(&advise(&[&timed(4, &TIMES)], Vec::new(), false).unwrap_err()).join("\n");
         assert!(none.contains("recreate") && none.contains("an interval takes 5 rounds"), "{none}");
     }
