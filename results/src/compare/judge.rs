@@ -60,8 +60,6 @@ pub struct Comparison {
     pub new: Side,
     /// Differences of hosts or builds.
     pub unlike: Vec<String>,
-    /// Differences of hosts are allowed.
-    pub unlike_hosts_allowed: bool,
     /// Missing or partial figures.
     pub notes: Vec<String>,
     /// Groups that were compared.
@@ -97,7 +95,7 @@ impl Comparison {
         };
         let (judged, exit) = (rows.into_iter().filter(|row| row.verdict != Verdict::NotJudged), exit.code());
         let answer = judged.cloned().collect();
-        Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
+        Self { schema: SCHEMA, base, new, unlike, notes, groups, answer, exit, verdict }
     }
 
     /// The exit code.
@@ -168,7 +166,7 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             rows,
         });
     }
-    let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
+    let over = if pairs.iter().all(Pair::simulated) { Over::Rounds } else { Over::Runs };
     judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
@@ -185,19 +183,17 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
 pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Comparison, Error> {
     request.check(&[record])?;
     let all: Vec<&Arm> = request.arms.iter().filter_map(|name| record.arm(name)).collect();
-    let names: BTreeSet<&String> = request.arms.iter().collect();
-    if all.len() < 2 || names.len() < all.len() {
-        let measured = record.arms.iter().filter(|arm| !arm.rounds.is_empty());
-        let there = measured.map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(Error::usage("--arms needs two arms or more, each once", "", format!("there are {there}")));
+    if all.len() < 2 || request.arms.iter().collect::<BTreeSet<_>>().len() < all.len() {
+        return Err(Error::usage(
+            "--arms needs two arms or more, each once",
+            "",
+            "give those to compare with the first",
+        ));
     }
     let (mut rows, first) = (Vec::new(), all[0]);
     for arm in &all[1..] {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
         rows.extend(both.map(|metric| within_row(record, first, arm, metric, request)));
-    }
-    if rows.is_empty() {
-        return Err(Error::usage("no such metric in both arms", "", "vpmu show metrics lists them"));
     }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());

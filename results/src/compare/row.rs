@@ -45,9 +45,7 @@ pub enum Question {
 pub enum Over {
     /// Runs of two sides.
     Runs,
-    /// Simulated runs, none of which differs from another.
-    Simulations,
-    /// Rounds of one run.
+    /// Rounds of one run, or of simulated ones, none of which differs from another.
     Rounds,
     /// Hosts, each with itself.
     Hosts,
@@ -260,12 +258,10 @@ fn verdict(row: &Row, log: &Estimate, p: f64, over: Over) -> (Verdict, String) {
         let why = format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide");
         return (judged, why);
     }
-    let (n, what) = match (over, row.question) {
-        (Over::Hosts, _) => (row.blocks, "hosts"),
-        (Over::Rounds, Question::Turns) => (row.blocks, "pairs"),
-        (Over::Rounds, _) => (row.base.n.min(row.new.n), "rounds"),
-        (Over::Runs, _) => (runs, "runs a side, in turns,"),
-        (Over::Simulations, _) => (runs, "runs a side"),
+    let (n, what) = match over {
+        Over::Hosts => (row.blocks, "hosts"),
+        Over::Rounds => (row.base.n.min(row.new.n), if row.question == Question::Turns { "pairs" } else { "rounds" }),
+        Over::Runs => (runs, "runs a side, in turns,"),
     };
     // So many would show, if there is no change, that it is below the bound.
     let times = (NINE_OF_TEN * (high - log.value) / bound.ln_1p()).powi(2);
