@@ -92,7 +92,7 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
     let lacks: Vec<&Ranked> = strategies.iter().filter(|one| one.results < own.len()).collect();
     if !lacks.is_empty() {
-        leave(names(&lacks), "not every result has them");
+        leave(names(&lacks), "not in every result");
     }
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
     let choice = chosen.strategy.clone();
