@@ -304,7 +304,7 @@ pub fn report(history: &History) -> Report {
         } else {
             report.note(caption);
             report.note(if are_short(all) {
-                format!("too few runs: change points need {}", MIN_VALUES)
+                format!("too few runs: change points need {MIN_VALUES}")
             } else {
                 format!("no change point in {} series", all.len())
             });

@@ -83,7 +83,9 @@ pub fn in_plan_order<'a>(arms: &'a [Arm], metric: &str) -> Vec<(&'a Arm, &'a Arm
         }
     };
     pair(&strategies, &[]);
-    kvm.iter().for_each(|kvm| pair(&[*kvm], &strategies));
+    for one in &kvm {
+        pair(&[*one], &strategies);
+    }
     // Those of KVM's own host events are compared with one another, as strategies are, and with KVM as it is.
     pair(&below, &kvm);
     if let Some(floor) = of_kind(ArmKind::Floor).next() {
