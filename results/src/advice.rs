@@ -4,12 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, rank, regrets};
+use crate::choice::{AS_GOOD, LeftOut, Ranked, Regret, choose, most_shared, rank, regrets};
 use crate::document::{BELOW_KVM, NMI_LATENCY, REPLAY, Record, Status};
 use crate::metric;
-use crate::paired::Ratio;
 use crate::stats::interval::Interval;
 use crate::table::column::{self, Place};
 use crate::table::layout::{dash, plural, ratio, ratio_in};
@@ -34,13 +32,12 @@ pub struct Advice {
     pub choice: String,
     /// No other can have a worst regret that is more than 1 % smaller, and nothing is left out that might.
     pub is_sure: bool,
-    /// The choice and its rule, what it costs, how sure it is, in sentences.
+    /// The choice, how it stands beside others, how sure it is, in sentences.
     pub said: Vec<String>,
-    /// Each strategy beside the fastest of its result, with intervals.
-    pub answer: Vec<Value>,
     /// The strategies, the least regret first.
     pub strategies: Vec<Ranked>,
-    /// The results that it is made from.
+    /// The results that it is made from: each strategy beside the fastest, with intervals.
+    #[serde(rename = "answer")]
     pub results: Vec<Setting>,
     /// What is left out.
     pub left_out: Vec<LeftOut>,
@@ -85,25 +82,29 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
             Err((why, is_open)) => left_out.push(LeftOut { what, why, is_open }),
         }
     }
+    let pair = most_shared(own.iter().map(|(_, one)| &one.regrets[..]), modelled).map(|pair| pair.map(str::to_owned));
+    let Some(pair) = pair else { return Err(left_out) };
+    let has = |one: &Setting, name: &str| one.regrets.iter().any(|regret| regret.strategy == name);
+    let (own, odd): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, one)| pair.iter().all(|name| has(one, name)));
+    let mut leave = |what, why: &str| left_out.push(LeftOut { what, why: why.to_owned(), is_open: true });
+    let why = format!("it lacks {}, by which the choice is made", pair.join(" or "));
+    for (record, _) in &odd {
+        leave(place(record), &why);
+    }
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
-    for (record, _) in &own {
-        let lacks: Vec<&Ranked> = strategies.iter().filter(|one| record.arm(&one.strategy).is_none()).collect();
-        if !lacks.is_empty() {
-            let what = format!("{} of {}", names(&lacks), place(record));
-            left_out.push(LeftOut { what, why: "the result is without".to_owned(), is_open: true });
-        }
+    let lacks: Vec<&Ranked> = strategies.iter().filter(|one| one.results < own.len()).collect();
+    if !lacks.is_empty() {
+        leave(names(&lacks), "not in every result");
     }
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
     let choice = chosen.strategy.clone();
-    let has = |one: &Setting| one.regrets.iter().any(|regret| regret.strategy == choice);
-    let with: Vec<&Record> = own.iter().filter(|(_, one)| has(one)).map(|(record, _)| *record).collect();
+    let (with, results): (Vec<&Record>, Vec<Setting>) = own.into_iter().unzip();
+    let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);
     let absent: u64 = with.iter().filter_map(|record| Some(record.arm(&choice)?.own.counts.pmis_absent)).sum();
     let any_open = left_out.iter().any(|one| one.is_open);
-    let said = vec![take(&with, chosen, &as_good), costs(&with, chosen), sureness(&with, &open, any_open, absent)];
+    let said = vec![take(&with, chosen, &as_good, at_most), sureness(&with, &open, any_open, absent)];
     let is_sure = open.is_empty() && !any_open && absent == 0;
-    let results: Vec<Setting> = own.into_iter().map(|(_, setting)| setting).collect();
-    let answer = results.iter().flat_map(Setting::pairs).collect();
-    Ok(Advice { choice, is_sure, said, answer, strategies, results, left_out })
+    Ok(Advice { choice, is_sure, said, strategies, results, left_out })
 }
 
 /// Returns the strategies of a result beside those of `others`, or why it is left out, and whether the choice might be another with it.
@@ -131,52 +132,38 @@ fn setting(
 }
 
 /// Says which strategy to take, and how it stands beside others.
-fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked]) -> String {
+fn take(own: &[&Record], chosen: &Ranked, as_good: &[&Ranked], at_most: f64) -> String {
     let places = if let [one] = own { workload(one) } else { plural(own.len(), "result") };
-    let (name, bound) = (&chosen.strategy, ratio(chosen.worst_interval.high));
+    let (name, bound) = (&chosen.strategy, ratio(at_most));
+    let below = if name.starts_with(BELOW_KVM) { " (the kernel module, or patches to KVM)" } else { "" };
     let good = format!("; as good within 1 %, and holding no fewer events: {}", names(as_good));
     let good = if as_good.is_empty() { "" } else { &good };
     let origins: BTreeSet<String> = own.iter().map(|record| origin(record)).collect();
-    format!("take {name}: at most {bound} × the fastest of {places}{good}{}", origins.into_iter().collect::<String>())
-}
-
-/// Says what a strategy takes: events that are held, or what has to be in KVM, and operations.
-fn costs(own: &[&Record], chosen: &Ranked) -> String {
-    let figure = |key: &str| chosen.work.get(key).map_or("an unknown number of".to_owned(), |value| ratio(*value));
-    let definition = own[0].definition(&chosen.strategy).unwrap_or_default();
-    let held = if chosen.strategy.starts_with(BELOW_KVM) {
-        "the kernel module of host-pmu/kernel, or patches to KVM that do the same".to_owned()
-    } else if definition.iter().any(|choice| choice == "gate = true") {
-        figure("held_mean") + " host events held, as one group, which gets all its counters or falls apart"
-    } else {
-        figure("held_mean") + " host events held"
-    };
-    format!("it costs: {held}; {} opens and {} operations per PMI or rotation", figure("opens"), figure("host_ops"))
+    format!(
+        "take {name}{below}: at most {bound} × the fastest of {places}{good}{}",
+        origins.into_iter().collect::<String>()
+    )
 }
 
 /// Says how sure a choice is, and what the figures are not of.
 fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> String {
-    let mut parts = Vec::new();
-    if !open.is_empty() {
-        parts.push(format!("not sure: {} may be as good", names(open)));
-        let model = own.iter().find_map(|record| record.host.model_percent).map(|[low, high]| {
-            format!("the model takes {low} to {high} % of what it was made from, and tells no better")
-        });
-        parts.push(model.unwrap_or_else(|| "more rounds, or a longer --duration, may tell".to_owned()));
-    } else if any_open {
-        parts.push("not sure: what is left out may change it".to_owned());
-    } else if absent > 0 {
-        parts.push(format!("not sure: under it {absent} PMIs of a trace did not come"));
-    } else {
-        parts.push(format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0));
-    }
-    if own.iter().any(|record| !record.is_simulated() && record.arms.iter().any(|arm| arm.stand_in)) {
-        parts.push("hardware events may order otherwise than a stand-in".to_owned());
-    }
-    if own.iter().any(|record| record.is_simulated()) {
-        let other = "in KVM's own code (model clx-in-kernel) another may be the fastest";
-        parts.push(format!("of models, and of a VMM in userspace: {other}"));
-    }
+    let may = format!("not sure: {} may be as good; ", names(open));
+    let mut parts = vec![match own.iter().find_map(|record| record.host.model_percent) {
+        Some([low, high]) if !open.is_empty() => {
+            format!("{may}the model takes {low} to {high} % of what it was made from, and tells no better")
+        }
+        None if !open.is_empty() => may + "more rounds, or a longer --duration, may tell",
+        _ if any_open => "not sure: what is left out may change it".to_owned(),
+        _ if absent > 0 => format!("not sure: under it {absent} PMIs of a trace did not come"),
+        _ => format!("sure: no other can have a worst ratio that is more than {} % smaller", AS_GOOD * 100.0),
+    }];
+    // All of them are of one source.
+    let elsewhere = match own.iter().find(|record| record.is_simulated() || record.arms.iter().any(|arm| arm.stand_in))
+    {
+        Some(record) if record.is_simulated() => Some("in KVM's own code (model clx-in-kernel)"),
+        stand_in => stand_in.map(|_| "on hardware events"),
+    };
+    parts.extend(elsewhere.map(|place| format!("{place} another may be the fastest")));
     let cut = own.iter().filter(|record| record.status != Status::Complete);
     parts.extend(cut.map(|record| format!("{} was not run to its end", place(record))));
     parts.join("; ")
@@ -201,13 +188,12 @@ pub fn lines(left_out: &[LeftOut]) -> Vec<String> {
 const MOST_NAMED: usize = 4;
 
 impl Setting {
-    /// Returns each strategy beside the fastest.
-    fn pairs(&self) -> impl Iterator<Item = Value> {
-        self.regrets.iter().skip(1).map(move |Regret { strategy, ratio: Ratio { ratio, interval, .. }, .. }| {
-            let (base, Self { workload, host, .. }) = (&self.regrets[0].strategy, self);
-            json!({"workload": workload, "host": host, "arm": strategy, "base": base, "ratio": ratio,
-                   "ratio_interval": interval.map(|Interval { low, high }| [low, high])})
-        })
+    /// Returns how many times as long as the fastest a strategy takes at most, whichever that is: others' intervals may reach below it.
+    fn at_most(&self, name: &str) -> f64 {
+        let end = |one: &Regret, of: fn(Interval) -> f64| one.ratio.interval.map_or(1.0, of);
+        let (own, others): (Vec<_>, Vec<_>) = self.regrets.iter().partition(|one| one.strategy == name);
+        let least = others.into_iter().map(|one| end(one, |ends| ends.low)).fold(1.0, f64::min);
+        own.into_iter().map(|one| end(one, |ends| ends.high) / least).fold(1.0, f64::max)
     }
 
     /// Names the fastest strategies, those that nothing tells apart as one place.
@@ -267,8 +253,9 @@ impl Advice {
 }
 
 /// The sentence under the table of strategies.
-const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results with its interval's end, which \
-                          is \"at most\"; the choice has the least worst, and of those within 1 % the fewest events held";
+const LEGEND: &str = "worst: time over that of each result's fastest strategy, the worst of all results; \"at most\": its interval's end, \
+                      over that of any other that may be the fastest; the choice has the least worst, and of those within 1 % the \
+                      fewest events held";
 
 /// Says what the figures of a trace are.
 const OF_TRACES: &str = "of a trace on a model: the host's work from PMI to PMI (without PMIs, from one start of counters to the next); \
@@ -301,7 +288,7 @@ mod tests {
         record.arms.iter_mut().filter(|arm| arm.is_strategy()).for_each(|arm| arm.kind = ArmKind::Kvm);
         let (found, text) = answer(&[&record]);
         assert_eq!((found.choice.as_str(), found.strategies.len()), ("kvm:gate", 2), "{text}");
-        assert!(text.contains("it costs: the kernel module"), "{text}");
+        assert!(text.contains("take kvm:gate (the kernel module, or patches to KVM): at most"), "{text}");
     }
 
     #[test]
@@ -317,11 +304,15 @@ mod tests {
         );
         let shown = found.report().text(200);
         assert!(shown.starts_with("left out: "), "{shown}");
-        let other = of("counting1/ftest", &[("recreate", 3000), ("gate", 1000)]);
-        let one = of("single/ftest", &[("recreate", 3000), ("reuse", 1000)]);
-        let none = advise(&[&one, &other], Vec::new(), false).unwrap_err();
-        assert!(lines(&none)[0].contains("single/ftest"), "{none:?}");
         assert!(shown.lines().any(|line| line.starts_with("counting1/ftest") && line.contains("gate")), "{shown}");
+        // One that shares a single strategy with the others does not keep them from an answer.
+        let odd = of("sampling10/ftest", &[("reuse", 1000), ("mine", 900)]);
+        let (found, _) = answer(&[&odd, &wide, &two[0], &two[1]]);
+        assert_eq!((found.choice.as_str(), found.is_sure, found.results.len()), ("reuse", false, 3));
+        let why = "left out: sampling10/ftest: it lacks recreate or reuse, by which the choice is made";
+        assert!(lines(&found.left_out).contains(&why.to_owned()), "{:?}", found.left_out);
+        let (found, _) = answer(&[&of("single/ftest", &[("recreate", 3000), ("gate", 1000)]), &odd]);
+        assert_eq!((found.is_sure, found.results.len(), found.left_out.len()), (false, 1, 1));
     }
 
     #[test]
@@ -356,6 +347,11 @@ mod tests {
             "{text}"
         );
         assert!(found.report().text(200).contains(&ratio_in(gate.worst_regret, Some(gate.worst_interval))));
+        // Another that may be the fastest counts.
+        let mut one = found.results[0].clone();
+        one.regrets[1].ratio.interval = Some(Interval { low: 0.8, high: 1.2 });
+        let bounds = [0, 1].map(|at| ratio(one.at_most(&one.regrets[at].strategy)));
+        assert_eq!(bounds, ["1.25", "1.20"]);
         let none = lines(&advise(&[&timed(4, &TIMES)], Vec::new(), false).unwrap_err()).join("\n");
         assert!(none.contains("recreate") && none.contains("an interval takes 5 rounds"), "{none}");
     }
@@ -411,8 +407,8 @@ mod tests {
         let mut bare = of("single", &TIMES);
         bare.arms.iter_mut().for_each(|arm| arm.metrics.clear());
         let (found, _) = answer(&[&timed(40, &TIMES), &bare]);
-        assert!(!found.is_sure && found.answer.len() == 2, "{:?}", found.left_out);
-        assert_eq!(found.answer[0]["base"], "gate");
+        assert!(!found.is_sure && found.results[0].regrets.len() == 3, "{:?}", found.left_out);
+        assert_eq!(found.results[0].regrets[0].strategy, "gate");
         let none = |records: &[&Record]| advise(records, Vec::new(), false).is_err();
         assert!(none(&[]) && none(&[&timed(40, &[("gate", 1270)])]));
     }

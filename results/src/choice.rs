@@ -1,5 +1,6 @@
 //! The rule by which a strategy is chosen, by the main job and by `advise`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -145,6 +146,21 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
     let mut all: Vec<Ranked> = by_name.into_iter().map(ranked).collect();
     all.sort_by(|a, b| a.worst_regret.total_cmp(&b.worst_regret));
     all
+}
+
+/// Returns the two strategies that may be chosen and are in the most results together: others are judged with them. Of several the
+/// first.
+pub fn most_shared<'a>(results: impl Iterator<Item = &'a [Regret]>, modelled: bool) -> Option<[&'a str; 2]> {
+    let mut counts = BTreeMap::new();
+    for (place, result) in results.enumerate() {
+        let mut names: Vec<&str> = result.iter().map(|one| &*one.strategy).collect();
+        names.retain(|name| modelled || !is_modelled(name));
+        names.sort_unstable();
+        for (at, one) in names.iter().enumerate() {
+            names[..at].iter().for_each(|other| counts.entry([*other, *one]).or_insert((0, Reverse(place))).0 += 1);
+        }
+    }
+    counts.into_iter().max_by_key(|(_, found)| *found).map(|(pair, _)| pair)
 }
 
 /// Models of a later KVM.

@@ -6,11 +6,11 @@ use rayon::prelude::*;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::compare::{asked, definitions, differences, group_label, grouped, reference};
+use crate::compare::{CompareSpec, asked, definitions, differences, group_label, grouped, reference};
 use crate::document::{ArmKind, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
-use crate::stats::change_points::{self, ChangePoint, Rules, Trend};
+use crate::stats::change_points::{self, ChangePoint, MIN_VALUES, Trend};
 use crate::table::layout::{self, dash, plural, time};
 use crate::table::{Report, Table};
 use crate::write::time_stamp;
@@ -74,8 +74,6 @@ pub struct Series {
     pub changes: Vec<Change>,
     /// It goes up or down all the time.
     pub trend: Option<Trend>,
-    /// True if it is too short for changes to be found.
-    pub too_short: bool,
 }
 
 /// A history.
@@ -98,21 +96,13 @@ pub struct History {
 impl History {
     /// Returns the exit: done, or inconclusive if every series is too short.
     pub fn exit(&self) -> Exit {
-        if self.series.iter().all(|series| series.too_short) { Exit::Inconclusive } else { Exit::Done }
+        if are_short(&self.series) { Exit::Inconclusive } else { Exit::Done }
     }
 }
 
-/// Request of a caller.
-#[derive(Clone, Debug)]
-pub struct HistorySpec {
-    /// Rules for accepting a change.
-    pub rules: Rules,
-    /// Only these arms; empty: all.
-    pub arms: Vec<String>,
-    /// Only these metrics; empty: all.
-    pub metrics: Vec<String>,
-    /// Order of the runs.
-    pub order: Order,
+/// Returns whether all of these are too short for changes to be found.
+fn are_short(series: &[Series]) -> bool {
+    series.iter().all(|series| series.points.len() < MIN_VALUES)
 }
 
 /// Returns the revision that a run is of: the tool's, of `ab` that of NEW.
@@ -172,12 +162,12 @@ impl Order {
     }
 }
 
-/// Computes the history of `records`, which are in order of their start.
+/// Computes the history of `records`, which are in order of their start, in this order.
 ///
 /// # Errors
 /// Exit 2 if nothing that was asked for is there.
-pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Result<History, Error> {
-    let (ordered, note) = request.order.of(records);
+pub fn history(source: &str, records: &[Record], request: &CompareSpec, order: &Order) -> Result<History, Error> {
+    let (ordered, note) = order.of(records);
     let mut groups: BTreeMap<(String, &str), Vec<&Record>> = BTreeMap::new();
     for (key, records) in grouped(ordered) {
         for record in records {
@@ -208,11 +198,11 @@ pub fn history(source: &str, records: &[Record], request: &HistorySpec) -> Resul
         json!({"arm": arm, "metric": metric, "change": size, "p": p, "first_changed_revision": revision})
     });
     let answer = answer.collect();
-    let (source, documents, order) = (source.to_owned(), records.len(), request.order.name());
+    let (source, documents, order) = (source.to_owned(), records.len(), order.name());
     Ok(History { source, documents, order, notes: note.into_iter().collect(), series, answer })
 }
 
-fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, family: usize) -> Option<Series> {
+fn series(group: &[&Record], arm: &str, metric: &str, request: &CompareSpec, family: usize) -> Option<Series> {
     // Without a floor there are times; the sides of `ab` are compared with each other.
     let against = reference(group)
         .filter(|name| group[0].arm(name).is_some_and(|arm| arm.kind == ArmKind::Floor || arm.name == "BASE"));
@@ -224,7 +214,7 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         let value_ns = paired::p50(own, metric)?;
         // The ratio alone: an interval of each run takes longer than all the rest.
         let ratio = match against {
-            Some(base) => Some(paired::centre(&paired::pairs(own, record.arm(base)?, metric))?.exp()),
+            Some(base) => Some(paired::log_ratio(own, record.arm(base)?, metric)?.exp()),
             None => None,
         };
         let (started_unix, file) = (record.started_unix, record.path.display().to_string());
@@ -233,8 +223,8 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
     };
     let (runs, points): (Vec<&Record>, Vec<Point>) = group.iter().filter_map(|one| Some((*one, run(one)?))).unzip();
     let values: Vec<f64> = points.iter().map(|point| point.ratio.unwrap_or(point.value_ns)).collect();
-    let found = change_points::find(&values, &request.rules, family);
-    let (trend, found) = change_points::trend(&values, &request.rules, family, found);
+    let found = change_points::find(&values, &request.limits, family);
+    let (trend, found) = change_points::trend(&values, &request.limits, family, found);
     let change = |point: ChangePoint| {
         let [before, after] = [point.index - 1, point.index];
         let (base, new) = ([runs[before]], [runs[after]]);
@@ -252,7 +242,6 @@ fn series(group: &[&Record], arm: &str, metric: &str, request: &HistorySpec, fam
         against: against.cloned(),
         changes: found.into_iter().map(change).collect(),
         trend,
-        too_short: values.len() < change_points::MIN_VALUES,
         points,
     })
 }
@@ -314,12 +303,10 @@ pub fn report(history: &History) -> Report {
             report.table(table);
         } else {
             report.note(caption);
-            report.note(if all.iter().all(|series| series.too_short) {
-                format!("too few runs: change points need {}", change_points::MIN_VALUES)
+            report.note(if are_short(all) {
+                format!("too few runs: change points need {MIN_VALUES}")
             } else {
-                let arms: BTreeSet<&str> = all.iter().map(|series| series.arm.as_str()).collect();
-                let arms = arms.into_iter().collect::<Vec<_>>().join(", ");
-                format!("no change point in {} series of {arms}", all.len())
+                format!("no change point in {} series", all.len())
             });
         }
         report.notes(notes.into_iter().chain(all.iter().filter_map(trend)));
@@ -334,8 +321,9 @@ mod tests {
     use super::*;
     use crate::fixture::{changed, value};
 
-    fn request() -> HistorySpec {
-        HistorySpec { rules: Rules::default(), arms: Vec::new(), metrics: Vec::new(), order: Order::Time }
+    fn found_in(runs: &[Record], order: &Order) -> History {
+        let limits = change_points::USUAL;
+        history("dir", runs, &CompareSpec { limits, ..CompareSpec::default() }, order).unwrap()
     }
 
     fn hash_of(revision: u64) -> String {
@@ -370,7 +358,7 @@ mod tests {
         // 20 runs, a revision each; from the 13th on `reuse` is a fifth slower.
         let runs: Vec<Record> =
             (0..20).map(|n| if n >= 12 { run(n, n, "7.0", 20) } else { run(n, n, "6.12", 0) }).collect();
-        let found = history("dir", &runs, &request()).unwrap();
+        let found = found_in(&runs, &Order::Time);
         // Three strategies against the floor, by three metrics.
         assert_eq!((found.exit(), found.series.len()), (Exit::Done, 9));
         assert!(found.series.iter().all(|series| series.against.as_deref() == Some("floor")));
@@ -398,22 +386,20 @@ mod tests {
             .map(|(at, one)| if slower(&one) { run(at, at * 17 % 40, "6.12", 18) } else { one })
             .collect();
         let list = (1..40).map(|revision| hash_of(revision)[..12].to_owned()).collect();
-        let found = history("dir", &runs, &HistorySpec { order: Order::Revisions(list), ..request() }).unwrap();
+        let found = found_in(&runs, &Order::Revisions(list));
         let [("reuse", 19, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
         assert!(revision == hash_of(20) && (size - 0.18).abs() < 0.01, "{revision} {size}");
         assert_eq!(found.notes, ["1 run left out, of revisions that are not in the list: 000000000000"]);
-        let by_time = history("dir", &runs, &request()).unwrap();
+        let by_time = found_in(&runs, &Order::Time);
         assert!(changes(&by_time).is_empty() && by_time.notes.is_empty(), "each revision has one run");
         let again = [runs.clone(), runs].concat();
-        assert!(history("dir", &again, &request()).unwrap().notes[0].starts_with("revisions are interleaved in time"));
+        assert!(found_in(&again, &Order::Time).notes[0].starts_with("revisions are interleaved in time"));
     }
 
     #[test]
     fn runs_are_in_the_order_of_their_kernels_by_number() {
         let of = |at: u64| if at.is_multiple_of(2) { run(at, 1, "6.9.1", 0) } else { run(at, 1, "6.10.0-1", 12) };
-        let found =
-            history("dir", &(0..20).map(of).collect::<Vec<_>>(), &HistorySpec { order: Order::Kernel, ..request() });
-        let found = found.unwrap();
+        let found = found_in(&(0..20).map(of).collect::<Vec<_>>(), &Order::Kernel);
         assert!(matches!(changes(&found)[..], [("reuse", 10, ..)]), "{:?}", changes(&found));
         assert!(report(&found).text(200).contains("6.10.0-1 (run 11)"));
     }
@@ -432,7 +418,7 @@ mod tests {
             record.host.class = format!("host {}", at % 3);
             record
         };
-        let found = history("dir", &(0..20).map(of).collect::<Vec<_>>(), &request()).unwrap();
+        let found = found_in(&(0..20).map(of).collect::<Vec<_>>(), &Order::Time);
         assert!(found.series.iter().all(|one| one.points.len() == 20 && one.against.as_deref() == Some("BASE")));
         let [("NEW", 10, revision, size)] = changes(&found)[..] else { panic!("{:?}", changes(&found)) };
         assert!(revision == hash_of(10) && (size - 0.18).abs() < 0.01);

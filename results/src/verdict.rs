@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::error::Exit;
 use crate::stats::interval::{Interval, NORMAL_95};
 use crate::stats::jackknife::Estimate;
+pub use crate::stats::limits::Limits;
 
 /// A verdict on one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -39,34 +40,7 @@ impl Verdict {
     }
 }
 
-/// Limits for a change.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Limits {
-    /// Adjusted p values below this are significant.
-    pub alpha: f64,
-    /// Relative changes of at least this are strong.
-    pub threshold: f64,
-    /// A slow-down of at least this must be excluded for "no change".
-    pub bound: f64,
-    /// Shown, but not judged.
-    pub report_only: bool,
-}
-
-impl Default for Limits {
-    /// p < 0.01, 3 %, 5 % excluded.
-    fn default() -> Self {
-        Self { alpha: 0.01, threshold: 0.03, bound: 0.05, report_only: false }
-    }
-}
-
 impl Limits {
-    /// Returns the default limits, changed by what is given: a threshold above the bound moves it along.
-    pub fn of(alpha: Option<f64>, threshold: Option<f64>) -> Self {
-        let Self { alpha: usual, threshold: least, bound, report_only } = Self::default();
-        let threshold = threshold.unwrap_or(least);
-        Self { alpha: alpha.unwrap_or(usual), threshold, bound: bound.max(threshold), report_only }
-    }
-
     /// The verdict on a logarithm of NEW over BASE whose p value, adjusted for the rows beside it, is `p`.
     pub fn verdict(&self, log: &Estimate, p: f64) -> Verdict {
         let change = log.value.exp_m1();
@@ -124,7 +98,7 @@ impl Judged {
         let verdict = if value.is_finite() {
             let error = (interval.high / interval.low).ln() / (2.0 * NORMAL_95);
             let error = if error.is_finite() { error } else { f64::MAX };
-            let limits = Limits { alpha: 0.05, ..Limits::of(None, Some(Self::WITHIN)) };
+            let limits = Limits::default().with(Some(0.05), Some(Self::WITHIN));
             let log = Estimate { value, error, freedom: f64::INFINITY };
             limits.verdict(&log, log.p())
         } else {

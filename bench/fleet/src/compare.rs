@@ -77,8 +77,8 @@ pub fn compare(base: (&str, &[Run]), new: (&str, &[Run]), limits: &Limits) -> Re
     notes.extend(figures.as_ref().map(|figures| format!("{figures} whole on one side only, not compared: {names}")));
     let doubt = too_few(count).or(figures.map(|figures| format!("{figures} on one side only")));
     let group = |(label, rows): (String, Vec<Row>)| {
-        let most = |side: usize| rows.iter().filter_map(|row| Some([&row.base, &row.new][side].as_ref()?.runs)).max();
-        let documents = [most(0).unwrap_or(0), most(1).unwrap_or(0)];
+        let most = |runs: fn(&Row) -> usize| rows.iter().map(runs).max().unwrap_or(0);
+        let documents = [most(|row| row.base.runs), most(|row| row.new.runs)];
         Group { label, unit: "host", documents, reference: String::new(), rows }
     };
     let groups: Vec<Group> = groups.into_iter().map(group).collect();

@@ -27,15 +27,13 @@ pub(super) struct Change {
     pub(super) log: Estimate,
     /// Logarithm of BASE.
     pub(super) base: f64,
-    /// The part of its error that more rounds of the same runs do not make smaller.
-    pub(super) fixed: Estimate,
     /// Pairs of neighbouring runs; 0: runs were not taken in turns.
     pub(super) blocks: usize,
 }
 
 /// Returns the change of independent blocks with these logarithms of NEW over BASE.
 pub(super) fn of_blocks(logs: &[f64], base: f64) -> Option<Change> {
-    Some(Change { log: trimmed::over_blocks(logs)?, base, fixed: known(0.0), blocks: logs.len() })
+    Some(Change { log: trimmed::over_blocks(logs)?, base, blocks: logs.len() })
 }
 
 /// Returns all runs in order of time, each with its side and its logarithm.
@@ -65,7 +63,7 @@ fn in_sequence(order: &[(u64, usize, f64)]) -> Change {
     let of = |wanted| order.iter().map(|(_, side, _)| f64::from(u8::from(*side == wanted))).collect::<Vec<f64>>();
     let log = related::last(&values, &[vec![1.0; values.len()], of(1)]);
     let base = related::last(&values, &[of(1), of(0)]).value;
-    Change { log, base, fixed: known(0.0), blocks: 0 }
+    Change { log, base, blocks: 0 }
 }
 
 /// Computes the change of few runs. Simulated runs do not differ beyond what their rounds show.
@@ -83,8 +81,8 @@ pub(super) fn of_few(runs: &Both<Vec<Level>>, simulated: bool) -> Change {
     // Hosts that show more are believed.
     let variance = if freedom > 0.0 { pooled.max(squares / freedom) } else { pooled };
     let error = if simulated { 0.0 } else { (variance * (1.0 / n + 1.0 / m)).sqrt() };
-    let fixed = Estimate { freedom: usual + freedom, ..known(error) };
-    Change { log: sides[1].less(&sides[0]).less(&fixed), base: sides[0].value, fixed, blocks: 0 }
+    let between = Estimate { freedom: usual + freedom, ..known(error) };
+    Change { log: sides[1].less(&sides[0]).less(&between), base: sides[0].value, blocks: 0 }
 }
 
 /// Computes the change of an arm's ratio to the reference arm. `None` with too few rounds for an interval.

@@ -78,7 +78,7 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
         return Vec::new();
     }
     if let Some(at) = sides.iter().position(Vec::is_empty) {
-        let row = Row::new(Question::Counts, (arm, OPERATIONS), limits, [None, None]);
+        let row = Row::new(Question::Counts, (arm, OPERATIONS), limits, <_>::default());
         return vec![row.doubted(Some(format!("one-sided: {} has no counts of it", SIDES[at])))];
     }
     let names: BTreeSet<&String> = sides.iter().flatten().flat_map(|work| work.counts.keys()).collect();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::change::{self, Change};
 use super::group::{self, MIN_RUNS, Pair};
@@ -14,7 +13,6 @@ use super::{counts, facts};
 use crate::document::{Arm, Record};
 use crate::error::{Error, Exit};
 use crate::paired;
-use crate::stats::jackknife::known;
 use crate::table::layout;
 use crate::verdict::{Tally, Verdict};
 
@@ -62,14 +60,12 @@ pub struct Comparison {
     pub new: Side,
     /// Differences of hosts or builds.
     pub unlike: Vec<String>,
-    /// Differences of hosts are allowed.
-    pub unlike_hosts_allowed: bool,
     /// Missing or partial figures.
     pub notes: Vec<String>,
     /// Groups that were compared.
     pub groups: Vec<Group>,
-    /// What was judged: pairs with their intervals.
-    pub answer: Vec<Value>,
+    /// The rows that were judged.
+    pub answer: Vec<Row>,
     /// The exit code.
     pub exit: u8,
     /// The verdict in a sentence.
@@ -88,25 +84,18 @@ impl Comparison {
         let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
         let (exit, verdict) = if unlike.is_empty() || unlike_hosts_allowed {
             let is_open = |row: &&&Row| row.question == Question::AllArms && row.verdict == Verdict::Inconclusive;
-            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.found.is_none()));
+            let moved = rows.iter().filter(is_open).find_map(|row| row.change.filter(|_| row.log.is_none()));
             let moved = moved.map(|by| format!("all arms moved by {} and were not judged", layout::change(by, None)));
             conclude(&rows, missing.or(moved.as_deref()))
         } else {
             let times = rows.iter().filter(|row| row.question != Question::Counts);
             let tally = Tally::of(times.map(|row| row.verdict));
-            let (before, remedy) = match missing {
-                Some(why) => (format!("{why}; "), ""),
-                None => (String::new(), "; --ignore-host-differences compares anyway"),
-            };
-            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
+            let why = format!("hosts or builds differ ({tally}); --ignore-host-differences compares anyway");
+            (Exit::Inconclusive, format!("inconclusive: {why}"))
         };
-        let pair = |row: &&Row| {
-            let Row { arm, metric, change, change_interval: interval, verdict, .. } = row;
-            json!({"arm": arm, "metric": metric, "change": change, "interval": interval, "verdict": verdict})
-        };
-        let answer = rows.iter().filter(|row| row.verdict != Verdict::NotJudged).map(pair).collect();
-        let exit = exit.code();
-        Self { schema: SCHEMA, base, new, unlike, unlike_hosts_allowed, notes, groups, answer, exit, verdict }
+        let (judged, exit) = (rows.into_iter().filter(|row| row.verdict != Verdict::NotJudged), exit.code());
+        let answer = judged.cloned().collect();
+        Self { schema: SCHEMA, base, new, unlike, notes, groups, answer, exit, verdict }
     }
 
     /// The exit code.
@@ -149,12 +138,18 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
     let mut missing = lacks.then_some("NEW lacks a workload that BASE has");
     let (mut groups, mut unlike) = (Vec::new(), BTreeSet::new());
     for pair in &pairs {
-        unlike.extend(facts::differences(&pair.sides[0], &pair.sides[1]));
+        let differ = facts::differences(&pair.sides[0], &pair.sides[1]);
         notes.extend(facts::conditions(&pair.sides, &["pin", "quick"]));
         notes.extend(facts::definitions(&pair.sides[0], &pair.sides[1]));
         let (samples, is_lone) = sample::samples(pair, request, &mut notes);
         missing = is_lone.then_some("an arm is on one side only").or(missing);
-        let mut rows = rows(pair, &samples, request, &mut notes);
+        let mut rows = arms_of(pair, &samples, request, &mut notes);
+        // Hosts that are allowed to differ do: that all arms moved says nothing.
+        if differ.is_empty() || !request.unlike_hosts_allowed {
+            let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
+            rows.extend(metrics.into_iter().filter_map(|metric| of_all(&samples, metric, request, pair.simulated())));
+        }
+        unlike.extend(differ);
         let other_counts = facts::conditions(&pair.sides, &counts::CONDITIONS);
         if other_counts.is_empty() && request.metrics.is_empty() {
             let mut whole: Vec<&String> =
@@ -171,13 +166,8 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
             rows,
         });
     }
-    let over = if pairs.iter().all(Pair::simulated) { Over::Simulations } else { Over::Runs };
+    let over = if pairs.iter().all(Pair::simulated) { Over::Rounds } else { Over::Runs };
     judge(groups.iter_mut().flat_map(|group| &mut group.rows), over);
-    // Hosts that are allowed to differ do: that all arms moved says nothing.
-    if !unlike.is_empty() && request.unlike_hosts_allowed {
-        let rows = groups.iter_mut().flat_map(|group| &mut group.rows);
-        rows.filter(|row| row.question == Question::AllArms).for_each(|row| row.verdict = Verdict::NotJudged);
-    }
     // Each pair of groups may have the same to say.
     let mut said = BTreeSet::new();
     notes.retain(|note| said.insert(note.clone()));
@@ -193,19 +183,17 @@ pub fn compare(base: (&str, &[Record]), new: (&str, &[Record]), request: &Compar
 pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Comparison, Error> {
     request.check(&[record])?;
     let all: Vec<&Arm> = request.arms.iter().filter_map(|name| record.arm(name)).collect();
-    let names: BTreeSet<&String> = request.arms.iter().collect();
-    if all.len() < 2 || names.len() < all.len() {
-        let measured = record.arms.iter().filter(|arm| !arm.rounds.is_empty());
-        let there = measured.map(|arm| arm.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(Error::usage("--arms needs two arms or more, each once", "", format!("there are {there}")));
+    if all.len() < 2 || request.arms.iter().collect::<BTreeSet<_>>().len() < all.len() {
+        return Err(Error::usage(
+            "--arms needs two arms or more, each once",
+            "",
+            "give those to compare with the first",
+        ));
     }
     let (mut rows, first) = (Vec::new(), all[0]);
     for arm in &all[1..] {
         let both = first.metrics.keys().filter(|key| arm.metrics.contains_key(*key) && asked(&request.metrics, key));
         rows.extend(both.map(|metric| within_row(record, first, arm, metric, request)));
-    }
-    if rows.is_empty() {
-        return Err(Error::usage("no such metric in both arms", "", "vpmu show metrics lists them"));
     }
     judge(&mut rows, Over::Rounds);
     let (label, reference) = (group::group_label(record), first.name.clone());
@@ -215,20 +203,17 @@ pub fn arms(name: &str, record: &Record, request: &CompareSpec) -> Result<Compar
     Ok(Comparison::of(sides, vec![group], (Vec::new(), true), Vec::new(), None))
 }
 
-/// The rows of times: of each arm, then of all arms together by each metric.
-fn rows(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
-    let simulated = pair.simulated();
-    let others: Vec<&Sample> = samples.iter().filter(|sample| !sample.is_reference).collect();
-    let mut rows: Vec<Row> = others.par_iter().map(|sample| of_arm(sample, request, simulated)).collect();
-    let reference = pair.reference.map_or("", String::as_str);
+/// The rows of arms that are divided by the reference.
+fn arms_of(pair: &Pair<'_>, samples: &[Sample], request: &CompareSpec, notes: &mut Vec<String>) -> Vec<Row> {
+    let (simulated, reference) = (pair.simulated(), pair.reference.map_or("", String::as_str));
+    let others = samples.par_iter().filter(|sample| sample.arm != reference);
+    let mut rows: Vec<Row> = others.map(|sample| of_arm(sample, request, simulated)).collect();
     let has =
         |metric: &str| pair.all().any(|one| one.arm(reference).is_some_and(|arm| arm.metrics.contains_key(metric)));
     for row in rows.iter_mut().filter(|row| !has(&row.metric)) {
         row.limits.report_only = true;
         notes.push(format!("{}, {}: not judged: {reference} has none to divide it by", row.arm, row.metric));
     }
-    let metrics: BTreeSet<&String> = samples.iter().map(|sample| &sample.metric).collect();
-    rows.extend(metrics.into_iter().filter_map(|metric| of_all(samples, metric, request, simulated)));
     rows
 }
 
@@ -237,9 +222,9 @@ fn of_arm(sample: &Sample, request: &CompareSpec, simulated: bool) -> Row {
     let sides = sample.sides.each_ref().map(|runs| {
         let pairs: Vec<paired::Pair> = runs.iter().flat_map(|run| run.pairs.iter().copied()).collect();
         let n = runs.iter().map(|run| run.values.len()).sum();
-        (n > 0).then(|| SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() })
+        SideLevel { value: paired::centre(&pairs).map(f64::exp), n, runs: runs.len() }
     });
-    let has_ratio = sides.iter().flatten().all(|side| side.value.is_some());
+    let has_ratio = sides.iter().all(|side| side.value.is_some());
     let row = Row::new(Question::OneArm, (&sample.arm, &sample.metric), request.limits(&sample.metric), sides);
     let row = if has_ratio { row } else { Row { why: NO_RATIO.to_owned(), ..row } };
     row.doubted(sample.doubt.clone()).with(change::of_arm(&sample.sides, simulated))
@@ -253,7 +238,7 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
         let n = arms.iter().flat_map(|arm| &arm.sides[at]).map(|run| run.values.len()).sum::<usize>() / arms.len();
         Some(SideLevel { value: Some(0.0), n, runs })
     };
-    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [Some(side(0)?), side(1)]);
+    let row = Row::new(Question::AllArms, (ALL_ARMS, metric), request.limits(metric), [side(0)?, side(1)?]);
     Some(match change::of_all(&arms, simulated) {
         Some((found, true)) => row.with(Some(found)),
         Some((found, false)) => row.shows(found.base, found.log.value),
@@ -263,18 +248,15 @@ fn of_all(samples: &[Sample], metric: &str, request: &CompareSpec, simulated: bo
 
 /// Returns the exit of rows, and the verdict in a sentence. `doubt` is what keeps "no regression" from being said.
 pub fn conclude(rows: &[&Row], doubt: Option<&str>) -> (Exit, String) {
-    let of = |of_counts: bool| rows.iter().filter(move |row| (row.question == Question::Counts) == of_counts);
-    let tally = Tally::of(of(false).map(|row| row.verdict));
-    if let Some(more) = more_work(of(true).copied().filter(|row| row.verdict == Verdict::Slower)) {
-        let times = match tally {
-            Tally { slower: 0, inconclusive: 0, .. } if doubt.is_none() => "same time, ".to_owned(),
-            Tally { slower: 0, .. } => format!("times are inconclusive ({tally}); "),
-            _ => format!("{tally}; "),
-        };
-        return (Exit::Regression, format!("regression: {times}{more}"));
+    let (counts, times): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.question == Question::Counts);
+    let tally = Tally::of(times.iter().map(|row| row.verdict));
+    let one_sided = counts.iter().any(|row| row.verdict == Verdict::Inconclusive);
+    let found = tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")));
+    match more_work(counts.into_iter().filter(|row| row.verdict == Verdict::Slower)) {
+        Some(more) if found.0 == Exit::Done => (Exit::Regression, format!("regression: same time, {more}")),
+        Some(more) => (Exit::Regression, format!("regression: {more}; times: {tally}")),
+        None => found,
     }
-    let one_sided = of(true).any(|row| row.verdict == Verdict::Inconclusive);
-    tally.conclude(doubt.or(one_sided.then_some("counts are on one side only")))
 }
 
 /// Says which counts grew most: all operations of an arm before one kind of them.
@@ -290,13 +272,9 @@ fn more_work<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<String> {
 /// The row of `arm` against `base` of one run.
 fn within_row(record: &Record, base: &Arm, arm: &Arm, metric: &str, request: &CompareSpec) -> Row {
     let found = paired::over_runs(record, arm, base, metric);
-    let side = |arm: &Arm, value: Option<f64>| {
-        let n = paired::counting(arm, metric).count();
-        (n > 0).then_some(SideLevel { value, n, runs: 1 })
-    };
+    let side = |arm: &Arm, value| SideLevel { value, n: paired::counting(arm, metric).count(), runs: 1 };
     let doubt = facts::doubt_of(record, base).or_else(|| facts::doubt_of(record, arm));
-    let fixed = if record.is_simulated() { known(0.0) } else { paired::BETWEEN_RUNS };
-    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, fixed, blocks: 0 }));
+    let change = found.and_then(|found| Some(Change { log: found.log?, base: 0.0, blocks: 0 }));
     let sides = [side(base, Some(1.0)), side(arm, found.map(|found| found.ratio))];
     let row = Row::new(Question::OneArm, (&arm.name, metric), request.limits(metric), sides);
     row.doubted(doubt.map(|why| format!("not whole: {why}"))).with(change)

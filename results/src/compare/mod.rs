@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((said(&found, "reuse"), said(&found, "recreate").1), ((1, Verdict::Slower), Verdict::NoChange));
         let row = main(&found, "reuse");
         assert!((row.change.unwrap() - 1.0).abs() < 0.01 && row.change_interval.unwrap().low > 0.5);
-        let [before, after] = [&row.base, &row.new].map(|side| side.as_ref().unwrap().value.unwrap());
+        let [before, after] = [row.base, row.new].map(|side| side.value.unwrap());
         assert!((after / before - 1.0 - row.change.unwrap()).abs() < 1e-9, "columns agree: {row:?}");
         assert!(row.p_value_adjusted.unwrap() > row.p_value.unwrap());
         assert_eq!(said(&of(&slow(6, 20), &base), "reuse"), (0, Verdict::Faster));
@@ -309,7 +309,7 @@ mod tests {
         // A gate for any host: a factor of three against the floor.
         let mut far = value(10, 6, |arm, round| if arm == "floor" { 9 * ns(round) } else { 20 * ns(round) });
         far["host"]["kernel"] = json!("7.0");
-        let gate = CompareSpec { limits: Limits::of(None, Some(2.0)), ..allowed.clone() };
+        let gate = CompareSpec { limits: Limits::default().with(None, Some(2.0)), ..allowed.clone() };
         assert_eq!((of(&other, &gate).exit, of(&changed(far), &gate).exit), (0, 0));
     }
 

@@ -9,7 +9,7 @@ use super::group::{Both, MIN_RUNS};
 use crate::paired::MIN_ROUNDS;
 use crate::stats::holm;
 use crate::stats::interval::Interval;
-use crate::stats::jackknife::{Estimate, known};
+use crate::stats::jackknife::Estimate;
 use crate::table::layout;
 use crate::verdict::{Limits, Verdict};
 
@@ -19,6 +19,8 @@ const FEW: usize = 2;
 const ONE_RUN: f64 = 0.2;
 /// Change of all arms, of runs that show none, that is not passed in silence.
 const ALL_MOVED: f64 = 0.25;
+/// Room over half an interval in which nine of ten repetitions see what it shows: 1.96 and 1.28 standard errors over 1.96.
+const NINE_OF_TEN: f64 = 1.65;
 
 /// Name of the row of all arms together.
 pub const ALL_ARMS: &str = "all arms";
@@ -38,14 +40,12 @@ pub enum Question {
     Counts,
 }
 
-/// What verdicts are over, and more of what would decide.
+/// What verdicts are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Runs of two sides.
     Runs,
-    /// Simulated runs, none of which differs from another.
-    Simulations,
-    /// Rounds of one run.
+    /// Rounds of one run, or of simulated ones, none of which differs from another.
     Rounds,
     /// Hosts, each with itself.
     Hosts,
@@ -56,7 +56,7 @@ pub enum Over {
 pub struct SideLevel {
     /// Ratio to the reference arm in paired rounds; of all arms, and of turns, the time in ns; the count for a PMI or a sample.
     pub value: Option<f64>,
-    /// Rounds.
+    /// Rounds; 0: the side has none.
     pub n: usize,
     /// Number of runs.
     pub runs: usize,
@@ -72,9 +72,9 @@ pub struct Row {
     /// The metric, such as `nmi_handler_ns`, or the count, such as `open/PMI`.
     pub metric: String,
     /// BASE.
-    pub base: Option<SideLevel>,
+    pub base: SideLevel,
     /// NEW.
-    pub new: Option<SideLevel>,
+    pub new: SideLevel,
     /// Relative change, of the ratio to the reference arm, of all times or of a count: 0.1 is 10 % more.
     pub change: Option<f64>,
     /// Its 95 % confidence interval; `None` of what is not judged, and of counts that repeat.
@@ -96,8 +96,9 @@ pub struct Row {
     /// Its figures may be judged: both sides have them, and they are whole.
     #[serde(skip)]
     pub(super) whole: bool,
+    /// Logarithm of NEW over BASE, of what may be judged.
     #[serde(skip)]
-    pub(super) found: Option<Change>,
+    pub(super) log: Option<Estimate>,
 }
 
 impl Row {
@@ -106,7 +107,7 @@ impl Row {
         question: Question,
         (arm, metric): (&str, &str),
         limits: Limits,
-        [base, new]: Both<Option<SideLevel>>,
+        [base, new]: Both<SideLevel>,
     ) -> Self {
         let (arm, metric) = (arm.to_owned(), metric.to_owned());
         let rounds = if question == Question::Turns { "pairs" } else { "rounds" };
@@ -127,16 +128,14 @@ impl Row {
         self.change_interval = Some(Interval { low: low.exp_m1(), high: high.exp_m1() });
         self.p_value = Some(change.log.p());
         self.blocks = change.blocks;
-        self.found = found;
+        self.log = Some(change.log);
         self.shows(change.base, change.log.value)
     }
 
     /// Shows a logarithm of BASE, and that of NEW over it, on sides that have a value: one definition for them and what is between.
     pub(super) fn shows(mut self, base: f64, log: f64) -> Self {
         for (level, log) in [&mut self.base, &mut self.new].into_iter().zip([base, base + log]) {
-            if let Some(value) = level.as_mut().and_then(|level| level.value.as_mut()) {
-                *value = log.exp();
-            }
+            level.value = level.value.map(|_| log.exp());
         }
         self.change = Some(log.exp_m1());
         self
@@ -144,7 +143,7 @@ impl Row {
 
     /// Formats its sides.
     pub(super) fn sides(&self) -> Both<String> {
-        [&self.base, &self.new].map(|side| match (self.question, side.as_ref().and_then(|side| side.value)) {
+        [&self.base, &self.new].map(|side| match (self.question, side.value) {
             (_, None) => layout::dash(),
             (Question::OneArm, Some(ratio)) => format!("× {ratio:.3}"),
             (Question::Counts, Some(count)) => format!("{count:.3}"),
@@ -157,7 +156,7 @@ impl Row {
     pub fn over_hosts(of: (&str, &str), limits: Limits, logs: &[Both<f64>], runs: Both<usize>) -> Self {
         let question = if of.0 == ALL_ARMS { Question::AllArms } else { Question::OneArm };
         let [base, new] = [0, 1].map(|side: usize| logs.iter().map(|host| host[side]).sum::<f64>() / logs.len() as f64);
-        let level = |runs| Some(SideLevel { value: Some(0.0), n: logs.len(), runs });
+        let level = |runs| SideLevel { value: Some(0.0), n: logs.len(), runs };
         let row = Self::new(question, of, limits, runs.map(level)).shows(base, new - base);
         let change = of_blocks(&logs.iter().map(|[base, new]| new - base).collect::<Vec<_>>(), base);
         Self { blocks: logs.len(), ..row.with(change) }
@@ -180,7 +179,7 @@ impl Row {
             _ => Verdict::Faster,
         };
         let change = (before > 0.0).then(|| after / before - 1.0);
-        let row = Self::new(Question::Counts, of, limits, sides.map(Some));
+        let row = Self::new(Question::Counts, of, limits, sides);
         let row = Self { change, verdict, exact, why: String::new(), ..row };
         if exact { row } else { row.with(found) }
     }
@@ -202,11 +201,6 @@ impl Row {
             _ => !self.limits.report_only,
         }
     }
-
-    /// Returns the runs of the side that has fewer.
-    fn runs(&self) -> usize {
-        [&self.base, &self.new].into_iter().flatten().map(|level| level.runs).min().unwrap_or(0)
-    }
 }
 
 /// Returns whether two counts are the same number but for how they were calculated.
@@ -216,13 +210,13 @@ pub(super) fn is_same(a: f64, b: f64) -> bool {
 
 /// Adjusts the p values of the rows that are judged, and judges them.
 pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
-    let (judged, mut others): (Vec<_>, Vec<_>) =
-        rows.into_iter().partition(|row| row.found.is_some() && !row.limits.report_only);
+    let (judged, others): (Vec<_>, Vec<_>) =
+        rows.into_iter().partition(|row| row.log.is_some() && !row.limits.report_only);
     let p = holm(&judged.iter().filter_map(|row| row.p_value).collect::<Vec<_>>());
     for (row, p) in judged.into_iter().zip(p) {
         row.p_value_adjusted = Some(p);
-        let Some(found) = row.found else { continue };
-        let (verdict, why) = verdict(row, &found, p, over);
+        let Some(log) = row.log else { continue };
+        let (verdict, why) = verdict(row, &log, p, over);
         if row.whole {
             (row.verdict, row.why) = (verdict, why);
         } else if verdict == Verdict::Slower {
@@ -230,7 +224,7 @@ pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
             row.verdict = verdict;
         }
     }
-    for row in &mut others {
+    for row in others {
         let moved = row.change.filter(|_| row.question == Question::AllArms);
         if row.limits.report_only {
             (row.verdict, row.why) = (Verdict::NotJudged, String::new());
@@ -241,15 +235,14 @@ pub fn judge<'a>(rows: impl IntoIterator<Item = &'a mut Row>, over: Over) {
     }
 }
 
-fn verdict(row: &Row, found: &Change, p: f64, over: Over) -> (Verdict, String) {
-    let (change, high) = (found.log.value.exp_m1(), found.log.interval().high.exp_m1());
-    let judged = row.limits.verdict(&found.log, p);
+fn verdict(row: &Row, log: &Estimate, p: f64, over: Over) -> (Verdict, String) {
+    let (judged, runs) = (row.limits.verdict(log, p), row.base.runs.min(row.new.runs));
     let is_clear = matches!(judged, Verdict::Slower | Verdict::Faster);
     if row.question == Question::Counts {
         // What a host's load does to counts is no news, and leaves nothing open.
         return (if is_clear { judged } else { Verdict::NotJudged }, String::new());
     }
-    if is_clear && over == Over::Runs && row.runs() < FEW && change.abs() < ONE_RUN {
+    if is_clear && over == Over::Runs && runs < FEW && log.value.exp_m1().abs() < ONE_RUN {
         let least = ONE_RUN * 100.0;
         let why = format!(
             "one run a side shows no change below {least:.0} %: another process may differ by so much; two runs a side, or `vpmu ab`, \
@@ -260,38 +253,20 @@ fn verdict(row: &Row, found: &Change, p: f64, over: Over) -> (Verdict, String) {
     if judged != Verdict::Inconclusive {
         return (judged, String::new());
     }
-    let bound = row.limits.bound * 100.0;
-    let mut why = if high < row.limits.bound {
-        format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide")
-    } else {
-        format!("it may be up to {:.1} % slower, and {bound:.1} % is the bound", high * 100.0)
-    };
-    if found.blocks == 0 && row.runs() >= MIN_RUNS && over != Over::Simulations {
-        why += "; runs in turns would show less of the host's wander";
-    } else if let Some(more) = would_do(found, row, over).filter(|_| high >= row.limits.bound) {
-        why = format!("{why}; about {more} would do");
+    let (high, bound) = (log.interval().high, row.limits.bound);
+    if high.exp_m1() < bound {
+        let why = format!("its interval excludes 0, and over all rows p is {p:.2}: more rounds or runs would decide");
+        return (judged, why);
     }
-    (judged, why)
-}
-
-/// Says how many rounds, runs or hosts would show that a change is below the bound where there is none.
-fn would_do(found: &Change, row: &Row, over: Over) -> Option<String> {
-    let (base, new) = row.base.as_ref().zip(row.new.as_ref())?;
-    let times = |fixed: Estimate| found.log.times_as_many(&fixed, row.limits.bound.ln_1p());
-    let more = |n: usize, what: &str| {
-        let n = n as f64;
-        Some(format!("{} {what}", (times(known(0.0))? * n).ceil().max(n + 1.0)))
+    let (n, what) = match over {
+        Over::Hosts => (row.blocks, "hosts"),
+        Over::Rounds => (row.base.n.min(row.new.n), if row.question == Question::Turns { "pairs" } else { "rounds" }),
+        Over::Runs => (runs, "runs a side, in turns,"),
     };
-    let by_rounds = times(found.fixed).filter(|times| *times < 20.0 && found.blocks == 0 && row.runs() < MIN_RUNS);
-    match (by_rounds, over) {
-        (_, Over::Hosts) => more(found.blocks, "hosts"),
-        (None, Over::Rounds) => None,
-        (None, _) => more(row.runs(), "runs a side"),
-        // Enough rounds, and yet the change seen is close to the bound.
-        (Some(times), _) if times <= 1.0 => None,
-        (Some(times), _) => {
-            let needed = (times * base.n.min(new.n) as f64 / 10.0).ceil() * 10.0;
-            Some(format!("{needed} rounds{}", if over == Over::Rounds { "" } else { " a side" }))
-        }
-    }
+    // So many would show, if there is no change, that it is below the bound.
+    let times = (NINE_OF_TEN * (high - log.value) / bound.ln_1p()).powi(2);
+    let more =
+        if times > 1.0 { format!("; about {:.0} {what} would do", (times * n as f64).ceil()) } else { String::new() };
+    let [high, bound] = [high.exp_m1(), bound].map(|share| share * 100.0);
+    (judged, format!("it may be up to {high:.1} % slower, and {bound:.1} % is the bound{more}"))
 }

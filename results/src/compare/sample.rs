@@ -68,8 +68,6 @@ pub(super) struct Sample {
     pub(super) arm: String,
     pub(super) metric: String,
     pub(super) sides: Both<Vec<Run>>,
-    /// It is the arm that the others are divided by.
-    pub(super) is_reference: bool,
     /// Why its figures are not judged: a side has none, or they are not whole.
     pub(super) doubt: Option<String>,
 }
@@ -113,7 +111,7 @@ pub(super) fn samples(pair: &Pair<'_>, request: &CompareSpec, notes: &mut Vec<St
             let lacks = sides.iter().position(Vec::is_empty);
             let lacks = lacks.map(|at| format!("one-sided: {} has no rounds of it", SIDES[at]));
             let doubt = lacks.or_else(|| not_whole.clone());
-            Sample { arm: name.clone(), metric: metric.clone(), sides, is_reference: reference == Some(name), doubt }
+            Sample { arm: name.clone(), metric: metric.clone(), sides, doubt }
         };
         let of_arm: Vec<Sample> = metrics.into_par_iter().map(of_metric).collect();
         found.extend(of_arm.into_iter().filter(|one| one.sides.iter().any(|side| !side.is_empty())));

@@ -1,7 +1,7 @@
 //! A comparison as a report: tables for a terminal or a pull request, with everything that limits them, and a case for each row.
 
 use super::judge::{Comparison, Group, Side};
-use super::row::{Question, Row, SideLevel};
+use super::row::{Question, Row};
 use crate::junit::Case;
 use crate::table::layout::{self, change, dash, plural};
 use crate::table::{Part, Report, Table};
@@ -40,17 +40,14 @@ fn case(row: &Row) -> Case {
 
 fn heading(group: &Group) -> String {
     let (label, [base, new]) = (&group.label, group.documents);
-    let times = || group.rows.iter().filter(|row| row.question != Question::Counts);
-    let blocks = times().map(|row| row.blocks).max().unwrap_or(0);
+    let most = |of: fn(&Row) -> usize| {
+        group.rows.iter().filter(|row| row.question != Question::Counts).map(of).max().unwrap_or(0)
+    };
+    let [blocks, a, b] = [|row: &Row| row.blocks, |row: &Row| row.base.n, |row: &Row| row.new.n].map(most);
     if group.unit == "host" {
         let hosts = plural(blocks, "host");
-        return format!(
-            "{label}: {hosts}, {base} and {new} runs, each host with itself; means over hosts, 95 % intervals"
-        );
+        return format!("{label}: {hosts}, {base} and {new} runs, each host with itself; 95 % intervals");
     }
-    let rounds =
-        |pick: fn(&Row) -> Option<&SideLevel>| times().filter_map(pick).map(|level| level.n).max().unwrap_or(0);
-    let (a, b) = (rounds(|row| row.base.as_ref()), rounds(|row| row.new.as_ref()));
     let blocks = if blocks > 0 { format!(", in turns ({blocks} pairs)") } else { String::new() };
     let runs = if base + new > 2 { format!(" of {base} and {new} runs{blocks}") } else { String::new() };
     format!("{label}: p50 against {}, {a} and {b} rounds{runs}; 95 % intervals", group.reference)
@@ -60,10 +57,11 @@ fn heading(group: &Group) -> String {
 pub fn add(report: &mut Report, heading: &str, suite: &str, rows: &[Row], all: bool) {
     let mut table = Table::new(HEADER).keys(2).left(3).caption(heading);
     // Of an arm of one side there is nothing to show but that, which a note says.
-    let both = |row: &&Row| row.base.is_some() && row.new.is_some() && (all || row.is_news());
+    let both = |row: &&Row| row.base.n > 0 && row.new.n > 0 && (all || row.is_news());
     rows.iter().filter(both).for_each(|row| table.add_row(cells(row)));
     report.table(table);
-    report.suite(suite, rows.iter().map(case).collect());
+    let judged = rows.iter().filter(|row| all || row.verdict != Verdict::NotJudged);
+    report.suite(suite, judged.map(case).collect());
 }
 
 /// Returns the comparison as it is shown; `all`: with the rows that are not judged, and with counts that are the same.

@@ -45,7 +45,7 @@ pub fn turns([base, new]: [&Arm; 2], names: &[&str], metric: &str, limits: &Limi
 
 /// Builds the row of an arm whose turns in BASE take `level` ns.
 fn row(arm: &str, metric: &str, logs: &[f64], limits: &Limits, level: Option<f64>) -> Option<Row> {
-    let side = Some(SideLevel { value: level, n: logs.len(), runs: logs.len() });
+    let side = SideLevel { value: level, n: logs.len(), runs: logs.len() };
     let row = Row::new(Question::Turns, (arm, metric), *limits, [side, side]);
     let base = level.map_or(0.0, f64::ln);
     let found = of_blocks(logs, base).filter(|_| logs.len() >= MIN_ROUNDS);
@@ -57,7 +57,7 @@ fn count(arm: &str, key: &str, [base, new]: [&Arm; 2], limits: &Limits) -> Row {
     let of = |side: &Arm| -> Option<Vec<f64>> { Some(side.rounds.metrics.get(key)?.medians().collect()) };
     let metric = key.split_once(COUNTS).map_or(key, |(_, count)| count);
     let Some(sides) = of(new).and_then(|new| Some([of(base)?, new])) else {
-        let row = Row::new(Question::Counts, (arm, metric), *limits, [None, None]);
+        let row = Row::new(Question::Counts, (arm, metric), *limits, <_>::default());
         return row.doubted(Some("one-sided: NEW has no counts of it".to_owned()));
     };
     let levels = sides.each_ref().map(|all| {

@@ -74,19 +74,20 @@ const ALL_PAIRS: usize = 3;
 pub fn in_plan_order<'a>(arms: &'a [Arm], metric: &str) -> Vec<(&'a Arm, &'a Arm)> {
     let measured = || arms.iter().filter(|arm| !arm.rounds.is_empty() && arm.metrics.contains_key(metric));
     let of_kind = |kind: ArmKind| measured().filter(move |arm| arm.kind == kind);
-    let strategies: Vec<&Arm> = of_kind(ArmKind::Strategy).collect();
-    let reach = if strategies.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
-    let mut found = Vec::new();
-    for (place, arm) in strategies.iter().enumerate() {
-        found.extend(strategies[place.saturating_sub(reach)..place].iter().map(|base| (*arm, *base)));
-    }
+    let (strategies, mut found): (Vec<&Arm>, _) = (of_kind(ArmKind::Strategy).collect(), Vec::new());
     let (below, kvm): (Vec<_>, Vec<_>) = of_kind(ArmKind::Kvm).partition(|arm| arm.is_strategy());
-    found.extend(kvm.iter().flat_map(|kvm| strategies.iter().map(move |base| (*kvm, *base))));
-    // Those of KVM's own host events are compared with one another, as strategies are, and with KVM as it is.
-    let reach = if below.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
-    for (place, arm) in below.iter().enumerate() {
-        found.extend(kvm.iter().chain(&below[place.saturating_sub(reach)..place]).map(|base| (*arm, *base)));
+    let mut pair = |own: &[&'a Arm], others: &[&'a Arm]| {
+        let reach = if own.len() <= ALL_PAIRS { ALL_PAIRS } else { 1 };
+        for (place, arm) in own.iter().enumerate() {
+            found.extend(others.iter().chain(&own[place.saturating_sub(reach)..place]).map(|base| (*arm, *base)));
+        }
+    };
+    pair(&strategies, &[]);
+    for one in &kvm {
+        pair(&[*one], &strategies);
     }
+    // Those of KVM's own host events are compared with one another, as strategies are, and with KVM as it is.
+    pair(&below, &kvm);
     if let Some(floor) = of_kind(ArmKind::Floor).next() {
         found.extend(strategies.iter().copied().chain(of_kind(ArmKind::Kvm)).map(|arm| (arm, floor)));
     }

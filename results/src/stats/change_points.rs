@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use super::jackknife::Estimate;
+use super::limits::Limits;
 use super::median;
 use super::related::{last, product};
 
@@ -22,27 +23,8 @@ const FAR: f64 = 4.0;
 /// Twice the logarithm of the likelihoods' ratio from which one description is clearly better than another: 20 to 1.
 const CLEAR: f64 = 6.0;
 
-/// Rules for accepting a change.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rules {
-    /// Largest p value.
-    pub p: f64,
-    /// Least relative change of the mean, such as 0.05.
-    pub strength: f64,
-}
-
-impl Default for Rules {
-    /// Returns Hunter's p of 0.001, and 5 %, as `compare` asks for.
-    fn default() -> Self {
-        Self { p: 0.001, strength: 0.05 }
-    }
-}
-
-impl Rules {
-    fn is_strong(&self, before: f64, after: f64) -> bool {
-        relative(before, after).is_some_and(|change| change.abs() >= self.strength)
-    }
-}
+/// Usual limits of a change: Hunter's p of 0.001, and a change of the mean by 5 %.
+pub const USUAL: Limits = Limits { alpha: 0.001, threshold: 0.05, bound: 0.05, report_only: false };
 
 /// A place where a series changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -63,13 +45,18 @@ fn relative(before: f64, after: f64) -> Option<f64> {
     (before != 0.0).then(|| after / before - 1.0)
 }
 
+/// Returns whether a difference of two means is significant and strong.
+fn is_change(limits: &Limits, p: f64, [before, after]: [f64; 2]) -> bool {
+    p < limits.alpha && relative(before, after).is_some_and(|change| change.abs() >= limits.threshold)
+}
+
 /// Finds every change point of one of `family` series, in order.
-pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
+pub fn find(series: &[f64], limits: &Limits, family: usize) -> Vec<ChangePoint> {
     if series.len() < MIN_VALUES {
         return Vec::new();
     }
     let clean = undisturbed(series);
-    let loose = Rules { p: LOOSE.max(rules.p), ..*rules };
+    let loose = Limits { alpha: LOOSE.max(limits.alpha), ..*limits };
     // A change looks like correlation, so the search does without it.
     let noise = noise(&clean);
     let of_unrelated = |own: &[f64], at: usize| Estimate {
@@ -83,7 +70,7 @@ pub fn find(series: &[f64], rules: &Rules, family: usize) -> Vec<ChangePoint> {
     let strong = pruned(&clean, &places, of_unrelated, &loose, 1);
     let places: Vec<usize> = strong.iter().map(|point| point.index).collect();
     let of_own = |own: &[f64], at: usize| last(own, &[vec![1.0; own.len()], step(own.len(), at)]);
-    pruned(&clean, &places, of_own, rules, family)
+    pruned(&clean, &places, of_own, limits, family)
 }
 
 /// Tests each place by the parts that it ends and begins, and takes away the weakest until all that are left are significant and
@@ -92,7 +79,7 @@ fn pruned(
     series: &[f64],
     places: &[usize],
     difference: impl Fn(&[f64], usize) -> Estimate,
-    rules: &Rules,
+    limits: &Limits,
     family: usize,
 ) -> Vec<ChangePoint> {
     let chosen_from = (series.len() - 1) as f64 * family.max(1) as f64;
@@ -105,10 +92,8 @@ fn pruned(
     let mut ends: Vec<usize> = [0].into_iter().chain(places.iter().copied()).chain([series.len()]).collect();
     let mut points: Vec<ChangePoint> = ends.windows(3).map(|at| point(at[0], at[1], at[2])).collect();
     loop {
-        let weak = points
-            .iter()
-            .enumerate()
-            .filter(|(_, point)| point.p >= rules.p || !rules.is_strong(point.before, point.after));
+        let is_weak = |point: &ChangePoint| !is_change(limits, point.p, [point.before, point.after]);
+        let weak = points.iter().enumerate().filter(|(_, point)| is_weak(point));
         let Some((weakest, _)) = weak.max_by(|a, b| a.1.p.total_cmp(&b.1.p)) else { return points };
         points.remove(weakest);
         ends.remove(weakest + 1);
@@ -159,7 +144,7 @@ pub struct Trend {
 /// beside its line, else with those.
 pub fn trend(
     series: &[f64],
-    rules: &Rules,
+    limits: &Limits,
     family: usize,
     steps: Vec<ChangePoint>,
 ) -> (Option<Trend>, Vec<ChangePoint>) {
@@ -185,7 +170,7 @@ pub fn trend(
         let next = line(&without);
         let before = next.0 + next.1 * (x[at] - 0.5);
         let p = difference.p() * (count - 1.0) * family.max(1) as f64;
-        if p >= rules.p || !rules.is_strong(before, before + up) {
+        if !is_change(limits, p, [before, before + up]) {
             columns.pop();
             break;
         }
@@ -203,7 +188,7 @@ pub fn trend(
     let [others, own] =
         [2 * steps.len() + 1, 2 * beside.len() + 2].map(|parameters| (count - parameters as f64).max(1.0));
     let is_better = steps.is_empty() || count * (of_steps / others / (squares(&left) / own)).ln() > CLEAR;
-    if p >= rules.p || !rules.is_strong(before, after) || !is_better {
+    if !is_change(limits, p, [before, after]) || !is_better {
         return (None, steps);
     }
     (Some(Trend { before, after, p }), beside)
@@ -236,7 +221,7 @@ fn mean(part: &[f64]) -> f64 {
 fn candidates(
     series: &[f64],
     difference: impl Fn(&[f64], usize) -> Estimate,
-    rules: &Rules,
+    limits: &Limits,
     least: usize,
 ) -> Vec<usize> {
     let (mut places, mut parts) = (Vec::new(), vec![(0, series.len())]);
@@ -245,7 +230,7 @@ fn candidates(
         let middle = mean(own);
         let left: Vec<f64> = own.iter().map(|value| value - middle).collect();
         let Some(at) = best_step(&left, None, least) else { continue };
-        if difference(own, at).p() * (own.len() - 1) as f64 <= rules.p {
+        if difference(own, at).p() * (own.len() - 1) as f64 <= limits.alpha {
             places.push(begin + at);
             parts.extend([(begin, begin + at), (begin + at, end)]);
         }
@@ -273,8 +258,8 @@ mod tests {
     use super::*;
     use crate::synthetic::Random;
 
-    fn indices(series: &[f64], rules: Rules) -> Vec<usize> {
-        find(series, &rules, 1).iter().map(|point| point.index).collect()
+    fn indices(series: &[f64], limits: Limits) -> Vec<usize> {
+        find(series, &limits, 1).iter().map(|point| point.index).collect()
     }
 
     /// Returns a series around 1 with this spread, correlation and share of outliers; from `at` on `up` higher.
@@ -291,8 +276,7 @@ mod tests {
     }
 
     fn found(noise: [f64; 3], change: (usize, f64), count: u64) -> usize {
-        let rules = Rules::default();
-        (0..count).filter(|&seed| !find(&series(seed, noise, change), &rules, 12).is_empty()).count()
+        (0..count).filter(|&seed| !find(&series(seed, noise, change), &USUAL, 12).is_empty()).count()
     }
 
     #[test]
@@ -313,7 +297,7 @@ mod tests {
         ];
         let counts = all.map(|(noise, at, up)| found(noise, (at, up), 30));
         assert!(counts.iter().all(|count| *count >= 28), "of 30 steps: {counts:?}");
-        assert_eq!(indices(&series(3, [0.01, 0.0, 0.0], (25, 0.1)), Rules::default()), [25]);
+        assert_eq!(indices(&series(3, [0.01, 0.0, 0.0], (25, 0.1)), USUAL), [25]);
     }
 
     #[test]
@@ -324,7 +308,7 @@ mod tests {
                 let level = |run: usize| if run < 10 { 1.0 } else { 1.0 + up };
                 related.iter().zip(0..).map(|(noise, run)| level(run) * f64::exp(spread * noise)).collect()
             };
-            (0..count).filter(|&seed| !find(&of(seed), &Rules::default(), family).is_empty()).count()
+            (0..count).filter(|&seed| !find(&of(seed), &USUAL, family).is_empty()).count()
         };
         let steps = [(0.01, -0.12), (0.02, -0.12), (0.01, 0.1)].map(|(spread, up)| found(spread, 0.0, up, 9, 60));
         assert!(steps.iter().all(|count| *count >= 56), "of 60 steps: {steps:?}");
@@ -343,10 +327,10 @@ mod tests {
                 (0..before + after).map(|run| level(run) * (1.0 + 0.005 * random.normal())).collect()
             };
             for (before, after) in [(60, 3), (27, 3), (28, 2), (3, 27)] {
-                assert_eq!(indices(&of(before, after), Rules::default()), [before], "{before}, {after}, {seed}");
+                assert_eq!(indices(&of(before, after), USUAL), [before], "{before}, {after}, {seed}");
             }
             for (before, after) in [(29, 1), (1, 29)] {
-                assert!(indices(&of(before, after), Rules::default()).is_empty(), "{before}, {after}, {seed}");
+                assert!(indices(&of(before, after), USUAL).is_empty(), "{before}, {after}, {seed}");
             }
         }
     }
@@ -356,7 +340,7 @@ mod tests {
         for usual in [vec![70e3; 12], (0..12).map(|n| 70e3 + f64::from(n * 7 % 5) * 100.0).collect()] {
             let last: Vec<f64> = usual.iter().copied().chain([90e3]).collect();
             let within: Vec<f64> = last.iter().chain(&usual).copied().collect();
-            assert_eq!((indices(&last, Rules::default()), indices(&within, Rules::default())), (vec![], vec![]));
+            assert_eq!((indices(&last, USUAL), indices(&within, USUAL)), (vec![], vec![]));
         }
     }
 
@@ -368,7 +352,7 @@ mod tests {
             for seed in 0..40 {
                 let flat = series(seed, [noise, correlation, 0.0], (25, step));
                 let all: Vec<f64> = flat.iter().zip(0..).map(|(y, at)| y + creep * f64::from(at) / 49.0).collect();
-                let (trend, steps) = trend(&all, &Rules::default(), 12, find(&all, &Rules::default(), 12));
+                let (trend, steps) = trend(&all, &USUAL, 12, find(&all, &USUAL, 12));
                 let all = [trend.is_some(), steps.iter().any(|step| step.index.abs_diff(25) < 2)];
                 counts.iter_mut().zip(all).for_each(|(count, is)| *count += usize::from(is));
             }
@@ -394,9 +378,9 @@ mod tests {
             1.02, 0.95, 0.99, 1.00, 1.12, 1.00, 1.01, 0.98, 1.01, 0.96, 0.50, 0.51, 0.48, 0.48, 0.55, 0.50, 0.49, 0.51,
             0.50, 0.49,
         ];
-        let loose = Rules { p: 0.05, ..Rules::default() };
+        let loose = Limits { alpha: 0.05, ..USUAL };
         assert_eq!((indices(&fall, loose), indices(&slip, loose), indices(&half, loose)), (vec![6], vec![4], vec![10]));
-        let strong = Rules { strength: 0.2, ..loose };
+        let strong = Limits { threshold: 0.2, ..loose };
         assert_eq!((indices(&fall, strong), indices(&slip, strong)), (vec![6], vec![]));
     }
 
@@ -405,7 +389,7 @@ mod tests {
         fn any_series_gives_ordered_points_within(
             series in prop::collection::vec(0.0_f64..1e9, 0..120),
         ) {
-            let points = find(&series, &Rules::default(), 1);
+            let points = find(&series, &USUAL, 1);
             prop_assert!(points.windows(2).all(|pair| pair[0].index < pair[1].index));
             prop_assert!(points.iter().all(|point| point.index > 0 && point.index < series.len() && point.p < 0.001));
         }

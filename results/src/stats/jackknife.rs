@@ -8,9 +8,6 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::interval::{CONFIDENCE, Interval};
 
-/// Quantile of the normal distribution for nine of ten.
-const POWER: f64 = 1.282;
-
 /// A figure and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -27,21 +24,6 @@ impl Estimate {
     pub fn interval(&self) -> Interval {
         let width = self.error * t_quantile(f64::midpoint(1.0, CONFIDENCE), self.freedom);
         Interval { low: self.value - width, high: self.value + width }
-    }
-
-    /// Returns how many times as many values show a difference of `room` in nine of ten cases, where they do not make `fixed`, a part
-    /// of the error, smaller. `None`: not even a thousand times as many.
-    pub fn times_as_many(&self, fixed: &Self, room: f64) -> Option<f64> {
-        let (all, kept) = (self.error.powi(2), fixed.error.powi(2));
-        let own = (all - kept).max(0.0);
-        let terms = all * all / self.freedom - kept * kept / fixed.freedom;
-        let freedom = if terms > 0.0 { own * own / terms } else { f64::INFINITY };
-        let shows = |times: &f64| {
-            let then = Self { value: 0.0, error: (own / times).sqrt(), freedom: freedom * times }.less(fixed);
-            then.error * (t_quantile(f64::midpoint(1.0, CONFIDENCE), then.freedom) + POWER) <= room
-        };
-        // The part that stays brings few degrees of freedom: more values are not always better.
-        std::iter::successors(Some(1.0), |times| Some(times * 1.05)).take_while(|times| *times < 1000.0).find(shows)
     }
 
     /// Returns the two-sided p value of "the figure is 0".

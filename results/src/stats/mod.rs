@@ -8,6 +8,7 @@
 pub mod change_points;
 pub mod interval;
 pub mod jackknife;
+pub mod limits;
 pub mod pareto;
 pub mod related;
 pub mod trimmed;

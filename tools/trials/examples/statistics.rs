@@ -5,7 +5,7 @@
 use rayon::prelude::*;
 use results::compare::{CompareSpec, Question, compare};
 use results::paired::{Looks, Pair, Ratio, median_interval, of_turns};
-use results::stats::change_points::{Rules, find, trend};
+use results::stats::change_points::{USUAL, find, trend};
 use results::stats::interval::Interval;
 use results::stats::median;
 use trials::fixture;
@@ -235,8 +235,7 @@ fn histories(count: u64) {
             let far = |random: &mut Random| if random.uniform() < outliers { 0.3 } else { 0.0 };
             let series: Vec<f64> =
                 (0..50).map(|run| 1.0 + shape(run) + spread * noise[run] + far(&mut random)).collect();
-            let rules = Rules::default();
-            let (trend, steps) = trend(&series, &rules, 12, find(&series, &rules, 12));
+            let (trend, steps) = trend(&series, &USUAL, 12, find(&series, &USUAL, 12));
             let is_right = (1..50).contains(&from) && steps.iter().any(|step| step.index.abs_diff(from) < 2);
             (!steps.is_empty(), is_right, trend.is_some())
         });

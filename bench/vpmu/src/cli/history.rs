@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
+use results::compare::CompareSpec;
 use results::error::{Error, Exit};
-use results::history::{self, HistorySpec, Order};
+use results::history::{self, Order};
 use results::open;
 use results::read::{Found, ends};
-use results::stats::change_points::Rules;
+use results::stats::change_points::USUAL;
 
 use super::files::records;
 use super::options::SeriesOptions;
@@ -40,15 +41,15 @@ pub struct HistoryArgs {
 }
 
 pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
-    let (alpha, threshold) = (args.limits.alpha.unwrap_or(0.001), args.limits.threshold.unwrap_or(0.05));
-    let request = HistorySpec {
-        rules: Rules { p: alpha, strength: threshold },
+    let request = CompareSpec {
+        limits: USUAL.with(args.limits.alpha, args.limits.threshold),
         arms: args.series.arm.clone(),
         metrics: args.series.metric.clone(),
-        order: order(&args.by)?,
+        ..CompareSpec::default()
     };
+    let order = order(&args.by)?;
     let Found { records, unsound, .. } = records(&[&args.source])?;
-    let found = history::history(&args.source, &records, &request)?;
+    let found = history::history(&args.source, &records, &request, &order)?;
     console::show(Form::of(args.json.json, false), &history::report(&found), &found)?;
     Ok(ends(found.exit(), unsound))
 }

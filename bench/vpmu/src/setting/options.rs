@@ -102,7 +102,7 @@ pub struct LimitOptions {
 impl LimitOptions {
     /// Returns the limits of a comparison.
     pub fn limits(self) -> Limits {
-        Limits::of(self.alpha, self.threshold)
+        Limits::default().with(self.alpha, self.threshold)
     }
 }
 
