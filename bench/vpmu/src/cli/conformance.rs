@@ -55,9 +55,6 @@ pub struct ConformanceArgs {
     pub quiet: QuietOption,
 }
 
-/// Versions of Intel's PMU that are checked unless others are named.
-const VERSIONS: [u64; 2] = [2, 4];
-
 /// Returns the help of `--backend`.
 fn backends() -> String {
     format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
@@ -78,14 +75,6 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
     versions.sort_unstable();
     versions.dedup();
-    let given = args.pmu_version != VERSIONS;
-    if given && let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd) {
-        return Err(Error::usage(
-            format!("--pmu-version is not for --cpu {}", cpu.name()),
-            "it is the version of Intel's PMU",
-            "leave it out, or check Intel's processors apart",
-        ));
-    }
     let mut guests = Vec::new();
     for &cpu in &args.cpu {
         // An AMD's PMU has one version.

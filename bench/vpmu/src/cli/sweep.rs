@@ -10,7 +10,7 @@ use crate::experiment::sweep::pareto;
 use crate::experiment::sweep::store::Store;
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, print};
+use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
 use results::read::RESULTS;
 use results::sweep::FILE;
@@ -78,7 +78,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let outcome = store.run(&points, &shared, sys::interrupted(), progress.as_mut())?;
 
     let pareto = pareto::compare(&outcome.lines);
-    console::show(Form::of(args.json.json, false), &pareto::report(&pareto), &pareto)?;
+    console::show(args.json.json, &pareto::report(&pareto), &pareto)?;
     if !args.json.json {
         let before =
             if outcome.skipped > 0 { format!(", {} of them from before", outcome.skipped) } else { String::new() };

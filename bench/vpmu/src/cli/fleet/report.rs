@@ -53,7 +53,10 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     };
     let mut shown = Shown { title: campaign.name.clone(), ..fleet::progress(&standing) };
     if !gathered.runs.is_empty() {
-        append(&mut shown, "Hosts", fleet::report(&analysis));
+        let hosts = fleet::report(&analysis);
+        // Too few hosts for one to stand apart are no end of a campaign.
+        let verdict = hosts.verdict.filter(|(exit, _)| *exit != Exit::Inconclusive);
+        append(&mut shown, "Hosts", Shown { verdict, ..hosts });
     }
     for (base, new, comparison) in &variants {
         let title = format!("{new} against {base}, on the same hosts");

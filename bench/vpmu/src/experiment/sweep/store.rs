@@ -169,7 +169,7 @@ fn read(path: &Path) -> Result<(Vec<(String, String)>, usize), Error> {
 }
 
 fn cannot(path: &Path, error: &io::Error) -> Error {
-    Error::output(format!("cannot write {}", path.display()), error, "")
+    Error::output(format!("cannot write {}", path.display()), error, "give -o another folder")
 }
 
 #[cfg(test)]
