@@ -2,6 +2,7 @@
 
 use arch_pmu::spec::Vendor;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -10,7 +11,7 @@ use vmm::machine::Cpu;
 use crate::experiment::conformance::{self, Checked, Target};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{JsonOption, QuietOption};
-use crate::setting::parse::{pmu_version, processor};
+use crate::setting::parse::processor;
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{self, complain, print, print_json};
@@ -43,8 +44,9 @@ pub struct ConformanceArgs {
     pub cpu: Vec<Cpu>,
 
     /// Architectural PMU versions of a guest with an Intel processor
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
-    pub pmu_version: Vec<u64>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4",
+          value_parser = PossibleValuesParser::new(["2", "4"]).try_map(|version| version.parse::<u8>()))]
+    pub pmu_version: Vec<u8>,
 
     /// JSON in place of the table.
     #[command(flatten)]
@@ -72,7 +74,7 @@ fn on_kvm() -> Result<Checks, Error> {
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
-    let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
+    let mut versions = args.pmu_version.clone();
     versions.sort_unstable();
     versions.dedup();
     let mut guests = Vec::new();

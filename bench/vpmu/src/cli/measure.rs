@@ -253,13 +253,6 @@ fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready,
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
 }
 
-/// Returns the name of an experiment's document, without extension.
-fn stem<E: Experiment>(document: &Document<E>, opened_unix: u64) -> String {
-    // A simulated document has no date; the name of its file has one.
-    let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
-    format!("{}-{}", document.experiment, time_stamp(unix))
-}
-
 /// The document of a run, as a file. A full disk neither ends the run nor hides its table.
 pub(super) struct Kept {
     folder: Option<OutputFolder>,
@@ -278,7 +271,10 @@ impl Kept {
     /// Writes the document as it is now.
     fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
-        let failed = folder.write(&stem(document, self.opened_unix), document.to_json()?.as_bytes()).err();
+        // A simulated document has no date; the name of its file has one.
+        let unix = if document.started_unix == 0 { self.opened_unix } else { document.started_unix };
+        let stem = format!("{}-{}", document.experiment, time_stamp(unix));
+        let failed = folder.write(&stem, document.to_json()?.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
             complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
         }

@@ -79,15 +79,6 @@ pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Strin
     }
 }
 
-/// An architectural PMU version that a guest may see.
-pub fn pmu_version(text: &str) -> Result<u64, String> {
-    match text {
-        "2" => Ok(2),
-        "4" => Ok(4),
-        _ => Err("possible values: 2, 4".to_owned()),
-    }
-}
-
 /// One of `all`, by name. Help lists the names.
 pub fn one_of<T: Copy + Send + Sync + 'static>(
     all: &'static [T],
