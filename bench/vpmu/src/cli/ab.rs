@@ -103,25 +103,14 @@ fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
     let common = own("--", Some(args.both.clone()))?;
     let [base_args, new_args] =
         [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
-    let base = match &args.base {
-        Some(path) => path.clone(),
-        None if args.base_args.is_some() || args.new_args.is_some() => {
-            std::env::current_exe().map_err(|error| internal("this program has no path", error))?
-        }
-        None => {
-            return Err(Error::usage(
-                "nothing to compare",
-                "",
-                "give two builds, BASE and NEW, or --base-args and --new-args; `vpmu ab --help` has examples",
-            ));
-        }
-    };
+    let this = || std::env::current_exe().map_err(|error| internal("this program has no path", error));
+    let base = args.base.clone().map_or_else(this, Ok)?;
     let new = args.new.clone().unwrap_or_else(|| base.clone());
     if args.new.is_none() && base_args == new_args {
         return Err(Error::usage(
             format!("{} alone is nothing to compare", base.display()),
             "both sides would be the same",
-            "give NEW, or --base-args and --new-args; the same build twice is an A/A run",
+            "give BASE and NEW, or --base-args and --new-args; the same build twice is an A/A run",
         ));
     }
     Ok(AbSpec {

@@ -120,11 +120,8 @@ fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variant<'_>]) -> E
     let mut verdicts = vec![standing.exit()];
     verdicts.extend(Some(analysis.exit()).filter(|&exit| exit == Exit::Regression));
     verdicts.extend(variants.iter().map(|(.., found)| found.as_ref().map_or(Exit::Inconclusive, Comparison::exit)));
-    match verdicts {
-        verdicts if verdicts.contains(&Exit::Regression) => Exit::Regression,
-        verdicts if verdicts.contains(&Exit::Inconclusive) => Exit::Inconclusive,
-        _ => Exit::Done,
-    }
+    let worst = [Exit::Regression, Exit::Inconclusive].into_iter().find(|exit| verdicts.contains(exit));
+    worst.unwrap_or(Exit::Done)
 }
 
 #[cfg(test)]
