@@ -74,7 +74,6 @@ pub(super) fn with_defaults(command: Command) -> Command {
         ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
         ("duration", "Bound on all runs together, of a simulation on each [default: 100s, of a simulation none]"),
         ("json", "Print the advice as JSON in place of the tables"),
-        ("no_save", "Write no results"),
     ];
     let command = command.mut_arg("strategy", |arg| arg.default_values(USUAL));
     helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))

@@ -65,12 +65,6 @@ fn backends() -> String {
 /// A backend's name, the guests, and what stands behind their counters.
 type Checks = (String, Vec<Checked>, Vec<Target>);
 
-/// Returns the one check of KVM's own vPMU.
-fn on_kvm() -> Result<Checks, Error> {
-    let target = Target::kvm();
-    Ok((target.name.clone(), vec![conformance::of_kvm()?], vec![target]))
-}
-
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
@@ -109,7 +103,12 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
-    let (backend, guests, targets) = if args.on.is_some() { on_kvm() } else { on_vpmu(args) }?;
+    let (backend, guests, targets) = if args.on.is_some() {
+        let target = Target::kvm();
+        (target.name.clone(), vec![conformance::of_kvm()?], vec![target])
+    } else {
+        on_vpmu(args)?
+    };
     console::catch_interrupts()?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };

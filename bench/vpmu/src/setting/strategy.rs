@@ -136,12 +136,7 @@ fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
     let Some(preset) = kernel::preset(name, kernel::applies(&release)) else {
         let known = kernel::PRESETS.map(|(name, _)| format!("{BELOW_KVM}{name}"));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let why = match name {
-            "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
-            file if is_toml(file) => "what stands between KVM and perf has no choices of its own",
-            _ => "",
-        };
-        return Err(Error::usage(format!("no strategy {arm}"), why, suggestion(name, &known, "")));
+        return Err(Error::usage(format!("no strategy {arm}"), "", suggestion(name, &known, "")));
     };
     whole(arm, &preset)
 }
