@@ -1,6 +1,6 @@
 //! Puts the git revision and the build profile into the binary, so that a result document can name them; builds a guest.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 fn git(args: &[&str]) -> Option<String> {
@@ -12,50 +12,11 @@ fn git(args: &[&str]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Re-runs this script when the revision moves: HEAD, the branch it names, or the packed refs.
-/// Only files that exist are named, since cargo takes a missing one for changed at every build.
-fn watch(path: &Path) {
-    if path.exists() {
-        println!("cargo::rerun-if-changed={}", path.display());
-    }
-}
-
-/// Packs the 70 000 addresses of the tool that the loader moves at each start. Packed (DT_RELR) they take 2 % of the
-/// room, and less time. Its loader must know that: glibc since 2.36.
-fn pack_relocations() {
-    let of = |name: &str| std::env::var(name).unwrap_or_default();
-    if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {
-        return;
-    }
-    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok();
-    let version = version.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    let mut numbers = version.trim().trim_start_matches("glibc ").split('.').map_while(|number| number.parse().ok());
-    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (2, 36) {
-        println!("cargo::rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
-    }
-}
-
 /// Addresses are settled before `main` and cannot be written afterwards: with `-z relro` this is full RELRO, which
 /// .cargo/config.toml does not ask for.
 fn settle_addresses() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
         println!("cargo::rustc-link-arg-bins=-Wl,-z,relro,-z,now");
-    }
-}
-
-/// Links the unwinder out of the compiler's archive: one shared library less to find, map and relocate at each start.
-fn link_unwinder() {
-    let of = |name: &str| std::env::var(name).unwrap_or_default();
-    if of("CARGO_CFG_TARGET_ENV") != "gnu" || of("TARGET") != of("HOST") {
-        return;
-    }
-    let archive = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output().ok();
-    let archive = archive.and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    // A compiler without the archive answers with the bare name; the shared library then does.
-    let archive = Path::new(archive.trim());
-    if let Some(folder) = archive.parent().filter(|_| archive.is_absolute() && archive.exists()) {
-        println!("cargo::rustc-link-search=native={}", folder.display());
-        println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
     }
 }
 
@@ -93,30 +54,16 @@ fn build_image() -> Result<(), String> {
 fn main() -> std::process::ExitCode {
     println!("cargo::rerun-if-changed=build.rs");
     leave_symbols_out();
-    pack_relocations();
     settle_addresses();
-    link_unwinder();
     println!("cargo::rerun-if-changed=src");
-    let revision = git(&["rev-parse", "HEAD"]).map_or_else(
-        || "unknown".to_owned(),
-        |head| {
-            let dirty = git(&["status", "--porcelain", "--untracked-files=no"]).is_some();
-            if dirty { format!("{head}-dirty") } else { head }
-        },
-    );
-    println!("cargo::rustc-env=VPMU_GIT_REVISION={revision}");
+    // The hash alone, whatever tags there are.
+    let revision = git(&["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]);
+    println!("cargo::rustc-env=VPMU_GIT_REVISION={}", revision.as_deref().unwrap_or("unknown"));
     let profile = std::env::var("PROFILE").unwrap_or_else(|_| "unknown".to_owned());
     println!("cargo::rustc-env=VPMU_PROFILE={profile}");
-
-    if let (Some(dir), Some(common)) = (
-        git(&["rev-parse", "--absolute-git-dir"]).map(PathBuf::from),
-        git(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).map(PathBuf::from),
-    ) {
-        watch(&dir.join("HEAD"));
-        watch(&common.join("packed-refs"));
-        if let Some(branch) = git(&["symbolic-ref", "-q", "HEAD"]) {
-            watch(&common.join(branch));
-        }
+    // Each move of HEAD is a line of its log. A log that is not there would count as changed at every build.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists()) {
+        println!("cargo::rerun-if-changed={log}");
     }
     freestanding::report(build_image())
 }

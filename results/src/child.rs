@@ -16,6 +16,9 @@ use rustix::process::{
 /// Interval at which a caller's condition is looked at while a child is waited for.
 pub const POLL: Duration = Duration::from_millis(20);
 
+/// Time in which a child that was interrupted saves its document.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A child process; when dropped, it is killed with its group.
 #[derive(Debug)]
 pub struct Supervised {
@@ -60,12 +63,25 @@ impl Supervised {
         Ok(self.status)
     }
 
-    /// Sends a signal to the process, not to its group, unless it has ended.
-    pub fn signal(&self, signal: Signal) {
-        if self.status.is_none() {
-            // The process is not reaped, so its number is not another's.
-            let _ = kill_process(self.pid, signal);
+    /// Waits for its end. Once `over` holds it is interrupted, `later` than that, and killed if it does not end within [`PATIENCE`].
+    ///
+    /// # Errors
+    /// Errors of waiting.
+    pub fn end(&mut self, over: impl FnMut() -> bool, later: Duration) -> io::Result<ExitStatus> {
+        let within = |time: Duration| {
+            let until = Instant::now() + time;
+            move || Instant::now() >= until
+        };
+        let mut status = self.wait(POLL, over)?;
+        if status.is_none() {
+            status = self.wait(POLL, within(later))?;
         }
+        if status.is_none() {
+            // Not its group. The process is not reaped, so its number is not another's.
+            let _ = kill_process(self.pid, Signal::INT);
+            status = self.wait(POLL, within(PATIENCE))?;
+        }
+        status.or_else(|| self.kill()).ok_or_else(|| io::Error::other("its status is lost"))
     }
 
     /// Kills it and its group, unless it has ended; returns its status.

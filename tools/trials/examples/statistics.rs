@@ -26,9 +26,9 @@ fn main() {
         ("wanders", wanders),
         ("history", histories),
     ];
-    all.iter()
-        .filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name))
-        .for_each(|(_, print)| print(runs));
+    for (_, print) in all.iter().filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name)) {
+        print(runs);
+    }
 }
 
 /// Draws something with so many seeds.
@@ -38,9 +38,7 @@ fn drawn<T: Send>(runs: u64, of: impl Fn(u64) -> T + Send + Sync) -> Vec<T> {
 
 /// Returns the share of those that are so, %.
 fn share<T>(all: &[T], is: impl Fn(&T) -> bool) -> f64 {
-    for (_, print) in all.iter().filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name)) {
-        print(runs);
-    }
+    all.iter().filter(|one| is(one)).count() as f64 / all.len() as f64 * 100.0
 }
 
 fn covers(interval: Option<Interval>, truth: f64) -> bool {

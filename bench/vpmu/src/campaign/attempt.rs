@@ -5,7 +5,7 @@ use std::fs::{DirEntry, File};
 use std::io::{Seek as _, SeekFrom};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,12 @@ use results::error::{Error, Exit, one_line};
 use results::host::{HostFacts, HostFs};
 use results::open;
 use results::write::{now_unix, replace};
-use rustix::process::Signal;
 
 use crate::terminal::console::complain;
 use crate::terminal::progress::Progress;
 
-/// Time in which a command that was interrupted saves its document.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Whoever stops the job may signal its processes, too: the command is interrupted a little later, by another signal.
 const LATER: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(50);
 /// Part of a command's complaints that is read, the end, bytes.
 const MAX_ERROR: u64 = 2000;
 /// File that takes a command's stdout.
@@ -73,12 +69,15 @@ pub fn run(
     let began = Instant::now();
     let mut child = start(folder, campaign, element, &path)?;
     let limit = Duration::from_secs(element.limit_s);
+    let mut stopped = None;
     let over = || {
         let late = || format!("it took longer than its time limit of {} s", element.limit_s);
         let interrupted = stop.load(Ordering::Relaxed).then(|| "it was interrupted".to_owned());
-        interrupted.or_else(|| (began.elapsed() >= limit).then(late))
+        stopped = interrupted.or_else(|| (began.elapsed() >= limit).then(late));
+        stopped.is_some()
     };
-    let (status, stopped) = wait(&mut child, over)
+    let status = child
+        .end(over, LATER)
         .map_err(|error| Error::host(format!("cannot wait for element {}", element.name), error.to_string(), ""))?;
     let killed = status.signal().filter(|&signal| signal == libc::SIGKILL || signal == libc::SIGTERM);
     let why = stopped.or_else(|| killed.map(|signal| format!("signal {signal} ended it")));
@@ -150,26 +149,6 @@ fn start(folder: &Folder, campaign: &Campaign, element: &Element, attempt: &Path
 /// Returns whether the command of an element leaves documents: conformance prints its result.
 fn leaves_documents(element: &Element) -> bool {
     element.words.first().is_some_and(|word| word != "conformance")
-}
-
-/// Waits for the command; interrupts it once `over` has a reason, and kills it if that does not help.
-fn wait(child: &mut Supervised, over: impl Fn() -> Option<String>) -> std::io::Result<(ExitStatus, Option<String>)> {
-    let mut why = None;
-    let mut status = child.wait(POLL, || {
-        why = over();
-        why.is_some()
-    })?;
-    for patience in [LATER, PATIENCE] {
-        let until = Instant::now() + patience;
-        if status.is_none() {
-            status = child.wait(POLL, || Instant::now() > until)?;
-        }
-        if status.is_none() && patience == LATER {
-            child.signal(Signal::INT);
-        }
-    }
-    let status = status.or_else(|| child.kill());
-    status.map(|status| (status, why)).ok_or_else(|| std::io::Error::other("its status is lost"))
 }
 
 /// Returns the result documents of an attempt, relative to the campaign's folder.

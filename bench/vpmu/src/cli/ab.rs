@@ -41,12 +41,12 @@ pub struct AbArgs {
     pub both: Vec<String>,
 
     /// Extra nmi-latency options for BASE only, as one quoted string
-    #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
-    pub base_args: Option<Words>,
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, help_heading = "Comparison")]
+    pub base_args: Option<String>,
 
     /// Extra nmi-latency options for NEW only, as --base-args
-    #[arg(long, value_name = "OPTIONS", value_parser = words, allow_hyphen_values = true, help_heading = "Comparison")]
-    pub new_args: Option<Words>,
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, help_heading = "Comparison")]
+    pub new_args: Option<String>,
 
     /// What is called a change.
     #[command(flatten, next_help_heading = "Comparison")]
@@ -81,60 +81,44 @@ pub struct AbArgs {
     pub quiet: QuietOption,
 }
 
-/// Words of a shell's line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words(pub Vec<String>);
-
-fn words(text: &str) -> Result<Words, String> {
-    shlex::split(text).map(Words).ok_or_else(|| "a quote is not closed".to_owned())
-}
-
 /// Options of a turn that `ab` gives itself, or that have no place in one.
 const OWN: &str = "--duration --json --junit --markdown --no-save --output --quick --quiet --rounds \
                    --save-baseline --seed --until-ci --verbose --warmup -o -q";
 
-/// # Errors
-/// Exit 2 for an option that a side cannot have for itself.
-fn check_own(option: &str, words: &[String]) -> Result<(), Error> {
-    let given = words.iter().filter_map(|word| word.split('=').next());
-    given.into_iter().find(|word| OWN.split(' ').any(|own| own == *word)).map_or(Ok(()), |word| {
-        let remedy = "leave it out; --pairs are the rounds of ab, whose own options come before --";
-        Err(Error::usage(format!("{option} cannot have {word}"), "every turn of both sides is alike", remedy))
-    })
+/// Checks options, none of which a side can have for itself.
+fn own(option: &str, words: Option<Vec<String>>) -> Result<Vec<String>, Error> {
+    let words = words.ok_or_else(|| Error::usage(format!("{option}: a quote is not closed"), "", "close it"))?;
+    let mut given = words.iter().filter_map(|word| word.split('=').next());
+    match given.find(|word| OWN.split(' ').any(|own| own == *word)) {
+        Some(word) => {
+            let remedy = "leave it out; --pairs are the rounds of ab, whose own options come before --";
+            Err(Error::usage(format!("{option} cannot have {word}"), "every turn of both sides is alike", remedy))
+        }
+        None => Ok(words),
+    }
 }
 
 fn spec(args: &AbArgs) -> Result<AbSpec, Error> {
-    let own = |words: &Option<Words>| words.clone().unwrap_or_default().0;
-    check_own("--", &args.both)?;
-    check_own("--base-args", &own(&args.base_args))?;
-    check_own("--new-args", &own(&args.new_args))?;
-    let base = match &args.base {
-        Some(path) => path.clone(),
-        None if args.base_args.is_some() || args.new_args.is_some() => {
-            std::env::current_exe().map_err(|error| internal("this program has no path", error))?
-        }
-        None => {
-            return Err(Error::usage(
-                "nothing to compare",
-                "",
-                "give two builds, BASE and NEW, or --base-args and --new-args; `vpmu ab --help` has examples",
-            ));
-        }
-    };
+    let split = |text: &Option<String>| shlex::split(text.as_deref().unwrap_or_default());
+    let common = own("--", Some(args.both.clone()))?;
+    let [base_args, new_args] =
+        [own("--base-args", split(&args.base_args))?, own("--new-args", split(&args.new_args))?];
+    let this = || std::env::current_exe().map_err(|error| internal("this program has no path", error));
+    let base = args.base.clone().map_or_else(this, Ok)?;
     let new = args.new.clone().unwrap_or_else(|| base.clone());
-    if args.new.is_none() && own(&args.base_args) == own(&args.new_args) {
+    if args.new.is_none() && base_args == new_args {
         return Err(Error::usage(
             format!("{} alone is nothing to compare", base.display()),
             "both sides would be the same",
-            "give NEW, or --base-args and --new-args; the same build twice is an A/A run",
+            "give BASE and NEW, or --base-args and --new-args; the same build twice is an A/A run",
         ));
     }
     Ok(AbSpec {
         sides: [
-            Side { name: "BASE", binary: base, args: own(&args.base_args) },
-            Side { name: "NEW", binary: new, args: own(&args.new_args) },
+            Side { name: "BASE", binary: base, args: base_args },
+            Side { name: "NEW", binary: new, args: new_args },
         ],
-        common: args.both.clone(),
+        common,
         duration: args.duration.duration.unwrap_or(MINUTE),
         pairs: args.pairs,
         seed: args.seed.seed,

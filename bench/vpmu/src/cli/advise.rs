@@ -70,15 +70,12 @@ pub struct AdviseArgs {
 /// Gives shared options the defaults and the help that they have here.
 pub(super) fn with_defaults(command: Command) -> Command {
     let helps = [
+        ("strategy", "Presets to compare, and .toml files of strategies: beside them, or beside the default ones"),
         ("rounds", "Rounds of each run [default: until the order is sure, in a simulation 240 at most]"),
         ("duration", "Bound on all runs together, of a simulation on each [default: 100s, of a simulation none]"),
         ("json", "Print the advice as JSON in place of the tables"),
-        ("no_save", "Write no results"),
     ];
-    let command = command.mut_arg("strategy", |arg| {
-        arg.default_values(USUAL)
-            .help("Presets to compare, and .toml files of strategies: beside them, or beside the default ones")
-    });
+    let command = command.mut_arg("strategy", |arg| arg.default_values(USUAL));
     helps.into_iter().fold(command, |command, (name, help)| command.mut_arg(name, |arg| arg.help(help).long_help(help)))
 }
 
@@ -208,7 +205,7 @@ fn strategies(asked: &[StrategyChoice]) -> Result<Vec<StrategyChoice>, Error> {
 
 /// Prints the advice, with the warnings of its results, and says how the command ends.
 fn show(args: &AdviseArgs, records: &[Record], saved: Option<&Path>, left_out: Vec<LeftOut>) -> Result<Exit, Error> {
-    let form = Form::of(args.result.json.json, false);
+    let form = Form::from(args.result.json.json);
     let is_named = |one: &StrategyChoice| matches!(one, StrategyChoice::Preset(name) if is_modelled(name));
     let modelled = args.arms.strategy.iter().any(is_named);
     let advice = advise(&records.iter().collect::<Vec<_>>(), left_out, modelled).map_err(|left_out| {

@@ -2,6 +2,7 @@
 
 use arch_pmu::spec::Vendor;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use host_pmu::backend::BackendKey;
 use host_pmu::strategy::PRESETS;
 use results::error::{Error, Exit};
@@ -10,7 +11,7 @@ use vmm::machine::Cpu;
 use crate::experiment::conformance::{self, Checked, Target};
 use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose, open_kvm};
 use crate::setting::options::{JsonOption, QuietOption};
-use crate::setting::parse::{pmu_version, processor};
+use crate::setting::parse::processor;
 use crate::setting::strategy::{StrategyChoice, ready};
 use crate::sys;
 use crate::terminal::console::{self, complain, print, print_json};
@@ -43,8 +44,9 @@ pub struct ConformanceArgs {
     pub cpu: Vec<Cpu>,
 
     /// Architectural PMU versions of a guest with an Intel processor
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4", value_parser = pmu_version)]
-    pub pmu_version: Vec<u64>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4",
+          value_parser = PossibleValuesParser::new(["2", "4"]).try_map(|version| version.parse::<u8>()))]
+    pub pmu_version: Vec<u8>,
 
     /// JSON in place of the table.
     #[command(flatten)]
@@ -55,9 +57,6 @@ pub struct ConformanceArgs {
     pub quiet: QuietOption,
 }
 
-/// Versions of Intel's PMU that are checked unless others are named.
-const VERSIONS: [u64; 2] = [2, 4];
-
 /// Returns the help of `--backend`.
 fn backends() -> String {
     format!("Event source behind the guest's counters: auto, {}", BackendKey::PLAIN.join(", "))
@@ -66,26 +65,12 @@ fn backends() -> String {
 /// A backend's name, the guests, and what stands behind their counters.
 type Checks = (String, Vec<Checked>, Vec<Target>);
 
-/// Returns the one check of KVM's own vPMU.
-fn on_kvm() -> Result<Checks, Error> {
-    let target = Target::kvm();
-    Ok((target.name.clone(), vec![conformance::of_kvm()?], vec![target]))
-}
-
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
-    let mut versions: Vec<u8> = args.pmu_version.iter().map(|&version| version as u8).collect();
+    let mut versions = args.pmu_version.clone();
     versions.sort_unstable();
     versions.dedup();
-    let given = args.pmu_version != VERSIONS;
-    if given && let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd) {
-        return Err(Error::usage(
-            format!("--pmu-version is not for --cpu {}", cpu.name()),
-            "it is the version of Intel's PMU",
-            "leave it out, or check Intel's processors apart",
-        ));
-    }
     let mut guests = Vec::new();
     for &cpu in &args.cpu {
         // An AMD's PMU has one version.
@@ -118,7 +103,12 @@ fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
 }
 
 pub(super) fn run(args: &ConformanceArgs) -> Result<Exit, Error> {
-    let (backend, guests, targets) = if args.on.is_some() { on_kvm() } else { on_vpmu(args) }?;
+    let (backend, guests, targets) = if args.on.is_some() {
+        let target = Target::kvm();
+        (target.name.clone(), vec![conformance::of_kvm()?], vec![target])
+    } else {
+        on_vpmu(args)?
+    };
     console::catch_interrupts()?;
     let host = open_kvm()?;
     let tap = |text: &str| if args.json.json { Ok(()) } else { print(text) };

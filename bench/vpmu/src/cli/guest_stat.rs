@@ -3,7 +3,7 @@
 use clap::Args;
 use results::error::{Error, Exit};
 
-use super::measure::{MakePlan, Wanted, measure_all};
+use super::measure::{MakePlan, measure_all, named_model};
 use super::options::GuestResultOptions;
 use crate::arms::rounds::options::HostOptions;
 use crate::experiment::guest_stat::GuestStatSpec;
@@ -27,6 +27,7 @@ pub(super) fn run(args: &GuestStatArgs, command_line: &[String]) -> Result<Exit,
     let GuestStatArgs { spec, host, out } = args;
     let plan = |events: u64| move |chosen: &Chosen, usable: Option<&[u32]>| spec.plan(events, host, chosen, usable);
     let plans: Vec<_> = spec.events.iter().map(|&events| plan(events)).collect();
-    let wanted = Wanted { backend: &host.behind.backend, model: None, is_bare: false, linux: None, out };
-    measure_all(&wanted, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
+    let model = named_model(&host.behind.backend)?;
+    let on = (&host.behind.backend, None, model.as_ref());
+    measure_all(on, false, out, &plans.iter().map(|plan| plan as MakePlan<'_>).collect::<Vec<_>>(), command_line)
 }

@@ -14,7 +14,7 @@ use results::stats::change_points::USUAL;
 use super::files::records;
 use super::options::SeriesOptions;
 use crate::setting::options::{JsonOption, LimitOptions};
-use crate::terminal::console::{self, Form};
+use crate::terminal::console;
 
 /// Options of `vpmu history`.
 #[derive(Clone, Debug, Args)]
@@ -50,7 +50,7 @@ pub(super) fn run(args: &HistoryArgs) -> Result<Exit, Error> {
     let order = order(&args.by)?;
     let Found { records, unsound, .. } = records(&[&args.source])?;
     let found = history::history(&args.source, &records, &request, &order)?;
-    console::show(Form::of(args.json.json, false), &history::report(&found), &found)?;
+    console::show(args.json.json, &history::report(&found), &found)?;
     Ok(ends(found.exit(), unsound))
 }
 

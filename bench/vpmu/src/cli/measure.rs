@@ -30,21 +30,6 @@ use crate::sys;
 use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
 
-/// Options of every experiment with arms and rounds, for any guest.
-#[derive(Clone, Debug)]
-pub(super) struct Wanted<'a> {
-    /// `--backend`.
-    pub(super) backend: &'a BackendChoice,
-    /// The model of a simulation, where it is not the backend's to the letter.
-    pub(super) model: Option<Model>,
-    /// The tool was called without a word: a newcomer sees something even where nothing can be measured.
-    pub(super) is_bare: bool,
-    /// Linux in place of the payload.
-    pub(super) linux: Option<&'a LinuxGuestOptions>,
-    /// Place and form of the result.
-    pub(super) out: &'a GuestResultOptions,
-}
-
 /// Makes the plan for a backend and the CPUs that this process may use, if they are known.
 pub(super) type MakePlan<'a> = &'a dyn Fn(&Chosen, Option<&[u32]>) -> Result<Plan, Error>;
 
@@ -58,10 +43,13 @@ pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Opti
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
         BackendChoice::Sim(name) => simulated::model(name).map(Some),
-        BackendChoice::Key(BackendKey::Step) => Err(Error::usage(
-            "backend step measures no latencies",
-            "every instruction that counts would be an exit of its own",
-            "use another --backend here, and step with `vpmu conformance` and `vpmu run`",
+        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => Err(Error::usage(
+            format!("backend {key} measures no latencies"),
+            match key {
+                BackendKey::Step => "every instruction that counts would be an exit of its own",
+                _ => "it has no host events that a strategy could keep",
+            },
+            format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`"),
         )),
         BackendChoice::Auto | BackendChoice::Key(_) => Ok(None),
     }
@@ -95,17 +83,28 @@ pub(super) fn measure(
     Ok((measured, kept))
 }
 
-/// Measures by each plan, one after the other, and shows and keeps what they found together.
-pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], command_line: &[String]) -> Result<Exit, Error> {
-    let options = &wanted.out.result;
+/// Measures by each plan, one after the other, and shows and keeps what they found together. `is_bare`: the tool was called without a
+/// word, and a newcomer sees something even where nothing can be measured.
+pub(super) fn measure_all(
+    on: On<'_>,
+    is_bare: bool,
+    out: &GuestResultOptions,
+    plans: &[MakePlan<'_>],
+    command_line: &[String],
+) -> Result<Exit, Error> {
+    let GuestResultOptions { result: options, verbose, baseline } = out;
     // Whatever can be refused is refused before anything is measured.
-    let model = wanted.model.clone().map_or_else(|| named_model(wanted.backend), |model| Ok(Some(model)))?;
-    let names = plans.iter().map(|plan| check(wanted, &tried(model.as_ref(), *plan)?, plans.len() > 1));
-    let names = names.collect::<Result<Vec<String>, Error>>()?;
+    let checked = |plan: &MakePlan<'_>| {
+        let tried = tried(on.2, *plan)?;
+        let workload = tried.parameters.workload.replace('/', "-");
+        let of = if plans.len() > 1 { format!("-{workload}") } else { String::new() };
+        let name = format!("{}{of}", tried.experiment);
+        baseline.check(options, &name).map(|()| name)
+    };
+    let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
     let (mut found, mut saved, mut failed) = (Vec::new(), String::new(), None);
     for plan in plans {
-        let falls_back = wanted.is_bare.then_some(found.is_empty());
-        match measure((wanted.backend, wanted.linux, model.as_ref()), *plan, falls_back, options, command_line) {
+        match measure(on, *plan, is_bare.then_some(found.is_empty()), options, command_line) {
             Ok(((document, error), kept)) => {
                 saved += &kept.line();
                 failed = failed.or(error).or(kept.failed);
@@ -119,7 +118,6 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], command_l
             break;
         }
     }
-    let baseline = &wanted.out.baseline;
     if found.len() == plans.len() {
         let mut documents = names.iter().zip(&found);
         let kept = documents.try_for_each(|(name, document)| baseline.keep(options, document, name, exit(document)));
@@ -133,7 +131,9 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], command_l
     if options.json.json {
         found.iter().try_for_each(|document| print(&document.to_json()?))?;
     } else {
-        print(&(shown(&found, wanted.out.verbose).text(columns()) + &saved))?;
+        let mut report = table::report(&found, *verbose);
+        report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
+        print(&(report.text(columns()) + &saved))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {
@@ -148,13 +148,6 @@ pub(super) fn measure_all(wanted: &Wanted<'_>, plans: &[MakePlan<'_>], command_l
     }
     let worst = found.iter().map(exit).find(|exit| *exit != Exit::Done);
     failed.map_or_else(|| Ok(worst.unwrap_or(Exit::Done)), Err)
-}
-
-/// Makes the report of what several plans found.
-fn shown(found: &[Document], verbose: bool) -> Report {
-    let mut report = table::report(found, verbose);
-    report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
-    report
 }
 
 /// Makes a plan to check what can be checked before anything is measured: also that the guests, on this model or host, can have its
@@ -173,14 +166,6 @@ pub(super) fn tried(model: Option<&Model>, plan: MakePlan<'_>) -> Result<Plan, E
         None => refuse_modelled(strategies)?,
     }
     Ok(tried)
-}
-
-/// Checks a plan, and returns the name of its baseline's document.
-fn check(wanted: &Wanted<'_>, tried: &Plan, is_one_of_several: bool) -> Result<String, Error> {
-    let workload = tried.parameters.workload.replace('/', "-");
-    let name = if is_one_of_several { format!("{}-{workload}", tried.experiment) } else { tried.experiment.to_owned() };
-    wanted.out.baseline.check(&wanted.out.result, &name)?;
-    Ok(name)
 }
 
 /// Carries out an experiment of plain arms on this host, shows its document, and keeps it as it grows; `then` adds to the document what
@@ -268,13 +253,6 @@ fn fall_back(plan: MakePlan<'_>, error: &Error, is_first: bool) -> Result<Ready,
     simulation(plan, model, &format!("this host cannot measure ({})", error.what))
 }
 
-/// Returns the name of an experiment's document, without extension.
-fn stem<E: Experiment>(document: &Document<E>, opened_unix: u64) -> String {
-    // A simulated document has no date; the name of its file has one.
-    let unix = if document.started_unix == 0 { opened_unix } else { document.started_unix };
-    format!("{}-{}", document.experiment, time_stamp(unix))
-}
-
 /// The document of a run, as a file. A full disk neither ends the run nor hides its table.
 pub(super) struct Kept {
     folder: Option<OutputFolder>,
@@ -293,7 +271,10 @@ impl Kept {
     /// Writes the document as it is now.
     fn save<E: Experiment>(&mut self, document: &Document<E>) -> Result<(), Error> {
         let Some(folder) = &mut self.folder else { return Ok(()) };
-        let failed = folder.write(&stem(document, self.opened_unix), document.to_json()?.as_bytes()).err();
+        // A simulated document has no date; the name of its file has one.
+        let unix = if document.started_unix == 0 { self.opened_unix } else { document.started_unix };
+        let stem = format!("{}-{}", document.experiment, time_stamp(unix));
+        let failed = folder.write(&stem, document.to_json()?.as_bytes()).err();
         if let (Some(error), None) = (&failed, &self.failed) {
             complain(&format!("warning: {error}; measuring goes on, and the table comes at the end"));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::measure::{MakePlan, Wanted, measure_all};
+use super::measure::{MakePlan, measure_all, named_model};
 use super::options::GuestResultOptions;
 use crate::arms::arm::replay::{PARTS, Parts};
 use crate::arms::linux::spec::{GuestKind, LinuxGuestOptions, adapt};
@@ -22,7 +22,7 @@ use trace::read::Trace;
 /// Workloads of the main job: the published one, on which strategies differ most, and one event.
 const WORKLOADS: [EventSet; 2] = [EventSet::SAMPLING10, EventSet::SINGLE];
 
-/// Its strategies: those of KVM's history, and ours.
+/// Its strategies, unless others are named: those of KVM's history, and ours.
 const STRATEGIES: [&str; 4] = ["recreate", "reuse", "reuse-lazy", "gate"];
 
 /// Bound on each of its workloads.
@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(24);
 /// Options of `vpmu nmi-latency`.
 #[derive(Clone, Debug, Args)]
 pub struct NmiLatencyArgs {
-    /// Neither a command nor what is compared was named: it is the main job.
+    /// Neither a command nor a workload was named: it is the main job.
     #[arg(skip)]
     pub is_main: bool,
 
@@ -68,10 +68,10 @@ pub struct SimArgs {
 }
 
 impl NmiLatencyArgs {
-    /// Returns whether the options leave open what is compared.
+    /// Returns whether the options leave open what guests do.
     pub(super) fn names_nothing(&self) -> bool {
         let payload = self.linux.guest == GuestKind::Payload;
-        payload && self.spec.workload.is_none() && self.spec.arms.strategy.is_empty() && self.trace.is_none()
+        payload && self.spec.workload.is_none() && self.trace.is_none()
     }
 }
 
@@ -79,12 +79,8 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
     let linux = args.linux.chosen()?;
     let (spec, usual) = (&args.spec, if linux.is_some() { &LINUX } else { &PAYLOAD });
     let trace = args.trace.as_deref().map(Trace::open).transpose()?;
-    // Whoever gives the tool a word asks for something: a simulation would pass for it.
-    let is_bare = command_line.len() == 1;
-    let wanted = Wanted { backend: &args.host.behind.backend, model: None, is_bare, linux, out: &args.out };
-    if args.is_main {
-        return run_main(args, &wanted, command_line);
-    }
+    let backend = &args.host.behind.backend;
+    let model = named_model(backend)?;
     let plan = |chosen: &Chosen, usable: Option<&[u32]>| {
         let mut plan = spec.plan(usual, &args.host, chosen, usable)?;
         if linux.is_some() {
@@ -99,16 +95,14 @@ pub(super) fn run(args: &NmiLatencyArgs, command_line: &[String]) -> Result<Exit
         }
         Ok(plan)
     };
-    measure_all(&wanted, &[&plan], command_line)
-}
-
-/// Runs the main job: each workload with the strategies that matter; a document of each, and one answer.
-fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, command_line: &[String]) -> Result<Exit, Error> {
+    // The main job: each workload with the strategies that matter; a document of each, and one answer.
     let plans = WORKLOADS.map(|events| {
         move |chosen: &Chosen, usable: Option<&[u32]>| {
-            let mut spec = args.spec.clone();
+            let mut spec = spec.clone();
             spec.workload = Some(Workload { events, work: GuestWork::FTEST });
-            spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
+            if spec.arms.strategy.is_empty() {
+                spec.arms.strategy = StrategyChoice::presets(&STRATEGIES);
+            }
             let (length, duration) = (&spec.length, &mut spec.arms.duration.duration);
             let is_bounded = spec.arms.rounds.is_some() || length.quick || length.until_ci.is_some();
             *duration = match duration {
@@ -118,7 +112,12 @@ fn run_main(args: &NmiLatencyArgs, wanted: &Wanted<'_>, command_line: &[String])
             spec.plan(&PAYLOAD, &args.host, chosen, usable)
         }
     });
-    measure_all(wanted, &plans.each_ref().map(|plan| plan as MakePlan<'_>), command_line)
+    let main = plans.each_ref().map(|plan| plan as MakePlan<'_>);
+    // Whoever gives the tool a word asks for something: a simulation would pass for it.
+    let is_bare = command_line.len() == 1;
+    let on = (backend, linux, model.as_ref());
+    let one: [MakePlan<'_>; 1] = [&plan];
+    measure_all(on, is_bare, &args.out, if args.is_main { &main } else { &one }, command_line)
 }
 
 pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<Exit, Error> {
@@ -130,7 +129,6 @@ pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<E
     }
     let backend = &BackendChoice::Sim(sim.model.clone());
     let model = sim.model()?;
-    let wanted = Wanted { backend, model: Some(model.clone()), is_bare: false, linux: None, out: &args.out };
     let plan = |_: &Chosen, _: Option<&[u32]>| {
         let mut plan = sim.plan(&model)?;
         if let Some(parts) = &parts {
@@ -138,5 +136,5 @@ pub(super) fn run_simulated(args: &SimArgs, command_line: &[String]) -> Result<E
         }
         Ok(plan)
     };
-    measure_all(&wanted, &[&plan], command_line)
+    measure_all((backend, None, Some(&model)), false, &args.out, &[&plan], command_line)
 }

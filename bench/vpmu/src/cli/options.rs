@@ -31,7 +31,7 @@ pub struct ResultOptions {
     #[command(flatten)]
     pub output: FolderOption,
 
-    /// Write no results; a baseline of --save-baseline is kept
+    /// Write no results
     #[arg(long)]
     pub no_save: bool,
 
@@ -71,7 +71,7 @@ impl ResultOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct BaselineOptions {
-    /// Also keep the result as baseline NAME, in DIR/baselines, for `vpmu compare NAME NEW`; with -o as DIR/baselines/NAME
+    /// Also keep the result as baseline NAME, with --no-save, too, in DIR/baselines, for `vpmu compare NAME NEW`; with -o as DIR/baselines/NAME
     #[arg(long, value_name = "NAME", value_parser = read::check_name)]
     pub save_baseline: Option<String>,
 }

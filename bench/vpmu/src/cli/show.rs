@@ -57,7 +57,10 @@ pub struct ShowArgs {
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, Error> {
     let json = args.json.json;
     match (args.kind, &args.name) {
-        (Kind::Schemas, Some(name)) => print(&indented(&schema_of(name)?)?)?,
+        (Kind::Schemas, Some(name)) => {
+            let schema = schema_of(name)?;
+            if json { print_json(&schema)? } else { print(&indented(&schema)?)? }
+        }
         (kind @ (Kind::Strategies | Kind::Models), Some(name)) => {
             let text = match (kind, Model::text(name)) {
                 (Kind::Models, Some(text)) => text.to_owned(),

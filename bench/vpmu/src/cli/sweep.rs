@@ -7,7 +7,7 @@ use crate::experiment::sweep::store::Store;
 use crate::experiment::sweep::{grid, pareto};
 use crate::setting::options::{FolderOption, JsonOption, QuietOption};
 use crate::sys;
-use crate::terminal::console::{self, Form, complain, print};
+use crate::terminal::console::{self, complain, print};
 use crate::terminal::progress;
 use results::read::RESULTS;
 use results::sweep::FILE;
@@ -71,7 +71,7 @@ pub(super) fn run(args: &SweepArgs) -> Result<Exit, Error> {
     let (lines, skipped) = store.run(&points, &strategies, sys::interrupted(), progress.as_mut())?;
 
     let pareto = pareto::compare(&lines);
-    console::show(Form::of(args.json.json, false), &pareto::report(&pareto), &pareto)?;
+    console::show(args.json.json, &pareto::report(&pareto), &pareto)?;
     if !args.json.json {
         let before = if skipped > 0 { format!(", {skipped} of them from before") } else { String::new() };
         let (done, all) = (lines.len(), points.len());

@@ -36,33 +36,23 @@ pub(super) fn parsed<A: clap::Args>(line: &[&str]) -> Result<A, Error> {
     crate::setting::parse::options(line).map_err(|found| error(&found))
 }
 
-/// The names of guests on a command line.
-const GUESTS: [&str; 3] = ["payload", "run", "linux"];
-
 /// Accepts perf's spelling: `-- GUEST` after the options, and `-zN` of `record`.
-pub(super) fn as_perf_spells(args: Vec<OsString>) -> Vec<OsString> {
-    let of = |name: &str| args.get(1).is_some_and(|command| command == name);
-    let record = of("record");
-    if !record && !of("trace") {
+pub(super) fn as_perf_spells(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_none_or(|command| command != "record" && command != "trace") {
         return args;
     }
-    let mut ahead = true;
-    let mut spelt = Vec::with_capacity(args.len());
-    for arg in args {
-        let word = arg.to_str().unwrap_or_default();
-        if ahead && word == "--" {
-            ahead = false;
-            continue;
-        }
-        ahead &= !GUESTS.contains(&word);
-        match word.strip_prefix("-z") {
-            Some(level) if record && ahead && !level.is_empty() && level.bytes().all(|byte| byte.is_ascii_digit()) => {
-                spelt.push(format!("-z={level}").into());
-            }
-            _ => spelt.push(arg),
+    let ends = |arg: &OsString| ["--", "payload", "run", "linux"].iter().any(|word| arg == word);
+    let ahead = args.iter().position(ends).unwrap_or(args.len());
+    for arg in &mut args[..ahead] {
+        let level = arg.to_str().and_then(|word| word.strip_prefix("-z")).filter(|level| level.parse::<u8>().is_ok());
+        if let Some(spelt) = level.map(|level| format!("-z={level}")) {
+            *arg = spelt.into();
         }
     }
-    spelt
+    if args.get(ahead).is_some_and(|arg| arg == "--") {
+        args.remove(ahead);
+    }
+    args
 }
 
 #[cfg(test)]

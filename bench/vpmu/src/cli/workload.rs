@@ -12,9 +12,6 @@ use crate::experiment::triage;
 use crate::setting::parse::{duration_in, number_in, one_of};
 use crate::terminal::console::print_json;
 
-/// Shortest and longest time that a workload may be asked for.
-const DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
-
 /// Options of `vpmu workload`.
 #[derive(Clone, Debug, Args)]
 pub struct WorkloadArgs {
@@ -27,7 +24,8 @@ pub struct WorkloadArgs {
     pub threads: Option<u64>,
 
     /// Time that it works
-    #[arg(value_name = "TIME", default_value = "2s", value_parser = duration_in(DURATIONS))]
+    #[arg(value_name = "TIME", default_value = "2s",
+          value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(600)))]
     pub duration: Duration,
 
     /// The variant without the bottleneck

@@ -12,7 +12,7 @@ use vmm::kvm::CAPABILITIES;
 
 use crate::setting::backend::{Chosen, EventProbe, KvmReport, ThisHost, auto, kvm_report};
 use crate::setting::process;
-use crate::terminal::console::{self, Form};
+use crate::terminal::console;
 
 /// The report of `doctor`.
 #[derive(Clone, Debug, Serialize)]
@@ -154,7 +154,7 @@ fn report(diagnosis: &Diagnosis) -> Report {
 /// Those of stdout.
 pub fn run(json: bool) -> Result<Exit, Error> {
     let diagnosis = diagnose(&HostFs::default(), process::has_perfmon(), kvm_report(), &ThisHost, WATCH);
-    console::show(Form::of(json, false), &report(&diagnosis), &diagnosis)?;
+    console::show(json, &report(&diagnosis), &diagnosis)?;
     Ok(diagnosis.exit())
 }
 

@@ -86,7 +86,9 @@ const MAX_FILE: u64 = 1 << 30;
 /// Exit 2 if it cannot be read or is too large.
 pub fn read(path: &Path, what: &str) -> Result<Vec<u8>, Error> {
     let read = open::named(path, MAX_FILE).and_then(open::bytes);
-    read.map_err(|error| Error::usage(format!("cannot read {what} {}", path.display()), error.to_string(), ""))
+    read.map_err(|error| {
+        Error::usage(format!("cannot read {what} {}", path.display()), error.to_string(), "give another file")
+    })
 }
 
 /// The error of a guest that could not begin.

@@ -34,8 +34,8 @@ pub struct FormOptions {
 
 impl FormOptions {
     /// Returns the form that was asked for.
-    pub(crate) const fn form(self) -> Form {
-        Form::of(self.json.json, self.markdown)
+    pub(crate) fn form(self) -> Form {
+        if self.markdown { Form::Markdown } else { Form::from(self.json.json) }
     }
 }
 

@@ -69,29 +69,13 @@ pub fn number_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Str
 pub fn size_in(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
     move |text| {
         let text = text.trim();
-        let (number, shift) = match text.as_bytes().last().map(u8::to_ascii_uppercase) {
-            Some(b'K') => (&text[..text.len() - 1], 10),
-            Some(b'M') => (&text[..text.len() - 1], 20),
-            Some(b'G') => (&text[..text.len() - 1], 30),
-            _ => return Err("a size needs its unit: K, M or G, e.g. 256M".to_owned()),
-        };
-        let bad = || "not a size; give e.g. 256M".to_owned();
-        if !number.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(bad());
-        }
-        let bytes = number.parse::<u64>().map_err(|_| bad())?.checked_mul(1 << shift).filter(|b| range.contains(b));
+        let unit = text.chars().last().and_then(|last| "KMG".find(last.to_ascii_uppercase()));
+        let unit = unit.ok_or("a size needs its unit: K, M or G, e.g. 256M")?;
+        let number = text[..text.len() - 1].parse::<u64>().map_err(|_| "not a size; give e.g. 256M")?;
+        let bytes = number.checked_mul(1024 << (10 * unit)).filter(|bytes| range.contains(bytes));
         let bytes =
             bytes.ok_or_else(|| format!("out of range; give {}M to {}G", range.start() >> 20, range.end() >> 30))?;
         if bytes.is_multiple_of(4096) { Ok(bytes) } else { Err("not a multiple of 4K".to_owned()) }
-    }
-}
-
-/// An architectural PMU version that a guest may see.
-pub fn pmu_version(text: &str) -> Result<u64, String> {
-    match text {
-        "2" => Ok(2),
-        "4" => Ok(4),
-        _ => Err("possible values: 2, 4".to_owned()),
     }
 }
 

@@ -136,12 +136,7 @@ fn below_kvm(name: &str) -> Result<StrategyParameter, Error> {
     let Some(preset) = kernel::preset(name, kernel::applies(&release)) else {
         let known = kernel::PRESETS.map(|(name, _)| format!("{BELOW_KVM}{name}"));
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
-        let why = match name {
-            "reuse" | "pool" => "KVM reuses its events itself, as kvm:stock shows",
-            file if is_toml(file) => "what stands between KVM and perf has no choices of its own",
-            _ => "",
-        };
-        return Err(Error::usage(format!("no strategy {arm}"), why, suggestion(name, &known, "")));
+        return Err(Error::usage(format!("no strategy {arm}"), "", suggestion(name, &known, "")));
     };
     whole(arm, &preset)
 }
@@ -178,10 +173,9 @@ fn definition(path: &Path) -> Result<StrategyParameter, Error> {
     let text = results::open::named_text(path, MAX_DEFINITION)
         .map_err(|error| cannot(error.to_string(), "give an existing file"))?;
     let at_line = |error: toml::de::Error| {
-        let before = error.span().map_or("", |span| &text[..span.start]);
-        let (line, column) =
-            (1 + before.matches('\n').count(), 1 + before.chars().rev().take_while(|&c| c != '\n').count());
-        refuse(format!("line {line}, column {column}: {}", error.message()))
+        let place = error.to_string();
+        let place = place.lines().next().unwrap_or_default().trim_start_matches("TOML parse error at ");
+        refuse(format!("{place}: {}", error.message()))
     };
     let mut strategy: Strategy = toml::from_str(&text).map_err(at_line)?;
     if strategy.name.is_empty() {

@@ -6,18 +6,15 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use host_pmu::stats::ns;
-use results::child::{Gathered, Keep, POLL, Supervised};
+use results::child::{Gathered, Keep, Supervised};
 use results::document::Record;
 use results::error::{Exit, one_line};
 use results::read::of_text;
-use rustix::process::Signal;
 
 /// Longest output that is read, in bytes.
 const MAX_OUTPUT: usize = 64 << 20;
 /// Part of the child's stderr that is kept, in bytes.
 const MAX_STDERR: usize = 64 << 10;
-/// Time in which a child that was interrupted saves its document.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to wait for the last output of a child that has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
@@ -75,13 +72,7 @@ pub fn run(command: &mut Command, over: impl FnMut() -> bool) -> io::Result<Ran>
     let pipes = &mut child.process;
     let output = pipes.stdout.take().map(|pipe| Gathered::start(pipe, Keep::First(MAX_OUTPUT)));
     let stderr = pipes.stderr.take().map(|pipe| Gathered::start(pipe, Keep::Last(MAX_STDERR)));
-    let mut status = child.wait(POLL, over)?;
-    if status.is_none() {
-        child.signal(Signal::INT);
-        let until = Instant::now() + PATIENCE;
-        status = child.wait(POLL, || Instant::now() >= until)?;
-    }
-    let status = status.or_else(|| child.kill()).ok_or_else(|| io::Error::other("its status is lost"))?;
+    let status = child.end(over, Duration::ZERO)?;
     let wall_ns = ns(began.elapsed());
     let output = output.map(|output| output.text(DRAIN_TIME)).unwrap_or_default();
     Ok(Ran { status, wall_ns, output, stderr: stderr.map(|stderr| stderr.text(DRAIN_TIME).0).unwrap_or_default() })

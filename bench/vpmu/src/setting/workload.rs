@@ -17,57 +17,41 @@ const OS: u64 = 1 << 17;
 /// IA32_PERFEVTSELx.INT.
 pub const INT: u64 = 1 << 20;
 
-/// One event of a set: its perf name, umask << 8 | event code, and the fixed counter it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A hardware event on Intel and on AMD: its perf name, umask << 8 | event code, and the fixed counter it belongs to.
 struct Event {
-    name: &'static str,
-    code: u64,
-    fixed: Option<u64>,
-    /// It samples every `period × factor`; 0: it only counts.
-    factor: u64,
-    /// The event of an AMD processor in its place, by its perf name, if it has another one.
-    on_amd: Option<&'static str>,
+    intel: (&'static str, u64, Option<u64>),
+    amd: (&'static str, u64),
 }
 
-const fn gp(name: &'static str, code: u64) -> Event {
-    Event { name, code, fixed: None, factor: 1, on_amd: None }
+const fn gp(name: &'static str, code: u64, amd: u64) -> Event {
+    Event { intel: (name, code, None), amd: (name, amd) }
 }
 
-const fn fixed(name: &'static str, code: u64, counter: u64) -> Event {
-    Event { fixed: Some(counter), ..gp(name, code) }
+const fn fixed(name: &'static str, code: u64, counter: u64, amd: u64) -> Event {
+    Event { intel: (name, code, Some(counter)), amd: (name, amd) }
 }
 
-/// The hardware events of AMD's family 19h as Linux's driver has them (`amd_zen4_perfmon_event_map`,
-/// `amd_hw_cache_event_ids_f17h`): umask and event select as in PERF_CTL, bits 11:8 of the select in 35:32. Zen 3
-/// counts no ref-cycles, which a stand-in does not know.
-const AMD: &[(&str, u64)] = &[
-    ("branch-instructions", 0x00c2),
-    ("branch-misses", 0x00c3),
-    ("stalled-cycles-frontend", 0x00a9),
-    ("cache-misses", 0x0964),
-    ("cache-references", 0xff60),
-    ("cpu-cycles", 0x0076),
-    ("instructions", 0x00c0),
-    ("ref-cycles", 0x1_0000_0120),
-    ("L1-dcache-load-misses", 0xc860),
-    ("L1-dcache-loads", 0x0040),
+/// The first ten hardware events that `perf list` names on Cascade Lake. Those of AMD are of family 19h as Linux's driver has
+/// them (`amd_zen4_perfmon_event_map`, `amd_hw_cache_event_ids_f17h`): umask and event select as in PERF_CTL, bits 11:8 of the
+/// select in 35:32. Zen 3 counts no ref-cycles, which a stand-in does not know.
+const EVENTS: [Event; 10] = [
+    gp("branch-instructions", 0x00c4, 0x00c2),
+    gp("branch-misses", 0x00c5, 0x00c3),
+    Event { amd: ("stalled-cycles-frontend", 0x00a9), ..gp("bus-cycles", 0x013c, 0) },
+    gp("cache-misses", 0x412e, 0x0964),
+    gp("cache-references", 0x4f2e, 0xff60),
+    fixed("cpu-cycles", 0x003c, 1, 0x0076),
+    fixed("instructions", 0x00c0, 0, 0x00c0),
+    fixed("ref-cycles", 0x0300, 2, 0x1_0000_0120),
+    gp("L1-dcache-load-misses", 0x0151, 0xc860),
+    gp("L1-dcache-loads", 0x81d0, 0x0040),
 ];
-
-impl Event {
-    /// Its name, code and fixed counter on a processor of `vendor`.
-    fn on(&self, vendor: Vendor) -> (&'static str, u64, Option<u64>) {
-        let name = self.on_amd.unwrap_or(self.name);
-        match AMD.iter().find(|(amd, _)| vendor == Vendor::Amd && *amd == name) {
-            Some(&(name, code)) => (name, code, None),
-            None => (self.name, self.code, self.fixed),
-        }
-    }
-}
 
 /// Finds a hardware event of Intel's list on a processor of `vendor`: its name there, umask << 8 | event code, and its
 /// fixed counter.
 pub fn hardware_event(name: &str, vendor: Vendor) -> Option<(&'static str, u64, Option<u64>)> {
-    EventSet::SAMPLING10.events.iter().find(|event| event.name == name).map(|event| event.on(vendor))
+    let event = EVENTS.iter().find(|event| event.intel.0 == name)?;
+    Some(if vendor == Vendor::Amd { (event.amd.0, event.amd.1, None) } else { event.intel })
 }
 
 /// Events that the guest programs.
@@ -79,52 +63,47 @@ pub struct EventSet {
     pub about: &'static str,
     /// `FLAG_*` bits of the guest's boot page.
     pub flags: u64,
-    events: &'static [Event],
+    /// Their names in Intel's list.
+    events: &'static str,
+    /// The last of them samples every `period × last`; 0: it only counts.
+    last: u64,
+    /// Whether they take general-purpose counters alone.
+    is_general: bool,
 }
 
 impl EventSet {
     /// Every set.
     pub const ALL: [Self; 4] = [Self::SAMPLING10, Self::SAMPLING4, Self::COUNTING1, Self::SINGLE];
-    /// The first ten hardware events that `perf list` names on Cascade Lake.
+    /// All of the list.
     pub const SAMPLING10: Self = Self {
         key: "sampling10",
         about: "ten sampling events multiplexed on 4 general-purpose and 3 fixed counters",
         flags: 0,
-        events: &[
-            gp("branch-instructions", 0x00c4),
-            gp("branch-misses", 0x00c5),
-            Event { on_amd: Some("stalled-cycles-frontend"), ..gp("bus-cycles", 0x013c) },
-            gp("cache-misses", 0x412e),
-            gp("cache-references", 0x4f2e),
-            fixed("cpu-cycles", 0x003c, 1),
-            fixed("instructions", 0x00c0, 0),
-            fixed("ref-cycles", 0x0300, 2),
-            gp("L1-dcache-load-misses", 0x0151),
-            gp("L1-dcache-loads", 0x81d0),
-        ],
+        events: "branch-instructions branch-misses bus-cycles cache-misses cache-references cpu-cycles instructions ref-cycles \
+                 L1-dcache-load-misses L1-dcache-loads",
+        last: 1,
+        is_general: false,
     };
     /// Those of the follow-up series of July 2021, one of them rare.
     pub const SAMPLING4: Self = Self {
         key: "sampling4",
         about: "four sampling events, restarted at each tick as by a task switch",
         flags: FLAG_TASK_SWITCH,
-        events: &[
-            fixed("cpu-cycles", 0x003c, 1),
-            fixed("instructions", 0x00c0, 0),
-            gp("cache-references", 0x4f2e),
-            Event { factor: 6, ..gp("branch-misses", 0x00c5) },
-        ],
+        events: "cpu-cycles instructions cache-references branch-misses",
+        last: 6,
+        ..Self::SAMPLING10
     };
     /// That of `perf stat -e branch-misses`.
     pub const COUNTING1: Self = Self {
         key: "counting1",
         about: "one counting event, restarted at each tick; no NMIs, rotations are timed",
-        flags: FLAG_TASK_SWITCH,
-        events: &[Event { factor: 0, ..gp("branch-misses", 0x00c5) }],
+        events: "branch-misses",
+        last: 0,
+        ..Self::SAMPLING4
     };
     /// One on a general-purpose counter.
     pub const SINGLE: Self =
-        Self { key: "single", about: "one sampling event", flags: 0, events: &[gp("cpu-cycles", 0x003c)] };
+        Self { key: "single", about: "one sampling event", events: "cpu-cycles", is_general: true, ..Self::SAMPLING10 };
 
     /// Lists the events of a processor of `vendor`, in order.
     ///
@@ -132,13 +111,16 @@ impl EventSet {
     /// periods all counters would overflow in lock-step. So event i of a set gets
     /// `period × (16 + 3 i) / 16`, on every backend, to keep arms comparable. `period` is at least 1.
     pub fn events(self, vendor: Vendor, period: u64) -> Vec<EventParameter> {
-        let event = |(i, event): (u64, &Event)| {
-            let spread = u128::from(period) * u128::from(event.factor) * u128::from(16 + 3 * i) / 16;
-            let period = u64::try_from(spread).unwrap_or(u64::MAX).max(event.factor.min(1));
-            let (name, code, fixed) = event.on(vendor);
-            parameter(name, code | if event.factor > 0 { INT } else { 0 }, fixed, period)
+        let names: Vec<_> = self.events.split(' ').collect();
+        let event = |(i, name): (usize, &&str)| {
+            let factor = if i + 1 < names.len() { 1 } else { self.last };
+            let spread = u128::from(period) * u128::from(factor) * (16 + 3 * i as u128) / 16;
+            let period = u64::try_from(spread).unwrap_or(u64::MAX).max(factor.min(1));
+            let (name, code, fixed) = hardware_event(name, vendor)?;
+            let code = code | if factor > 0 { INT } else { 0 };
+            Some(parameter(name, code, fixed.filter(|_| !self.is_general), period))
         };
-        (0..).zip(self.events).map(event).collect()
+        names.iter().enumerate().filter_map(event).collect()
     }
 }
 

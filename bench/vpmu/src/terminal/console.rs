@@ -167,20 +167,16 @@ pub(crate) enum Form {
     Json,
 }
 
-impl Form {
-    /// Returns the form that a command line asks for; the options exclude each other.
-    pub(crate) const fn of(json: bool, markdown: bool) -> Self {
-        match (json, markdown) {
-            (true, _) => Self::Json,
-            (false, true) => Self::Markdown,
-            (false, false) => Self::Text,
-        }
+/// JSON or text.
+impl From<bool> for Form {
+    fn from(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
     }
 }
 
 /// Prints a report for people, or the document behind it for programs.
-pub(crate) fn show<T: Serialize + ?Sized>(form: Form, report: &Report, document: &T) -> Result<(), Error> {
-    match form {
+pub(crate) fn show<T: Serialize + ?Sized>(form: impl Into<Form>, report: &Report, document: &T) -> Result<(), Error> {
+    match form.into() {
         Form::Text => print(&report.text(columns())),
         Form::Markdown => print(&report.markdown()),
         Form::Json => print_json(document),

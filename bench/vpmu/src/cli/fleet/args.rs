@@ -17,18 +17,6 @@ use crate::setting::options::{FormOptions, JsonOption};
 use crate::setting::parse;
 use crate::terminal::console::{print, print_json};
 
-/// Options of `vpmu fleet`.
-#[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
-pub struct FleetArgs {
-    /// Command to carry out.
-    #[command(subcommand)]
-    pub command: Option<FleetCommand>,
-    /// The plan.
-    #[command(flatten)]
-    pub submit: Option<SubmitArgs>,
-}
-
 /// Commands for a campaign.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
@@ -146,7 +134,7 @@ pub(super) fn plan(path: &Path, json: bool, check: Check<'_>) -> Result<Exit, Er
     let mut report = Report::default();
     report.table(table);
     report.note(format!(
-        "{}: {} on {}, {}",
+        "{}: {} for {} (--on local: all on this one), {}",
         plan.name,
         plural(elements.len(), "element"),
         plural(plan.targets.len(), "host"),

@@ -53,7 +53,10 @@ pub(super) fn report(dir: &Path, form: Form) -> Result<Exit, Error> {
     };
     let mut shown = Shown { title: campaign.name.clone(), ..fleet::progress(&standing) };
     if !gathered.runs.is_empty() {
-        append(&mut shown, "Hosts", fleet::report(&analysis));
+        let hosts = fleet::report(&analysis);
+        // Too few hosts for one to stand apart are no end of a campaign.
+        let verdict = hosts.verdict.filter(|(exit, _)| *exit != Exit::Inconclusive);
+        append(&mut shown, "Hosts", Shown { verdict, ..hosts });
     }
     for (base, new, comparison) in &variants {
         let title = format!("{new} against {base}, on the same hosts");
@@ -117,11 +120,8 @@ fn exit(standing: &Standing, analysis: &Analysis, variants: &[Variant<'_>]) -> E
     let mut verdicts = vec![standing.exit()];
     verdicts.extend(Some(analysis.exit()).filter(|&exit| exit == Exit::Regression));
     verdicts.extend(variants.iter().map(|(.., found)| found.as_ref().map_or(Exit::Inconclusive, Comparison::exit)));
-    match verdicts {
-        verdicts if verdicts.contains(&Exit::Regression) => Exit::Regression,
-        verdicts if verdicts.contains(&Exit::Inconclusive) => Exit::Inconclusive,
-        _ => Exit::Done,
-    }
+    let worst = [Exit::Regression, Exit::Inconclusive].into_iter().find(|exit| verdicts.contains(exit));
+    worst.unwrap_or(Exit::Done)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use results::error::{Error, Exit};
 use results::table::layout::plural;
 
 use crate::sys;
-use crate::terminal::console::{self, Form, complain};
+use crate::terminal::console::{self, complain};
 
 /// Time between two questions to Slurm.
 const ASK_EVERY: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub(super) fn standing(
 /// Runs `vpmu fleet status`.
 pub(super) fn status(dir: &Path, wait: bool, json: bool) -> Result<Exit, Error> {
     let standing = if wait { waited(dir)? } else { standing(dir, Folder::open)?.2 };
-    console::show(Form::of(json, false), &fleet::progress(&standing), &standing)?;
+    console::show(json, &fleet::progress(&standing), &standing)?;
     // Its report says why.
     let never = wait && standing.elements.iter().any(|line| line.never.is_some());
     Ok(if never { Exit::Host } else { standing.exit() })

@@ -21,8 +21,8 @@ use crate::sys;
 use crate::terminal::console::{self, complain, internal, print};
 use crate::terminal::progress;
 
-/// Submits what is due. The campaign's folder, and false if it was interrupted.
-pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bool), Error> {
+/// Submits what is due. The campaign's folder, unless it was interrupted.
+pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<Option<PathBuf>, Error> {
     let slurm = Slurm::default();
     let (plan, elements) = planned(&args.plan, check, &slurm)?;
     let dir = args.output.clone().unwrap_or_else(|| Path::new("vpmu-campaigns").join(&plan.name));
@@ -50,7 +50,7 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
         folder.path.display()
     ));
     if due.is_empty() {
-        return Ok((dir, true));
+        return Ok(Some(dir));
     }
     match args.on {
         On::Local => {
@@ -63,14 +63,14 @@ pub(super) fn submit(args: &SubmitArgs, check: Check<'_>) -> Result<(PathBuf, bo
             if !ended {
                 complain("warning: interrupted; run the same command again to go on");
             }
-            Ok((dir, ended))
+            Ok(ended.then_some(dir))
         }
         On::Slurm => {
             let due: Vec<&Element> = due.iter().filter_map(|number| campaign.element(*number)).collect();
             for job in jobs::submit(&slurm, (&folder, &campaign, &plan.slurm), &due, now)? {
                 print(&format!("job {}: {}\n", job.job, plural(job.elements.len(), "element")))?;
             }
-            Ok((dir, true))
+            Ok(Some(dir))
         }
     }
 }

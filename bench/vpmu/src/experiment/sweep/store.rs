@@ -40,7 +40,7 @@ impl Store {
     /// # Errors
     /// Exit 2 for a file system error, a line that does not belong to a sweep, or if another sweep holds the lock.
     pub fn open(dir: &Path) -> Result<Self, Error> {
-        let failed = |error: &io::Error| cannot(dir, error);
+        let failed = |error: &io::Error| Error { remedy: "give -o another folder".to_owned(), ..cannot(dir, error) };
         let path = dir.join(FILE);
         let locked = Folder::make(dir).and_then(|folder| folder.handle()).map_err(|error| failed(&error))?;
         if !process::try_lock(&locked).map_err(|error| failed(&error))? {
