@@ -19,16 +19,16 @@ const LONG: usize = 400_000;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let runs = arguments.get(1).and_then(|runs| runs.parse().ok()).unwrap_or(1000);
-    let all: [(&str, fn(u64)); 5] = [
-        ("intervals", intervals),
+    let all = [
+        ("intervals", intervals as fn(u64)),
         ("until", until),
         ("compare", comparisons),
         ("wanders", wanders),
         ("history", histories),
     ];
-    all.iter()
-        .filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name))
-        .for_each(|(_, print)| print(runs));
+    for (_, print) in all.iter().filter(|(name, _)| arguments.first().is_none_or(|asked| asked == name)) {
+        print(runs);
+    }
 }
 
 /// Draws something with so many seeds.
