@@ -52,7 +52,9 @@ fn rows_come_back_by_vcpu_with_their_times() {
         let of = |rows: &[Row]| rows.iter().filter(|row| row.vcpu == vcpu).copied().collect::<Vec<_>>();
         let mut latest = 0;
         let mut written = of(&rows);
-        written.iter_mut().for_each(|row| (latest, row.at) = (row.at.max(latest), row.at.max(latest)));
+        for row in &mut written {
+            (latest, row.at) = (row.at.max(latest), row.at.max(latest));
+        }
         assert_eq!(of(&found), written);
     }
     assert!(Writer::begin(&folder, meta(1)).unwrap_err().to_string().contains("exists"));

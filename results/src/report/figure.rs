@@ -44,6 +44,31 @@ fn too_many(arms: usize) -> String {
     if arms > ARMS { format!(" {ARMS} of {arms} arms are drawn; the table has all.") } else { String::new() }
 }
 
+/// Draws the p50 of every round that counts, by arm; `None` if no arm has two of them.
+pub(super) fn rounds(record: &Record) -> Option<Figure> {
+    let key = record.metric()?;
+    let title = format!("{} over rounds", metric::name(key));
+    let mut table = Table::new(["arm", "p50 [95 %]", "rounds"]).caption(&title);
+    for arm in &record.arms {
+        let Some(level) = paired::level(arm, key).filter(|level| level.rounds > 1) else { continue };
+        let points = paired::counting(arm, key).map(|(round, value)| (round.index as f64 + 1.0, value)).collect();
+        table.add_row([
+            arm.name.as_str().into(),
+            Cell::level(key, Some(&level)).with_points(points),
+            level.rounds.to_string().into(),
+        ]);
+    }
+    let note = format!(
+        "p50 of each round in order of time; rounds that do not count are left out.{}",
+        too_many(table.rows().len())
+    );
+    let last = record.arms.iter().filter_map(|arm| arm.rounds.index.last()).max()?;
+    let numbers: Vec<String> = (1..=last + 1).map(|round| round.to_string()).collect();
+    let axis = |_| Axis::named("round", &numbers);
+    let plot = plot::lines(&title, &table, (1, axis), (1, "p50", plot::ticks(key)), ARMS);
+    Figure::new(title.clone(), note, plot, table)
+}
+
 /// Draws the percentile curves of a result; `None` if it has no histogram.
 ///
 /// # Errors

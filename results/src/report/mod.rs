@@ -87,7 +87,7 @@ fn kind(index: usize, group: &Group<'_>, only: bool) -> Result<Section, Error> {
         parts.remove(places[0]);
     }
     rest.extend(about(group).into_iter().map(|(name, value)| Part::Note(format!("{name}: {value}"))));
-    let figures = [figure::percentiles(shown)?, figure::over_time(group)];
+    let figures = [figure::rounds(shown), figure::percentiles(shown)?, figure::over_time(group)];
     let figures: Vec<Figure> = figures.into_iter().flatten().collect();
     let titles = figures.iter().map(|figure| figure.title.as_str()).collect::<Vec<_>>().join("; ");
     let plots = Section { open: only, figures, ..Section::new("", &format!("Plots: {titles}"), "") };

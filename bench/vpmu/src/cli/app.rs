@@ -1,6 +1,7 @@
 //! The command line as a whole: its commands, their help, and what carries each out.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -181,6 +182,13 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
     }
 }
 
+/// The commands of the root's help. Options of the main job are in that of `vpmu nmi-latency`.
+const GROUPS: [(&str, &[&str]); 3] = [
+    ("Compare strategies", &["nmi-latency", "advise", "sim", "sweep", "reproduce", "guest-stat", "stat-setup"]),
+    ("Guests", &["linux", "run", "record", "trace", "conformance"]),
+    ("Workshop", &["compare", "ab", "history", "fleet", "report", "export", "calibrate", "triage", "doctor", "show"]),
+];
+
 /// Examples and exit codes of each command, the tool's own first: `== NAME`, then their lines.
 const HELP: &str = include_str!("help.txt");
 
@@ -197,12 +205,16 @@ pub fn definition() -> clap::Command {
         let help = after_help(command.get_name());
         command.after_help(help)
     });
-    // Options of the main job are in the help of nmi-latency.
-    command.help_template(
-        "{about-with-newline}\n{usage-heading} {usage}\n\nCommands:\n{subcommands}\n\n\
-         `vpmu COMMAND --help` has a command's options; without one\nit is the main job, or with --workload, --trace or --guest\n\
-         nmi-latency. -V prints the version.{after-help}",
-    )
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (group, names) in GROUPS {
+        let _ = writeln!(help, "\n{group}:");
+        for name in names {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let _ = writeln!(help, "  {name:<11}  {}", about.map(ToString::to_string).unwrap_or_default());
+        }
+    }
+    help += "\n`vpmu COMMAND --help` has a command's options; without one\nit is the main job, or with --workload, --trace or --guest\nnmi-latency. -V prints the version.{after-help}";
+    command.help_template(help)
 }
 
 /// Carries out a command line, program name first.
@@ -298,9 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn the_roots_help_fits_two_screens() {
+    fn the_roots_help_fits_two_screens_and_has_each_command_once() {
         let text = definition().render_long_help().to_string();
         assert!(text.lines().count() <= 100 && !text.contains(" \n"), "{text}");
+        for command in definition().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let name = command.get_name();
+            let of = GROUPS.iter().flat_map(|(_, names)| *names).filter(|shown| **shown == name);
+            assert_eq!(of.count(), 1, "{name}");
+        }
     }
 
     /// Each command's help fits a terminal, teaches by examples that are command lines of this tool, and ends with its exit codes,
