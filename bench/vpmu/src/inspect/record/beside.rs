@@ -19,29 +19,40 @@ pub fn with(recording: &Path, word: &str) -> PathBuf {
     name.into()
 }
 
-/// Creates a recording. An earlier one of the name gets `.old` behind its name, as perf has it, with what lies beside it. What lies
-/// there without a recording goes: it is not the next one's.
+/// Creates a recording, and says whether it displaced one. An earlier one of the name gets `.old` behind its name, as perf has it, with
+/// what lies beside it. What lies there without a recording goes: it is not the next one's.
 ///
 /// # Errors
 /// The file's.
-pub fn begin(path: &Path) -> io::Result<File> {
+pub fn begin(path: &Path) -> io::Result<(File, bool)> {
     let target = Target::of(path)?.mode(0o600);
     target.check()?;
-    let (old, displaces) = (with(path, "old"), is_file(path));
+    let displaces = is_file(path);
     // A link is moved itself: its file stays what it is.
-    if displaces {
-        fs::rename(path, &old)?;
-    }
+    rename(path, &earlier(path, displaces))?;
+    let created = target.create().inspect_err(|_| take_back(path, displaces))?;
+    Ok((created, displaces))
+}
+
+/// Takes a recording back whose guest did not begin; what it displaced is where it was.
+pub fn take_back(path: &Path, displaced: bool) {
+    let _ = remove(path);
+    // Why the guest did not begin is the error to report.
+    let _ = rename(&earlier(path, displaced), path);
+}
+
+fn earlier(path: &Path, displaced: bool) -> PathBuf {
+    if displaced { with(path, "old") } else { path.to_owned() }
+}
+
+/// Moves a recording and what lies beside it; where both names are one, what lies there without it is removed.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    unless_missing(fs::rename(from, to))?;
     for word in [KALLSYMS, IMAGE] {
-        let (own, kept) = (with(path, word), with(&old, word));
-        if displaces {
-            remove(&kept)?;
-            unless_missing(fs::rename(&own, &kept))?;
-        } else {
-            remove(&own)?;
-        }
+        remove(&with(to, word))?;
+        unless_missing(fs::rename(with(from, word), with(to, word)))?;
     }
-    target.create()
+    Ok(())
 }
 
 /// Removes a file or a link, if it is there; nothing else.
@@ -77,17 +88,20 @@ mod tests {
         for (file, word) in [(&path, "stale"), (&old, "older")] {
             fs::write(with(file, KALLSYMS), word).unwrap();
         }
-        begin(&path).unwrap().write_all(b"first").unwrap();
+        begin(&path).unwrap().0.write_all(b"first").unwrap();
         assert_eq!((text(&with(&path, KALLSYMS)), text(&with(&old, KALLSYMS)).as_deref()), (None, Some("older")));
         fs::write(with(&path, KALLSYMS), "first").unwrap();
-        begin(&path).unwrap().write_all(b"second").unwrap();
+        begin(&path).unwrap().0.write_all(b"second").unwrap();
         let kept = [&path, &old, &with(&old, KALLSYMS)].map(|file| text(file).unwrap());
         assert_eq!(kept, ["second", "first", "first"]);
         assert_eq!(text(&with(&path, KALLSYMS)), None);
+        let (_, displaced) = begin(&path).unwrap();
+        take_back(&path, displaced);
+        assert_eq!(text(&path).as_deref(), Some("second"), "the guest did not begin");
         fs::write(&elsewhere, "kept").unwrap();
         fs::remove_file(&path).unwrap();
         symlink(&elsewhere, &path).unwrap();
-        begin(&path).unwrap().write_all(b"third").unwrap();
+        begin(&path).unwrap().0.write_all(b"third").unwrap();
         assert!(old.is_symlink() && text(&elsewhere).as_deref() == Some("kept"));
         assert_eq!(text(&with(&old, KALLSYMS)), None, "of the one before");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

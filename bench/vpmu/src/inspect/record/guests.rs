@@ -63,7 +63,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
         target.map_err(|error| cannot(spec, &error))
     };
     let kallsyms = (kind == Kind::Host).then(|| companion(KALLSYMS)).transpose()?;
-    let output = beside::begin(&spec.output).map_err(|error| cannot(spec, &error))?;
+    let (output, displaced) = beside::begin(&spec.output).map_err(|error| cannot(spec, &error))?;
     let copied = if kind == Kind::Host || subject.mappings.is_empty() {
         Ok(())
     } else {
@@ -75,8 +75,7 @@ pub fn record(spec: &RecordSpec) -> Result<Exit, Error> {
     let recorded =
         copied.and_then(|()| recorder::record((sampling, output, subject), spec, (&events, facts(vcpus)), run));
     if recorded.is_err() {
-        // Why the guest did not begin is the error to report.
-        let _ = beside::remove(&spec.output);
+        beside::take_back(&spec.output, displaced);
     }
     let (recorded, exit) = recorded?;
     say(&report(&recorded, spec, vcpus), spec.quiet.quiet);
