@@ -92,11 +92,17 @@ pub fn advise(records: &[&Record], mut left_out: Vec<LeftOut>, modelled: bool) -
         leave(place(record), &why);
     }
     let strategies = rank(own.iter().map(|(_, one)| &one.regrets[..]));
-    let lacks: Vec<&Ranked> = strategies.iter().filter(|one| one.results < own.len()).collect();
-    if !lacks.is_empty() {
-        leave(names(&lacks), "not in every result");
-    }
     let Some((chosen, as_good, open)) = choose(&strategies, modelled) else { return Err(left_out) };
+    let lacks = strategies.iter().filter(|one| one.results < own.len());
+    let (faster, slower): (Vec<&Ranked>, Vec<&Ranked>) = lacks.partition(|one| one.worst_regret < chosen.worst_regret);
+    for (lacks, why) in [
+        (faster, "not in every result, and faster than the choice where it is: measure it in the others, too"),
+        (slower, "not in every result"),
+    ] {
+        if !lacks.is_empty() {
+            leave(names(&lacks), why);
+        }
+    }
     let choice = chosen.strategy.clone();
     let (with, results): (Vec<&Record>, Vec<Setting>) = own.into_iter().unzip();
     let at_most = results.iter().map(|one| one.at_most(&choice)).fold(1.0, f64::max);

@@ -160,7 +160,7 @@ pub fn most_shared<'a>(results: impl Iterator<Item = &'a [Regret]>, modelled: bo
             names[..at].iter().for_each(|other| counts.entry([*other, *one]).or_insert((0, Reverse(place))).0 += 1);
         }
     }
-    counts.into_iter().max_by_key(|(_, found)| *found).map(|(pair, _)| pair)
+    counts.into_iter().rev().max_by_key(|(_, found)| *found).map(|(pair, _)| pair)
 }
 
 /// Models of a later KVM.

@@ -1,4 +1,5 @@
-//! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag, SIGXFSZ does nothing; the processor time of its children; freed memory.
+//! The only place of this crate that calls libc: SIGINT, SIGTERM and SIGHUP set a flag, SIGXFSZ does nothing; freed
+//! memory.
 #![expect(unsafe_code, reason = "sigaction and mallopt have no safe wrapper")]
 
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -100,7 +100,9 @@ pub struct Bank<B: Backend> {
     pauses_until: u64,
     /// Counters with an overflow record that no kick has looked at; `None`: records were lost, any of them may have overflowed.
     recorded: Option<CounterSet>,
+    /// Counters that were touched in this slice: their events are not given back at its end.
     in_use: CounterSet,
+    /// Counters whose event did not open and is tried again.
     retries: CounterSet,
     /// Retry intervals by counter, so that one that the host refuses neither keeps another waiting nor is hurried by
     /// the other's success.

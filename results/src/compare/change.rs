@@ -2,9 +2,9 @@
 //!
 //! | runs a side | one arm against the reference | all arms together |
 //! |---|---|---|
-//! | 8 and more, in turns | pairs of neighbouring runs, as blocks | the same |
+//! | 8 and more, in turns | pairs of neighbouring runs, as blocks | pairs likewise |
 //! | 8 and more, else | least squares of runs whose neighbours are alike | not judged: the host wanders as much |
-//! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | the same |
+//! | fewer | the rounds, and how runs differ: as they show, pooled with [`BETWEEN_RUNS`] | not judged, but for simulations |
 
 use std::collections::BTreeMap;
 

@@ -90,8 +90,11 @@ impl Comparison {
         } else {
             let times = rows.iter().filter(|row| row.question != Question::Counts);
             let tally = Tally::of(times.map(|row| row.verdict));
-            let why = format!("hosts or builds differ ({tally}); --ignore-host-differences compares anyway");
-            (Exit::Inconclusive, format!("inconclusive: {why}"))
+            let (before, remedy) = match missing {
+                Some(why) => (format!("{why}; "), ""),
+                None => (String::new(), "; --ignore-host-differences compares anyway"),
+            };
+            (Exit::Inconclusive, format!("inconclusive: {before}hosts or builds differ ({tally}){remedy}"))
         };
         let (judged, exit) = (rows.into_iter().filter(|row| row.verdict != Verdict::NotJudged), exit.code());
         let answer = judged.cloned().collect();

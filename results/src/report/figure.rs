@@ -18,6 +18,8 @@ use crate::table::{Cell, Table};
 const ARMS: usize = 12;
 /// Most results of a line over time, the newest.
 const RESULTS: usize = 100;
+/// Most rounds of a line over rounds.
+const POINTS: usize = 400;
 /// Points of a percentile curve for each halving of the rest, as in HdrHistogram's own tools.
 const PER_HALF: u32 = 5;
 /// Quantiles of the table of percentiles.
@@ -48,22 +50,23 @@ fn too_many(arms: usize) -> String {
 pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let key = record.metric()?;
     let title = format!("{} over rounds", metric::name(key));
-    let mut table = Table::new(["arm", "p50 [95 %]", "rounds"]).caption(&title);
+    let (mut table, mut most) = (Table::new(["arm", "p50 [95 %]", "rounds"]).caption(&title), 0);
     for arm in &record.arms {
         let Some(level) = paired::level(arm, key).filter(|level| level.rounds > 1) else { continue };
-        let points = paired::counting(arm, key).map(|(round, value)| (round.index as f64 + 1.0, value)).collect();
+        let points: Vec<(f64, f64)> =
+            (1..).map(f64::from).zip(paired::counting(arm, key).map(|(_, value)| value)).collect();
+        most = most.max(points.len());
+        let points = points.iter().copied().step_by(points.len().div_ceil(POINTS).max(1)).collect();
         table.add_row([
             arm.name.as_str().into(),
             Cell::level(key, Some(&level)).with_points(points),
             level.rounds.to_string().into(),
         ]);
     }
-    let note = format!(
-        "p50 of each round in order of time; rounds that do not count are left out.{}",
-        too_many(table.rows().len())
-    );
-    let last = record.arms.iter().filter_map(|arm| arm.rounds.index.last()).max()?;
-    let numbers: Vec<String> = (1..=last + 1).map(|round| round.to_string()).collect();
+    let every = most.div_ceil(POINTS);
+    let thinned = if every > 1 { format!(" One round of {every} is drawn.") } else { String::new() };
+    let note = format!("p50 of each round that counts, in order of time.{thinned}{}", too_many(table.rows().len()));
+    let numbers: Vec<String> = (1..=most).map(|round| round.to_string()).collect();
     let axis = |_| Axis::named("round", &numbers);
     let plot = plot::lines(&title, &table, (1, axis), (1, "p50", plot::ticks(key)), ARMS);
     Figure::new(title.clone(), note, plot, table)

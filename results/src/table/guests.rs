@@ -172,7 +172,7 @@ fn choice(documents: &[Document]) -> Option<String> {
     let rounds = documents.iter().filter_map(|one| one.arms.iter().map(|arm| arm.rounds.len()).max()).min()?;
     if rounds < MIN_ROUNDS {
         let rounds = plural(rounds, "round");
-        return Some(format!("no answer: {rounds} give no interval; take more (--rounds, --duration)"));
+        return Some(format!("no answer: no interval of {rounds}; take more (--rounds, --duration)"));
     }
     let (found, lacks): (Vec<_>, Vec<_>) =
         documents.iter().map(|document| regrets(document, metric(document), column::work)).unzip();

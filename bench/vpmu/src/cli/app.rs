@@ -62,7 +62,7 @@ pub enum Command {
     /// Advise which strategy to take, on this host or modelled ones
     ///
     /// Runs the presets and strategies of your own on one or several workloads until the order is sure or the time is up. Prints the
-    /// choice, what it costs and how sure it is, then the table of all. Writes a result as of nmi-latency for each
+    /// choice, how far from the fastest it may be and how sure it is, then the table of all. Writes a result as of nmi-latency for each
     /// workload and host.
     Advise(Box<advise::AdviseArgs>),
     /// Compare strategies on a simulated host

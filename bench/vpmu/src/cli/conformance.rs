@@ -68,6 +68,14 @@ type Checks = (String, Vec<Checked>, Vec<Target>);
 /// Returns the checks of the userspace vPMU.
 fn on_vpmu(args: &ConformanceArgs) -> Result<Checks, Error> {
     let mut strategies = ready(&args.strategy)?;
+    let given = args.pmu_version != [2, 4];
+    if given && let Some(cpu) = args.cpu.iter().find(|cpu| cpu.vendor() == Vendor::Amd) {
+        return Err(Error::usage(
+            format!("--pmu-version is not for --cpu {}", cpu.name()),
+            "it is the version of Intel's PMU",
+            "leave it out, or check Intel's processors apart",
+        ));
+    }
     let mut versions = args.pmu_version.clone();
     versions.sort_unstable();
     versions.dedup();

@@ -71,7 +71,7 @@ impl ResultOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Result")]
 pub struct BaselineOptions {
-    /// Also keep the result as baseline NAME, with --no-save, too, in DIR/baselines, for `vpmu compare NAME NEW`; with -o as DIR/baselines/NAME
+    /// Also keep the result as DIR/baselines/NAME, even with --no-save, where `vpmu compare NAME NEW` finds it; with -o name that path
     #[arg(long, value_name = "NAME", value_parser = read::check_name)]
     pub save_baseline: Option<String>,
 }

@@ -163,9 +163,11 @@ fn take_turn(side: &Side, common: &[String], seed: u64, limit: Duration) -> Resu
     }
     match ran.exit() {
         // A whole document that is inconclusive, or of a regression that the side knows of, is a turn.
-        Some(Exit::Done | Exit::Regression | Exit::Inconclusive) => {
+        Some(exit @ (Exit::Done | Exit::Regression | Exit::Inconclusive)) => {
             let wrong = |why| Error::usage(format!("{what} wrote no result"), why, "give a vpmu with these documents");
-            ran.document().map(Some).map_err(wrong)
+            let record: Record = ran.document().map_err(wrong)?;
+            // How the process ended holds, whatever its document says of it.
+            Ok(Some(Record { exit: Some(exit.code()), ..record }))
         }
         exit => Err(failed(exit.unwrap_or(Exit::Inconclusive), ran.why())),
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use arch_pmu::spec::Vendor;
 use clap::{Args, ValueEnum};
 use guest::abi::{FLAG_ENABLE_ONCE, FLAG_STAT_SETUP, MAX_EVENTS};
+use host_pmu::stats::ns;
 use vmm::boot::layout::MAX_LOG;
 
 use crate::arms::arm::real::log_entries;
@@ -86,6 +87,12 @@ impl GuestStatSpec {
         boot.gap_ticks = GAP_TICKS;
         // One set-up has to fit.
         let cycle = parameters.mux_interval_ns * (boot.window_ticks + GAP_TICKS);
+        if let Some(given) = self.arms.time_limit.filter(|given| ns(*given) < cycle) {
+            let what =
+                format!("one set-up takes {:?}, longer than the time limit of {given:?}", Duration::from_nanos(cycle));
+            let why = format!("its events count for {} ticks", boot.window_ticks);
+            return Err(Error::usage(what, why, "raise --time-limit, or lower --mux-interval"));
+        }
         let limit = parameters.time_limit_ns.max(2 * cycle);
         boot.limit_us = limit / 1000;
         plan.guest.machine.time_limit = Duration::from_nanos(2 * limit) + PATIENCE;
@@ -143,7 +150,12 @@ mod tests {
         };
         assert_eq!(plan(10, &[]).unwrap().parameters.time_limit_ns, 2_000_000_000);
         assert_eq!(plan(10, &["--mux-interval", "1s"]).unwrap().guest.boot.limit_us, 24_000_000);
-        let error = plan(64, &["--samples", "10000"]).unwrap_err();
-        assert!(error.exit.code() == 2 && error.to_string().contains("do not fit the guest's log"), "{error}");
+        for (count, words, why) in [
+            (64, ["--samples", "10000"], "do not fit the guest's log"),
+            (64, ["--time-limit", "60ms"], "longer than the time limit of 60ms"),
+        ] {
+            let error = plan(count, &words).unwrap_err();
+            assert!(error.exit.code() == 2 && error.to_string().contains(why), "{error}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Comparing arms round by round: the plan, the order of arms, the runs, and a document after each round.
+//! A comparison of guests: its options, its plan, its arms for the engine, and when its figures are sure.
 
 pub(crate) mod guest_arm;
 #[cfg(test)]

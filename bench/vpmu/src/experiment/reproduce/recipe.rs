@@ -37,7 +37,7 @@ pub(super) struct Recipe {
     pub(super) differs: Option<String>,
     /// What of the guest was fitted to its change.
     pub(super) fitted: Option<String>,
-    /// Why the model does not explain it, and the regime that would. docs/simulator.md has the regimes that were tried.
+    /// Why the model does not explain it, and the regime that would.
     pub(super) not_explained: Option<String>,
     /// Description of numbers that were not published, their keys, and their unit.
     pub(super) what: Option<String>,

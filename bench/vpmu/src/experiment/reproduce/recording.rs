@@ -23,7 +23,7 @@ use crate::experiment::stat_setup::peer;
 use crate::machine;
 use crate::setting::tool;
 use crate::sys;
-use crate::terminal::console::internal;
+use crate::terminal::console::{complain, internal};
 use crate::terminal::progress::Progress;
 
 /// The experiment's name in documents, which is that of the published figure.
@@ -110,7 +110,11 @@ pub(super) fn measure(
     let rounds = Rounds::of(rounds.unwrap_or(ROUNDS), seed);
     let fs = HostFs::default();
     let experiment = Experiment { name: NAME, parameters, rounds };
-    let (document, _) = experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
+    let (document, error) =
+        experiment.measure(&mut arms, (HostFacts::begin(&fs), &fs), &[], progress, &mut |_| Ok(()))?;
+    if let Some(error) = error {
+        complain(&format!("warning: {error}"));
+    }
     if let Some(folder) = output {
         OutputFolder::open(folder)?.write(NAME, document.to_json()?.as_bytes())?;
     }

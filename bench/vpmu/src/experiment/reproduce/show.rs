@@ -122,7 +122,7 @@ pub fn report(reproduction: &Reproduction) -> Report {
              them.",
         );
         report.note(format!(
-            "Simulated with seed {}. Constants and their sources: docs/simulator.md, docs/stat-setup.md.",
+            "Simulated with seed {}. `vpmu show models NAME` has the constants and their sources.",
             reproduction.seed
         ));
         return report;

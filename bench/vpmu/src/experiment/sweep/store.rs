@@ -93,16 +93,20 @@ impl Store {
         let skipped = lines.iter().flatten().count();
         progress.begin((points.len() - skipped) as u64);
         let guarded = Mutex::new((&mut self, progress));
+        let over = AtomicBool::new(false);
         let one = |(line, point): (&mut Option<Line>, &Point)| -> Result<(), Error> {
-            if line.is_some() || stop.load(Ordering::Relaxed) {
+            if line.is_some() || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let Some(found) = strategies.line(point, stop)? else { return Ok(()) };
             let Ok(mut guard) = guarded.lock() else { return Ok(()) };
-            let (store, progress) = &mut *guard;
-            store.append(&text(&found)?)?;
-            progress.step();
-            *line = Some(found);
+            // After a failed write (disk full), other threads append nothing more.
+            if !over.load(Ordering::Relaxed) {
+                let (store, progress) = &mut *guard;
+                store.append(&text(&found)?).inspect_err(|_| over.store(true, Ordering::Relaxed))?;
+                progress.step();
+                *line = Some(found);
+            }
             Ok(())
         };
         let ended = lines.par_iter_mut().zip(points).with_max_len(1).try_for_each(one);

@@ -19,7 +19,7 @@ use super::machine::Job;
 use super::measure::{self, lost_nothing};
 use super::parts::{PERF, Parts};
 
-/// Every strategy.
+/// The presets but gate-pool, which is gate with parked events.
 const STRATEGIES: &str = "recreate,reuse,reuse-lazy,paused-flag,deferred,pool,gate,virtual";
 const KERNEL: &str = "/guest/vmlinuz";
 /// Calls of KVM for its vPMU.
