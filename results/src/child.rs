@@ -63,7 +63,7 @@ impl Supervised {
         Ok(self.status)
     }
 
-    /// Waits for its end. Once `over` holds it is interrupted, `later` than that, and killed if it does not end within [`PATIENCE`].
+    /// Waits for its end. Once `over` holds it is interrupted, after `later`, and killed if it does not end within 20 s more.
     ///
     /// # Errors
     /// Errors of waiting.
