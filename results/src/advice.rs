@@ -166,6 +166,7 @@ fn sureness(own: &[&Record], open: &[&Ranked], any_open: bool, absent: u64) -> S
     // All of them are of one source.
     let elsewhere = match own.iter().find(|record| record.is_simulated() || record.arms.iter().any(|arm| arm.stand_in))
     {
+        Some(record) if record.host.class.contains("in-kernel") => None,
         Some(record) if record.is_simulated() => Some("in KVM's own code (model clx-in-kernel)"),
         stand_in => stand_in.map(|_| "on hardware events"),
     };
@@ -251,7 +252,7 @@ impl Advice {
         report.table(self.table());
         report.note(LEGEND);
         report.note(column::legend(Place::Advice));
-        if self.results.iter().any(|one| one.workload.starts_with(REPLAY)) {
+        if self.results.iter().any(|one| one.workload.starts_with(REPLAY) && one.host.starts_with("simulated")) {
             report.note(OF_TRACES);
         }
         report

@@ -118,6 +118,9 @@ pub(super) fn measure_all(
             break;
         }
     }
+    if failed.is_none() && found.len() < plans.len() {
+        complain(&format!("warning: interrupted: {} of {} workloads were measured", found.len(), plans.len()));
+    }
     if found.len() == plans.len() {
         let mut documents = names.iter().zip(&found);
         let kept = documents.try_for_each(|(name, document)| baseline.keep(options, document, name, exit(document)));

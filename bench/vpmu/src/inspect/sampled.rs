@@ -31,7 +31,7 @@ use crate::setting::pin::{PinChoice, usable};
 use crate::setting::workload::Workload;
 use crate::terminal::console::{complain, internal};
 
-// The guest of a command that samples.
+// These options name the guest of a command that samples.
 
 /// The guest that is sampled.
 #[derive(Clone, Debug, Subcommand)]
@@ -102,7 +102,7 @@ impl PayloadSpec {
     }
 }
 
-// The events that sample, and how often.
+// These options name the events that sample, and how often.
 
 /// Shortest period of the kernel's clocks, ns.
 const SHORTEST_NS: u64 = 10_000;
@@ -185,7 +185,7 @@ pub fn described(sampling: &Sampling, user_only: bool) -> Result<Vec<Event>, Err
     sampling.events.iter().enumerate().map(event).collect()
 }
 
-// The guest, ready to run, and the thread beside it.
+// What follows makes the guest ready to run, with a thread beside it.
 
 /// A guest that may begin.
 #[derive(Debug)]

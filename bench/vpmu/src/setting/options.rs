@@ -50,7 +50,7 @@ pub struct QuietOption {
 /// What the command makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub struct OutputOption {
-    /// Where to write what the command makes [default: report.html, calibrated.toml; of export stdout]
+    /// Where to write what the command makes [default: of report report.html, of calibrate calibrated.toml, of export stdout]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ impl FolderOption {
 pub struct TimeLimitOption {
     /// End the guest after this time [default: 10m; of the payload 30s]
     ///
-    /// A command of --run is killed then, and its files are brought out within 30 s more.
+    /// In Linux a command of --run is killed then, and its files are brought out within 30 s more.
     #[arg(long, value_name = "TIME", value_parser = duration_in(Duration::from_millis(1)..=Duration::from_secs(86_400)))]
     pub time_limit: Option<Duration>,
 }
@@ -95,6 +95,8 @@ pub struct LimitOptions {
     pub alpha: Option<f64>,
 
     /// Smallest change that is called one [default: 3%; of history 5%]
+    ///
+    /// A comparison calls a row "no change" where a slow-down of 5 %, or of this if it is more, is excluded.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub threshold: Option<f64>,
 }

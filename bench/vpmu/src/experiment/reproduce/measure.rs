@@ -126,7 +126,7 @@ pub fn measure(
         found.missing.push("the rest, because of the interrupt".to_owned());
     }
     if found.measured.is_empty() {
-        let why = [&found.notes[..], &found.missing[..]].concat().join(" ");
+        let why = if sys::stopped() { "it was interrupted".to_owned() } else { found.missing.join(" ") };
         let nothing = || Error::new(Exit::Inconclusive, "nothing was measured", why, "nothing is saved");
         return Err(found.error.unwrap_or_else(nothing));
     }

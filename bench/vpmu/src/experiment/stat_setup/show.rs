@@ -58,8 +58,10 @@ fn sentence(what: &str, found: &Result<Ratio, usize>, done: usize) -> String {
             return format!("answer: {} ×: {what}; {}", layout::ratio_with(found), plural(found.rounds, "round"));
         }
         Ok(found) => (found.rounds, format!("; an interval takes {MIN_ROUNDS} (--rounds)")),
-        Err(rounds) => (*rounds, ", as in the others a process takes no longer than its start-up".to_owned()),
+        Err(rounds) => (*rounds, String::new()),
     };
+    let others = if rounds < done { ": in the others a process takes no longer than its start-up" } else { "" };
+    let why = others.to_owned() + &why;
     format!("no answer: {rounds} of {} can be compared{why}", plural(done, "round"))
 }
 
@@ -100,8 +102,9 @@ mod tests {
         for (arm, totals, rounds, begins, is_answer) in [
             ("perf as given", 10, 10, "answer: 2.00", true),
             ("perf as given", 6, 10, "answer: 2.00", true),
-            ("perf as given", 5, 10, "no answer: 5 of 10 rounds can be compared, as in the others", false),
-            ("perf as given", 0, 10, "no answer: 0 of 10 rounds can be compared, as in the others", false),
+            ("perf as given", 5, 10, "no answer: 5 of 10 rounds can be compared: in the others", false),
+            ("perf as given", 0, 10, "no answer: 0 of 10 rounds can be compared: in the others", false),
+            ("perf as given", 3, 5, "no answer: 3 of 5 rounds can be compared: in the others", false),
             ("perf as given", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", false),
             ("cpu-major", 3, 3, "no answer: 3 of 3 rounds can be compared; an interval takes 5", true),
         ] {

@@ -30,7 +30,7 @@ pub struct StrategySummary {
     /// Maximum of events held by a vCPU.
     pub held_max: u64,
     /// Events created per sample.
-    pub creates: f64,
+    pub opens: f64,
     /// Lost NMIs and overflows, failed opens, pinned events without a counter, guests ended by the hard limit.
     pub doubtful: u64,
     /// It is on the front of latency and events held; `None` if it has no latency.
@@ -93,7 +93,7 @@ fn row(name: &str, lines: &[Line]) -> StrategySummary {
     let summary = |line: &Line, arm: &Arm| line.latency().and_then(|metric| arm.metrics.get(metric.key)).cloned();
     let latency = |(line, arm): &(&Line, &Arm)| summary(line, arm).map(|found| found.p50 as f64);
     let x_floor = |one: &(&Line, &Arm)| Some(latency(one)? / latency(&(one.0, one.0.floor()?)).filter(|ns| *ns > 0.0)?);
-    let creates = |(line, arm): &(&Line, &Arm)| {
+    let opens = |(line, arm): &(&Line, &Arm)| {
         let samples = arm.own.counts.nmis.max(summary(line, arm).map_or(0, |own| own.count));
         if samples == 0 { 0.0 } else { arm.own.op_count("open") as f64 / samples as f64 }
     };
@@ -111,14 +111,14 @@ fn row(name: &str, lines: &[Line]) -> StrategySummary {
         x_floor: mean(&of(&x_floor)).filter(|_| !latencies.is_empty()),
         held_mean: mean(&of(&|(_, arm)| Some(arm.own.events_held.time_mean.unwrap_or(0.0)))).unwrap_or(0.0),
         held_max: own.iter().map(|(_, arm)| arm.own.events_held.max).max().unwrap_or(0),
-        creates: mean(&of(&|one| Some(creates(one)))).unwrap_or(0.0),
+        opens: mean(&of(&|one| Some(opens(one)))).unwrap_or(0.0),
         doubtful: own.iter().map(|(_, arm)| doubts(arm)).sum(),
         on_front: None,
     }
 }
 
 const LEGEND: [&str; 2] = [
-    "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; creates: per NMI (rotation)",
+    "latency: NMI handler (rotation, where the guest only counts); held: host events of a vCPU, over time; opens: per NMI (rotation)",
     "front: ● on the Pareto front of latency and events held",
 ];
 const NO_LATENCY: &str =
@@ -126,7 +126,7 @@ const NO_LATENCY: &str =
 const DOUBTFUL: &str =
     "*: lost NMIs or overflows, failed opens, or a guest ended by the hard limit; sweep.jsonl has the counts";
 
-const COLUMNS: [&str; 8] = ["strategy", "latency p50", "range", "× floor", "held mean", "held max", "creates", "front"];
+const COLUMNS: [&str; 8] = ["strategy", "latency p50", "range", "× floor", "held mean", "held max", "opens", "front"];
 
 fn cells(row: &StrategySummary) -> [String; 8] {
     let star = if row.doubtful > 0 { "*" } else { "" };
@@ -140,7 +140,7 @@ fn cells(row: &StrategySummary) -> [String; 8] {
         row.x_floor.map_or_else(dash, ratio),
         ratio(row.held_mean),
         row.held_max.to_string(),
-        ratio(row.creates),
+        ratio(row.opens),
         row.on_front.map_or_else(dash, |on| if on { "●" } else { "" }.to_owned()),
     ]
 }
@@ -193,11 +193,11 @@ mod tests {
 
     static USUAL: LazyLock<Arm> = LazyLock::new(|| trials::fixture::document(1).arms.remove(0));
 
-    fn arm(name: &str, kind: ArmKind, (p50, held, creates): (u64, u64, u64)) -> Arm {
+    fn arm(name: &str, kind: ArmKind, (p50, held, opens): (u64, u64, u64)) -> Arm {
         let mut own = GuestArm::default();
         own.counts.nmis = 10;
         (own.events_held.time_mean, own.events_held.max) = (Some(held as f64), held);
-        own.host_ops.insert("open".to_owned(), HostOp { count: 10 * creates, ..HostOp::default() });
+        own.host_ops.insert("open".to_owned(), HostOp { count: 10 * opens, ..HostOp::default() });
         let latency = Summary { count: 10, p50, ..Summary::default() };
         let metrics = [(NMI_HANDLER.key.to_owned(), latency)].into();
         Arm { name: name.to_owned(), kind, metrics, own, ..USUAL.clone() }

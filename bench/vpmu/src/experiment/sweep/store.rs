@@ -15,7 +15,7 @@ use super::grid::{Point, Strategies};
 use crate::setting::process;
 use crate::terminal::console::internal;
 use crate::terminal::progress::Progress;
-use results::error::Error;
+use results::error::{Error, Exit};
 use results::open::{self, Folder};
 use results::sweep::{FILE, Line, MAX_BYTES, SCHEMA};
 use results::write::{append, replace};
@@ -116,8 +116,10 @@ impl Store {
         let lines: Vec<Line> = lines.into_iter().flatten().collect();
         ended.map_err(|error| {
             let (done, all) = (lines.len(), points.len());
-            let kept = format!("{done} of {all} points are kept there; run the same command again to go on");
-            Error { remedy: [error.remedy.as_str(), &kept].join("; ").trim_start_matches("; ").to_owned(), ..error }
+            let kept = format!("{done} of {all} points are in {}", self.path.display());
+            let again = format!("run the same command again to go on: {kept}");
+            let is_bare = error.exit == Exit::Inconclusive || error.remedy.is_empty();
+            Error { remedy: if is_bare { again } else { format!("{}; {again}", error.remedy) }, ..error }
         })?;
         if lines.len() == points.len() {
             let mut all = lines.iter().map(text).collect::<Result<Vec<_>, _>>()?;
