@@ -50,11 +50,8 @@ fn rows_come_back_by_vcpu_with_their_times() {
     let found = read(&folder).unwrap();
     for vcpu in 0..2 {
         let of = |rows: &[Row]| rows.iter().filter(|row| row.vcpu == vcpu).copied().collect::<Vec<_>>();
-        let mut latest = 0;
         let mut written = of(&rows);
-        for row in &mut written {
-            (latest, row.at) = (row.at.max(latest), row.at.max(latest));
-        }
+        (1..written.len()).for_each(|at| written[at].at = written[at].at.max(written[at - 1].at));
         assert_eq!(of(&found), written);
     }
     assert!(Writer::begin(&folder, meta(1)).unwrap_err().to_string().contains("exists"));
