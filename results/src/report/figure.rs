@@ -68,7 +68,7 @@ pub(super) fn rounds(record: &Record) -> Option<Figure> {
     let note = format!("p50 of each round that counts, in order of time.{thinned}{}", too_many(table.rows().len()));
     let numbers: Vec<String> = (1..=most).map(|round| round.to_string()).collect();
     let axis = |_| Axis::named("round", &numbers);
-    let plot = plot::lines(&title, &table, (1, axis), (1, "p50", plot::ticks(key)), ARMS);
+    let plot = plot::lines(&title, &table, (0, axis), (1, "p50", plot::ticks(key)), ARMS);
     Figure::new(title.clone(), note, plot, table)
 }
 
