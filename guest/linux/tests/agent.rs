@@ -233,7 +233,7 @@ fn a_value_is_written_to_a_file_that_exists_and_refusals_name_the_path() {
     is_in_order(&mut agent);
 }
 
-/// What a shell's script prints in a folder.
+/// Runs a shell's script in a folder, and returns what it prints.
 fn shell(root: &Path, script: &str) -> Vec<u8> {
     let done = std::process::Command::new("sh").current_dir(root).args(["-ec", script]).output().unwrap();
     assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");

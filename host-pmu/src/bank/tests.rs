@@ -26,7 +26,7 @@ struct Script {
     /// The counts of all events that were opened.
     counts: Vec<u64>,
     now: Cell<u64>,
-    /// What is true of it: `slice` (one began), `peeks` (counts can be looked at without a call), `complete` (no record of an
+    /// Words that hold for it: `slice` (one began), `peeks` (counts can be looked at without a call), `complete` (no record of an
     /// overflow was lost), `lost` (no event finds a counter); for others see [`Bank::facts_by`].
     flags: BTreeSet<String>,
     /// Part of the calls that it refuses.

@@ -130,7 +130,7 @@ pub(super) fn rows(arm: &str, pair: &Pair<'_>, limits: Limits) -> Vec<Row> {
                 sides.each_ref().map(|works| works.iter().map(|work| work.exits).sum::<f64>() / works.len() as f64);
             let found = of_few(&operations, false);
             Change {
-                log: found.log.less(&known(between.hypot(OF_EXITS * (new - base).clamp(0.0, MOST_EXITS)))),
+                log: found.log.less(&known(between.hypot(OF_EXITS * (new - base).clamp(-MOST_EXITS, MOST_EXITS)))),
                 ..found
             }
         });

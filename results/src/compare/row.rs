@@ -40,7 +40,7 @@ pub enum Question {
     Counts,
 }
 
-/// What verdicts are over.
+/// Verdicts are over these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Runs of two sides.

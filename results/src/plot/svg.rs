@@ -26,7 +26,7 @@ pub(super) const CHARACTER: f64 = 19.0;
 /// A plot.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plot {
-    /// What a screen reader says.
+    /// A screen reader says this.
     pub(super) label: String,
     /// Title within the drawing; empty for none.
     pub(super) title: String,

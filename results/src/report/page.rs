@@ -16,7 +16,7 @@ const STYLE: &str = concat!(include_str!("../plot/plot.css"), include_str!("page
 /// A section of the page: what it says first, and what is folded, each fold a section of its own.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Section {
-    /// Of a fold nothing.
+    /// It is empty in a fold.
     pub(super) id: String,
     pub(super) title: String,
     /// Its name among the links at the top; empty for none.
@@ -28,7 +28,7 @@ pub(super) struct Section {
     /// Beside the figures.
     pub(super) parts: Vec<Part>,
     pub(super) folds: Vec<Section>,
-    /// Of a fold whether it is open at first.
+    /// A fold is open at first.
     pub(super) open: bool,
 }
 

@@ -194,7 +194,7 @@ pub struct Guest {
     pub name: String,
     /// Its machine, to which samples and a trace are added.
     pub machine: vmm::machine::Plan,
-    /// What of it is read once.
+    /// Its code; an image or a kernel is read once.
     pub code: Code,
     /// It says nothing on stderr but errors.
     quiet: bool,

@@ -209,7 +209,7 @@ fn summarize(output: &Path, meta: &Meta, quiet: bool) {
 /// Longest time between two looks at the lanes.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What the vCPUs trace, on its way into files. After an error nothing more is written, and the guest is ended.
+/// Writes what the vCPUs trace into files. After an error nothing more is written, and the guest is ended.
 struct Drained {
     writer: Writer,
     failed: Option<Error>,

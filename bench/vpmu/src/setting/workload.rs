@@ -67,7 +67,7 @@ pub struct EventSet {
     events: &'static str,
     /// The last of them samples every `period × last`; 0: it only counts.
     last: u64,
-    /// Whether they take general-purpose counters alone.
+    /// They take general-purpose counters alone.
     is_general: bool,
 }
 

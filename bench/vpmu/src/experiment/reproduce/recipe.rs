@@ -75,7 +75,7 @@ pub(super) struct Figure {
     /// Numbers of a table.
     #[serde(default)]
     pub(super) rows: Vec<Value>,
-    /// Where it was published, as far as that is known.
+    /// The place where it was published, as far as that is known.
     #[expect(dead_code, reason = "for readers of the file")]
     source: String,
     #[serde(flatten)]

@@ -75,7 +75,7 @@ pub(crate) fn conformance(parts: &Parts, options: &str) -> Result<()> {
     passes(&there)
 }
 
-/// The same of a run that is over.
+/// Checks the TAP of a run that is over.
 pub(super) fn passes(done: &Finished) -> Result<()> {
     judged(Some(done.status), done.text()?, &done.said())
 }
