@@ -136,36 +136,3 @@ fn words(command: &str) -> Option<Vec<String>> {
     let choice = |word: &String| word.contains('|') && word.chars().all(|c| c.is_ascii_uppercase() || c == '|');
     (!words.iter().any(|word| open(word) || choice(word))).then_some(words)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::structure::tests::tree;
-
-    #[test]
-    fn planted_dead_links_anchors_and_paths_are_found() {
-        let sound = "[a](docs/other.md) [b](docs/other.md#the-one-heading-and-more) [c](#here) `src/lib.rs` [d](docs/other.md#twice-1)\n\
-             # Here\n```\n[fine](in/code)\n```\n[web](https://example.org/x) `[fine](in/code)`\n";
-        let broken = "[a](docs/none.md)\n[b](docs/other.md#two) `src/none.rs`, `usr/x`\n\n[ref]: nowhere.md\n";
-        let found = [
-            "README.md:1: docs/none.md: no such file",
-            "README.md:2: docs/other.md#two: no heading of that name",
-            "README.md:2: `src/none.rs` does not exist",
-            "README.md:4: nowhere.md: no such file",
-        ];
-        for (readme, expected) in [(sound, &[][..]), (broken, &found)] {
-            let other = ("docs/other.md", "# The `one` heading, and more\n# Twice\n## Twice\n");
-            let dir = tree(&[other, ("src/lib.rs", ""), ("README.md", readme)]);
-            assert_eq!(dead(dir.path()).unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn commands_are_found_with_their_quotes_and_without_the_rest() {
-        let text = "`vpmu not` this\n```sh\nvpmu --json | jq '.x'   # words\ncargo run --release -- doctor > file\ncargo build && vpmu report\n\
-                vpmu export FILE|DIR [-o FILE]\nvpmu-other\nvpmu show \\\n  'a b' \"\"      lists one thing\n```\n```toml\nvpmu = 1\n```\n";
-        let found: Vec<String> =
-            shown(text).into_iter().map(|(line, words)| format!("{line}␣{}", words.join("␣"))).collect();
-        assert_eq!(found, ["3␣vpmu␣--json", "4␣vpmu␣doctor", "5␣vpmu␣report", "8␣vpmu␣show␣a b␣"]);
-    }
-}

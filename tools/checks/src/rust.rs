@@ -201,36 +201,3 @@ impl Crate {
         Some((at, None))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::rust::arrows;
-    use crate::structure::tests::tree;
-
-    #[test]
-    fn a_name_comes_from_the_file_that_defines_it_however_it_is_written() {
-        let dir = tree(&[
-            ("lib.rs", "mod a; mod b; mod c; mod d; mod e; mod f; mod g; mod h; #[cfg(test)] mod t;"),
-            ("a.rs", "pub fn one() {} pub const N: u8 = 1;"),
-            ("b.rs", "mod inline { fn f() { super::super::a::one(); } }"),
-            ("c.rs", "use crate::a as other; fn f() -> impl T + use<'_> { other::one(); }"),
-            ("d.rs", "use crate::a::{self, *}; fn f() { a::N; }"),
-            ("e.rs", "fn f() { println!(\"{}\", crate::a::N); }"),
-            ("f.rs", "struct S { #[serde(with = \"crate::a::one\")] x: u8 }"),
-            ("g/mod.rs", "mod inner; pub use inner::{Thing, self as other};"),
-            ("g/inner.rs", "pub struct Thing;"),
-            // Modules, other crates and tests make no arrow.
-            (
-                "h.rs",
-                "use crate::{a, g::Thing}; use serde::serde; #[cfg(test)] mod tests { use crate::a::one; } \
-                 impl Thing { #[cfg(test)] fn t() { a::one() } }",
-            ),
-        ]);
-        let arrows = arrows(&dir.path().join("lib.rs")).unwrap();
-        let found: Vec<_> = arrows.iter().map(|((from, to), names)| format!("{from} -> {to}: {names:?}")).collect();
-        let to_a = [("b", "one"), ("c", "one"), ("d", "N"), ("e", "N"), ("f", "one")];
-        let mut expected = to_a.map(|(file, name)| format!("{file}.rs -> a.rs: {{{name:?}}}")).to_vec();
-        expected.extend(["g/mod.rs", "h.rs"].map(|file| format!("{file} -> g/inner.rs: {{\"Thing\"}}")));
-        assert_eq!(found, expected);
-    }
-}

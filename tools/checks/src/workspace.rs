@@ -50,22 +50,3 @@ pub fn arrows(members: &[Member]) -> Vec<String> {
     }
     findings
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dependency_leads_to_a_folder_below_or_stays_in_its_own() {
-        for (folder, dependency, is_sound) in [
-            ("bench/vpmu", "bench/fleet", true),
-            ("bench/fleet", "results", true),
-            ("results", "bench/fleet", false),
-            ("vmm", "sim", false),
-            ("attic", "results", false),
-        ] {
-            let member = (folder.into(), vec![dependency.into()]);
-            assert_eq!(arrows(&[member]).is_empty(), is_sound, "{folder} on {dependency}");
-        }
-    }
-}

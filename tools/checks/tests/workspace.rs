@@ -1,8 +1,9 @@
-//! This workspace keeps its own rules.
+//! This workspace keeps its own rules, and a planted one breaks each of them.
 
 use std::fs;
 use std::path::Path;
 
+use checks::docs::{dead, shown};
 use checks::structure::{check, sources};
 
 fn root() -> &'static Path {
@@ -17,8 +18,25 @@ fn arrows_lead_down() {
 
 #[test]
 fn links_anchors_and_paths_in_documents_lead_somewhere() {
-    let dead = checks::docs::dead(root()).unwrap();
+    let dead = dead(root()).unwrap();
     assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+#[test]
+fn what_is_planted_is_found_and_no_more() {
+    let (files, expected) = include_str!("planted.txt").split_once("== found\n").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (path, text) in files.split("== ").skip(1).filter_map(|file| file.split_once('\n')) {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let readme = fs::read_to_string(dir.path().join("README.md")).unwrap();
+    let commands = shown(&readme).into_iter().map(|(line, words)| format!("{line}: {}", words.join("␣")));
+    let found = [check(dir.path()).unwrap(), dead(dir.path()).unwrap(), commands.collect()].concat();
+    // The planted workspace has none of the files that may open others.
+    let found: Vec<String> = found.into_iter().filter(|line| !line.ends_with("take it off the list")).collect();
+    assert_eq!(found.join("\n"), expected.trim_end());
 }
 
 #[test]
