@@ -339,7 +339,7 @@ mod tests {
     fn pairs_that_are_not_told_apart_are_named() {
         let host = Host { rounds: 400, rounds_per_guest: 1, ..Host::default() };
         let arms = host.run(&[1.3_f64.ln(), 1.2_f64.ln(), 1.204_f64.ln(), 0.0], &mut Random::new(3));
-        let template = record(1, 1, |_, _| 1000);
+        let template = record(160, 1, |_, _| 1000);
         let arms: Vec<_> = arms.iter().map(|turns| turns[..160].to_vec()).collect();
         let said = known(&fixture::of_turns(&template, 5, &arms).as_guests().unwrap());
         let open: Vec<&String> = said.iter().filter(|line| line.starts_with("not distinguishable")).collect();

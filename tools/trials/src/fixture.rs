@@ -6,13 +6,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use results::document::{Column, Document, Record, Rounds, SCHEMA, Summary, latency_histogram, warnings};
+use results::document::{Document, Record, SCHEMA, Summary, latency_histogram, warnings};
 use results::host::HostFacts;
 use results::metric::{EXIT_PATH, Metric, NMI_HANDLER, PMI_DELIVERY};
+use results::paired::Pair;
 use results::read;
 
 use super::hosts;
-use super::synthetic::Turn;
 
 /// Samples of a round.
 pub const SAMPLES: u64 = 40;
@@ -123,32 +123,20 @@ pub fn record(rounds: u64, started_unix: u64, ns: impl Fn(&str, u64) -> u64) -> 
     changed(value(rounds, started_unix, ns))
 }
 
-/// Fills `template`, a [`record`] of any rounds, with the synthetic turns of each of its arms as its rounds: 100 µs
-/// times e to their `log`. It has one metric, `nmi_handler_ns`.
+/// Gives `template`, a [`record`] of as many rounds, the synthetic turns of each of its arms: 100 µs times e to their `log`. It has one
+/// metric, `nmi_handler_ns`.
 ///
 /// # Panics
-/// Never.
+/// If it has no such metric.
 #[expect(clippy::cast_sign_loss, reason = "an exponential is positive")]
-pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Turn>]) -> Record {
-    let mut record = template.clone();
-    record.started_unix = started_unix;
-    record.arms.truncate(arms.len());
+pub fn of_turns(template: &Record, started_unix: u64, arms: &[Vec<Pair>]) -> Record {
+    let mut record = Record { started_unix, ..template.clone() };
     for (arm, turns) in record.arms.iter_mut().zip(arms) {
         arm.metrics.retain(|key, _| key == NMI_HANDLER.key);
-        let column = Column {
-            count: vec![SAMPLES; turns.len()],
-            p50: turns.iter().map(|turn| (turn.log.exp() * 100_000.0) as u64).collect(),
-            ..Column::default()
-        };
-        arm.rounds = Rounds {
-            index: (0..turns.len() as u64).collect(),
-            position: vec![0; turns.len()],
-            complete: vec![true; turns.len()],
-            started_us: vec![0; turns.len()],
-            guest: turns.iter().map(|turn| Some(turn.guest)).collect(),
-            metrics: [(NMI_HANDLER.key.to_owned(), column)].into(),
-            ..Rounds::default()
-        };
+        arm.rounds.metrics.retain(|key, _| key == NMI_HANDLER.key);
+        let column = arm.rounds.metrics.get_mut(NMI_HANDLER.key).unwrap();
+        column.p50 = turns.iter().map(|turn| (turn.log.exp() * 100_000.0) as u64).collect();
+        arm.rounds.guest = turns.iter().map(|turn| Some(turn.guest)).collect();
     }
     record
 }

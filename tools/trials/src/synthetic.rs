@@ -6,18 +6,11 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use results::paired::Pair;
-
-/// Changes of the CPU's throughput.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Modes {
-    /// It does not.
-    None,
-    /// In time: neighbouring turns mostly share one.
-    InTime,
-}
+use serde::Deserialize;
 
 /// A host and how it is measured. Spreads are standard deviations of logarithms.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Host {
     /// Rounds of a run.
     pub rounds: usize,
@@ -25,8 +18,8 @@ pub struct Host {
     pub rounds_per_guest: usize,
     /// Time of one arm in one round, s.
     pub turn: f64,
-    /// Modes of the CPU.
-    pub modes: Modes,
+    /// Whether the CPU's throughput changes in time: neighbouring turns mostly share a mode.
+    pub modes: bool,
     /// Spread of a turn.
     pub noise: f64,
     /// Spread of guests' layouts.
@@ -46,7 +39,7 @@ impl Default for Host {
             rounds: 160,
             rounds_per_guest: 10,
             turn: 0.04,
-            modes: Modes::InTime,
+            modes: true,
             noise: 0.04,
             guests: 0.01,
             processes: 0.0,
@@ -98,18 +91,9 @@ impl Random {
     }
 }
 
-/// A turn of an arm.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Turn {
-    /// Logarithm of its median latency.
-    pub log: f64,
-    /// Number of its guest.
-    pub guest: u64,
-}
-
-/// Pairs the turns of two arms in a round.
-pub fn pair(round: u64, arm: &Turn, base: &Turn) -> Pair {
-    Pair { round, guest: arm.guest, log: arm.log - base.log }
+/// Pairs the turns of two arms.
+pub fn paired(arm: &[Pair], base: &[Pair]) -> Vec<Pair> {
+    arm.iter().zip(base).map(|(arm, base)| Pair { log: arm.log - base.log, ..*arm }).collect()
 }
 
 /// The CPU's mode over time.
@@ -141,34 +125,33 @@ impl Throughput {
 }
 
 impl Host {
-    /// Draws a run: the turns of each arm by round, arms with the logarithms `truth` of their latencies taking turns in
-    /// a random order.
-    pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
+    /// Draws a run: the turns of each arm by round, each with the logarithm of its median latency. Arms with the logarithms `truth`
+    /// take turns in a random order.
+    pub fn run(&self, truth: &[f64], random: &mut Random) -> Vec<Vec<Pair>> {
         let level = random.normal();
         self.run_at(level, truth, random)
     }
 
     /// Draws a run of a host that is so many times its drift off its usual level.
-    pub fn run_at(&self, level: f64, truth: &[f64], random: &mut Random) -> Vec<Vec<Turn>> {
+    pub fn run_at(&self, level: f64, truth: &[f64], random: &mut Random) -> Vec<Vec<Pair>> {
         let drift = self.drift * level;
         let process: Vec<f64> = truth.iter().map(|_| self.processes * random.normal()).collect();
         let mut layout = vec![0.0; truth.len()];
         let mut arms = vec![Vec::with_capacity(self.rounds); truth.len()];
         let mut cpu = Throughput::new(random);
         for round in 0..self.rounds {
-            let per_guest = self.rounds_per_guest.max(1);
-            if round % per_guest == 0 {
+            if round % self.rounds_per_guest == 0 {
                 layout.fill_with(|| self.guests * random.normal());
             }
             let first = random.below(truth.len());
             for turn in 0..truth.len() {
                 let arm = (first + turn) % truth.len();
                 cpu.pass(self.turn, random);
-                let mode = if self.modes == Modes::InTime && cpu.fast { -MODES } else { 0.0 };
+                let mode = if self.modes && cpu.fast { -MODES } else { 0.0 };
                 let disturbed = if random.uniform() < self.outliers { random.uniform() * 3.0_f64.ln() } else { 0.0 };
                 let noise = self.noise * random.normal();
                 let log = truth[arm] + drift + process[arm] + layout[arm] + mode + noise + disturbed;
-                arms[arm].push(Turn { log, guest: (round / per_guest) as u64 });
+                arms[arm].push(Pair { round: round as u64, guest: (round / self.rounds_per_guest) as u64, log });
             }
         }
         arms
