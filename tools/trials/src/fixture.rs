@@ -55,12 +55,10 @@ fn built(rounds: u64, strategies: &[&str], ns: impl Fn(&Metric, &str, u64) -> u6
     value["parameters"]["strategies"] =
         strategies.iter().map(|name| json!({"name": name, "definition": definition(name)})).collect();
     let arms = (0..).zip(strategies.iter().chain([&"floor"])).map(|(place, &name)| {
+        let kind = if name == "floor" { "floor" } else { "strategy" };
         let mut arm = measured(&template["measured"], rounds, (place, count), |metric, round| ns(metric, name, round));
-        let is_floor = name == "floor";
+        arm.as_object_mut().unwrap().extend(template[kind].as_object().unwrap().clone());
         arm["strategy"] = name.into();
-        arm["kind"] = if is_floor { "floor" } else { "strategy" }.into();
-        arm["backend"] = if is_floor { "none" } else { "cpu-clock" }.into();
-        arm["stand_in"] = (!is_floor).into();
         arm
     });
     value["arms"] = arms.chain([template["kvm"].clone()]).collect();

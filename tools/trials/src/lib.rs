@@ -1,22 +1,20 @@
 //! What tests of several crates share: documents ([`fixture`]), hosts as trees of files ([`hosts`]) and as sources of noise
 //! ([`synthetic`]), and tests with prerequisites ([`Case`]).
 //!
-//! A test without its prerequisite is listed as ignored, with a `SKIP:` line for each reason. With `CI=true` the test fails
-//! instead. Tests run one at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the
+//! A test without its prerequisite is ignored, with `SKIP:` and the reason. With `CI=true` the test fails instead. Tests run one at a time, because guests share this host's CPUs; those that mostly wait for other processes run beside the
 //! others ([`Case::beside`]).
 
 pub mod fixture;
 pub mod hosts;
 pub mod synthetic;
 
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// A test that takes longer says how long.
 const LONG: Duration = Duration::from_secs(5);
@@ -69,24 +67,20 @@ impl Case {
     }
 
     fn trial(self, must_run: bool) -> Trial {
-        let (name, run, place) = (self.name.clone(), self.run, self.place);
-        // Which of them a run waits for is seen in its log.
-        let timed = move || {
-            let _place = PLACES[place].lock().unwrap_or_else(PoisonError::into_inner);
-            let (begun, result) = (Instant::now(), run());
-            if begun.elapsed() > LONG {
-                eprintln!("({:.0} s) {name}", begun.elapsed().as_secs_f64());
+        let Self { name, missing, expected, place, run } = self;
+        Trial::ignorable_test(name.clone(), move || match missing {
+            Some(why) if must_run && expected => Err(format!("skipped in CI: {why}").into()),
+            Some(why) => Ok(Completion::ignored_with(format!("SKIP: {why}"))),
+            None => {
+                // Which of them a run waits for is seen in its log.
+                let _place = PLACES[place].lock().unwrap_or_else(PoisonError::into_inner);
+                let (begun, result) = (Instant::now(), run());
+                if begun.elapsed() > LONG {
+                    eprintln!("({:.0} s) {name}", begun.elapsed().as_secs_f64());
+                }
+                result.map(|()| Completion::Completed)
             }
-            result
-        };
-        let name = self.name;
-        match self.missing {
-            None => Trial::test(name, timed),
-            Some(why) if must_run && self.expected => {
-                Trial::test(name, move || Err(format!("skipped in CI: {why}").into()))
-            }
-            Some(_) => Trial::test(name, timed).with_ignored_flag(true),
-        }
+        })
     }
 }
 
@@ -95,30 +89,11 @@ pub fn run(cases: impl IntoIterator<Item = Case>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let must_run = std::env::var_os("CI").is_some_and(|ci| ci == "true");
     let mut cases: Vec<Case> = cases.into_iter().collect();
-    let wanted = |case: &&Case| arguments.filter.as_ref().is_none_or(|filter| case.name.contains(filter));
-    if !arguments.list {
-        skipped(cases.iter().filter(wanted));
-    }
     // Each of those that run beside has a thread that waits for its place, from the start.
-    let is_beside = |case: &&Case| case.place > 0 && case.missing.is_none();
-    arguments.test_threads = Some(1 + cases.iter().filter(wanted).filter(is_beside).count());
+    arguments.test_threads = Some(1 + cases.iter().filter(|case| case.place > 0).count());
     cases.sort_by_key(|case| case.place == 0);
     let trials = cases.into_iter().map(|case| case.trial(must_run)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// Prints a line for each reason why tests are skipped.
-fn skipped<'a>(cases: impl Iterator<Item = &'a Case>) {
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for case in cases {
-        if let Some(why) = &case.missing {
-            reasons.entry(why).or_default().push(&case.name);
-        }
-    }
-    for (why, names) in reasons {
-        let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
-        eprintln!("SKIP: {}{more}: {why}", names[0]);
-    }
 }
 
 /// Compares a text with the file that holds it as it should be, or writes the file with `BLESS=1`.
@@ -147,15 +122,15 @@ pub fn golden(path: &Path, found: &str) {
 mod tests {
     use super::*;
 
-    fn case(missing: Option<&str>) -> Case {
-        Case::new("a_case", missing.map(str::to_owned), || {})
-    }
-
     #[test]
     fn a_missing_prerequisite_is_ignored_or_in_ci_a_failure() {
-        assert!(!case(None).trial(false).has_ignored_flag());
-        assert!(case(Some("no KVM")).trial(false).has_ignored_flag());
-        assert!(!case(Some("no KVM")).trial(true).has_ignored_flag());
-        assert!(case(Some("no KVM")).expected(false).trial(true).has_ignored_flag());
+        for (missing, expected, must_run, ignored, failed) in
+            [(false, true, false, 0, 0), (true, true, false, 1, 0), (true, true, true, 0, 1), (true, false, true, 1, 0)]
+        {
+            let case = Case::new("a_case", missing.then(|| "no KVM".to_owned()), || {}).expected(expected);
+            let unseen = Arguments { logfile: Some("/dev/null".to_owned()), ..Arguments::default() };
+            let found = libtest_mimic::run(&unseen, vec![case.trial(must_run)]);
+            assert_eq!((found.num_ignored, found.num_failed), (ignored, failed));
+        }
     }
 }
