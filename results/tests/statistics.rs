@@ -37,7 +37,7 @@ struct Row {
 /// Looks at the table of this name, with so many draws unless others are asked for. Each row has lines by the number of draws.
 fn table(name: &str, columns: &str, few: u64, lines: impl Fn(&Row, u64) -> Vec<String>) {
     let asked = std::env::var("VPMU_STATISTICS_RUNS").ok().map(|runs| runs.parse().expect("a number of draws"));
-    let tables: BTreeMap<String, Vec<Row>> = toml::from_str(include_str!("statistics.toml")).unwrap();
+    let tables: BTreeMap<String, Vec<Row>> = toml::from_str(include_str!("statistics.toml")).expect("tables of rows");
     let lines = tables[name].iter().flat_map(|row| lines(row, asked.unwrap_or(few)));
     let rule = "|---".repeat(columns.matches('|').count() - 1);
     let text = [columns.to_owned(), rule + "|"].into_iter().chain(lines).collect::<Vec<_>>().join("\n") + "\n";
