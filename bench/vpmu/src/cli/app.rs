@@ -24,6 +24,7 @@ use crate::inspect::trace::TraceCommand;
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::JsonOption;
+use crate::setting::parse::refused;
 use crate::setting::process::VERSION;
 use crate::setting::strategy;
 use crate::sys::fail_large_writes;
@@ -178,7 +179,7 @@ pub fn parse(args: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Pars
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Print(error.to_string()))
         }
-        Err(error) => Err(usage::error(&error)),
+        Err(error) => Err(refused(&error)),
     }
 }
 
