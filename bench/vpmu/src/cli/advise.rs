@@ -103,7 +103,8 @@ pub(super) fn run(args: &AdviseArgs, command_line: &[String]) -> Result<Exit, Er
         .map(|(at, &run)| {
             let others = u32::try_from(runs.len() - at).unwrap_or(1);
             move |chosen: &Chosen, usable: Option<&[u32]>| {
-                let left = all.map(|all| if chosen.simulated { all } else { all.saturating_sub(began.elapsed()) / others });
+                let left =
+                    all.map(|all| if chosen.simulated { all } else { all.saturating_sub(began.elapsed()) / others });
                 plan(args, strategy, run, left.map(|left| left.max(SHORTEST)), chosen, usable)
             }
         })

@@ -23,7 +23,7 @@ use crate::arms::rounds::plan::Plan;
 use crate::arms::rounds::run as rounds;
 use crate::engine::plain::{self, Plain};
 use crate::engine::{Context, Measured};
-use crate::setting::backend::{BackendChoice, Chosen, ThisHost, choose};
+use crate::setting::backend::{BackendChoice, Chosen, choose, this_host};
 use crate::setting::pin::usable;
 use crate::setting::strategy::refuse_modelled;
 use crate::sys;
@@ -140,8 +140,7 @@ pub(super) fn measure_all(
         baseline.check(options, &name).map(|()| name)
     };
     let names = plans.iter().map(checked).collect::<Result<Vec<String>, Error>>()?;
-    let Found { documents: mut found, saved, mut failed } =
-        measure_each(on, is_bare, options, plans, command_line)?;
+    let Found { documents: mut found, saved, mut failed } = measure_each(on, is_bare, options, plans, command_line)?;
     if failed.is_none() && found.len() < plans.len() {
         complain(&format!("warning: interrupted: {} of {} workloads were measured", found.len(), plans.len()));
     }
@@ -245,7 +244,7 @@ fn ready((backend, linux, model): On<'_>, plan: MakePlan<'_>) -> Result<Ready, E
 fn real(backend: &BackendChoice, linux: Option<&LinuxGuestOptions>, plan: MakePlan<'_>) -> Result<Ready, Error> {
     let fs = HostFs::default();
     let host = HostFacts::begin(&fs);
-    let mut chosen = choose(backend, &ThisHost)?;
+    let mut chosen = choose(backend, &this_host)?;
     // Where the NMI watchdog holds an event, no guest's is the first; a mediated vPMU has the PMU for itself.
     let is_held = host.nmi_watchdog == Some(true) && host.kvm_mediated_pmu != Some(true);
     chosen.shares_first &= !(chosen.backend == BackendKey::Hardware && is_held);

@@ -81,7 +81,7 @@ pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
-pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, Error> {
+pub fn choose(asked: &BackendChoice, probe: Probe<'_>) -> Result<Chosen, Error> {
     // The remedy for this reason, else the command that knows more; and what else helps.
     let or = |other: &str, error: Error| {
         let first = if error.remedy.is_empty() { "`vpmu doctor` says what is missing" } else { &error.remedy };
@@ -90,7 +90,7 @@ pub fn choose(asked: &BackendChoice, probe: &dyn EventProbe) -> Result<Chosen, E
     match asked {
         BackendChoice::Auto => auto(probe).map_err(|error| or("", error)),
         BackendChoice::Key(key) => {
-            let opened = probe.try_open(key).map(|()| Chosen::here(key.clone(), "asked for".to_owned()));
+            let opened = probe(key).map(|()| Chosen::here(key.clone(), "asked for".to_owned()));
             opened.map_err(|error| or(", or take --backend auto", error))
         }
         BackendChoice::Sim(name) => Err(Error::usage(
@@ -138,25 +138,19 @@ pub fn kvm_report() -> Result<KvmReport, String> {
     })
 }
 
-/// Tries host events.
-pub trait EventProbe {
-    /// Opens and closes one sampling event of this backend.
-    ///
-    /// # Errors
-    /// Exit 4 if it does not open.
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Error>;
-}
+/// Opens and closes one sampling event of a backend; its error has exit 4.
+pub type Probe<'a> = &'a dyn Fn(&BackendKey) -> Result<(), Error>;
 
 /// Tries `hardware`, then `cpu-clock`.
 ///
 /// # Errors
 /// Neither opens.
-pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Error> {
-    let Err(hardware) = probe.try_open(&BackendKey::Hardware) else {
+pub fn auto(probe: Probe<'_>) -> Result<Chosen, Error> {
+    let Err(hardware) = probe(&BackendKey::Hardware) else {
         let why = "the host has a hardware PMU and lets this user sample with it".to_owned();
         return Ok(Chosen::here(BackendKey::Hardware, why));
     };
-    match probe.try_open(&BackendKey::CpuClock) {
+    match probe(&BackendKey::CpuClock) {
         Ok(()) => {
             let why = format!("a stand-in, since hardware events do not open ({})", hardware.why);
             Ok(Chosen::here(BackendKey::CpuClock, why))
@@ -168,23 +162,21 @@ pub fn auto(probe: &dyn EventProbe) -> Result<Chosen, Error> {
     }
 }
 
-/// Perf of this host.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThisHost;
-
-impl EventProbe for ThisHost {
-    fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
-        host_pmu::open::probe(backend).map_err(|error| {
-            let (why, remedy) = match &error {
-                HostError::Os { call, errno, remedy } => {
-                    let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
-                    (why, remedy.trim_start_matches("; "))
-                }
-                _ => (error.to_string(), ""),
-            };
-            Error::host(format!("backend {backend} does not work here"), why, remedy)
-        })
-    }
+/// Tries an event of this host's perf.
+///
+/// # Errors
+/// Exit 4 if it does not open.
+pub fn this_host(backend: &BackendKey) -> Result<(), Error> {
+    host_pmu::open::probe(backend).map_err(|error| {
+        let (why, remedy) = match &error {
+            HostError::Os { call, errno, remedy } => {
+                let why = format!("{call}: {}", std::io::Error::from_raw_os_error(*errno));
+                (why, remedy.trim_start_matches("; "))
+            }
+            _ => (error.to_string(), ""),
+        };
+        Error::host(format!("backend {backend} does not work here"), why, remedy)
+    })
 }
 
 #[cfg(test)]
@@ -194,14 +186,11 @@ pub(crate) mod fake {
     use super::*;
 
     /// Opens exactly the backends named.
-    #[derive(Debug)]
-    pub(crate) struct Opens(pub(crate) &'static [&'static str]);
-
-    impl EventProbe for Opens {
-        fn try_open(&self, backend: &BackendKey) -> Result<(), Error> {
-            let key = backend.to_string();
+    pub(crate) fn opens(keys: &[&str]) -> impl Fn(&BackendKey) -> Result<(), Error> {
+        let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+        move |backend| {
             let refused = Error::host("it does not open", "No such file or directory", "look elsewhere");
-            if self.0.contains(&key.as_str()) { Ok(()) } else { Err(refused) }
+            if keys.contains(&backend.to_string()) { Ok(()) } else { Err(refused) }
         }
     }
 
@@ -219,30 +208,30 @@ pub(crate) mod fake {
 mod tests {
     use results::error::Exit;
 
-    use super::fake::Opens;
+    use super::fake::opens;
     use super::*;
 
     #[test]
     fn the_backend_asked_for_must_open() {
-        let probe = Opens(&["cpu-clock"]);
+        let probe = opens(&["cpu-clock"]);
         assert_eq!(choose(&BackendChoice::Auto, &probe).unwrap().backend, BackendKey::CpuClock);
         assert!(choose(&BackendChoice::Key(BackendKey::CpuClock), &probe).is_ok());
         let error = choose(&BackendChoice::Key(BackendKey::Hardware), &probe).unwrap_err();
         assert_eq!(error.exit, Exit::Host);
         assert!(error.to_string().ends_with("; look elsewhere, or take --backend auto"), "{error}");
-        assert_eq!(choose(&BackendChoice::Auto, &Opens(&[])).unwrap_err().exit, Exit::Host);
+        assert_eq!(choose(&BackendChoice::Auto, &opens(&[])).unwrap_err().exit, Exit::Host);
     }
 
     #[test]
     fn auto_prefers_hardware_and_says_why_not() {
-        assert_eq!(auto(&Opens(&["hardware", "cpu-clock"])).unwrap().backend, BackendKey::Hardware);
-        let clock = auto(&Opens(&["cpu-clock"])).unwrap();
+        assert_eq!(auto(&opens(&["hardware", "cpu-clock"])).unwrap().backend, BackendKey::Hardware);
+        let clock = auto(&opens(&["cpu-clock"])).unwrap();
         assert!(
             clock.backend == BackendKey::CpuClock
                 && clock.why.contains("stand-in")
                 && clock.why.contains("No such file")
         );
-        let none = auto(&Opens(&[])).unwrap_err();
+        let none = auto(&opens(&[])).unwrap_err();
         assert_eq!(none.remedy, "look elsewhere");
         assert!(!none.why.contains("elsewhere"), "a remedy within the reason: {}", none.why);
     }

@@ -122,7 +122,8 @@ pub fn report(pareto: &Pareto) -> Report {
         for row in &scenario.rows {
             let name = format!("{}{}", row.strategy, if row.doubtful > 0 { "*" } else { "" });
             let cells = [name, row.latency_ns.map_or_else(dash, time), row.x_floor.map_or_else(dash, ratio)];
-            let work = columns.clone().map(|column| row.work.get(column.key).map_or_else(dash, |&one| (column.text)(one)));
+            let work =
+                columns.clone().map(|column| row.work.get(column.key).map_or_else(dash, |&one| (column.text)(one)));
             let front = row.on_front.map_or_else(dash, |on| if on { "●" } else { "" }.to_owned());
             table.add_row(cells.into_iter().chain(work).chain([front]));
         }

@@ -256,7 +256,8 @@ pub(crate) fn a_sweep_in_parts_is_the_same_to_the_byte(rig: &mut Rig) -> Result<
     let mut command = rig.command(env!("CARGO_BIN_EXE_vpmu"));
     let output = command.args(["sweep", "--quiet", "-o"]).arg(&merged).args(KEYS).output()?;
     ensure!(output.status.success(), "{}", text(&output));
-    let (one, parts) = (fs::read_to_string(alone.join("sweep.jsonl"))?, fs::read_to_string(merged.join("sweep.jsonl"))?);
+    let (one, parts) =
+        (fs::read_to_string(alone.join("sweep.jsonl"))?, fs::read_to_string(merged.join("sweep.jsonl"))?);
     // Each part has its own order, and is found in the joined file as it was.
     let [one, parts] = [&one, &parts].map(|text| text.lines().collect::<BTreeSet<_>>());
     ensure!(one == parts && one.len() == 1600, "the lines differ, or are {} and {}", one.len(), parts.len());
