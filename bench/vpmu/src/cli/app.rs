@@ -20,7 +20,7 @@ use crate::inspect::record::guests;
 use crate::inspect::record::spec::RecordSpec;
 use crate::inspect::run::RunSpec;
 use crate::inspect::sampled::{GuestSpec, alone};
-use crate::inspect::trace::TraceCommand;
+use crate::inspect::trace::{self, TraceCommand};
 use crate::machine::linux::spec::LinuxSpec;
 use crate::setting::backend::BackendChoice;
 use crate::setting::options::JsonOption;
@@ -249,7 +249,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Exit, Error> {
         Command::Run(args) => alone(GuestSpec::Run(args)),
         Command::Linux(args) => alone(GuestSpec::Linux(args)),
         Command::Record(args) => guests::record(&args),
-        Command::Trace(command) => command.run(),
+        Command::Trace(TraceCommand::Record(options)) => trace::record(&options),
+        Command::Trace(TraceCommand::Import(options)) => trace::import(&options),
         Command::StatSetup(args) => stat_setup::run(&args, &command_line),
         Command::GuestStat(args) => guest_stat::run(&args, &command_line),
         Command::Triage(args) => triage::run(&args, &command_line),

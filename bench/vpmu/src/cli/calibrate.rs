@@ -36,7 +36,7 @@ pub struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, Error> {
-    let path = args.output.or("calibrated.toml");
+    let path = args.output.output.clone().unwrap_or_else(|| "calibrated.toml".into());
     let output = check_file(&path)?;
     let chosen = backend(&args.backend, &this_host)?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -56,7 +56,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<Exit, Error> {
         html(&found.records, TITLE, &process::tool())?
     };
     let kind = if by_host { ": the levels of hosts, not of arms" } else { "" };
-    let output = args.output.or("report.html");
+    let output = args.output.output.clone().unwrap_or_else(|| "report.html".into());
     if output == Path::new("-") {
         print(&page)?;
     } else {

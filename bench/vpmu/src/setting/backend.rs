@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use arch_pmu::spec::Vendor;
 use host_pmu::backend::{BackendKey, HostError};
 use results::error::Error;
 use results::host::HostFacts;
@@ -78,6 +79,15 @@ impl Chosen {
 pub fn guest_cpu(backend: &BackendKey, host: &HostFacts) -> Cpu {
     let amd = matches!(backend, BackendKey::Hardware) && host.cpu_vendor.as_deref() == Some("AuthenticAMD");
     if amd { Cpu::Milan } else { Cpu::default() }
+}
+
+/// Returns the processor whose PMU KVM shows a guest on a host of this vendor, with PerfMonV2 or without.
+pub fn shown_by(vendor: Option<Vendor>, perfmon_v2: bool) -> Option<Cpu> {
+    Some(match vendor? {
+        Vendor::Intel => Cpu::CascadeLake,
+        Vendor::Amd if perfmon_v2 => Cpu::Genoa,
+        Vendor::Amd => Cpu::Milan,
+    })
 }
 
 /// The backend to use: the one asked for if it opens, or what `auto` finds.
