@@ -43,14 +43,10 @@ pub(super) type On<'a> = (&'a BackendChoice, Option<&'a LinuxGuestOptions>, Opti
 pub(super) fn named_model(backend: &BackendChoice) -> Result<Option<Model>, Error> {
     match backend {
         BackendChoice::Sim(name) => simulated::model(name).map(Some),
-        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => Err(Error::usage(
-            format!("backend {key} measures no latencies"),
-            match key {
-                BackendKey::Step => "every instruction that counts would be an exit of its own",
-                _ => "it has no host events that a strategy could keep",
-            },
-            format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`"),
-        )),
+        BackendChoice::Key(key @ (BackendKey::Step | BackendKey::None)) => {
+            let remedy = format!("use another --backend here, and {key} with `vpmu conformance` and `vpmu run`");
+            Err(Error::usage(format!("backend {key} measures no latencies"), "", remedy))
+        }
         BackendChoice::Auto | BackendChoice::Key(_) => Ok(None),
     }
 }

@@ -8,7 +8,6 @@ use results::host::noise::{Finding, Status};
 use results::host::{HostFacts, HostFs, noise};
 use results::table::Report;
 use serde::Serialize;
-use vmm::kvm::CAPABILITIES;
 
 use crate::setting::backend::{Chosen, KvmReport, Probe, auto, kvm_report, this_host};
 use crate::setting::process;
@@ -51,8 +50,8 @@ fn kvm_findings(fs: &HostFs, host: &HostFacts, kvm: Result<KvmReport, String>) -
     let device = Finding::of("/dev/kvm", missing_unless(report.is_ok()), found);
     let (fine, found) = match &report {
         Ok(report) => {
-            let absent = CAPABILITIES.into_iter().filter(|cap| cap.needed && report.value(*cap) <= 0);
-            match &absent.map(|cap| format!("{} ({})", cap.name, cap.purpose)).collect::<Vec<_>>()[..] {
+            let absent = report.absent.iter().map(|cap| format!("{} ({})", cap.name, cap.purpose));
+            match &absent.collect::<Vec<_>>()[..] {
                 [] => (true, format!("all present; up to {} vCPUs", report.max_vcpus)),
                 absent => (false, format!("absent: {}", absent.join(", "))),
             }

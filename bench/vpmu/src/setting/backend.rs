@@ -122,17 +122,10 @@ pub fn open_kvm() -> Result<Host, Error> {
 pub struct KvmReport {
     /// KVM_CAP_MAX_VCPUS.
     pub max_vcpus: u64,
-    /// KVM_CHECK_EXTENSION of each of [`CAPABILITIES`]; 0 = absent.
-    pub capabilities: Vec<(Capability, i32)>,
+    /// Needed capabilities that KVM_CHECK_EXTENSION denies.
+    pub absent: Vec<Capability>,
     /// Why KVM's own vPMU cannot serve a guest, if it cannot.
     pub own_pmu: Result<(), String>,
-}
-
-impl KvmReport {
-    /// The answer for one capability, 0 if it was not queried.
-    pub fn value(&self, cap: Capability) -> i32 {
-        self.capabilities.iter().find(|(c, _)| *c == cap).map_or(0, |(_, value)| *value)
-    }
 }
 
 /// Opens /dev/kvm and queries every capability.
@@ -141,9 +134,10 @@ impl KvmReport {
 /// The reason if KVM cannot be queried.
 pub fn kvm_report() -> Result<KvmReport, String> {
     let kvm = Host::open_any().map_err(|error| error.to_string())?;
+    let is_absent = |cap: &Capability| cap.needed && kvm.capability(cap.number) <= 0;
     Ok(KvmReport {
         max_vcpus: kvm.max_vcpus() as u64,
-        capabilities: CAPABILITIES.iter().map(|&cap| (cap, kvm.capability(cap.number))).collect(),
+        absent: CAPABILITIES.into_iter().filter(is_absent).collect(),
         own_pmu: Host::open().map_err(|error| error.to_string()).and_then(|host| host.kvm_pmu()),
     })
 }
@@ -208,7 +202,7 @@ pub(crate) mod fake {
     pub(crate) fn kvm_without(absent: &[&str]) -> KvmReport {
         KvmReport {
             max_vcpus: 4,
-            capabilities: CAPABILITIES.iter().map(|&cap| (cap, i32::from(!absent.contains(&cap.name)))).collect(),
+            absent: CAPABILITIES.into_iter().filter(|cap| cap.needed && absent.contains(&cap.name)).collect(),
             own_pmu: if absent.contains(&PMU_CAPABILITY.name) { Err("it has no vPMU".to_owned()) } else { Ok(()) },
         }
     }

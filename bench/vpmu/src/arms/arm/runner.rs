@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arch_pmu::spec::Vendor;
-use host_pmu::backend::{BackendKey, UnknownBackend};
+use host_pmu::backend::UnknownBackend;
 use host_pmu::kernel::Module;
 use host_pmu::strategy::Strategy;
 use results::document::{ArmKind, BELOW_KVM, KVM_ARMS, LinuxArm, kvm_arm};
@@ -55,9 +55,6 @@ impl Arm {
                         .to_owned());
                 }
                 below.map_or(Ok(()), |name| Module::open(&name).map(drop))
-            }
-            (ArmKind::Strategy, _) if self.backend == BackendKey::None.to_string() => {
-                Err("backend none has no host events that a strategy could keep".to_owned())
             }
             (ArmKind::Strategy | ArmKind::Floor, _) => Ok(()),
         }
@@ -163,6 +160,8 @@ pub trait ArmRunner {
 
 #[cfg(test)]
 mod tests {
+    use host_pmu::backend::BackendKey;
+
     use super::*;
 
     fn arm(strategy: &str, kind: ArmKind, definition: Option<&str>) -> Arm {

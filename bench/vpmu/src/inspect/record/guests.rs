@@ -18,8 +18,7 @@ use vmm::sample::{CallerRule, Orc, Sampling};
 
 use super::beside::{self, IMAGE, KALLSYMS};
 use super::layout::{Kind, of_elf, of_kernel};
-use super::recorder::{self, Recorded, Subject};
-use super::spec::RecordSpec;
+use super::recorder::{self, RecordSpec, Recorded, Subject};
 use super::tables::Names;
 use crate::inspect::sampled::{self, Code, Guest};
 use crate::machine::say;
