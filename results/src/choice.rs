@@ -121,7 +121,7 @@ pub(crate) fn is_whole(arm: &Arm) -> bool {
 }
 
 /// Returns the mean of each figure over those that have it.
-pub fn means<'a>(all: impl Iterator<Item = &'a Work> + Clone) -> Work {
+pub fn means<'a>(all: &(impl Iterator<Item = &'a Work> + Clone)) -> Work {
     let mean = |key: &'static str| {
         let values: Vec<f64> = all.clone().filter_map(|work| work.get(key).copied()).collect();
         (key, values.iter().sum::<f64>() / values.len() as f64)
@@ -144,7 +144,7 @@ pub fn rank<'a>(results: impl Iterator<Item = &'a [Regret]>) -> Vec<Ranked> {
                 low: worst(|ratio| ratio.interval.map_or(0.0, |ends| ends.low)),
                 high: worst(|ratio| ratio.interval.map_or(f64::INFINITY, |ends| ends.high)),
             },
-            work: means(own.iter().map(|one| &one.work)),
+            work: means(&own.iter().map(|one| &one.work)),
             results: own.len(),
         }
     };

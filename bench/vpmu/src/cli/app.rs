@@ -300,7 +300,7 @@ mod tests {
             (&["sim", "no-model"], "no model 'no-model'"),
             (&["guest-stat", "--strategy", "reues"], "unknown strategy"),
             (&["stat-setup", "--strategy", "reues"], "reues"),
-            (&["sweep", "stratgy=reuse"], "did you mean strategy?"),
+            (&["sweep", "stratgy=reuse"], "a similar argument exists: '--strategy'"),
             (&["nmi-latency", "--rond", "3"], "--rond"),
         ] {
             let error = check(line).unwrap_err();

@@ -155,8 +155,8 @@ pub(super) fn measure_all(
     } else {
         let mut report = table::report(&found, *verbose);
         report.notes((!verbose).then_some("vpmu -v: percentiles, host work by kind"));
-        let saved: String = saved.iter().map(|path| format!("saved: {}\n", path.display())).collect();
-        print(&(report.text(columns()) + &saved))?;
+        let saved: Vec<_> = saved.iter().map(|path| format!("saved: {}\n", path.display())).collect();
+        print(&(report.text(columns()) + &saved.concat()))?;
     }
     let mut printed = BTreeSet::new();
     for document in &found {

@@ -185,7 +185,7 @@ pub(crate) fn show<T: Serialize + ?Sized>(form: impl Into<Form>, report: &Report
 
 /// Fills a template of lines, and leaves out those that are empty then.
 pub(crate) fn filled(template: &str, values: minijinja::Value) -> Vec<String> {
-    let text = minijinja::Environment::empty().render_str(template, values).unwrap_or_else(|error| error.to_string());
+    let text = minijinja::Environment::new().render_str(template, values).unwrap_or_else(|error| error.to_string());
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 

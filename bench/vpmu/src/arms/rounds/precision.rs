@@ -25,9 +25,9 @@ pub(super) fn missing(document: &Document, wanted: f64) -> Option<String> {
     let why = worst.map_or_else(
         || "no two arms have figures".to_owned(),
         |(pair, found)| {
-            let guests = plural(found.map_or(0, |found| found.guests), "guest");
-            let known = 100.0 * half(&found);
-            format!("{pair} is known to ± {known:.2} % by {guests}, and it takes {MIN_LOOKED_AT}")
+            let (width, guests) = (half(&found), plural(found.map_or(0, |found| found.guests), "guest"));
+            let known = if width.is_finite() { format!("± {:.2} %", 100.0 * width) } else { "no interval".to_owned() };
+            format!("{pair} has {known} by {guests}, and it takes {MIN_LOOKED_AT}")
         },
     );
     Some(format!("--until-ci {}% was not reached: {why}", percent(wanted)))
@@ -85,14 +85,14 @@ mod tests {
         assert!(is_reached(&arms("10"), 0.02) && missing(&arms("10"), 0.02).is_none());
         assert!(!is_reached(&arms("9"), 0.02));
         assert!(missing(&arms("9"), 0.02).is_some_and(|why| why.contains("% by 9 guests, and it takes 10")));
-        assert!(missing(&arms("4"), 0.02).is_some_and(|why| why.contains("± inf % by 4 guests")));
+        assert!(missing(&arms("4"), 0.02).is_some_and(|why| why.contains("has no interval by 4 guests")));
         let mut noisy = arms("12");
         for (p50, n) in noisy.arms[0].rounds.metrics.get_mut(NMI_HANDLER.key).unwrap().p50.iter_mut().zip(1..) {
             *p50 += 300 * (n % 3);
         }
         assert!(!is_reached(&noisy, 0.02) && is_reached(&noisy, 10.0));
         let why = missing(&noisy, 0.02).unwrap_or_default();
-        assert!(why.starts_with("--until-ci 2% was not reached: ") && why.contains(" is known to ± "), "{why}");
+        assert!(why.starts_with("--until-ci 2% was not reached: ") && why.contains(" has ± "), "{why}");
         noisy.arms.clear();
         assert!(!is_reached(&noisy, 0.02) && missing(&noisy, 0.02).is_some());
     }

@@ -101,7 +101,7 @@ fn row(name: &str, lines: &[Line]) -> StrategySummary {
         seeds: own.len(),
         latency_ns: mean(&p50),
         x_floor: mean(&|line, arm| Some(p50(line, arm)? / p50(line, line.floor()?)?)),
-        work: means(works.iter()),
+        work: means(&works.iter()),
         doubtful: own.iter().map(|(_, arm)| doubts(arm)).sum(),
         on_front: None,
     }
